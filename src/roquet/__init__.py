@@ -1,0 +1,1 @@
+"""roquet: Apache RocketMQ in Python."""

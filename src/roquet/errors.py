@@ -1,0 +1,66 @@
+"""Every exception of the project on one page, each with what its reader can do about it."""
+
+from __future__ import annotations
+
+
+class RoquetError(Exception):
+    """The root of all errors raised on purpose by roquet."""
+
+
+class PeerError(RoquetError):
+    """The other side broke the protocol; its connection is closed, nothing else is touched."""
+
+
+class Refused(RoquetError):  # noqa: N818 - a refusal is an answer, not a failure of the program
+    """A handler says no: the caller gets `code` and `remark` as the response.
+
+    `code` is a `ResponseCode` (protocol.md 3).
+    """
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(f"{remark} (code {code})")
+        self.code = code
+        self.remark = remark
+
+
+class ResponseError(RoquetError):
+    """A peer answered a call with an error code: `code`, `remark` and `address` say which, why and who."""
+
+    def __init__(self, code: int, remark: str, address: str) -> None:
+        super().__init__(f"{address} answered code {code}: {remark}")
+        self.code = code
+        self.remark = remark
+        self.address = address
+
+
+class ConnectionClosed(RoquetError):  # noqa: N818
+    """The connection ended before the answer came; the request may or may not have been carried out."""
+
+
+class CallTimeout(RoquetError):  # noqa: N818
+    """No answer in time; the request may or may not have been carried out."""
+
+
+class RouteNotFound(RoquetError):  # noqa: N818
+    """No name server knows a broker for this topic: create it, or check the name server's address."""
+
+
+class CorruptRecord(RoquetError):  # noqa: N818
+    """The bytes at physical offset `at` are no record; recovery cuts there, a reader stops there."""
+
+    def __init__(self, at: int, reason: str) -> None:
+        super().__init__(f"no valid record at physical offset {at}: {reason}")
+        self.at = at
+        self.reason = reason
+
+
+class StoreError(RoquetError):
+    """The store directory cannot be used as it is; the message names the file and what to do."""
+
+
+class ConfigError(RoquetError):
+    """A configuration value cannot be used; the message names the key, the value and what is allowed."""
+
+
+class MessageError(RoquetError):
+    """A message cannot be sent as it is (topic, properties or body); the message says which rule it breaks."""

@@ -1,0 +1,1 @@
+"""PURE: bytes <-> values of RocketMQ's remoting protocol. No sockets, no clocks, no files."""

@@ -1,0 +1,506 @@
+"""Bodies that are JSON: routes, registrations, heartbeats, topic and group tables (protocol.md 4.2 to 4.5).
+
+Every type has `from_json` (from a loaded document) and `to_json` (for `dump_bytes` or `dump_dialect`), members in
+Apache's order. Unknown members of a peer are ignored, missing ones keep Apache's default.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from struct import Struct
+from struct import error as struct_error
+from typing import Any, Final, TypeVar
+
+from roquet.protocol.filters import SQL92, TAG, TagFilter
+from roquet.protocol.json_dialect import IntKeys, dump_bytes, load
+from roquet.protocol.message import READ_WRITE, MessageQueue
+
+T = TypeVar("T")
+
+_SIZE: Final = Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """How often and when a table changed; equal versions mean equal tables. `timestamp` in ms."""
+
+    timestamp: int = 0
+    counter: int = 0
+
+    def next(self, now_ms: int) -> DataVersion:
+        return DataVersion(now_ms, self.counter + 1)
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> DataVersion:
+        return cls(int(json.get("timestamp", 0)), int(json.get("counter", 0)))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"counter": self.counter, "timestamp": self.timestamp}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    name: str
+    read_queues: int = 16
+    write_queues: int = 16
+    perm: int = READ_WRITE
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    order: bool = False
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> TopicConfig:
+        return cls(
+            str(json["topicName"]),
+            int(json.get("readQueueNums", 16)),
+            int(json.get("writeQueueNums", 16)),
+            int(json.get("perm", READ_WRITE)),
+            str(json.get("topicFilterType") or "SINGLE_TAG"),
+            int(json.get("topicSysFlag", 0)),
+            bool(json.get("order", False)),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queues,
+            "topicFilterType": self.filter_type,
+            "topicName": self.name,
+            "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queues,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTable:
+    """TopicConfigSerializeWrapper: what topics.json holds and a broker registers."""
+
+    topics: Mapping[str, TopicConfig] = field(default_factory=dict)
+    version: DataVersion = DataVersion()
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> TopicTable:
+        return cls(
+            _table(json.get("topicConfigTable"), TopicConfig.from_json),
+            DataVersion.from_json(json.get("dataVersion") or {}),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dataVersion": self.version.to_json(),
+            "topicConfigTable": {name: topic.to_json() for name, topic in self.topics.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """SubscriptionGroupConfig."""
+
+    name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    retry_queues: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> GroupConfig:
+        return cls(
+            str(json["groupName"]),
+            bool(json.get("consumeEnable", True)),
+            bool(json.get("consumeFromMinEnable", True)),
+            bool(json.get("consumeBroadcastEnable", True)),
+            int(json.get("retryQueueNums", 1)),
+            int(json.get("retryMaxTimes", 16)),
+            int(json.get("brokerId", 0)),
+            int(json.get("whichBrokerWhenConsumeSlowly", 1)),
+            bool(json.get("notifyConsumerIdsChangedEnable", True)),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "brokerId": self.broker_id,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeEnable": self.consume_enable,
+            "consumeFromMinEnable": self.consume_from_min_enable,
+            "groupName": self.name,
+            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
+            "retryMaxTimes": self.retry_max_times,
+            "retryQueueNums": self.retry_queues,
+            "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTable:
+    """SubscriptionGroupWrapper: what subscriptionGroup.json holds."""
+
+    groups: Mapping[str, GroupConfig] = field(default_factory=dict)
+    version: DataVersion = DataVersion()
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> GroupTable:
+        return cls(
+            _table(json.get("subscriptionGroupTable"), GroupConfig.from_json),
+            DataVersion.from_json(json.get("dataVersion") or {}),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dataVersion": self.version.to_json(),
+            "subscriptionGroupTable": {name: group.to_json() for name, group in self.groups.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetTable:
+    """ConsumerOffsetSerializeWrapper: `topic@group` -> queue id -> offset; what consumerOffset.json holds."""
+
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> OffsetTable:
+        table = json.get("offsetTable") or {}
+        return cls({key: {int(queue): int(at) for queue, at in queues.items()} for key, queues in table.items()})
+
+    def to_json(self) -> dict[str, Any]:
+        return {"offsetTable": {key: IntKeys(queues) for key, queues in self.offsets.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class DelayOffsetTable:
+    """DelayOffsetSerializeWrapper: delay level -> next queue offset; what delayOffset.json holds."""
+
+    offsets: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> DelayOffsetTable:
+        return cls({int(level): int(at) for level, at in (json.get("offsetTable") or {}).items()})
+
+    def to_json(self) -> dict[str, Any]:
+        return {"offsetTable": IntKeys(self.offsets)}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """How many queues a topic has on one broker."""
+
+    broker_name: str
+    read_queues: int
+    write_queues: int
+    perm: int
+    topic_sys_flag: int = 0
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> QueueData:
+        return cls(
+            str(json["brokerName"]),
+            int(json["readQueueNums"]),
+            int(json["writeQueueNums"]),
+            int(json["perm"]),
+            int(json.get("topicSysFlag", json.get("topicSynFlag", 0))),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "brokerName": self.broker_name,
+            "perm": self.perm,
+            "readQueueNums": self.read_queues,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queues,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerData:
+    """The addresses of one broker name: id 0 is the master, all others are slaves."""
+
+    cluster: str
+    broker_name: str
+    addresses: Mapping[int, str]
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> BrokerData:
+        addresses = json.get("brokerAddrs") or {}
+        return cls(
+            str(json.get("cluster", "")),
+            str(json["brokerName"]),
+            {int(broker_id): str(address) for broker_id, address in addresses.items()},
+        )
+
+    def to_json(self, *, standard: bool = False) -> dict[str, Any]:
+        """`standard`: quoted broker ids, as strict parsers need them."""
+        in_order = sorted(self.addresses.items())
+        addresses: Mapping[Any, str] = (
+            {str(broker_id): address for broker_id, address in in_order} if standard else IntKeys(in_order)
+        )
+        return {"brokerAddrs": addresses, "brokerName": self.broker_name, "cluster": self.cluster}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """TopicRouteData: where a topic's queues are."""
+
+    brokers: tuple[BrokerData, ...] = ()
+    queues: tuple[QueueData, ...] = ()
+    order_conf: str | None = None
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> Route:
+        return cls(
+            tuple(map(BrokerData.from_json, json.get("brokerDatas") or ())),
+            tuple(map(QueueData.from_json, json.get("queueDatas") or ())),
+            json.get("orderTopicConf"),
+        )
+
+    def to_json(self, *, standard: bool = False) -> dict[str, Any]:
+        members: dict[str, Any] = {
+            "brokerDatas": [broker.to_json(standard=standard) for broker in self.brokers],
+            "filterServerTable": {},
+        }
+        if self.order_conf is not None:
+            members["orderTopicConf"] = self.order_conf
+        members["queueDatas"] = [queue.to_json() for queue in self.queues]
+        return members
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    brokers: Mapping[str, BrokerData] = field(default_factory=dict)
+    clusters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> ClusterInfo:
+        clusters = json.get("clusterAddrTable") or {}
+        return cls(
+            _table(json.get("brokerAddrTable"), BrokerData.from_json),
+            {cluster: tuple(names) for cluster, names in clusters.items()},
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "brokerAddrTable": {name: broker.to_json() for name, broker in self.brokers.items()},
+            "clusterAddrTable": {cluster: list(names) for cluster, names in self.clusters.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """RegisterBrokerBody: a broker's topics, as JSON or in the compressed form (protocol.md 4.6)."""
+
+    table: TopicTable = TopicTable()
+    filter_servers: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> Registration:
+        return cls(
+            TopicTable.from_json(json.get("topicConfigSerializeWrapper") or {}),
+            tuple(json.get("filterServerList") or ()),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"filterServerList": list(self.filter_servers), "topicConfigSerializeWrapper": self.table.to_json()}
+
+    @classmethod
+    def from_compressed(cls, body: bytes) -> Registration:
+        """:raises ValueError: it is not in that form."""
+        try:
+            raw = zlib.decompress(body)
+            version, at = _sized(raw, 0)
+            (count,) = _SIZE.unpack_from(raw, at)
+            at += _SIZE.size
+            topics: dict[str, TopicConfig] = {}
+            for _ in range(count):
+                text, at = _sized(raw, at)
+                topic = _topic_from_words(text.decode())
+                topics[topic.name] = topic
+            servers, at = _sized(raw, at)
+        except (zlib.error, struct_error, IndexError) as error:
+            raise ValueError(f"compressed registration: {error}") from error
+        return cls(TopicTable(topics, DataVersion.from_json(load(version))), tuple(load(servers)))
+
+    def to_compressed(self) -> bytes:
+        topics = [_words_of_topic(topic).encode() for topic in self.table.topics.values()]
+        version, servers = dump_bytes(self.table.version.to_json()), dump_bytes(list(self.filter_servers))
+        parts = [_with_size(version), _SIZE.pack(len(topics)), *map(_with_size, topics), _with_size(servers)]
+        return zlib.compress(b"".join(parts), 9)
+
+
+def _with_size(data: bytes) -> bytes:
+    return _SIZE.pack(len(data)) + data
+
+
+def _sized(raw: bytes, at: int) -> tuple[bytes, int]:
+    (size,) = _SIZE.unpack_from(raw, at)
+    end = at + _SIZE.size + size
+    if size < 0 or end > len(raw):
+        raise ValueError(f"compressed registration: a part of {size} bytes at {at} of {len(raw)}")
+    return raw[at + _SIZE.size : end], end
+
+
+def _words_of_topic(topic: TopicConfig) -> str:
+    return f"{topic.name} {topic.read_queues} {topic.write_queues} {topic.perm} {topic.filter_type}"
+
+
+def _topic_from_words(text: str) -> TopicConfig:
+    """Five words; a sixth, 5.x's attributes, may hold blanks and is ignored."""
+    name, read, write, perm, filter_type = text.split(" ", 5)[:5]
+    return TopicConfig(name, int(read), int(write), int(perm), filter_type)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """SubscriptionData: what a group wants of one topic. `version` is when it was made (ms; Go: ns)."""
+
+    topic: str
+    expression: str = "*"
+    version: int = 0
+    expression_type: str = TAG
+    class_filter: bool = False
+
+    @property
+    def tag_filter(self) -> TagFilter:
+        """Codes are recomputed from the tags: Go sends them as text and hashes differently (protocol.md 4.4)."""
+        return TagFilter() if self.expression_type == SQL92 else TagFilter.parse(self.expression)
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> Subscription:
+        return cls(
+            str(json["topic"]),
+            str(json.get("subString") or "*"),
+            int(json.get("subVersion", 0)),
+            str(json.get("expressionType") or TAG),
+            bool(json.get("classFilterMode", False)),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        tag_filter = self.tag_filter
+        return {
+            "classFilterMode": self.class_filter,
+            "codeSet": sorted(tag_filter.codes),
+            "expressionType": self.expression_type,
+            "subString": self.expression,
+            "subVersion": self.version,
+            "tagsSet": sorted(tag_filter.tags),
+            "topic": self.topic,
+        }
+
+
+PUSH: Final = "CONSUME_PASSIVELY"
+PULL: Final = "CONSUME_ACTIVELY"
+CLUSTERING: Final = "CLUSTERING"
+BROADCASTING: Final = "BROADCASTING"
+FROM_LAST: Final = "CONSUME_FROM_LAST_OFFSET"
+FROM_FIRST: Final = "CONSUME_FROM_FIRST_OFFSET"
+FROM_TIMESTAMP: Final = "CONSUME_FROM_TIMESTAMP"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerData:
+    group: str
+    consume_type: str = PUSH
+    message_model: str = CLUSTERING
+    consume_from: str = FROM_LAST
+    subscriptions: tuple[Subscription, ...] = ()
+    unit_mode: bool = False
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> ConsumerData:
+        return cls(
+            str(json["groupName"]),
+            str(json.get("consumeType") or PUSH),
+            str(json.get("messageModel") or CLUSTERING),
+            str(json.get("consumeFromWhere") or FROM_LAST),
+            tuple(map(Subscription.from_json, json.get("subscriptionDataSet") or ())),
+            bool(json.get("unitMode", False)),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "consumeFromWhere": self.consume_from,
+            "consumeType": self.consume_type,
+            "groupName": self.group,
+            "messageModel": self.message_model,
+            "subscriptionDataSet": [subscription.to_json() for subscription in self.subscriptions],
+            "unitMode": self.unit_mode,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """HeartbeatData: one client's groups."""
+
+    client_id: str
+    producers: tuple[str, ...] = ()
+    consumers: tuple[ConsumerData, ...] = ()
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> Heartbeat:
+        return cls(
+            str(json["clientID"]),
+            tuple(str(producer["groupName"]) for producer in json.get("producerDataSet") or ()),
+            tuple(map(ConsumerData.from_json, json.get("consumerDataSet") or ())),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "clientID": self.client_id,
+            "consumerDataSet": [consumer.to_json() for consumer in self.consumers],
+            "producerDataSet": [{"groupName": group} for group in self.producers],
+        }
+
+
+def queue_from_json(json: Mapping[str, Any]) -> MessageQueue:
+    return MessageQueue(str(json["topic"]), str(json["brokerName"]), int(json["queueId"]))
+
+
+def queue_to_json(queue: MessageQueue) -> dict[str, Any]:
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLocks:
+    """The body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+
+    group: str
+    client_id: str
+    queues: frozenset[MessageQueue]
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> QueueLocks:
+        return cls(
+            str(json["consumerGroup"]),
+            str(json["clientId"]),
+            frozenset(map(queue_from_json, json.get("mqSet") or ())),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "clientId": self.client_id,
+            "consumerGroup": self.group,
+            "mqSet": [queue_to_json(queue) for queue in sorted(self.queues)],
+        }
+
+
+def _table(json: Mapping[str, Any] | None, item: Callable[[Mapping[str, Any]], T]) -> dict[str, T]:
+    return {str(key): item(value) for key, value in (json or {}).items()}
+
+
+def parse(body: bytes, kind: Callable[[Mapping[str, Any]], T]) -> T:
+    """A body as one of the types above: `parse(body, Heartbeat.from_json)`.
+
+    :raises ValueError: it is no JSON object, or one without a member that the type needs.
+    """
+    json = load(body)
+    if not isinstance(json, dict):
+        raise ValueError(f"JSON object expected, found {type(json).__name__}")
+    try:
+        return kind(json)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"JSON member missing or of a wrong type: {error!r}") from error

@@ -1,0 +1,46 @@
+"""Admin tools to a broker: topics, groups, their statistics (protocol.md 2.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roquet.protocol.headers import Header
+from roquet.protocol.message import READ_WRITE
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopicHeader(Header):
+    topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int = READ_WRITE
+    default_topic: str | None = None
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicHeader(Header):
+    """Codes 202 and 215: one topic."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupHeader(Header):
+    group_name: str
+    remove_offset: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHeader(Header):
+    """Codes 203 and 208: one group, maybe one of its topics."""
+
+    consumer_group: str
+    topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerGroupHeader(Header):
+    producer_group: str

@@ -1,0 +1,26 @@
+"""Finding messages: QUERY_MESSAGE 12 (protocol.md 2.2, 7.3 trap 45)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from roquet.protocol.headers import Header
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMessageHeader(Header):
+    SPELLING: ClassVar = {"unique_key": "_UNIQUE_KEY_QUERY"}
+
+    topic: str
+    key: str
+    max_num: int
+    begin_timestamp: int
+    end_timestamp: int
+    unique_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMessageAnswer(Header):
+    index_last_update_timestamp: int
+    index_last_update_phyoffset: int

@@ -1,0 +1,100 @@
+"""To a name server: codes 100 to 106, 205, 216, 219, 224, 322, 327 (protocol.md 2.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roquet.protocol.headers import Header
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerHeader(Header):
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: int
+    compressed: bool = False
+    body_crc32: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerAnswer(Header):
+    """Only a slave is told, and only while its master is there."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHeader(Header):
+    """Codes 104 and 322: one broker."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersionAnswer(Header):
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RouteHeader(Header):
+    topic: str
+    accept_standard_json_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNameHeader(Header):
+    """Codes 205 and 327."""
+
+    broker_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class WipeAnswer(Header):
+    wipe_topic_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddPermissionAnswer(Header):
+    add_topic_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopicHeader(Header):
+    topic: str
+    cluster_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHeader(Header):
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutKvHeader(Header):
+    namespace: str
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class KvHeader(Header):
+    """Codes 101 and 102."""
+
+    namespace: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class KvAnswer(Header):
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceHeader(Header):
+    namespace: str

@@ -1,0 +1,66 @@
+"""Sending: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320 (protocol.md 2.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from roquet.protocol.headers import Header
+from roquet.protocol.message import DEFAULT_TOPIC
+from roquet.units import QueueOffset
+
+
+@dataclass(frozen=True, slots=True)
+class SendHeader(Header):
+    """A send, spelt out (code 10)."""
+
+    producer_group: str
+    topic: str
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    default_topic: str = DEFAULT_TOPIC
+    default_topic_queue_nums: int = 4
+    properties: str = ""
+    reconsume_times: int = 0
+    unit_mode: bool = False
+    batch: bool = False
+    max_reconsume_times: int | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SendHeaderV2(SendHeader):
+    """The same with one-letter names (codes 310 and 320)."""
+
+    SPELLING: ClassVar = {
+        "producer_group": "a",
+        "topic": "b",
+        "default_topic": "c",
+        "default_topic_queue_nums": "d",
+        "queue_id": "e",
+        "sys_flag": "f",
+        "born_timestamp": "g",
+        "flag": "h",
+        "properties": "i",
+        "reconsume_times": "j",
+        "unit_mode": "k",
+        "max_reconsume_times": "l",
+        "batch": "m",
+        "bname": "n",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SendAnswer(Header):
+    """`msg_id` is the offset message id (batch: comma-joined), `queue_offset` that of the (first) message."""
+
+    SPELLING: ClassVar = {"msg_region": "MSG_REGION", "trace_on": "TRACE_ON"}
+
+    msg_id: str
+    queue_id: int
+    queue_offset: QueueOffset
+    transaction_id: str | None = None
+    msg_region: str | None = "DefaultRegion"
+    trace_on: bool | None = True

@@ -1,0 +1,257 @@
+"""The JSON that the Java side writes and reads: compact, bare integer keys, objects as keys (protocol.md 4.1).
+
+`load` takes standard JSON and the dialect alike. Keys come out as text: a bare integer key as its digits, an
+object key as its own compact JSON text with sorted members (`load` it again to get the object).
+`$ref` members are resolved against the document.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+try:
+    import orjson
+except ImportError:  # no wheel for this interpreter: the standard library does the same, slower
+    orjson = None  # type: ignore[assignment]
+
+_DEPTH_MAX: Final = 64
+
+
+if orjson is not None:
+
+    def dump_bytes(value: object) -> bytes:
+        """Compact standard JSON, UTF-8."""
+        return orjson.dumps(value)
+
+    def load_standard(text: bytes | str) -> Any:
+        """Standard JSON.
+
+        :raises ValueError: it is not.
+        """
+        return orjson.loads(text)
+
+else:
+
+    def dump_bytes(value: object) -> bytes:
+        """Compact standard JSON, UTF-8."""
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+    def load_standard(text: bytes | str) -> Any:
+        """Standard JSON.
+
+        :raises ValueError: it is not.
+        """
+        return json.loads(text)
+
+
+class IntKeys(dict[int, Any]):
+    """A table whose integer keys `dump_dialect` writes bare, as fastjson does: `{0:"a"}`."""
+
+
+class ObjectKeys(dict[str, Any]):
+    """A table whose keys are JSON object texts, written as they are: `{{"topic":"T"}:5}`."""
+
+
+def dump_dialect(value: object) -> bytes:
+    """Compact JSON in fastjson's form for `IntKeys` and `ObjectKeys`, standard for all else."""
+    return _dialect(value).encode()
+
+
+def _dialect(value: object) -> str:
+    if isinstance(value, IntKeys):
+        return "{" + ",".join(f"{key}:{_dialect(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, ObjectKeys):
+        return "{" + ",".join(f"{key}:{_dialect(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{_scalar(str(key))}:{_dialect(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_dialect, value)) + "]"
+    return _scalar(value)
+
+
+def _scalar(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def dump_file(value: object) -> bytes:
+    """The form of Apache's config files: members by name, tab indentation, bare integer keys on one line."""
+    return _pretty(value, 0).encode()
+
+
+def _pretty(value: object, depth: int) -> str:
+    if isinstance(value, IntKeys):
+        return "{" + ",".join(f"{key}:{_pretty(item, depth + 1)}" for key, item in value.items()) + _close(depth, "}")
+    if isinstance(value, Mapping):
+        if not value:
+            return "{}"
+        members = ",".join(
+            "\n" + "\t" * (depth + 1) + f"{_scalar(str(key))}:{_pretty(item, depth + 1)}" for key, item in value.items()
+        )
+        return "{" + members + _close(depth, "}")
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(_pretty(item, depth + 1) for item in value) + "]"
+    return _scalar(value)
+
+
+def _close(depth: int, bracket: str) -> str:
+    return "\n" + "\t" * depth + bracket
+
+
+def load(text: bytes | str) -> Any:
+    """Standard JSON or fastjson's dialect.
+
+    :raises ValueError: neither; says what was found where.
+    """
+    try:
+        document = load_standard(text)
+    except ValueError:
+        document = _Reader(text.decode() if isinstance(text, bytes) else text).document()
+    return _without_references(document) if (b'"$ref"' if isinstance(text, bytes) else '"$ref"') in text else document  # type: ignore[operator]
+
+
+_BLANK: Final = re.compile(r"[ \t\r\n]*")
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_WORDS: Final = {"true": True, "false": False, "null": None}
+_WORD: Final = re.compile(r"[a-z]+")
+_SINGLE_QUOTED: Final = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
+
+
+class _Reader:
+    """Recursive descent over one text; `_at` is the next character to look at."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def document(self) -> Any:
+        value = self._value(0)
+        self._skip_blanks()
+        if self._at < len(self._text):
+            raise self._wrong("the end")
+        return value
+
+    def _wrong(self, wanted: str) -> ValueError:
+        found = self._text[self._at : self._at + 12] or "the end"
+        return ValueError(f"JSON: wanted {wanted} at character {self._at}, found {found!r}")
+
+    def _skip_blanks(self) -> None:
+        match = _BLANK.match(self._text, self._at)
+        assert match is not None
+        self._at = match.end()
+
+    def _peek(self) -> str:
+        self._skip_blanks()
+        return self._text[self._at : self._at + 1]
+
+    def _value(self, depth: int) -> Any:
+        if depth > _DEPTH_MAX:
+            raise ValueError(f"JSON: nested deeper than {_DEPTH_MAX}")
+        match self._peek():
+            case "{":
+                return self._table(depth)
+            case "[":
+                return self._list(depth)
+            case '"' | "'":
+                return self._string()
+            case _:
+                return self._number_or_word()
+
+    def _table(self, depth: int) -> dict[str, Any]:
+        table: dict[str, Any] = {}
+        self._at += 1
+        if self._peek() == "}":
+            self._at += 1
+            return table
+        while True:
+            key = self._value(depth + 1)
+            if isinstance(key, dict):
+                key = json.dumps(key, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            self._expect(":")
+            table[str(key)] = self._value(depth + 1)
+            if not self._more("}"):
+                return table
+
+    def _list(self, depth: int) -> list[Any]:
+        items: list[Any] = []
+        self._at += 1
+        if self._peek() == "]":
+            self._at += 1
+            return items
+        while True:
+            items.append(self._value(depth + 1))
+            if not self._more("]"):
+                return items
+
+    def _more(self, close: str) -> bool:
+        found = self._peek()
+        if found not in (",", close):
+            raise self._wrong(f"',' or {close!r}")
+        self._at += 1
+        return found == ","
+
+    def _expect(self, character: str) -> None:
+        if self._peek() != character:
+            raise self._wrong(repr(character))
+        self._at += 1
+
+    def _string(self) -> str:
+        if self._text[self._at] == '"':
+            text, self._at = json.decoder.scanstring(self._text, self._at + 1, False)  # type: ignore[attr-defined]
+            return str(text)
+        match = _SINGLE_QUOTED.match(self._text, self._at)
+        if match is None:
+            raise self._wrong("a closing quote")
+        self._at = match.end()
+        inner = match.group(1).replace("\\'", "'").replace('"', '\\"')
+        return str(json.loads(f'"{inner}"'))
+
+    def _number_or_word(self) -> Any:
+        match = _NUMBER.match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
+            digits = match.group()
+            return int(digits) if digits.lstrip("-").isdigit() else float(digits)
+        word = _WORD.match(self._text, self._at)
+        if word is None or word.group() not in _WORDS:
+            raise self._wrong("a value")
+        self._at = word.end()
+        return _WORDS[word.group()]
+
+
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+
+
+def _without_references(document: Any) -> Any:
+    """The document with each `{"$ref": path}` replaced by what stands at that path from the root `$`."""
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, dict):
+            if list(value) == ["$ref"]:
+                return referred(value["$ref"])
+            return {key: replaced(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [replaced(item) for item in value]
+        return value
+
+    def referred(path: Any) -> Any:
+        if not isinstance(path, str) or not path.startswith("$"):
+            raise ValueError(f"JSON: reference {path!r} is not a path from the root")
+        value, at = document, 1
+        while at < len(path):
+            step = _STEP.match(path, at)
+            if step is None:
+                raise ValueError(f"JSON: reference {path!r} cannot be followed")
+            name, index = step.groups()
+            try:
+                value = value[name.replace("\\", "")] if name is not None else value[int(index)]
+            except (KeyError, IndexError, TypeError) as error:
+                raise ValueError(f"JSON: reference {path!r} leads nowhere") from error
+            at = step.end()
+        if isinstance(value, dict) and list(value) == ["$ref"]:
+            raise ValueError(f"JSON: reference {path!r} leads to another reference")
+        return value
+
+    return replaced(document)

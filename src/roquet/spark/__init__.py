@@ -1,0 +1,1 @@
+"""RocketMQ as a PySpark data source: `spark.read.format("rocketmq")`."""

@@ -1,0 +1,316 @@
+"""Stored records, as pull answers hold them, into Arrow columns: whole columns at a time, and only those asked for."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from struct import Struct
+from typing import Final, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roquet.errors import CorruptRecord, RoquetError
+from roquet.protocol.message import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    COMPRESSION_LZ4,
+    COMPRESSION_TYPE_BITS,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+    KEYS,
+    STORE_HOST_V6,
+    TAGS,
+    UNIQ_KEY,
+    offset_message_id,
+)
+from roquet.protocol.record import MAGIC, MAGIC_V2, SIZE_MIN, host_text
+from roquet.spark.property_columns import PropertyColumns
+from roquet.spark.slices import Ints, gather, slices, text
+from roquet.units import PhysicalOffset
+
+_SIZE: Final = Struct(">i")
+_HEAD: Final = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">u4"),
+        ("bodyCRC", ">i4"),
+        ("queueId", ">i4"),
+        ("flag", ">i4"),
+        ("queueOffset", ">i8"),
+        ("commitLogOffset", ">i8"),
+        ("sysFlag", ">i4"),
+        ("bornTimestamp", ">i8"),
+    ]
+)
+"""A record up to its first host, whose size varies."""
+_HOST_SIZE: Final = 8
+_V6_MORE: Final = 12
+_MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
+_OTHER_CODECS: Final = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
+
+
+class UnknownCompression(RoquetError):  # noqa: N818
+    """A body is compressed in a way that cannot be undone here; read without the column body, or install what it takes."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """Whole records in one buffer, and where those that count start, in ascending order."""
+
+    data: bytes
+    starts: Ints
+
+    @classmethod
+    def walk(cls, data: bytes) -> Records:
+        """The records of a pull answer.
+
+        :raises CorruptRecord: its bytes are not all records; `at` is the index in `data`.
+        """
+        starts: list[int] = []
+        at, end, size_at = 0, len(data), _SIZE.unpack_from
+        while at < end:
+            if end - at < SIZE_MIN:
+                raise CorruptRecord(at, f"{end - at} bytes are too few")
+            (size,) = size_at(data, at)
+            if not SIZE_MIN <= size <= end - at:
+                raise CorruptRecord(at, f"size {size} of {end - at} bytes left")
+            starts.append(at)
+            at += size
+        return cls(data, np.array(starts, np.int64))
+
+    @classmethod
+    def joined(cls, parts: Iterable[Records]) -> Records:
+        """The records of several answers as one."""
+        kept = list(parts)
+        before = np.cumsum([0, *(len(part.data) for part in kept)])
+        starts = [part.starts + shift for part, shift in zip(kept, before[:-1], strict=True)]
+        return cls(b"".join(part.data for part in kept), np.concatenate([*starts, np.empty(0, np.int64)]))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def queue_offsets(self) -> Ints:
+        return gather(self.data, ">i8", self.starts + 20).astype(np.int64)
+
+    def between(self, start: int, end: int) -> Records:
+        """Those with a queue offset from `start` up to, not including, `end`."""
+        offsets = self.queue_offsets
+        return self.where((offsets >= start) & (offsets < end))
+
+    def where(self, kept: npt.NDArray[np.bool_]) -> Records:
+        return Records(self.data, self.starts[kept])
+
+
+def decode(
+    records: Records, schema: pa.Schema, *, broker_name: str, tags: frozenset[str] | None = None
+) -> pa.RecordBatch:
+    """The records as a batch with the columns of `schema` (names and types as in `schema.ARROW_SCHEMA`).
+
+    :param tags: keep messages with one of these tags only; None keeps all.
+    :raises CorruptRecord: a record's parts do not add up; `at` is its index in the data.
+    :raises UnknownCompression: a body was asked for that cannot be decompressed.
+    """
+    columns = _Columns(records, broker_name)
+    if tags is not None and len(records):
+        matches = pc.is_in(columns.tags(), value_set=pa.array(sorted(tags), pa.string()))
+        columns = _Columns(records.where(matches.to_numpy(zero_copy_only=False)), broker_name)
+    arrays = [columns.named(field.name, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class _Columns:
+    """Each column on demand, and what several of them share worked out once."""
+
+    def __init__(self, records: Records, broker_name: str) -> None:
+        self._data = records.data
+        self._starts = records.starts
+        self._broker_name = broker_name
+
+    def named(self, name: str, kind: pa.DataType) -> pa.Array:
+        if len(self._starts) == 0:
+            return pa.array([], kind)
+        if name == "properties":
+            return self._properties.maps(kind)
+        if name in _MAKERS:
+            return _MAKERS[name](self)
+        return self._number(name)
+
+    # Columns
+
+    def topic(self) -> pa.Array:
+        return text(slices(self._data, self._parts.topic_at, self._parts.topic_end))
+
+    def broker_name(self) -> pa.Array:
+        return pa.repeat(pa.scalar(self._broker_name, pa.string()), len(self._starts))
+
+    def message_id(self) -> pa.Array:
+        """The client's id, else the broker's, as Java's getMsgId; few messages come without a client's id."""
+        given = self._properties.values(UNIQ_KEY)
+        if given.null_count == 0:
+            return given
+        made: list[str | None] = [None] * len(given)
+        offsets = self._head["commitLogOffset"]
+        for row in np.flatnonzero(given.is_null().to_numpy(zero_copy_only=False)).tolist():
+            store_host = self._data[self._parts.store_host_at[row] : self._parts.store_host_end[row]]
+            made[row] = offset_message_id(store_host, PhysicalOffset(int(offsets[row])))
+        return pc.coalesce(given, pa.array(made, pa.string()))
+
+    def keys(self) -> pa.Array:
+        return self._properties.values(KEYS)
+
+    def tags(self) -> pa.Array:
+        return self._properties.values(TAGS)
+
+    def body(self) -> pa.Array:
+        stored = slices(self._data, self._parts.body_at, self._parts.body_end)
+        compressed = np.flatnonzero(self._head["sysFlag"] & COMPRESSED)
+        if len(compressed) == 0:
+            return stored
+        whole = pa.array([self._decompressed(row) for row in compressed.tolist()], pa.binary())
+        source = np.arange(len(stored))
+        source[compressed] = len(stored) + np.arange(len(whole))
+        return pa.concat_arrays([stored, whole]).take(pa.array(source))
+
+    def born_timestamp(self) -> pa.Array:
+        return _timestamps(self._head["bornTimestamp"])
+
+    def store_timestamp(self) -> pa.Array:
+        return _timestamps(gather(self._data, ">i8", self._parts.born_host_end))
+
+    def born_host(self) -> pa.Array:
+        return _hosts(slices(self._data, self._parts.born_host_at, self._parts.born_host_end))
+
+    def store_host(self) -> pa.Array:
+        return _hosts(slices(self._data, self._parts.store_host_at, self._parts.store_host_end))
+
+    def reconsume_times(self) -> pa.Array:
+        return pa.array(gather(self._data, ">i4", self._parts.store_host_end).astype(np.int32))
+
+    def _number(self, name: str) -> pa.Array:
+        field = self._head[name]
+        return pa.array(field.astype(field.dtype.newbyteorder("=")))
+
+    # What they are made of
+
+    @cached_property
+    def _head(self) -> npt.NDArray[np.void]:
+        head = cast(npt.NDArray[np.void], gather(self._data, _HEAD, self._starts))
+        self._refuse(~np.isin(head["magic"], (MAGIC, MAGIC_V2)), "unknown magic")
+        return head
+
+    @cached_property
+    def _parts(self) -> _Parts:
+        """:raises CorruptRecord: a part would reach beyond its record, or they leave a rest."""
+        head, starts = self._head, self._starts
+        ends = starts + head["size"]
+        born_host_at = starts + _HEAD.itemsize
+        born_host_end = born_host_at + _HOST_SIZE + np.where(head["sysFlag"] & BORN_HOST_V6, _V6_MORE, 0)
+        store_host_at = born_host_end + 8
+        store_host_end = store_host_at + _HOST_SIZE + np.where(head["sysFlag"] & STORE_HOST_V6, _V6_MORE, 0)
+        body_at = store_host_end + 16
+        self._refuse(body_at + 3 > ends, "its size is too small for its hosts")
+        body_size = gather(self._data, ">i4", body_at - 4).astype(np.int64)
+        body_end = body_at + body_size
+        two_bytes = head["magic"] == MAGIC_V2
+        topic_at = body_end + 1 + two_bytes
+        self._refuse((body_size < 0) | (topic_at + 2 > ends), "its body reaches beyond it")
+        topic_size = gather(self._data, "u1", topic_at - 1).astype(np.int64)
+        topic_size[two_bytes] += gather(self._data, "u1", topic_at[two_bytes] - 2).astype(np.int64) << 8
+        topic_end = topic_at + topic_size
+        self._refuse(topic_end + 2 > ends, "its topic reaches beyond it")
+        properties_at = topic_end + 2
+        properties_end = properties_at + gather(self._data, ">u2", topic_end).astype(np.int64)
+        self._refuse(properties_end != ends, "its parts do not add up to its size")
+        return _Parts(
+            born_host_at,
+            born_host_end,
+            store_host_at,
+            store_host_end,
+            body_at,
+            body_end,
+            topic_at,
+            topic_end,
+            properties_at,
+            properties_end,
+        )
+
+    @cached_property
+    def _properties(self) -> PropertyColumns:
+        return PropertyColumns(slices(self._data, self._parts.properties_at, self._parts.properties_end))
+
+    def _decompressed(self, row: int) -> bytes:
+        stored = self._data[self._parts.body_at[row] : self._parts.body_end[row]]
+        kind = int(self._head["sysFlag"][row]) & COMPRESSION_TYPE_BITS
+        try:
+            return decompress(stored, kind)
+        except (zlib.error, OSError) as error:
+            raise CorruptRecord(int(self._starts[row]), f"its body does not decompress: {error}") from error
+
+    def _refuse(self, wrong: npt.NDArray[np.bool_], reason: str) -> None:
+        if wrong.any():
+            raise CorruptRecord(int(self._starts[np.flatnonzero(wrong)[0]]), reason)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Where the parts of varying size lie, record by record."""
+
+    born_host_at: Ints
+    born_host_end: Ints
+    store_host_at: Ints
+    store_host_end: Ints
+    body_at: Ints
+    body_end: Ints
+    topic_at: Ints
+    topic_end: Ints
+    properties_at: Ints
+    properties_end: Ints
+
+
+_MAKERS: Final[Mapping[str, Callable[[_Columns], pa.Array]]] = {
+    "topic": _Columns.topic,
+    "brokerName": _Columns.broker_name,
+    "msgId": _Columns.message_id,
+    "keys": _Columns.keys,
+    "tags": _Columns.tags,
+    "body": _Columns.body,
+    "bornTimestamp": _Columns.born_timestamp,
+    "bornHost": _Columns.born_host,
+    "storeTimestamp": _Columns.store_timestamp,
+    "storeHost": _Columns.store_host,
+    "reconsumeTimes": _Columns.reconsume_times,
+}
+"""Columns that take more than a look at the head."""
+
+
+def decompress(stored: bytes, kind: int) -> bytes:
+    """A body as it was before its sender compressed it.
+
+    :param kind: the compression bits of the sysFlag (protocol.md 5.2); Arrow brings LZ4 and ZSTD along.
+    :raises UnknownCompression: there is no such kind, or this Arrow was built without it.
+    """
+    if kind in (0, COMPRESSION_ZLIB):
+        return zlib.decompress(stored)
+    codec = _OTHER_CODECS.get(kind)
+    if codec is None or not pa.Codec.is_available(codec):
+        name = codec or f"bits {kind:#x} of the sysFlag"
+        raise UnknownCompression(f"a body is compressed by {name}, which this pyarrow cannot undo")
+    with pa.input_stream(pa.py_buffer(stored), compression=codec) as stream:
+        return cast(bytes, stream.read())
+
+
+def _timestamps(milliseconds: npt.NDArray[np.generic]) -> pa.Array:
+    return pa.array(milliseconds.astype(np.int64) * 1000).cast(_MICROSECONDS)
+
+
+def _hosts(stored: pa.Array) -> pa.Array:
+    """Few hosts send many messages: each is put into words once."""
+    hosts = stored.dictionary_encode()
+    words = pa.array([host_text(host) for host in hosts.dictionary.to_pylist()], pa.string())
+    return words.take(hosts.indices)

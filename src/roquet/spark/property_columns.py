@@ -1,0 +1,86 @@
+"""The properties of many messages, searched and split all at once.
+
+Keeps: the rules of `roquet.protocol.message.split_properties` (protocol.md 5.3): pairs without a name, a value or a
+       separator vanish, and the last of two pairs with one name wins.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roquet.protocol.message import NAME_SEPARATOR, PROPERTY_SEPARATOR
+from roquet.spark.slices import Bytes, Ints, slices, text
+
+_AFTER_NAME: Final = ord(NAME_SEPARATOR)
+_AFTER_PAIR: Final = ord(PROPERTY_SEPARATOR)
+
+
+class PropertyColumns:
+    """The properties of a column of messages.
+
+    Keeps: pairs are in the order of their rows; pair i is name [name_at, name_end) and value [name_end + 1, end).
+    """
+
+    def __init__(self, texts: pa.Array) -> None:
+        """:param texts: a binary array, as made by `slices`: each message's properties as stored."""
+        self._rows = len(texts)
+        _, offsets, data = texts.buffers()
+        edges = np.frombuffer(offsets, np.int32, self._rows + 1).astype(np.int64)
+        self._data: Bytes = np.frombuffer(data, np.uint8)[: edges[-1]] if data else np.empty(0, np.uint8)
+        starts, ends, name_ends = self._segments(edges)
+        pairs = np.flatnonzero((name_ends > starts) & (name_ends + 1 < ends))
+        self._name_at, self._name_end, self._end = starts[pairs], name_ends[pairs], ends[pairs]
+        self._row: Ints = np.searchsorted(edges[:-1], self._name_at, side="right") - 1
+
+    def values(self, name: str) -> pa.Array:
+        """The value of one property in every message, null where it has none."""
+        pairs = self._named(name.encode())
+        pair_of_row: Ints = np.full(self._rows, -1)
+        pair_of_row[self._row[pairs]] = pairs
+        has = pair_of_row >= 0
+        chosen = pair_of_row[has]
+        found = text(slices(self._data, self._name_end[chosen] + 1, self._end[chosen]))
+        if len(found) == self._rows:
+            return found
+        return found.take(pa.array(np.cumsum(has) - 1, mask=~has))
+
+    def maps(self, kind: pa.DataType) -> pa.Array:
+        """All properties of every message, as a map array."""
+        names = slices(self._data, self._name_at, self._name_end).dictionary_encode()
+        pairs = self._last_of_each_name(names)
+        offsets = np.concatenate(([0], np.cumsum(np.bincount(self._row[pairs], minlength=self._rows))))
+        return pa.MapArray.from_arrays(
+            pa.array(offsets, pa.int32()),
+            text(names.dictionary).take(names.indices.take(pa.array(pairs))),
+            text(slices(self._data, self._name_end[pairs] + 1, self._end[pairs])),
+            type=kind,
+        )
+
+    def _segments(self, edges: Ints) -> tuple[Ints, Ints, Ints]:
+        """Start and end of whatever stands between separators, and its name's end: -1 if it has none."""
+        pair_ends = np.flatnonzero(self._data == _AFTER_PAIR)
+        starts = np.sort(np.concatenate((edges[:-1], pair_ends + 1)), kind="stable")
+        ends = np.sort(np.concatenate((pair_ends, edges[1:])), kind="stable")
+        name_ends = np.append(np.flatnonzero(self._data == _AFTER_NAME), len(self._data))
+        nearest = name_ends[np.searchsorted(name_ends, starts)]
+        return starts, ends, np.where(nearest < ends, nearest, -1)
+
+    def _named(self, name: bytes) -> Ints:
+        """The pairs of that name, in order."""
+        pairs = np.flatnonzero(self._name_end - self._name_at == len(name))
+        for index, byte in enumerate(name):
+            pairs = pairs[self._data[self._name_at[pairs] + index] == byte]
+        return pairs
+
+    def _last_of_each_name(self, names: pa.Array) -> Ints:
+        """All pairs, less those whose name comes again in the same message."""
+        kinds = max(len(names.dictionary), 1)
+        row_and_name = self._row * kinds + names.indices.to_numpy()
+        if pc.count_distinct(pa.array(row_and_name)).as_py() == len(row_and_name):
+            return np.arange(len(row_and_name))
+        _, from_the_end = np.unique(row_and_name[::-1], return_index=True)
+        return np.sort(len(row_and_name) - 1 - from_the_end)

@@ -1,0 +1,31 @@
+"""A Spark session that starts wherever this package is installed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from roquet.spark.java import ensure_java
+
+_QUIET: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+_LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def session(app_name: str, **conf: str) -> SparkSession:
+    """A Spark session on a Java that works, its Python workers in this very Python.
+
+    :param conf: Spark's own settings, as in `session("report", **{"spark.driver.memory": "1g"})`; without a
+        `spark.master` Spark runs inside this machine, on all its cores.
+    :raises roquet.spark.java.JavaNotFound: no Java here can run Spark.
+    """
+    ensure_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = conf.get("spark.master", "local[*]")
+    defaults = _QUIET | (_LOOPBACK if master.startswith("local") else {})
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in (defaults | conf).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,1 @@
+"""SOCKETS: asyncio around protocol, for servers and clients alike."""

@@ -1,0 +1,101 @@
+"""One live connection per address, opened on demand and shared by all calls to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from roquet.errors import ConnectionClosed
+from roquet.protocol.command import Command
+from roquet.transport.connection import Connection, Handler, sweep_idle
+
+CONNECT_TIMEOUT_S = 3.0
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`; the last colon divides, brackets of IPv6 fall away.
+
+    :raises ValueError: it has another form.
+    """
+    host, separator, port = address.strip().rpartition(":")
+    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"address {address!r} is not host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class Channels:
+    """Keeps: at most one open connection per address; callers that come while it opens wait for the same one.
+
+    :param handlers: what the other sides may ask over these connections.
+    """
+
+    def __init__(self, handlers: Mapping[int, Handler] | None = None) -> None:
+        self._handlers = handlers or {}
+        self._open: dict[str, Connection] = {}
+        self._opening: dict[str, asyncio.Task[Connection]] = {}
+        self._sweep: asyncio.Task[None] | None = None
+
+    async def connection(self, address: str) -> Connection:
+        """The connection to `address`.
+
+        :raises ConnectionClosed: nobody answers there; says why.
+        """
+        connection = self._open.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        opening = self._opening.get(address)
+        if opening is None:
+            opening = asyncio.get_running_loop().create_task(self._connect(address))
+            self._opening[address] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(address, None))
+        return await asyncio.shield(opening)
+
+    async def _connect(self, address: str) -> Connection:
+        host, port = split_address(address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self._handlers, on_closed=self._closed(address)), host, port
+                )
+        except (OSError, TimeoutError) as error:
+            raise ConnectionClosed(f"cannot connect to {address}: {error or 'no answer'}") from error
+        self._open[address] = connection
+        if self._sweep is None:
+            self._sweep = loop.create_task(sweep_idle(self._open.values))
+        return connection
+
+    def _closed(self, address: str) -> Callable[[Connection], None]:
+        def forget(connection: Connection) -> None:
+            if self._open.get(address) is connection:
+                del self._open[address]
+
+        return forget
+
+    async def call(self, address: str, request: Command, timeout_ms: int) -> Command:
+        """Ask `address`; the response, of whatever code.
+
+        :raises ConnectionClosed: not reachable, or it ended before the answer.
+        :raises CallTimeout: no answer in time.
+        """
+        return await (await self.connection(address)).call(request, timeout_ms)
+
+    async def notify(self, address: str, request: Command) -> None:
+        """Send a one-way request.
+
+        :raises ConnectionClosed: not reachable.
+        """
+        (await self.connection(address)).notify(request)
+
+    def forget_all_but(self, addresses: set[str]) -> None:
+        """Close the connections to addresses that no route mentions any more."""
+        for address in self._open.keys() - addresses:
+            self._open[address].close()
+
+    async def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for opening in list(self._opening.values()):
+            opening.cancel()
+        for connection in list(self._open.values()):
+            connection.close()

@@ -1,0 +1,219 @@
+"""One TCP connection: frames in and out, answers matched to requests; either side may ask.
+
+A read is a batch: every whole frame it brought is handled before one write takes all the answers out. Nothing is
+allocated per request beyond the request itself; only a call that waits for its answer has a future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
+
+from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused, ResponseError
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.command import ONE_WAY, Command, decode
+from roquet.protocol.frame import FrameBuffer
+from roquet.protocol.record import host_bytes
+
+log = logging.getLogger(__name__)
+
+Answer: TypeAlias = Command | bytes | None
+"""What a handler gives back: a response, one already encoded, or None when it answers later or never."""
+Handler: TypeAlias = Callable[[Command, "Connection"], Answer]
+Shortcut: TypeAlias = Callable[[bytes], bytes | None]
+"""A learnt path: frame -> encoded answer (b"" for one that comes later), or None when the frame is not its kind."""
+
+IDLE_S: Final = 120.0
+"""Both sides close a connection without traffic for so long (protocol.md 1.4)."""
+WRITE_BUFFER_MAX: Final = 4 * 1024 * 1024
+"""Bytes that may wait for a peer that does not read; beyond them its requests wait, too."""
+
+
+class Connection(asyncio.Protocol):
+    """Keeps: `_calls` holds exactly the requests sent from here that have no answer yet.
+
+    :param handlers: request code -> handler, for what the other side asks.
+    :param on_open: told once the connection stands.
+    :param on_closed: told once, when the connection is gone for whatever reason.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        on_open: Callable[[Connection], None] | None = None,
+        on_closed: Callable[[Connection], None] | None = None,
+    ) -> None:
+        self._handlers = handlers
+        self._on_open = on_open
+        self._on_closed = on_closed
+        self._loop = asyncio.get_running_loop()
+        self._frames = FrameBuffer()
+        self._calls: dict[int, asyncio.Future[Command]] = {}
+        self._next_opaque = 0
+        self._transport: asyncio.Transport | None = None
+        self.shortcut: Shortcut | None = None
+        self.last_active = self._loop.time()
+        self.peer_address = ""
+        self.peer_host = b""
+        """The peer as a record stores it: address and port."""
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
+        host, port = transport.get_extra_info("peername")[:2]
+        self.peer_address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.peer_host = host_bytes(host, port)
+        if self._on_open is not None:
+            self._on_open(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_active = self._loop.time()
+        try:
+            frames = self._frames.feed(data)
+            answers: list[bytes] = []
+            for frame in frames:
+                answer = self._take(frame)
+                if answer:
+                    answers.append(answer)
+        except PeerError as error:
+            log.warning("%s: closed, it broke the protocol: %s", self.peer_address, error)
+            self.close()
+            return
+        if answers:
+            self.send(answers[0] if len(answers) == 1 else b"".join(answers))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        calls, self._calls = self._calls, {}
+        for waiting in calls.values():
+            if not waiting.done():
+                waiting.set_exception(ConnectionClosed(f"{self.peer_address} closed the connection"))
+        if self._on_closed is not None:
+            self._on_closed(self)
+
+    def pause_writing(self) -> None:
+        """The peer does not read what it asked for: it gets no more until it does."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # frames in
+
+    def _take(self, frame: bytes) -> bytes | None:
+        if self.shortcut is not None:
+            answer = self.shortcut(frame)
+            if answer is not None:
+                return answer
+        command = decode(frame)
+        if command.is_response:
+            waiting = self._calls.pop(command.opaque, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(command)
+            return None
+        response = self._handle(command)
+        if response is None or command.is_one_way:
+            return None
+        return response if isinstance(response, bytes) else response.encode()
+
+    def _handle(self, request: Command) -> Answer:
+        """The one place where an error becomes a response code."""
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            return request.answer(code, f" request type {request.code} not supported")
+        try:
+            return handler(request, self)
+        except Refused as refusal:
+            return request.answer(refusal.code, refusal.remark)
+        except PeerError:
+            raise
+        except ValueError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}")
+        except Exception as error:
+            log.exception("request %s from %s failed", request.code, self.peer_address)
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+    # frames out
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, data: bytes) -> None:
+        """Write whole frames; to a connection that is gone they are dropped, its callers know already."""
+        if self._transport is not None and not self._transport.is_closing():
+            self.last_active = self._loop.time()
+            self._transport.write(data)
+
+    def notify(self, request: Command) -> None:
+        """Send a one-way request."""
+        request.flag |= ONE_WAY
+        request.opaque = self._opaque()
+        self.send(request.encode())
+
+    async def call(self, request: Command, timeout_ms: int) -> Command:
+        """Send a request and wait for its response, of whatever code.
+
+        :raises CallTimeout: no answer within `timeout_ms`.
+        :raises ConnectionClosed: the connection ended first.
+        """
+        if not self.is_open:
+            raise ConnectionClosed(f"connection to {self.peer_address} is closed")
+        request.opaque = opaque = self._opaque()
+        waiting: asyncio.Future[Command] = self._loop.create_future()
+        self._calls[opaque] = waiting
+        self.send(request.encode())
+        timer = self._loop.call_later(timeout_ms / 1000, self._expire, opaque, request.code, timeout_ms)
+        try:
+            return await waiting
+        finally:
+            timer.cancel()
+            self._calls.pop(opaque, None)
+
+    def _expire(self, opaque: int, code: int, timeout_ms: int) -> None:
+        waiting = self._calls.pop(opaque, None)
+        if waiting is not None and not waiting.done():
+            message = f"{self.peer_address} did not answer request {code} within {timeout_ms} ms"
+            waiting.set_exception(CallTimeout(message))
+
+    def _opaque(self) -> int:
+        self._next_opaque = (self._next_opaque + 1) & 0x7FFFFFFF
+        return self._next_opaque
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once, without sending what still waits."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def checked(response: Command, address: str, accepted: Iterable[int] = (ResponseCode.SUCCESS,)) -> Command:
+    """The response itself.
+
+    :raises ResponseError: its code is not among those accepted.
+    """
+    if response.code not in accepted:
+        raise ResponseError(response.code, response.remark or "", address)
+    return response
+
+
+async def sweep_idle(connections: Callable[[], Iterable[Connection]], idle_s: float = IDLE_S) -> None:
+    """Close, for ever, what has been silent for `idle_s`."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(idle_s / 12)
+        limit = loop.time() - idle_s
+        for connection in list(connections()):
+            if connection.last_active < limit:
+                connection.close()

@@ -1,0 +1,55 @@
+"""Accepts connections and hands their requests to the handlers, by request code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from roquet.transport.connection import Connection, Handler, sweep_idle
+
+BACKLOG = 1024
+
+
+class Server:
+    """One listening port.
+
+    Keeps: `connections` are those accepted and not yet closed.
+
+    :param handlers: request code -> handler; every other code is answered with "not supported".
+    :param on_closed: told of each connection that ended.
+    """
+
+    def __init__(self, handlers: Mapping[int, Handler], on_closed: Callable[[Connection], None] | None = None) -> None:
+        self._handlers = handlers
+        self._on_closed = on_closed
+        self._listener: asyncio.Server | None = None
+        self._sweep: asyncio.Task[None] | None = None
+        self.connections: set[Connection] = set()
+
+    async def listen(self, host: str, port: int) -> int:
+        """Start to accept; gives the port, which the system chose where 0 was asked for."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
+        self._sweep = loop.create_task(sweep_idle(lambda: self.connections))
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    def _accept(self) -> Connection:
+        return Connection(self._handlers, self.connections.add, self._closed)
+
+    def _closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if self._on_closed is not None:
+            self._on_closed(connection)
+
+    def stop_accepting(self) -> None:
+        """No new connections; those that stand go on."""
+        if self._listener is not None:
+            self._listener.close()
+
+    async def close(self) -> None:
+        """End everything; what was already answered still goes out."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self.stop_accepting()
+        for connection in list(self.connections):
+            connection.close()
