@@ -24,20 +24,25 @@ _SIZE: Final = Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """How often and when a table changed; equal versions mean equal tables. `timestamp` in ms."""
+    """How often and when a table changed; equal versions mean equal tables. `timestamp` in ms.
+
+    `state_version` is 5.x's third part: kept for a peer that compares it, unwritten where it is 0.
+    """
 
     timestamp: int = 0
     counter: int = 0
+    state_version: int = 0
 
     def next(self, now_ms: int) -> DataVersion:
-        return DataVersion(now_ms, self.counter + 1)
+        return DataVersion(now_ms, self.counter + 1, self.state_version)
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> DataVersion:
-        return cls(int(json.get("timestamp", 0)), int(json.get("counter", 0)))
+        return cls(int(json.get("timestamp", 0)), int(json.get("counter", 0)), int(json.get("stateVersion", 0)))
 
     def to_json(self) -> dict[str, Any]:
-        return {"counter": self.counter, "timestamp": self.timestamp}
+        state = {"stateVersion": self.state_version} if self.state_version else {}
+        return {"counter": self.counter, **state, "timestamp": self.timestamp}
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,11 @@ else:
         return json.loads(text)
 
 
+def dump_ascii(value: object) -> bytes:
+    """Compact standard JSON, all beyond ASCII as `\\uXXXX`: what the strictest reader takes."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
 class IntKeys(dict[int, Any]):
     """A table whose integer keys `dump_dialect` writes bare, as fastjson does: `{0:"a"}`."""
 

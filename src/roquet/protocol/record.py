@@ -39,6 +39,22 @@ _SYS_FLAG: Final = Struct(">i")
 _SHORT: Final = Struct(">H")
 
 
+_LAYOUTS: Final[dict[tuple[int, int, int, int], Struct]] = {}
+_LAYOUTS_MAX: Final = 4096
+
+
+def layout(sys_flag: int, body_size: int, topic_size: int, properties_size: int) -> Struct:
+    """How a whole record of these sizes is packed, in one call; `sys_flag` says which hosts are IPv6."""
+    shape = (sys_flag & (BORN_HOST_V6 | STORE_HOST_V6), body_size, topic_size, properties_size)
+    found = _LAYOUTS.get(shape)
+    if found is None:
+        if len(_LAYOUTS) >= _LAYOUTS_MAX:
+            _LAYOUTS.clear()
+        fixed = _FIXED[shape[0]].format
+        found = _LAYOUTS[shape] = Struct(f"{fixed}{body_size}sB{topic_size}sH{properties_size}s")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One stored message. Times in ms since the epoch; hosts as stored: address (4 or 16 bytes) and port (4)."""
@@ -71,10 +87,9 @@ class Record:
         """The record's bytes; the host bits follow the hosts, the checksum the body."""
         sys_flag = self.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | host_bits(self.born_host, self.store_host)
         topic, properties = self.topic.encode(), self.properties_text.encode()
-        fixed = _FIXED[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)]
-        size = fixed.size + len(self.body) + 1 + len(topic) + 2 + len(properties)
-        head = fixed.pack(
-            size,
+        pack = layout(sys_flag, len(self.body), len(topic), len(properties))
+        return pack.pack(
+            pack.size,
             MAGIC,
             checksum(self.body),
             self.queue_id,
@@ -89,8 +104,12 @@ class Record:
             self.reconsume_times,
             self.prepared_offset,
             len(self.body),
+            self.body,
+            len(topic),
+            topic,
+            len(properties),
+            properties,
         )
-        return b"".join((head, self.body, bytes((len(topic),)), topic, _SHORT.pack(len(properties)), properties))
 
 
 def checksum(body: bytes | memoryview) -> int:

@@ -55,7 +55,7 @@ _OTHER_CODECS: Final = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
 
 
 class UnknownCompression(RoquetError):  # noqa: N818
-    """A body is compressed in a way that cannot be undone here; read without the column body, or install what it takes."""
+    """A body is compressed in a way that cannot be undone here; reading without the column body still works."""
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from roquet.protocol.message import NAME_SEPARATOR, PROPERTY_SEPARATOR
 from roquet.spark.slices import Bytes, Ints, slices, text
 
 _AFTER_NAME: Final = ord(NAME_SEPARATOR)
 _AFTER_PAIR: Final = ord(PROPERTY_SEPARATOR)
+_CELLS_PER_PAIR: Final = 8
+"""Up to here a table of every row and name is cheaper to count in than pairs are to sort."""
 
 
 class PropertyColumns:
@@ -31,10 +32,11 @@ class PropertyColumns:
         _, offsets, data = texts.buffers()
         edges = np.frombuffer(offsets, np.int32, self._rows + 1).astype(np.int64)
         self._data: Bytes = np.frombuffer(data, np.uint8)[: edges[-1]] if data else np.empty(0, np.uint8)
-        starts, ends, name_ends = self._segments(edges)
+        rows, starts, ends = self._segments(edges)
+        name_ends = self._name_ends(starts, ends)
         pairs = np.flatnonzero((name_ends > starts) & (name_ends + 1 < ends))
+        self._row: Ints = rows[pairs]
         self._name_at, self._name_end, self._end = starts[pairs], name_ends[pairs], ends[pairs]
-        self._row: Ints = np.searchsorted(edges[:-1], self._name_at, side="right") - 1
 
     def values(self, name: str) -> pa.Array:
         """The value of one property in every message, null where it has none."""
@@ -61,13 +63,18 @@ class PropertyColumns:
         )
 
     def _segments(self, edges: Ints) -> tuple[Ints, Ints, Ints]:
-        """Start and end of whatever stands between separators, and its name's end: -1 if it has none."""
+        """Row, start and end of whatever stands between separators; empty ones too."""
         pair_ends = np.flatnonzero(self._data == _AFTER_PAIR)
         starts = np.sort(np.concatenate((edges[:-1], pair_ends + 1)), kind="stable")
         ends = np.sort(np.concatenate((pair_ends, edges[1:])), kind="stable")
-        name_ends = np.append(np.flatnonzero(self._data == _AFTER_NAME), len(self._data))
-        nearest = name_ends[np.searchsorted(name_ends, starts)]
-        return starts, ends, np.where(nearest < ends, nearest, -1)
+        segments_of_row = np.diff(np.searchsorted(pair_ends, edges)) + 1
+        return np.repeat(np.arange(self._rows), segments_of_row), starts, ends
+
+    def _name_ends(self, starts: Ints, ends: Ints) -> Ints:
+        """Where each segment's name ends, -1 if it has none."""
+        separators = np.append(np.flatnonzero(self._data == _AFTER_NAME), len(self._data))
+        nearest = separators[np.searchsorted(separators, starts)]
+        return np.where(nearest < ends, nearest, -1)
 
     def _named(self, name: bytes) -> Ints:
         """The pairs of that name, in order."""
@@ -80,7 +87,7 @@ class PropertyColumns:
         """All pairs, less those whose name comes again in the same message."""
         kinds = max(len(names.dictionary), 1)
         row_and_name = self._row * kinds + names.indices.to_numpy()
-        if pc.count_distinct(pa.array(row_and_name)).as_py() == len(row_and_name):
+        if self._rows * kinds <= _CELLS_PER_PAIR * len(row_and_name) and np.bincount(row_and_name).max() == 1:
             return np.arange(len(row_and_name))
         _, from_the_end = np.unique(row_and_name[::-1], return_index=True)
         return np.sort(len(row_and_name) - 1 - from_the_end)

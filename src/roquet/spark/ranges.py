@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
+from itertools import pairwise
 
 from roquet.errors import RoquetError
 from roquet.protocol.message import MessageQueue
@@ -118,4 +119,4 @@ def _shares(sizes: list[int], wanted: int) -> list[int]:
 
 def _split(whole: QueueRange, count: int) -> list[QueueRange]:
     edges = [whole.start + whole.size * index // count for index in range(count + 1)]
-    return [QueueRange(whole.queue, start, end) for start, end in zip(edges, edges[1:], strict=False)]
+    return [QueueRange(whole.queue, start, end) for start, end in pairwise(edges)]

@@ -42,5 +42,8 @@ def text(binary: pa.Array) -> pa.Array:
 def gather(data: bytes, dtype: npt.DTypeLike, at: Ints) -> npt.NDArray[np.generic]:
     """The values of one type that start at the given places, aligned or not."""
     kind = np.dtype(dtype)
-    everywhere = np.ndarray((len(data) - kind.itemsize + 1,), kind, data, strides=(1,))
-    return everywhere[at]
+    if len(at) == 0:
+        return np.empty(0, kind)
+    raw = np.dtype((np.void, kind.itemsize))
+    everywhere = np.ndarray((len(data) - kind.itemsize + 1,), raw, data, strides=(1,))
+    return everywhere[at].view(kind)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias, cast
 
 from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused, ResponseError
 from roquet.protocol.codes import ResponseCode
@@ -22,13 +22,21 @@ log = logging.getLogger(__name__)
 Answer: TypeAlias = Command | bytes | None
 """What a handler gives back: a response, one already encoded, or None when it answers later or never."""
 Handler: TypeAlias = Callable[[Command, "Connection"], Answer]
-Shortcut: TypeAlias = Callable[[bytes], bytes | None]
-"""A learnt path: frame -> encoded answer (b"" for one that comes later), or None when the frame is not its kind."""
 
 IDLE_S: Final = 120.0
 """Both sides close a connection without traffic for so long (protocol.md 1.4)."""
 WRITE_BUFFER_MAX: Final = 4 * 1024 * 1024
 """Bytes that may wait for a peer that does not read; beyond them its requests wait, too."""
+_GONE: Final = ("0.0.0.0", 0)
+"""The address of a peer that left before it was looked at; the end of its connection is on its way."""
+
+
+class Shortcut(Protocol):
+    """A path that a handler learnt for one connection's usual requests."""
+
+    def take(self, frame: bytes) -> bytes | None:
+        """The encoded answer, b"" for one that comes later; None when the frame has to go the general way."""
+        ...
 
 
 class Connection(asyncio.Protocol):
@@ -62,10 +70,9 @@ class Connection(asyncio.Protocol):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
-        host, port = transport.get_extra_info("peername")[:2]
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
+        host, port = (transport.get_extra_info("peername") or _GONE)[:2]
         self.peer_address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.peer_host = host_bytes(host, port)
         if self._on_open is not None:
@@ -109,7 +116,7 @@ class Connection(asyncio.Protocol):
 
     def _take(self, frame: bytes) -> bytes | None:
         if self.shortcut is not None:
-            answer = self.shortcut(frame)
+            answer = self.shortcut.take(frame)
             if answer is not None:
                 return answer
         command = decode(frame)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from roquet.transport.connection import Connection, Handler, sweep_idle
 
 BACKLOG = 1024
+CLOSE_S = 1.0
+"""How long a peer may take to read its last answers."""
 
 
 class Server:
@@ -24,6 +26,7 @@ class Server:
         self._on_closed = on_closed
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.Task[None] | None = None
+        self._one_less = asyncio.Event()
         self.connections: set[Connection] = set()
 
     async def listen(self, host: str, port: int) -> int:
@@ -38,6 +41,7 @@ class Server:
 
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
+        self._one_less.set()
         if self._on_closed is not None:
             self._on_closed(connection)
 
@@ -47,9 +51,17 @@ class Server:
             self._listener.close()
 
     async def close(self) -> None:
-        """End everything; what was already answered still goes out."""
+        """End everything; what was already answered still goes out to those who read it in time."""
         if self._sweep is not None:
             self._sweep.cancel()
         self.stop_accepting()
         for connection in list(self.connections):
             connection.close()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                while self.connections:
+                    self._one_less.clear()
+                    await self._one_less.wait()
+        except TimeoutError:
+            for connection in list(self.connections):
+                connection.abort()

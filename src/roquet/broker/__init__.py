@@ -1,0 +1,1 @@
+"""The broker: requests in, answers out, and what happens by itself."""

@@ -1,0 +1,1 @@
+"""Request in, answer out: a module per conversation."""

@@ -1,0 +1,57 @@
+"""Admin tools and slaves ask about the broker itself: codes 26, 28, 43, 45 (protocol.md 2.5, 2.6)."""
+
+from __future__ import annotations
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.progress import ConsumerProgress, DelayProgress
+from roquet.broker.runtime_info import RuntimeInfo
+from roquet.properties import dump
+from roquet.protocol.bodies import DataVersion
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.json_dialect import dump_bytes, dump_dialect
+from roquet.settings import show_settings
+from roquet.transport.connection import Connection, Handler
+
+
+class BrokerAdmin:
+    """Shows configuration, state and offsets.
+
+    :param config_version: when the configuration was read, and how often it was changed since.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        config_version: DataVersion,
+        info: RuntimeInfo,
+        progress: ConsumerProgress,
+        delays: DelayProgress,
+    ) -> None:
+        self._config = config
+        self._config_version = config_version
+        self._info = info
+        self._progress = progress
+        self._delays = delays
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_BROKER_CONFIG: self.config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.consumer_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
+        }
+
+    def config(self, request: Command, connection: Connection) -> Command:
+        text = dump(show_settings(self._config)).encode()
+        version = dump_bytes(self._config_version.to_json()).decode()
+        return request.answer(ResponseCode.SUCCESS, None, {"version": version}, text)
+
+    def runtime_info(self, request: Command, connection: Connection) -> Command:
+        return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"table": self._info.table()}))
+
+    def consumer_offsets(self, request: Command, connection: Connection) -> Command:
+        return request.answer(ResponseCode.SUCCESS, body=dump_dialect(self._progress.to_table().to_json()))
+
+    def delay_offsets(self, request: Command, connection: Connection) -> Command:
+        return request.answer(ResponseCode.SUCCESS, body=dump_dialect(self._delays.to_table().to_json()))

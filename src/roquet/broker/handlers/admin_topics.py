@@ -1,0 +1,117 @@
+"""Admin tools and topics: codes 17, 21, 202, 215, 305 (protocol.md 2.5, 2.6)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.handlers.saved import answer_saved, refuse_on_slave
+from roquet.broker.progress import ConsumerProgress
+from roquet.broker.topics import FILTER_TYPES
+from roquet.errors import MessageError, Refused
+from roquet.protocol.bodies import TopicConfig, queue_to_json
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.admin import CreateTopicHeader, TopicHeader
+from roquet.protocol.json_dialect import ObjectKeys, dump_bytes, dump_dialect
+from roquet.protocol.message import MessageQueue, check_topic
+from roquet.storage.store import Store
+from roquet.transport.connection import Connection, Handler
+
+
+class TopicAdmin:
+    """Creates, changes, deletes and describes topics.
+
+    :param broker_name: as clients know it; queues are told by it.
+    :param is_slave: then topics come from the master, and from nobody else.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, progress: ConsumerProgress, store: Store, broker_name: str, *, is_slave: bool
+    ) -> None:
+        self._catalogue = catalogue
+        self._progress = progress
+        self._store = store
+        self._broker_name = broker_name
+        self._is_slave = is_slave
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
+            RequestCode.GET_TOPIC_STATS_INFO: self.stats,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+        }
+
+    def update(self, request: Command, connection: Connection) -> None:
+        """Answered once the change is on disk. Whether the topic is ordered is not decided here."""
+        refuse_on_slave(self._is_slave)
+        topic = _requested(CreateTopicHeader.read(request.fields))
+        self._refuse_system(topic.name)
+        self._catalogue.update_topic(topic, partial(answer_saved, request, connection))
+
+    def delete(self, request: Command, connection: Connection) -> None:
+        """A later topic of that name starts anew, so nobody may have progress in it."""
+        refuse_on_slave(self._is_slave)
+        name = TopicHeader.read(request.fields).topic
+        _check(name)
+        self._refuse_system(name)
+        self._store.drop_topic(name)
+        self._progress.forget_topic(name)
+        self._catalogue.delete_topic(name, partial(answer_saved, request, connection))
+
+    def _refuse_system(self, name: str) -> None:
+        if self._catalogue.topic_registry.is_system(name):
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {name} belongs to the broker, it stays as it is")
+
+    def all_topics(self, request: Command, connection: Connection) -> Command:
+        body = dump_bytes(self._catalogue.topic_registry.to_table().to_json())
+        return request.answer(ResponseCode.SUCCESS, body=body)
+
+    def stats(self, request: Command, connection: Connection) -> Command:
+        name = TopicHeader.read(request.fields).topic
+        topic = self._catalogue.topics.get(name)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist")
+        offsets = ObjectKeys(
+            (dump_bytes(queue_to_json(MessageQueue(name, self._broker_name, queue_id))).decode(), bounds)
+            for queue_id, bounds in enumerate(map(partial(self._bounds, name), range(topic.write_queues)))
+        )
+        return request.answer(ResponseCode.SUCCESS, body=dump_dialect({"offsetTable": offsets}))
+
+    def _bounds(self, topic: str, queue_id: int) -> dict[str, int]:
+        end = self._store.max_offset(topic, queue_id)
+        return {
+            "lastUpdateTimestamp": max(0, self._store.store_time(topic, queue_id, end - 1)) if end > 0 else 0,
+            "maxOffset": end,
+            "minOffset": max(0, self._store.min_offset(topic, queue_id)),
+        }
+
+    def system_topics(self, request: Command, connection: Connection) -> Command:
+        body = dump_bytes({"topicList": self._catalogue.topic_registry.system_names})
+        return request.answer(ResponseCode.SUCCESS, body=body)
+
+
+def _requested(header: CreateTopicHeader) -> TopicConfig:
+    """:raises Refused: there can be no such topic."""
+    _check(header.topic)
+    if header.topic_filter_type not in FILTER_TYPES:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"topicFilterType {header.topic_filter_type}: {FILTER_TYPES} exist")
+    if header.read_queue_nums < 0 or header.write_queue_nums < 0:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "a topic cannot have less than 0 queues")
+    return TopicConfig(
+        header.topic,
+        header.read_queue_nums,
+        header.write_queue_nums,
+        header.perm,
+        header.topic_filter_type,
+        header.topic_sys_flag,
+    )
+
+
+def _check(name: str) -> None:
+    try:
+        check_topic(name)
+    except MessageError as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error

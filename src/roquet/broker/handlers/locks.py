@@ -1,0 +1,34 @@
+"""Consuming a queue in order: LOCK_BATCH_MQ 41, UNLOCK_BATCH_MQ 42 (protocol.md 2.2, 7.3 trap 32)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from roquet.broker.queue_locks import LeaseTable
+from roquet.protocol.bodies import QueueLocks, parse, queue_to_json
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.json_dialect import dump_bytes
+from roquet.transport.connection import Connection, Handler
+
+
+class LockRequests:
+    """Leases queues to clients."""
+
+    def __init__(self, leases: LeaseTable, now_ms: Callable[[], int]) -> None:
+        self._leases = leases
+        self._now_ms = now_ms
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
+
+    def lock(self, request: Command, connection: Connection) -> Command:
+        wanted = parse(request.body, QueueLocks.from_json)
+        held = self._leases.lock(wanted.group, wanted.client_id, wanted.queues, self._now_ms())
+        body = dump_bytes({"lockOKMQSet": [queue_to_json(queue) for queue in sorted(held)]})
+        return request.answer(ResponseCode.SUCCESS, body=body)
+
+    def unlock(self, request: Command, connection: Connection) -> Command:
+        given_back = parse(request.body, QueueLocks.from_json)
+        self._leases.unlock(given_back.group, given_back.client_id, given_back.queues)
+        return request.answer(ResponseCode.SUCCESS)

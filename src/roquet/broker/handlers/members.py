@@ -1,0 +1,117 @@
+"""Who is connected: HEART_BEAT 34, UNREGISTER_CLIENT 35, GET_CONSUMER_LIST_BY_GROUP 38, CHECK_CLIENT_CONFIG 46.
+
+Protocol.md 2.2, 2.3 and 7.3 (traps 25 to 28, 37).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.members import Consumers, Member, Producers
+from roquet.errors import Refused
+from roquet.protocol.bodies import ConsumerData, Heartbeat, Subscription, parse
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.filters import TAG
+from roquet.protocol.headers.members import ConsumerGroupHeader, UnregisterClientHeader
+from roquet.protocol.json_dialect import dump_bytes
+from roquet.transport.connection import Connection, Handler
+
+UNIT_SUBSCRIPTION: Final = 2
+"""Bit of a retry topic's sysFlag: its group consumes units."""
+
+
+class MemberRequests:
+    """Keeps the tables of members in step with heartbeats, farewells and connections that end.
+
+    Keeps: a consumer is registered, and its group told, before its heartbeat is answered; its first pull may follow
+           at once.
+
+    :param notify: whether groups are told that their members changed.
+    """
+
+    def __init__(
+        self,
+        consumers: Consumers[Connection],
+        producers: Producers[Connection],
+        catalogue: Catalogue,
+        now_ms: Callable[[], int],
+        *,
+        notify: bool = True,
+    ) -> None:
+        self._consumers = consumers
+        self._producers = producers
+        self._catalogue = catalogue
+        self._now_ms = now_ms
+        self._notify = notify
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_client,
+        }
+
+    def heartbeat(self, request: Command, connection: Connection) -> Command:
+        heartbeat = parse(request.body, Heartbeat.from_json)
+        now_ms = self._now_ms()
+        member = Member(heartbeat.client_id, request.language, request.version, connection.peer_address, now_ms)
+        for consumer in heartbeat.consumers:
+            self._take_consumer(connection, member, consumer)
+        for group in heartbeat.producers:
+            self._producers.register(connection, member, group)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def _take_consumer(self, connection: Connection, member: Member, data: ConsumerData) -> None:
+        """A group that may not be made is registered nevertheless; its pulls are what is refused."""
+        group = self._catalogue.group(data.group)
+        if group is not None:
+            self._catalogue.retry_topic(group, UNIT_SUBSCRIPTION if data.unit_mode else 0)
+        if self._consumers.register(connection, member, data):
+            self._tell(data.group)
+
+    def _tell(self, group_name: str) -> None:
+        """Say to all members of a group that it changed."""
+        group = self._catalogue.groups.get(group_name)
+        if not self._notify or (group is not None and not group.notify_consumer_ids_changed_enable):
+            return
+        fields = ConsumerGroupHeader(group_name).write()
+        for channel in self._consumers.channels(group_name):
+            channel.notify(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))
+
+    def unregister(self, request: Command, connection: Connection) -> Command:
+        header = UnregisterClientHeader.read(request.fields)
+        if header.producer_group:
+            self._producers.unregister(connection, header.producer_group)
+        if header.consumer_group and self._consumers.unregister(connection, header.consumer_group):
+            self._tell(header.consumer_group)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Whoever spoke over this connection left."""
+        self._producers.closed(connection)
+        for group in self._consumers.closed(connection):
+            self._tell(group)
+
+    def close_silent(self) -> None:
+        """Close the connections of members that were not heard of for too long; their end takes them out."""
+        now_ms = self._now_ms()
+        for connection in (*self._consumers.silent(now_ms), *self._producers.silent(now_ms)):
+            connection.close()
+
+    def consumer_ids(self, request: Command, connection: Connection) -> Command:
+        group = ConsumerGroupHeader.read(request.fields).consumer_group
+        client_ids = self._consumers.client_ids(group)
+        if not client_ids:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"consumerIdList": client_ids}))
+
+    def check_client(self, request: Command, connection: Connection) -> Command:
+        """Whether this broker can serve a subscription; tag expressions always."""
+        subscription = parse(request.body, lambda json: json.get("subscriptionData"))
+        if subscription and Subscription.from_json(subscription).expression_type != TAG:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "this broker filters by tags only")
+        return request.answer(ResponseCode.SUCCESS)

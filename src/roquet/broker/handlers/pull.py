@@ -1,0 +1,186 @@
+"""PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361 (protocol.md 2.2, store-and-ha.md 3.6 and 5.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from roquet.broker.arrivals import Arrivals
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.members import Consumers
+from roquet.broker.progress import ConsumerProgress
+from roquet.broker.read_balance import ReadBalance
+from roquet.errors import Refused
+from roquet.protocol.bodies import BROADCASTING, GroupConfig, TopicConfig
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.filters import SQL92, TAG, TagFilter
+from roquet.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullAnswer, PullHeader
+from roquet.protocol.message import Permission
+from roquet.storage.fetch import Fetched, FetchStatus
+from roquet.storage.store import Store
+from roquet.transport.connection import Answer, Connection, Handler
+
+_CODES: Final = {
+    FetchStatus.FOUND: ResponseCode.SUCCESS,
+    FetchStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    FetchStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    FetchStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    FetchStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    FetchStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    FetchStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+}
+"""The two others depend on the offset: 0 has nothing yet, any other one is wrong."""
+_CORRECTS_THE_OFFSET: Final = frozenset(FetchStatus) - {
+    FetchStatus.FOUND,
+    FetchStatus.NO_MATCHED_MESSAGE,
+    FetchStatus.MESSAGE_WAS_REMOVING,
+}
+COUNT_MAX: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PullConfig:
+    """What pulls depend on beside topics and groups; times in ms."""
+
+    is_slave: bool = False
+    is_readable: bool = True
+    long_polling: bool = True
+    short_polling_ms: int = 1000
+    offset_check_in_slave: bool = False
+
+
+class Pulls:
+    """Gives messages out."""
+
+    def __init__(
+        self,
+        config: PullConfig,
+        store: Store,
+        catalogue: Catalogue,
+        consumers: Consumers[Connection],
+        progress: ConsumerProgress,
+        balance: ReadBalance,
+        arrivals: Arrivals,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._catalogue = catalogue
+        self._consumers = consumers
+        self._progress = progress
+        self._balance = balance
+        self._arrivals = arrivals
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+
+    def pull(self, request: Command, connection: Connection) -> Answer:
+        header = PullHeader.read(request.fields)
+        group = self._group(header.consumer_group)
+        self._check_topic(header)
+        wanted = self._wanted(header, group)
+        if header.sys_flag & COMMIT_OFFSET and not self._config.is_slave:
+            self._progress.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        fetched = self._fetch(header, wanted)
+        if header.sys_flag & SUSPEND and self._code(fetched, header) == ResponseCode.PULL_NOT_FOUND:
+            self._hold(request, connection, header, group, wanted)
+            return None
+        return self._answer(request, header, group, fetched)
+
+    # may it be pulled?
+
+    def _group(self, name: str) -> GroupConfig:
+        if not self._config.is_readable:
+            raise Refused(ResponseCode.NO_PERMISSION, "this broker may not be read from")
+        group = self._catalogue.group(name)
+        if group is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
+        if not group.consume_enable:
+            raise Refused(ResponseCode.NO_PERMISSION, f"consumer group {name} may not consume")
+        return group
+
+    def _check_topic(self, header: PullHeader) -> TopicConfig:
+        topic = self._catalogue.topics.get(header.topic)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist")
+        if not topic.perm & Permission.READ:
+            raise Refused(ResponseCode.NO_PERMISSION, f"topic {header.topic} may not be read")
+        if not 0 <= header.queue_id < topic.read_queues:
+            remark = f"queue {header.queue_id} of topic {header.topic}, which has {topic.read_queues} read queues"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        return topic
+
+    def _wanted(self, header: PullHeader, group: GroupConfig) -> TagFilter:
+        """The filter, from the request itself or from the group's heartbeats."""
+        expression_type, expression = header.expression_type or TAG, header.subscription
+        if not header.sys_flag & SUBSCRIPTION:
+            subscription = self._consumers.subscription(header.consumer_group, header.topic)
+            if subscription is None:
+                remark = f"group {header.consumer_group} has not subscribed to {header.topic} on this broker yet"
+                raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+            if not group.consume_broadcast_enable and self._is_broadcast(header.consumer_group):
+                raise Refused(ResponseCode.NO_PERMISSION, f"group {header.consumer_group} may not broadcast")
+            if subscription.version < header.sub_version:
+                remark = f"this broker knows an older subscription of {header.consumer_group} to {header.topic}"
+                raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
+            expression_type, expression = subscription.expression_type, subscription.expression
+        if expression_type == SQL92:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "SQL92 filters are not served by this version")
+        return TagFilter.parse(expression)
+
+    def _is_broadcast(self, group: str) -> bool:
+        known = self._consumers.groups.get(group)
+        return known is not None and known.message_model == BROADCASTING
+
+    # fetching and answering
+
+    def _fetch(self, header: PullHeader, wanted: TagFilter) -> Fetched:
+        count = max(1, min(header.max_msg_nums, COUNT_MAX))
+        return self._store.fetch(header.topic, header.queue_id, header.queue_offset, count, wanted)
+
+    def _code(self, fetched: Fetched, header: PullHeader) -> ResponseCode:
+        code = _CODES.get(fetched.status)
+        if code is None:
+            code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
+        return code
+
+    def _answer(self, request: Command, header: PullHeader, group: GroupConfig, fetched: Fetched) -> bytes:
+        code = self._code(fetched, header)
+        next_offset = fetched.next_offset
+        suggested = self._balance.next_broker(group, fetched.behind)
+        if self._config.is_slave and not self._config.offset_check_in_slave:
+            if fetched.status in _CORRECTS_THE_OFFSET:
+                next_offset = header.queue_offset
+            if code == ResponseCode.PULL_OFFSET_MOVED:
+                code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, group.broker_id
+        fields = PullAnswer(suggested, next_offset, fetched.min_offset, fetched.max_offset).write()
+        return request.answer(code, fetched.status.value, fields, b"".join(fetched.records)).encode()
+
+    def _hold(
+        self, request: Command, connection: Connection, header: PullHeader, group: GroupConfig, wanted: TagFilter
+    ) -> None:
+        config = self._config
+        hold_ms = header.suspend_timeout_millis if config.long_polling else config.short_polling_ms
+        queue = self._store.queue(header.topic, header.queue_id)
+        self._arrivals.hold(
+            connection, queue, header.queue_offset, hold_ms, self._again(request, header, group, wanted)
+        )
+
+    def _again(
+        self, request: Command, header: PullHeader, group: GroupConfig, wanted: TagFilter
+    ) -> Callable[[bool], bytes | None]:
+        """What a held pull does when it is looked at again; a topic or group that is gone by then ends it."""
+
+        def fetch_again(is_due: bool) -> bytes | None:
+            try:
+                self._check_topic(header)
+                self._group(header.consumer_group)
+            except Refused as refusal:
+                return request.answer(refusal.code, refusal.remark).encode()
+            fetched = self._fetch(header, wanted)
+            if fetched.status is FetchStatus.FOUND or is_due:
+                return self._answer(request, header, group, fetched)
+            return None
+
+        return fetch_again

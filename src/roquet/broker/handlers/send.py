@@ -1,0 +1,269 @@
+"""SEND_MESSAGE 10, 310 and 320: the general path, for every kind of send (protocol.md 2.1).
+
+A connection's usual kind of send is learnt here and then taken by `learnt_sends`, which does the same without
+parsing; whatever that does not know comes back to this path.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.durability import Durability
+from roquet.broker.handlers.learnt_sends import LearntSends
+from roquet.broker.handlers.send_answers import SendAnswers
+from roquet.broker.turn import Turn
+from roquet.errors import MessageError, Refused
+from roquet.protocol import message as m
+from roquet.protocol.batch import split_batch
+from roquet.protocol.bodies import TopicConfig
+from roquet.protocol.codes import VERSION_MAX_RECONSUME, RequestCode, ResponseCode
+from roquet.protocol.command import BINARY, Command
+from roquet.protocol.headers.send import SendHeader, SendHeaderV2
+from roquet.protocol.record import host_bits
+from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.dispatch import keys_of
+from roquet.storage.store import BatchItem, Store
+from roquet.transport.connection import Answer, Connection, Handler
+from roquet.units import PhysicalOffset
+
+RECORD_OVERHEAD_MAX: Final = 65536
+"""How much larger than the largest body a record may be (protocol.md 2.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendConfig:
+    """What sends depend on beside topics and groups; sizes in bytes, times in ms since the epoch."""
+
+    cluster: str
+    region: str = "DefaultRegion"
+    trace_on: bool = True
+    is_slave: bool = False
+    is_writable: bool = True
+    message_size_max: int = 4 * 1024 * 1024
+    accept_from_ms: int = 0
+
+
+class Sends:
+    """Takes messages in.
+
+    :param turn: told of every append.
+    :param now_ms: wall clock.
+    """
+
+    def __init__(
+        self,
+        config: SendConfig,
+        store: Store,
+        catalogue: Catalogue,
+        durability: Durability,
+        turn: Turn,
+        now_ms: Callable[[], int],
+        chance: random.Random,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._catalogue = catalogue
+        self._durability = durability
+        self._turn = turn
+        self._now_ms = now_ms
+        self._chance = chance
+        self._answers = SendAnswers(config.region, config.trace_on)
+
+    def routes(self) -> dict[int, Handler]:
+        codes = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+        return dict.fromkeys(codes, self.send)
+
+    def send(self, request: Command, connection: Connection) -> Answer:
+        self._check_broker()
+        kind = SendHeader if request.code == RequestCode.SEND_MESSAGE else SendHeaderV2
+        header = kind.read(request.fields)
+        topic = self._topic(header)
+        queue_id = self._queue_id(header.queue_id, topic)
+        pairs = m.split_properties(header.properties)
+        if header.topic.startswith(m.RETRY_PREFIX):
+            topic, queue_id = self._retry_target(header, topic, queue_id, request.version)
+        sys_flag = self._sys_flag(header, topic, connection)
+        queue = self._store.queue(topic.name, queue_id)
+        if header.batch:
+            places = self._store_batch(header, queue, request.body, sys_flag, connection)
+        else:
+            self._check_kind(pairs)
+            places = [self._store_one(header, queue, request.body, pairs, sys_flag, connection)]
+        self._turn.due()
+        answer = self._answer(request, queue, places)
+        if not header.batch and not request.is_one_way:
+            self._learn(request, connection, header, topic, sys_flag)
+        if self._durability.waits and pairs.get(m.WAIT) != "false":
+            return self._durability.hold(connection, answer, self._store.log.end)
+        return answer
+
+    # may it be sent?
+
+    def _check_broker(self) -> None:
+        config = self._config
+        if config.is_slave:
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master")
+        if config.accept_from_ms > self._now_ms():
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker takes messages from {config.accept_from_ms} ms on")
+
+    def _topic(self, header: SendHeader) -> TopicConfig:
+        try:
+            m.check_topic(header.topic)
+        except MessageError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if header.topic in m.NOT_SENDABLE:
+            raise Refused(ResponseCode.NO_PERMISSION, f"topic {header.topic} belongs to the broker")
+        sys_flag = 1 if header.unit_mode else 0
+        topic = self._catalogue.topic_for_send(
+            header.topic, header.default_topic, header.default_topic_queue_nums, sys_flag
+        )
+        if topic is None:
+            remark = f"topic {header.topic} does not exist, and topic {header.default_topic} is no pattern for it here"
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if topic.order and not self._config.is_writable:
+            raise Refused(ResponseCode.NO_PERMISSION, "this broker may not be written to")
+        return topic
+
+    def _queue_id(self, queue_id: int, topic: TopicConfig) -> int:
+        if queue_id < 0:
+            return self._chance.randrange(max(1, topic.write_queues))
+        if queue_id >= max(topic.write_queues, topic.read_queues):
+            queues = f"{topic.write_queues} write and {topic.read_queues} read queues"
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"queue {queue_id} of topic {topic.name}, which has {queues}")
+        return queue_id
+
+    def _retry_target(
+        self, header: SendHeader, topic: TopicConfig, queue_id: int, version: int
+    ) -> tuple[TopicConfig, int]:
+        """A message that was tried too often goes to the dead letter topic instead (protocol.md 2.1 step 6)."""
+        name = header.topic.removeprefix(m.RETRY_PREFIX)
+        group = self._catalogue.group(name)
+        if group is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
+        tries_max = group.retry_max_times
+        if version >= VERSION_MAX_RECONSUME and header.max_reconsume_times is not None:
+            tries_max = header.max_reconsume_times
+        if header.reconsume_times < tries_max:
+            return topic, queue_id
+        dead_letters = self._catalogue.dead_letter_topic(name)
+        if dead_letters is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"group {name} has a name too long for a dead letter topic")
+        return dead_letters, 0
+
+    def _check_kind(self, pairs: dict[str, str]) -> None:
+        if pairs.get(m.TRAN_MSG, "").lower() == "true":
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "transactional messages are not served by this version")
+        if pairs.get(m.DELAY, "0").strip() not in ("", "0"):
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "delayed messages are not served by this version")
+
+    def _check_size(self, body: bytes, properties: bytes) -> None:
+        size_max = self._config.message_size_max
+        if len(body) > size_max:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"body of {len(body)} bytes, maxMessageSize is {size_max}")
+        if len(properties) > m.PROPERTIES_SIZE_MAX:
+            remark = f"properties of {len(properties)} bytes, allowed are {m.PROPERTIES_SIZE_MAX}"
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
+
+    # storing
+
+    def _sys_flag(self, header: SendHeader, topic: TopicConfig, connection: Connection) -> int:
+        """The client's flag with what only the broker knows: the hosts' kinds and the topic's kind of tags."""
+        flag = header.sys_flag & ~(m.BORN_HOST_V6 | m.STORE_HOST_V6)
+        if topic.filter_type == "MULTI_TAG":
+            flag |= m.MULTI_TAGS
+        return flag | host_bits(connection.peer_host, self._store.store_host)
+
+    def _stored_properties(self, pairs: dict[str, str]) -> str:
+        """WAIT is for the broker only; CLUSTER is the broker's (protocol.md 2.1 step 7)."""
+        kept = {name: value for name, value in pairs.items() if name != m.WAIT}
+        kept[m.CLUSTER] = self._config.cluster
+        return m.join_properties(kept)
+
+    def _store_one(
+        self,
+        header: SendHeader,
+        queue: ConsumeQueue,
+        body: bytes,
+        pairs: dict[str, str],
+        sys_flag: int,
+        connection: Connection,
+    ) -> PhysicalOffset:
+        properties = self._stored_properties(pairs).encode()
+        self._check_size(body, properties)
+        return self._store.append(
+            queue,
+            body,
+            properties,
+            keys_of(pairs),
+            m.tag_code(pairs.get(m.TAGS)),
+            header.flag,
+            sys_flag,
+            header.born_timestamp,
+            connection.peer_host,
+            header.reconsume_times,
+        )
+
+    def _store_batch(
+        self, header: SendHeader, queue: ConsumeQueue, body: bytes, sys_flag: int, connection: Connection
+    ) -> list[PhysicalOffset]:
+        """Independent messages with consecutive offsets (protocol.md 5.4)."""
+        if header.sys_flag & (m.COMPRESSED | m.TRANSACTION_BITS) or header.topic.startswith(m.RETRY_PREFIX):
+            remark = "a batch can neither be compressed, nor transactional, nor go to a retry topic"
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        self._check_size(body, b"")
+        shared = m.join_properties({**m.split_properties(header.properties), m.CLUSTER: self._config.cluster})
+        items = [self._batch_item(*parts, shared.encode()) for parts in split_batch(body)]
+        if not items:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without messages")
+        return self._store.append_batch(
+            queue, items, sys_flag, header.born_timestamp, connection.peer_host, header.reconsume_times
+        )
+
+    def _batch_item(self, flag: int, body: bytes, properties: bytes, shared: bytes) -> BatchItem:
+        pairs = m.split_properties(properties.decode())
+        if properties and not properties.endswith(m.PROPERTY_SEPARATOR.encode()):
+            properties += m.PROPERTY_SEPARATOR.encode()
+        properties += shared
+        self._check_kind(pairs)
+        if len(properties) > m.PROPERTIES_SIZE_MAX:
+            remark = f"properties of {len(properties)} bytes in a batch, allowed are {m.PROPERTIES_SIZE_MAX}"
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        return BatchItem(flag, body, properties, keys_of(pairs), m.tag_code(pairs.get(m.TAGS)))
+
+    # answering
+
+    def _answer(self, request: Command, queue: ConsumeQueue, places: list[PhysicalOffset]) -> bytes:
+        host = self._store.store_host
+        message_ids = ",".join(m.offset_message_id(host, at) for at in places).encode()
+        first = queue.max_offset - len(places)
+        if request.header_type == BINARY:
+            return self._answers.binary(
+                message_ids, queue.queue_id, first, request.opaque.to_bytes(4, "big", signed=True)
+            )
+        return self._answers.json(message_ids, queue.queue_id, first, b"%d" % request.opaque)
+
+    def _learn(
+        self,
+        request: Command,
+        connection: Connection,
+        header: SendHeader,
+        topic: TopicConfig,
+        sys_flag: int,
+    ) -> None:
+        """Let the connection's next sends of this kind go the short way."""
+        if topic.name != header.topic or topic.order or header.queue_id < 0:
+            return
+        if not isinstance(connection.shortcut, LearntSends):
+            connection.shortcut = LearntSends(
+                self._store,
+                self._durability,
+                self._turn,
+                self._catalogue.topic_registry,
+                self._answers,
+                self._config.message_size_max,
+            )
+        connection.shortcut.learn(request, connection, topic, sys_flag, self._stored_properties)

@@ -1,0 +1,183 @@
+"""PURE: who is connected: the channels of each producer and consumer group (store-and-ha.md 6.11, protocol.md 2.2).
+
+A channel is whatever the caller uses as one: it is only kept and compared here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from roquet.protocol.bodies import ConsumerData, Subscription
+
+C = TypeVar("C", bound=Hashable)
+
+SILENCE_MS_MAX: Final = 120_000
+"""A channel without a heartbeat for so long is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Who is at the other end of a channel, and when it was last heard of."""
+
+    client_id: str
+    language: str
+    version: int
+    address: str
+    seen_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup(Generic[C]):
+    """The consumers of one group that are connected, and what they all want.
+
+    The last heartbeat of any member decides how the whole group consumes: its members have to agree.
+    """
+
+    name: str
+    consume_type: str
+    message_model: str
+    consume_from: str
+    members: dict[C, Member] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+    def join(self, channel: C, member: Member) -> bool:
+        """Tells whether the list of clients changed."""
+        old = self.members.get(channel)
+        self.members[channel] = member
+        return old is None or old.client_id != member.client_id
+
+    def subscribe(self, subscriptions: Iterable[Subscription]) -> bool:
+        """Take over what a heartbeat wants; tells whether the set of topics changed.
+
+        A subscription gives way to a newer one only, else heartbeats that overtake each other would make it go back
+        and forth (protocol.md 7.3, trap 28).
+        """
+        wanted = {subscription.topic: subscription for subscription in subscriptions}
+        topics_changed = wanted.keys() != self.subscriptions.keys()
+        for topic in self.subscriptions.keys() - wanted.keys():
+            del self.subscriptions[topic]
+        for topic, subscription in wanted.items():
+            old = self.subscriptions.get(topic)
+            if old is None or subscription.version > old.version:
+                self.subscriptions[topic] = subscription
+        return topics_changed
+
+
+class Consumers(Generic[C]):
+    """The connected consumers of all groups.
+
+    Keeps: a group is here as long as it has a channel.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[str, ConsumerGroup[C]] = {}
+        self._groups_of: dict[C, set[str]] = {}
+
+    def register(self, channel: C, member: Member, data: ConsumerData) -> bool:
+        """Take a heartbeat; tells whether the group's members must be told."""
+        group = self.groups.get(data.group)
+        if group is None:
+            group = ConsumerGroup(data.group, data.consume_type, data.message_model, data.consume_from)
+            self.groups[data.group] = group
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from = data.consume_from
+        self._groups_of.setdefault(channel, set()).add(data.group)
+        joined = group.join(channel, member)
+        topics_changed = group.subscribe(data.subscriptions)
+        return joined or topics_changed
+
+    def unregister(self, channel: C, group_name: str) -> bool:
+        """A consumer leaves one group; tells whether the others must be told."""
+        group = self.groups.get(group_name)
+        if group is None or group.members.pop(channel, None) is None:
+            return False
+        if not group.members:
+            del self.groups[group_name]
+        left = self._groups_of[channel]
+        left.discard(group_name)
+        if not left:
+            del self._groups_of[channel]
+        return True
+
+    def closed(self, channel: C) -> list[str]:
+        """A channel ended; the groups whose members must be told."""
+        names = sorted(self._groups_of.get(channel, ()))
+        return [name for name in names if self.unregister(channel, name)]
+
+    def silent(self, now_ms: int) -> list[C]:
+        """Channels to close; closing them is what takes them out."""
+        return _silent((group.members for group in self.groups.values()), now_ms)
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """What a connected group wants of a topic."""
+        found = self.groups.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    def client_ids(self, group: str) -> list[str]:
+        """One per channel, so that a client that came back may be there twice (protocol.md 7.3, trap 32)."""
+        found = self.groups.get(group)
+        return [] if found is None else [member.client_id for member in found.members.values()]
+
+    def channels(self, group: str) -> list[C]:
+        found = self.groups.get(group)
+        return [] if found is None else list(found.members)
+
+
+class Producers(Generic[C]):
+    """The connected producers of all groups.
+
+    Keeps: a group is here as long as it has a channel, a client id as long as its latest channel produces.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[C, Member]] = {}
+        self._channel_of: dict[str, C] = {}
+        self._groups_of: dict[C, set[str]] = {}
+
+    def register(self, channel: C, member: Member, group: str) -> None:
+        """Take a heartbeat."""
+        self.groups.setdefault(group, {})[channel] = member
+        self._channel_of[member.client_id] = channel
+        self._groups_of.setdefault(channel, set()).add(group)
+
+    def unregister(self, channel: C, group: str) -> None:
+        """A producer leaves one group."""
+        members = self.groups.get(group, {})
+        member = members.pop(channel, None)
+        if member is None:
+            return
+        if not members:
+            del self.groups[group]
+        left = self._groups_of[channel]
+        left.discard(group)
+        if not left:
+            del self._groups_of[channel]
+            if self._channel_of.get(member.client_id) == channel:
+                del self._channel_of[member.client_id]
+
+    def closed(self, channel: C) -> None:
+        """A channel ended."""
+        for group in sorted(self._groups_of.get(channel, ())):
+            self.unregister(channel, group)
+
+    def silent(self, now_ms: int) -> list[C]:
+        """Channels to close; closing them is what takes them out."""
+        return _silent(self.groups.values(), now_ms)
+
+    def channel_of(self, client_id: str) -> C | None:
+        """Where a client is reached by its id, as answers to its requests need it."""
+        return self._channel_of.get(client_id)
+
+    def channels(self, group: str) -> list[C]:
+        return list(self.groups.get(group, ()))
+
+
+def _silent(groups: Iterable[dict[C, Member]], now_ms: int) -> list[C]:
+    """Each channel that was silent for too long in any of its groups, once."""
+    silent = (
+        channel for members in groups for channel, member in members.items() if now_ms - member.seen_ms > SILENCE_MS_MAX
+    )
+    return list(dict.fromkeys(silent))

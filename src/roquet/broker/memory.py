@@ -1,0 +1,17 @@
+"""How much memory this machine has; Apache's measure of what counts as "in memory" (store-and-ha.md 3.6)."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+UNKNOWN: Final = 24 * 1024**3
+"""Apache's guess where the system does not say."""
+
+
+def physical_memory() -> int:
+    """Bytes of memory in this machine."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return UNKNOWN

@@ -1,0 +1,123 @@
+"""PURE: how far each group has consumed, and how far delayed messages are delivered (store-and-ha.md 1.3, 6.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from roquet.protocol.bodies import DelayOffsetTable, OffsetTable
+from roquet.units import QueueOffset
+
+
+def start_of_young_queue(min_offset: int, *, first_in_memory: bool) -> QueueOffset | None:
+    """Where a group without progress starts by the broker's word; None: the client has to decide.
+
+    In a queue that still has its first message, and that in memory, everybody starts at 0, even who asked for the
+    end (protocol.md 7.3, trap 29).
+    """
+    return QueueOffset(0) if min_offset <= 0 and first_in_memory else None
+
+
+class ConsumerProgress:
+    """The next offset of each group in each queue.
+
+    Keeps: the last word counts, also when it goes backwards or comes from a former owner of the queue (trap 30);
+           `changes` grows with every change.
+    """
+
+    def __init__(self) -> None:
+        self._offsets: dict[str, dict[int, int]] = {}
+        self.changes = 0
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """What a group says of a queue; neither has to be known."""
+        key = f"{topic}@{group}"
+        queues = self._offsets.get(key)
+        if queues is None:
+            queues = self._offsets[key] = {}
+        if queues.get(queue_id) != offset:
+            queues[queue_id] = offset
+            self.changes += 1
+
+    def committed(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
+        """The next offset of a group in a queue; None: it never said, or something below 0."""
+        queues = self._offsets.get(f"{topic}@{group}")
+        offset = -1 if queues is None else queues.get(queue_id, -1)
+        return QueueOffset(offset) if offset >= 0 else None
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics in which the group has progress."""
+        return [topic for topic, of_group in map(_split, self._offsets) if of_group == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have progress in the topic."""
+        return [group for of_topic, group in map(_split, self._offsets) if of_topic == topic]
+
+    def forget_group(self, group: str) -> None:
+        self._forget(f"{topic}@{group}" for topic in self.topics_of(group))
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic of that name made later starts from nothing."""
+        self._forget(f"{topic}@{group}" for group in self.groups_of(topic))
+
+    def _forget(self, keys: Iterable[str]) -> None:
+        for key in list(keys):
+            del self._offsets[key]
+            self.changes += 1
+
+    def to_table(self) -> OffsetTable:
+        return OffsetTable({key: dict(queues) for key, queues in self._offsets.items()})
+
+    def restore(self, saved: OffsetTable) -> None:
+        """Begin with what was saved, and nothing else."""
+        self._offsets = {key: dict(queues) for key, queues in saved.offsets.items()}
+
+    def copy_master(self, table: OffsetTable) -> bool:
+        """Take the master's word for every topic and group that it names (protocol.md 2.6, store-and-ha.md 5.5).
+
+        What was committed here meanwhile for these is lost, as on Apache's slaves. Tells whether anything changed.
+        """
+        news = {key: dict(queues) for key, queues in table.offsets.items() if self._offsets.get(key) != queues}
+        self._offsets.update(news)
+        self.changes += len(news)
+        return bool(news)
+
+
+def _split(key: str) -> tuple[str, str]:
+    """Topic and group; neither name can hold an `@`."""
+    topic, _, group = key.partition("@")
+    return topic, group
+
+
+class DelayProgress:
+    """The next offset to deliver of each delay level.
+
+    Keeps: `changes` grows with every change.
+    """
+
+    def __init__(self) -> None:
+        self._offsets: dict[int, int] = {}
+        self.changes = 0
+
+    def delivered(self, level: int, next_offset: int) -> None:
+        """All before `next_offset` of this level went where they belong."""
+        if self._offsets.get(level) != next_offset:
+            self._offsets[level] = next_offset
+            self.changes += 1
+
+    def next_offset(self, level: int) -> QueueOffset:
+        return QueueOffset(self._offsets.get(level, 0))
+
+    def to_table(self) -> DelayOffsetTable:
+        return DelayOffsetTable(dict(self._offsets))
+
+    def restore(self, saved: DelayOffsetTable) -> None:
+        """Begin with what was saved, and nothing else."""
+        self._offsets = dict(saved.offsets)
+
+    def copy_master(self, table: DelayOffsetTable) -> bool:
+        """Become the master's table; tells whether anything changed."""
+        if self._offsets == table.offsets:
+            return False
+        self._offsets = dict(table.offsets)
+        self.changes += 1
+        return True

@@ -1,0 +1,60 @@
+"""PURE: which client may consume a queue in order: leases that end unless renewed (store-and-ha.md 6.11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from roquet.protocol.message import MessageQueue
+
+LEASE_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    client_id: str
+    renewed_ms: int
+
+    def is_free_for(self, client_id: str, now_ms: int) -> bool:
+        """Clients with the same id share a lease: they cannot be told apart (protocol.md 7.3, trap 32)."""
+        return self.client_id == client_id or now_ms - self.renewed_ms > LEASE_MS
+
+
+class LeaseTable:
+    """The leases of all groups.
+
+    Keeps: no queue is leased to two clients of one group at the same time.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[MessageQueue, Lease]] = {}
+
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> frozenset[MessageQueue]:
+        """Lease to this client what nobody else holds, renew what it holds; all that it holds of `queues` now."""
+        leases = self._groups.setdefault(group, {})
+        held = frozenset(
+            queue for queue in queues if (lease := leases.get(queue)) is None or lease.is_free_for(client_id, now_ms)
+        )
+        lease = Lease(client_id, now_ms)
+        leases.update((queue, lease) for queue in held)
+        return held
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Give back what this client holds of `queues`; the leases of others stay."""
+        leases = self._groups.get(group, {})
+        for queue in queues:
+            lease = leases.get(queue)
+            if lease is not None and lease.client_id == client_id:
+                del leases[queue]
+        if not leases:
+            self._groups.pop(group, None)
+
+    def drop_expired(self, now_ms: int) -> None:
+        """Forget leases that ended, so that queues which are gone do not stay here for ever."""
+        for group, leases in list(self._groups.items()):
+            kept = {queue: lease for queue, lease in leases.items() if now_ms - lease.renewed_ms <= LEASE_MS}
+            if kept:
+                self._groups[group] = kept
+            else:
+                del self._groups[group]

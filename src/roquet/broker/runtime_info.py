@@ -1,0 +1,184 @@
+"""What a broker says of its present state, under Apache's names (store-and-ha.md 6.14, protocol.md 2.5).
+
+Tools take a row of their tables from these texts; one missing name leaves the whole row blank (protocol.md 7.3, 47).
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.progress import DelayProgress
+from roquet.errors import CorruptRecord
+from roquet.protocol.codes import VERSION, VERSION_NAME
+from roquet.protocol.message import SCHEDULE_TOPIC
+from roquet.protocol.record import decode
+from roquet.storage.store import Store
+from roquet.units import PhysicalOffset
+
+_NO_BUFFER_LIMIT: Final = 2**31 - 1
+_LATENCY_STEPS: Final = (
+    "<=0ms",
+    "0~10ms",
+    "10~50ms",
+    "50~100ms",
+    "100~200ms",
+    "200~500ms",
+    "500ms~1s",
+    "1~2s",
+    "2~3s",
+    "3~4s",
+    "4~5s",
+    "5~10s",
+    "10s~",
+)
+_RATES: Final = ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferedTps", "getTransferredTps")
+_COUNTS: Final = (
+    "putMessageEntireTimeMax",
+    "putMessageFailedTimes",
+    "putMessageSizeTotal",
+    "getMessageEntireTimeMax",
+    "dispatchMaxBuffer",
+    "msgPutTotalYesterdayMorning",
+    "msgPutTotalTodayMorning",
+    "msgPutTotalTodayNow",
+    "msgGetTotalYesterdayMorning",
+    "msgGetTotalTodayMorning",
+    "msgGetTotalTodayNow",
+    "sendThreadPoolQueueSize",
+    "pullThreadPoolQueueSize",
+    "queryThreadPoolQueueSize",
+    "EndTransactionQueueSize",
+    "sendThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueHeadWaitTimeMills",
+    "queryThreadPoolQueueHeadWaitTimeMills",
+    "pageCacheLockTimeMills",
+)
+_NOT_MEASURED: Final = {
+    **dict.fromkeys(_RATES, "0.0 0.0 0.0"),
+    **dict.fromkeys(_COUNTS, "0"),
+    "putMessageTimesTotal": "1",
+    "putMessageAverageSize": "0.0",
+    "putMessageDistributeTime": "".join(f"[{step}]:0 " for step in _LATENCY_STEPS),
+    "putLatency99": "0.00",
+    "putLatency999": "0.00",
+}
+"""What stands for a figure that nobody measured; nothing waits in queues here, so their sizes are 0 in truth."""
+
+
+class RuntimeInfo:
+    """Gathers the state of one broker.
+
+    :param measured: figures somebody measured, under the names they replace; rates are three numbers with blanks.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: Store,
+        delays: DelayProgress,
+        now_ms: Callable[[], int],
+        measured: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._delays = delays
+        self._now_ms = now_ms
+        self._measured = measured
+        self._started_ms = now_ms()
+
+    def table(self) -> dict[str, str]:
+        """Name and value of each figure, by name."""
+        figures = {
+            **_NOT_MEASURED,
+            **self._broker(),
+            **self._log(),
+            **self._delay_levels(),
+            **_disk(self._config.commit_log_folder, self._config.store_folder),
+            **self._measured(),
+        }
+        return dict(sorted(figures.items()))
+
+    def _broker(self) -> dict[str, str]:
+        java = self._config.java
+        return {
+            "bootTimestamp": str(self._started_ms),
+            "runtime": duration_text(self._now_ms() - self._started_ms),
+            "brokerVersion": str(VERSION),
+            "brokerVersionDesc": VERSION_NAME,
+            "startAcceptSendRequestTimeStamp": str(self._config.start_accept_send_request_time_stamp),
+            "sendThreadPoolQueueCapacity": str(java.send_thread_pool_queue_capacity),
+            "pullThreadPoolQueueCapacity": str(java.pull_thread_pool_queue_capacity),
+            "queryThreadPoolQueueCapacity": str(java.query_thread_pool_queue_capacity),
+            "EndTransactionThreadPoolQueueCapacity": str(java.end_transaction_pool_queue_capacity),
+        }
+
+    def _log(self) -> dict[str, str]:
+        log = self._store.log
+        return {
+            "commitLogMinOffset": str(log.start),
+            "commitLogMaxOffset": str(log.end),
+            "dispatchBehindBytes": str(self._store.dispatch.behind),
+            "earliestMessageTimeStamp": str(self._earliest_ms(log.start)),
+            "remainHowManyDataToFlush": size_text(log.end - log.flushed_to),
+            "remainHowManyDataToCommit": size_text(0),
+            "remainTransientStoreBufferNumbs": str(_NO_BUFFER_LIMIT),
+        }
+
+    def _earliest_ms(self, at: PhysicalOffset) -> int:
+        record = self._store.message_at(at)
+        try:
+            return -1 if record is None else decode(record).store_ms
+        except CorruptRecord:
+            return -1
+
+    def _delay_levels(self) -> dict[str, str]:
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{self._store.max_offset(SCHEDULE_TOPIC, level - 1)}"
+            for level, offset in sorted(self._delays.to_table().offsets.items())
+        }
+
+
+def _disk(commit_log: Path, store: Path) -> dict[str, str]:
+    ratio = _used_ratio(commit_log)
+    total, free = _space(commit_log)
+    return {
+        "commitLogDiskRatio": ratio,
+        f"commitLogDiskRatio_{commit_log}": ratio,
+        "consumeQueueDiskRatio": _used_ratio(store),
+        "commitLogDirCapacity": f"Total : {size_text(total)}, Free : {size_text(free)}.",
+    }
+
+
+def _used_ratio(folder: Path) -> str:
+    """Used part of the disk, 0 to 1; -1 where that cannot be told."""
+    total, free = _space(folder)
+    return "-1.0" if total <= 0 else f"{(total - free) / total:.4f}"
+
+
+def _space(folder: Path) -> tuple[int, int]:
+    """Bytes in all and free on the folder's disk."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return 0, 0
+    return usage.total, usage.free
+
+
+def duration_text(span_ms: int) -> str:
+    minutes, seconds = divmod(span_ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def size_text(size: int) -> str:
+    """Bytes as people read them, in powers of 1024."""
+    if size < 1024:
+        return f"{size} B"
+    power = min(int(math.log2(size) // 10), 6)
+    return f"{size / 1024**power:.1f} {'KMGTPE'[power - 1]}iB"

@@ -1,0 +1,377 @@
+"""Builds a broker, wires its parts, starts and stops it; holds no logic."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from roquet.broker import state_files, tasks
+from roquet.broker.arrivals import SWEEP_MS, Arrivals
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.config import BrokerConfig
+from roquet.broker.durability import Durability, DurabilityConfig
+from roquet.broker.groups import GroupRegistry
+from roquet.broker.handlers.admin_broker import BrokerAdmin
+from roquet.broker.handlers.admin_groups import GroupAdmin
+from roquet.broker.handlers.admin_topics import TopicAdmin
+from roquet.broker.handlers.locks import LockRequests
+from roquet.broker.handlers.members import MemberRequests
+from roquet.broker.handlers.progress import ProgressRequests
+from roquet.broker.handlers.pull import PullConfig, Pulls
+from roquet.broker.handlers.query import QueryRequests
+from roquet.broker.handlers.send import SendConfig, Sends
+from roquet.broker.members import Consumers, Producers
+from roquet.broker.memory import physical_memory
+from roquet.broker.progress import ConsumerProgress, DelayProgress
+from roquet.broker.queue_locks import LeaseTable
+from roquet.broker.read_balance import ReadBalance
+from roquet.broker.registration import BrokerIdentity, Registrar
+from roquet.broker.runtime_info import RuntimeInfo
+from roquet.broker.slave_sync import SlaveSync
+from roquet.broker.state_files import StateFile, Then
+from roquet.broker.store_settings import BrokerRole, FlushDisk
+from roquet.broker.topics import TopicRegistry, topics_at_start
+from roquet.broker.turn import Turn
+from roquet.protocol.bodies import DataVersion, DelayOffsetTable, GroupTable, OffsetTable, TopicTable
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.record import host_bytes
+from roquet.replication.link import HaClient, HaServer
+from roquet.runtime import Runtime
+from roquet.storage.disk import Disk
+from roquet.storage.fetch import FetchLimits
+from roquet.storage.store import Store, StoreConfig
+from roquet.transport.channels import Channels, split_address
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.server import Server
+
+log = logging.getLogger(__name__)
+
+EXPIRY_SCAN_MS = 10_000
+DURABILITY_SCAN_MS = 100
+
+
+class Broker:
+    """One broker, master or slave.
+
+    Keeps: between `start` and `stop` it listens on three ports and owns its store directory.
+
+    :param disk: the file system; the machine's own unless a simulation brings another.
+    """
+
+    def __init__(self, config: BrokerConfig, runtime: Runtime | None = None, disk: Disk | None = None) -> None:
+        self.config = config.with_ports()
+        self.runtime = runtime if runtime is not None else Runtime()
+        self._disk = disk
+        self._tasks: list[asyncio.Task[None]] = []
+        self.port = self.config.listen_port
+
+    async def start(self) -> int:
+        """Recover the store and serve; gives the port once it accepts.
+
+        :raises StoreError: the store directory cannot be used.
+        :raises OSError: a port is taken.
+        """
+        self._build()
+        try:
+            self._open_store()
+            self._load_tables()
+            await self._listen()
+        except BaseException:
+            await self._close_servers()
+            self.store.abandon()
+            raise
+        self._start_tasks()
+        return self.port
+
+    async def stop(self) -> None:
+        """Take no more requests, say goodbye to the name servers, and leave the store as after a clean stop."""
+        self._main.stop_accepting()
+        await self.registrar.unregister()
+        await self._end_tasks()
+        await tasks.flush(self.store, self.runtime)
+        self.durability.advance()
+        await self._close_servers()
+        for file in self._files():
+            await file.flush()
+        self.store.close()
+
+    async def kill(self) -> None:
+        """End at once and leave everything as it lies, as a crash would."""
+        await self._end_tasks()
+        await self._close_servers()
+        self.store.abandon()
+
+    # building
+
+    def _build(self) -> None:
+        config, runtime = self.config, self.runtime
+        loop = asyncio.get_running_loop()
+        self.memory_bytes = physical_memory() * config.store.access_message_in_memory_max_ratio // 100
+        self.store = Store(self._store_config(), runtime.now_ms, self._disk)
+        self.store.store_host = host_bytes(*split_address(config.address))
+        self._build_tables()
+        self.channels = Channels()
+        self._build_replication()
+        self.durability = Durability(
+            self._durability_config(),
+            lambda: self.store.log.flushed_to,
+            lambda: self.store.log.end,
+            self.ha_server,
+            lambda: loop.time() * 1000,
+        )
+        self.arrivals = Arrivals(lambda: loop.time() * 1000)
+        self.turn = Turn(self._end_turn)
+        self.flush_wanted = asyncio.Event()
+        self._build_registration()
+        handlers = self._handlers()
+        fast = {code: handler for code, handler in handlers.items() if code != RequestCode.PULL_MESSAGE}
+        self._main = Server(handlers, self._members.connection_closed)
+        self._fast = Server(fast, self._members.connection_closed)
+
+    def _store_config(self) -> StoreConfig:
+        store = self.config.store
+        return StoreConfig(
+            self.config.store_folder,
+            self.config.commit_log_folder,
+            store.mapped_file_size_commit_log,
+            store.consume_queue_file_size,
+            store.message_index_enable,
+            store.max_hash_slot_num,
+            store.max_index_num,
+            store.check_crc_on_recover,
+            self.config.delay_levels_ms,
+            FetchLimits(
+                self.memory_bytes,
+                store.max_transfer_count_on_message_in_memory,
+                store.max_transfer_count_on_message_in_disk,
+                store.max_transfer_bytes_on_message_in_memory,
+                store.max_transfer_bytes_on_message_in_disk,
+            ),
+        )
+
+    def _durability_config(self) -> DurabilityConfig:
+        store, replication = self.config.store, self.config.replication
+        return DurabilityConfig(
+            store.flush_disk_type is FlushDisk.SYNC_FLUSH,
+            replication.broker_role is BrokerRole.SYNC_MASTER,
+            store.sync_flush_timeout,
+            replication.slave_timeout,
+            replication.ha_slave_fallbehind_max,
+        )
+
+    def _build_tables(self) -> None:
+        config, runtime, now_ms = self.config, self.runtime, self.runtime.now_ms()
+        at_start = topics_at_start(
+            config.broker_cluster_name,
+            config.broker_name,
+            default_queues=config.default_topic_queue_nums,
+            auto_create=config.auto_create_topic_enable,
+            cluster_topic=config.cluster_topic_enable,
+            broker_topic=config.broker_topic_enable,
+            trace_topic=config.msg_trace_topic_name if config.trace_topic_enable else None,
+        )
+        self.topics = TopicRegistry(at_start, now_ms, auto_create=config.auto_create_topic_enable)
+        self.groups = GroupRegistry(now_ms, auto_create=config.auto_create_subscription_group)
+        self.progress = ConsumerProgress()
+        self.delays = DelayProgress()
+        disk, folder = self.store.disk, config.state_folder
+        self._topics_file = StateFile(disk, folder / state_files.TOPICS, self.topics.to_table, runtime)
+        self._groups_file = StateFile(disk, folder / state_files.GROUPS, self.groups.to_table, runtime)
+        self._offsets_file = StateFile(disk, folder / state_files.CONSUMER_OFFSETS, self.progress.to_table, runtime)
+        self._delays_file = StateFile(disk, folder / state_files.DELAY_OFFSETS, self.delays.to_table, runtime)
+        self.catalogue = Catalogue(
+            self.topics, self.groups, self._topics_changed, self._groups_file.changed, runtime.now_ms
+        )
+        self.consumers: Consumers[Connection] = Consumers()
+        self.producers: Producers[Connection] = Producers()
+
+    def _files(self) -> tuple[StateFile[Any], ...]:
+        return self._topics_file, self._groups_file, self._offsets_file, self._delays_file
+
+    def _topics_changed(self, then: Then | None = None) -> None:
+        self._topics_file.changed(then)
+        self.registrar.soon()
+
+    def _build_replication(self) -> None:
+        """A master has a server for slaves, a slave a client of its master's."""
+        self.ha_server: HaServer | None = None
+        self.ha_client: HaClient | None = None
+        if self.config.is_slave:
+            self.ha_client = HaClient(self.store.log, self.runtime, self._replicated)
+            self.ha_client.set_master(self.config.ha_master_address)
+        else:
+            self.ha_server = HaServer(self.store.log, self.runtime, self._slave_acked)
+        self.slave_sync = SlaveSync(
+            self.channels,
+            self.catalogue,
+            self.progress,
+            self.delays,
+            self._offsets_file.changed,
+            self._delays_file.changed,
+        )
+
+    def _build_registration(self) -> None:
+        config = self.config
+        identity = BrokerIdentity(
+            config.broker_cluster_name, config.broker_name, config.broker_id, config.address, config.ha_address
+        )
+        self.registrar = Registrar(
+            self.channels,
+            config.name_servers,
+            identity,
+            self.topics.to_table,
+            period_ms=config.register_period_ms,
+            timeout_ms=config.register_broker_timeout_mills,
+            compressed=config.compressed_register,
+            permission=config.broker_permission,
+            master_known=self._master_known if config.is_slave else None,
+            order_known=self.catalogue.set_ordered,
+        )
+
+    def _handlers(self) -> dict[int, Handler]:
+        config, now_ms = self.config, self.runtime.now_ms
+        store, catalogue, name = self.store, self.catalogue, self.config.broker_name
+        notify = config.notify_consumer_ids_changed_enable
+        self._members = MemberRequests(self.consumers, self.producers, catalogue, now_ms, notify=notify)
+        info = RuntimeInfo(config, store, self.delays, now_ms)
+        is_slave = config.is_slave
+        return {
+            **self._sends().routes(),
+            **self._pulls().routes(),
+            **self._members.routes(),
+            **ProgressRequests(self.progress, store).routes(),
+            **LockRequests(LeaseTable(), now_ms).routes(),
+            **QueryRequests(store, config.store.default_query_max_num).routes(),
+            **TopicAdmin(catalogue, self.progress, store, name, is_slave=is_slave).routes(),
+            **GroupAdmin(
+                catalogue, self.consumers, self.producers, self.progress, store, name, is_slave=is_slave
+            ).routes(),
+            **BrokerAdmin(config, DataVersion(now_ms()), info, self.progress, self.delays).routes(),
+        }
+
+    def _sends(self) -> Sends:
+        config = self.config
+        settings = SendConfig(
+            config.broker_cluster_name,
+            config.region_id,
+            config.trace_on,
+            config.is_slave,
+            config.is_writable,
+            config.store.message_size_max,
+            config.start_accept_send_request_time_stamp,
+        )
+        now_ms, chance = self.runtime.now_ms, self.runtime.random
+        return Sends(settings, self.store, self.catalogue, self.durability, self.turn, now_ms, chance)
+
+    def _pulls(self) -> Pulls:
+        config = self.config
+        settings = PullConfig(
+            config.is_slave,
+            config.is_readable,
+            config.long_polling_enable,
+            config.short_polling_time_mills,
+            config.replication.offset_check_in_slave,
+        )
+        balance = ReadBalance(config.replication.slave_read_enable, self.memory_bytes)
+        return Pulls(settings, self.store, self.catalogue, self.consumers, self.progress, balance, self.arrivals)
+
+    # starting
+
+    def _open_store(self) -> None:
+        self.store.open()
+
+    def _load_tables(self) -> None:
+        now_ms = self.runtime.now_ms()
+        topics = self._topics_file.load(TopicTable.from_json)
+        if topics is not None:
+            self.topics.restore(topics, now_ms)
+        groups = self._groups_file.load(GroupTable.from_json)
+        if groups is not None:
+            self.groups.restore(groups)
+        offsets = self._offsets_file.load(OffsetTable.from_json)
+        if offsets is not None:
+            self.progress.restore(offsets)
+        delays = self._delays_file.load(DelayOffsetTable.from_json)
+        if delays is not None:
+            self.delays.restore(delays)
+
+    async def _listen(self) -> None:
+        config = self.config
+        await self._main.listen(config.bind_address, config.listen_port)
+        await self._fast.listen(config.bind_address, config.fast_port)
+        if self.ha_server is not None:
+            await self.ha_server.listen(config.bind_address, config.ha_port)
+
+    def _start_tasks(self) -> None:
+        store, runtime, config = self.store, self.runtime, self.config
+        settings = config.store
+        self._spawn(self.registrar.run())
+        self._spawn(tasks.checkpoint(store, runtime, settings.flush_consume_queue_thorough_interval))
+        if settings.flush_disk_type is FlushDisk.SYNC_FLUSH:
+            self._spawn(tasks.flush_for_waiters(store, self.durability, self.flush_wanted, runtime))
+        else:
+            self._spawn(
+                tasks.flush_now_and_then(
+                    store,
+                    runtime,
+                    settings.flush_interval_commit_log,
+                    settings.flush_commit_log_least_pages,
+                    settings.flush_commit_log_thorough_interval,
+                )
+            )
+        if self.durability.waits:
+            self._spawn(tasks.each(DURABILITY_SCAN_MS, self.durability.expire))
+        self._spawn(tasks.each(SWEEP_MS if config.long_polling_enable else 1000, self.arrivals.sweep))
+        self._spawn(tasks.each(EXPIRY_SCAN_MS, self._members.close_silent))
+        self._spawn(tasks.each(config.flush_consumer_offset_interval, self._offsets_file.changed))
+        if self.ha_client is not None:
+            self._spawn(self.ha_client.run())
+            self._spawn(self.slave_sync.run())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _close_servers(self) -> None:
+        await self._main.close()
+        await self._fast.close()
+        if self.ha_server is not None:
+            await self.ha_server.close()
+        if self.ha_client is not None:
+            await self.ha_client.close()
+        await self.channels.close()
+
+    # what happens
+
+    def _end_turn(self) -> None:
+        """After a turn of the loop that appended: index, slaves, disk and held pulls, each once."""
+        store = self.store
+        store.end_turn()
+        if self.ha_server is not None:
+            self.ha_server.notify_growth()
+        if self.durability.held_count:
+            self.flush_wanted.set()
+        if store.grown:
+            grown, store.grown = store.grown, []
+            self.arrivals.wake(grown)
+
+    def _replicated(self) -> None:
+        """A master's bytes were written to our log."""
+        self.store.replicated()
+        self.turn.due()
+
+    def _slave_acked(self) -> None:
+        self.durability.advance()
+
+    def _master_known(self, ha_address: str | None, address: str | None) -> None:
+        """The name server's word on who the master is; a configured replication address stays (store-and-ha.md 5.5)."""
+        self.slave_sync.master = address
+        if self.ha_client is not None and self.config.ha_master_address is None and ha_address is not None:
+            self.ha_client.set_master(ha_address)

@@ -1,0 +1,137 @@
+"""Tables <-> JSON files with a backup, in Apache's form, below `config/` of the store (store-and-ha.md 1.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from roquet.errors import StoreError
+from roquet.protocol.bodies import parse
+from roquet.protocol.json_dialect import dump_file
+from roquet.runtime import Runtime
+from roquet.storage.disk import Disk
+
+log = logging.getLogger(__name__)
+
+TOPICS: Final = "topics.json"
+GROUPS: Final = "subscriptionGroup.json"
+CONSUMER_OFFSETS: Final = "consumerOffset.json"
+DELAY_OFFSETS: Final = "delayOffset.json"
+
+
+class Table(Protocol):
+    def to_json(self) -> dict[str, Any]: ...
+
+
+T = TypeVar("T", bound=Table)
+R = TypeVar("R")
+
+Then = Callable[[OSError | None], None]
+"""What happens once a change is on disk, or could not be written."""
+
+
+class Changed(Protocol):
+    """Told that a table changed; `then` is called once the change is on disk."""
+
+    def __call__(self, then: Then | None = None) -> None: ...
+
+
+class StateFile(Generic[T]):
+    """The file of one table.
+
+    Keeps: one write at a time; a write that begins takes the table as it is then, so that many changes are one write.
+
+    :param table: gives the table's present state.
+    """
+
+    def __init__(self, disk: Disk, path: Path, table: Callable[[], T], runtime: Runtime) -> None:
+        self._disk = disk
+        self._path = path
+        self._backup = path.with_name(path.name + ".bak")
+        self._table = table
+        self._runtime = runtime
+        self._dirty = False
+        self._waiting: list[Then] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    def load(self, kind: Callable[[Mapping[str, Any]], R]) -> R | None:
+        """What was saved, from the backup where the file itself cannot be read; None: nothing ever was.
+
+        :raises StoreError: neither can be read.
+        """
+        data = self._disk.read(self._path)
+        try:
+            if data:
+                return parse(data, kind)
+        except ValueError as error:
+            log.warning("%s cannot be read, its backup is used: %s", self._path, error)
+        return self._load_backup(kind, is_needed=bool(data))
+
+    def _load_backup(self, kind: Callable[[Mapping[str, Any]], R], *, is_needed: bool) -> R | None:
+        """The backup takes the place of the file at once, lest the next write makes a backup of what is broken."""
+        data = self._disk.read(self._backup)
+        if not data:
+            if is_needed:
+                raise StoreError(
+                    f"{self._path} cannot be read and has no backup; repair it, or delete it to start anew"
+                )
+            return None
+        try:
+            saved = parse(data, kind)
+        except ValueError as error:
+            raise StoreError(
+                f"{self._backup} cannot be read: {error}; repair it, or delete it to start anew"
+            ) from error
+        self._disk.replace(self._path, data)
+        return saved
+
+    def changed(self, then: Then | None = None) -> None:
+        """The table changed: write it, soon."""
+        self._dirty = True
+        if then is not None:
+            self._waiting.append(then)
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    async def flush(self) -> None:
+        """Wait until the table as it is now is on disk.
+
+        :raises OSError: it could not be written.
+        """
+        done: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+        self.changed(lambda error: None if done.cancelled() else done.set_result(error))
+        error = await done
+        if error is not None:
+            raise error
+
+    async def _write(self) -> None:
+        try:
+            while self._dirty:
+                self._dirty = False
+                waiting, self._waiting = self._waiting, []
+                error = await self._try_to_save()
+                for then in waiting:
+                    then(error)
+        finally:
+            self._writing = None
+
+    async def _try_to_save(self) -> OSError | None:
+        try:
+            await self._runtime.blocking(partial(self._save, self._table()))
+        except OSError as error:
+            log.error("%s could not be written: %s", self._path, error)
+            return error
+        return None
+
+    def _save(self, table: T) -> None:
+        data = dump_file(table.to_json())
+        old = self._disk.read(self._path)
+        if old == data:
+            return
+        if old:
+            self._disk.replace(self._backup, old)
+        self._disk.replace(self._path, data)

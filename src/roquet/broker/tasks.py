@@ -1,0 +1,78 @@
+"""The periodic loops, a few lines each; `server` starts them and ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from roquet.broker.durability import Durability
+from roquet.runtime import Runtime
+from roquet.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+PAGE_SIZE: Final = 4096
+RETRY_S: Final = 1.0
+
+
+async def each(period_ms: float, work: Callable[[], None]) -> None:
+    """Do `work` every `period_ms`, for ever; a failure is logged and does not end the loop."""
+    while True:
+        await asyncio.sleep(period_ms / 1000)
+        try:
+            work()
+        except Exception:
+            log.exception("periodic work %s failed, it goes on", work)
+
+
+async def flush_for_waiters(store: Store, durability: Durability, wanted: asyncio.Event, runtime: Runtime) -> None:
+    """SYNC_FLUSH: one sync for all sends that wait by then, again and again (store-and-ha.md 2.6)."""
+    while True:
+        await wanted.wait()
+        wanted.clear()
+        if await flush(store, runtime):
+            durability.advance()
+        else:
+            await asyncio.sleep(RETRY_S)
+            wanted.set()
+
+
+async def flush_now_and_then(store: Store, runtime: Runtime, period_ms: int, pages_min: int, thorough_ms: int) -> None:
+    """ASYNC_FLUSH: each period when enough pages came together, each thorough period whatever there is."""
+    since_thorough_ms = 0
+    while True:
+        await asyncio.sleep(period_ms / 1000)
+        since_thorough_ms += period_ms
+        is_thorough = since_thorough_ms >= thorough_ms
+        if is_thorough:
+            since_thorough_ms = 0
+        waiting = store.log.end - store.log.flushed_to
+        if waiting >= pages_min * PAGE_SIZE or (is_thorough and waiting):
+            await flush(store, runtime)
+
+
+async def flush(store: Store, runtime: Runtime) -> bool:
+    """Make the log as it is now durable, off the loop; tells whether that worked."""
+    end = store.log.end
+    try:
+        await runtime.blocking(lambda: store.log.sync(end))
+    except OSError as error:
+        log.error("the log could not be flushed to disk, it is tried again: %s", error)
+        return False
+    store.log.synced(end)
+    return True
+
+
+async def checkpoint(store: Store, runtime: Runtime, period_ms: int) -> None:
+    """Each period make log, queues and index durable, and note how far."""
+    while True:
+        await asyncio.sleep(period_ms / 1000)
+        end = store.log.end
+        try:
+            await runtime.blocking(store.checkpoint_work())
+        except OSError as error:
+            log.error("the checkpoint could not be written, it is tried again: %s", error)
+        else:
+            store.log.synced(end)

@@ -1,0 +1,1 @@
+"""The `roquet` command: arguments and tables, no decisions."""

@@ -1,0 +1,53 @@
+"""The `roquet` command: a table of its subcommands, each imported when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final, NamedTuple
+
+import click
+
+
+class Entry(NamedTuple):
+    """Where a subcommand is, and the line that `--help` shows without importing it."""
+
+    module: str
+    function: str
+    help: str
+
+
+COMMANDS: Final[Mapping[str, Entry]] = {
+    "namesrv": Entry("roquet.cli.serve", "namesrv", "Run a name server."),
+    "broker": Entry("roquet.cli.serve", "broker", "Run a broker."),
+    "dev": Entry("roquet.cli.serve", "dev", "Run a name server and a broker in one process, on loopback."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its subcommands by name and loads one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command = getattr(import_module(entry.module), entry.function)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="roquet", message="roquet %(version)s")
+def main() -> None:
+    """Apache RocketMQ 4.x in Python: run its servers, look after them."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""`roquet namesrv`, `roquet broker`, `roquet dev`: read a configuration, run a server until a signal stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+
+import click
+
+from roquet.errors import ConfigError, RoquetError
+from roquet.properties import Properties, dump
+from roquet.runtime import Runtime
+from roquet.settings import read_file, read_settings, show_settings
+
+T = TypeVar("T")
+
+_CANNOT_LISTEN: Final = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
+_FAILED: Final = 1
+_MISCONFIGURED: Final = 2
+
+
+class AsyncServer(Protocol):
+    """What all servers have in common; `port` counts once `start` has returned."""
+
+    port: int
+
+    async def start(self) -> object: ...
+
+    async def stop(self) -> None: ...
+
+
+_config_file = click.option(
+    "-c", "--config", "path", type=click.Path(path_type=Path), metavar="FILE", help="Read settings from this file."
+)
+_print_config = click.option(
+    "-p", "--print-config", "print_only", is_flag=True, help="Print the settings that would count, and end."
+)
+
+
+@click.command(help="Run a name server: where brokers register, and clients find them.")
+@_config_file
+@_print_config
+def namesrv(path: Path | None, print_only: bool) -> None:
+    from roquet.nameserver.config import NamesrvConfig
+    from roquet.nameserver.server import NameServer
+
+    config = _configured(lambda pairs, source: read_settings(NamesrvConfig, pairs, source), path, [])
+    if path is not None:  # a setting changed from afar is kept where this one came from
+        config = replace(config, config_store_path=str(path))
+    if print_only:
+        return _print(config)
+    return serve("namesrv", config.bind_address, config.listen_port, lambda: NameServer(config, Runtime()))
+
+
+@click.command(help="Run a broker: master or slave, as its settings say.")
+@_config_file
+@click.option("-n", "--namesrv", "namesrv_addr", metavar="HOST:PORT;...", help="The name servers to register with.")
+@_print_config
+def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> None:
+    from roquet.broker.config import read_config
+    from roquet.broker.server import Broker
+
+    config = _configured(read_config, path, [("namesrvAddr", namesrv_addr)] if namesrv_addr else [])
+    if path is not None:
+        config = replace(config, broker_config_path=str(path))
+    if print_only:
+        return _print(config)
+    return serve("broker", config.bind_address, config.listen_port, lambda: Broker(config, Runtime()))
+
+
+@click.command(help="Run a name server and a broker in one process, on loopback: to try things out.")
+def dev() -> None:
+    from roquet.dev import Cluster
+
+    return serve("dev", "127.0.0.1", 9876, Cluster)
+
+
+def serve(name: str, host: str, port: int, make: Callable[[], AsyncServer]) -> None:
+    """Run what `make` gives until SIGTERM or SIGINT; a failure ends the process with a line that says why."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_run(name, host, make))
+    except KeyboardInterrupt:  # Windows: there the loop takes no signal handlers
+        return
+    except ConfigError as error:
+        _end(_MISCONFIGURED, str(error))
+    except RoquetError as error:
+        _end(_FAILED, str(error))
+    except OSError as error:
+        if error.errno not in _CANNOT_LISTEN:
+            raise
+        _end(_FAILED, f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}")
+
+
+async def _run(name: str, host: str, make: Callable[[], AsyncServer]) -> None:
+    stopping = asyncio.Event()
+    _on_signals(stopping.set)
+    server = make()
+    await server.start()
+    click.echo(f"roquet {name} ready on {host}:{server.port}")
+    try:
+        await stopping.wait()
+    finally:
+        await server.stop()
+
+
+def _on_signals(stop: Callable[[], None]) -> None:
+    """The first signal asks to stop, a second one does what it does by default."""
+    loop = asyncio.get_running_loop()
+
+    def first(number: int) -> None:
+        loop.remove_signal_handler(number)
+        stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(number, first, number)
+        except NotImplementedError:
+            return
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def _configured(
+    read: Callable[[list[tuple[str, str]], str], tuple[T, list[str]]], path: Path | None, options: list[tuple[str, str]]
+) -> T:
+    """What the file and, stronger, the options say; what the file says in vain goes to stderr."""
+    try:
+        properties = Properties() if path is None else read_file(path)
+        config, warnings = read([*properties.pairs, *options], "" if path is None else str(path))
+    except ConfigError as error:
+        _end(_MISCONFIGURED, str(error))
+    for warning in (*(f"{path}: {warning}" for warning in properties.warnings), *warnings):
+        _say(f"warning: {warning}")
+    return config
+
+
+def _print(config: Any) -> None:
+    click.echo(dump(show_settings(config)), nl=False)
+
+
+def _say(text: str) -> None:
+    click.echo(f"roquet: {text}", err=True)
+
+
+def _end(code: int, text: str) -> NoReturn:
+    _say(text)
+    sys.exit(code)

@@ -1,0 +1,34 @@
+"""Who a client says it is: `ip@pid#unique` (protocol.md 6.1)."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from ipaddress import ip_address
+
+_ELSEWHERE = ("192.0.2.1", 9)
+"""An address of no host; asking for the way there sends nothing."""
+
+
+def new_client_id(chance: random.Random) -> str:
+    """An id that no other client has (trap 65)."""
+    return f"{local_address()}@{os.getpid()}#{chance.getrandbits(48):012x}"
+
+
+def local_address() -> str:
+    """The address this host would use to reach others; loopback where there is no way out."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_ELSEWHERE)
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def address_bytes(client_id: str, chance: random.Random) -> bytes:
+    """The address in a client id as 4 or 16 bytes; random ones for an id that starts with no address."""
+    try:
+        return ip_address(client_id.partition("@")[0]).packed
+    except ValueError:
+        return chance.randbytes(4)

@@ -1,0 +1,85 @@
+"""Messages that were pulled and wait to be asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from roquet.client.process_queue import ProcessQueue
+from roquet.client.received import ReceivedMessage, received
+from roquet.protocol.record import Record
+
+
+class Delivery:
+    """One handing over of one message; a message that failed here and could not be sent back has several.
+
+    Keeps: it is settled at most once.
+    """
+
+    __slots__ = ("_settled", "broker_name", "reconsume_times", "record", "taken")
+
+    def __init__(self, record: Record, broker_name: str, taken: ProcessQueue, reconsume_times: int) -> None:
+        self.record = record
+        self.broker_name = broker_name
+        self.taken = taken
+        self.reconsume_times = reconsume_times
+        self._settled = False
+
+    def message(self, failed: Callable[[Delivery], None]) -> ReceivedMessage:
+        """:raises MessageError: its body cannot be decompressed."""
+
+        def settle(ok: bool) -> None:
+            if not self._settled:
+                self._settled = True
+                if ok:
+                    self.done()
+                elif not self.taken.dropped:
+                    failed(self)
+
+        return received(self.record, self.broker_name, self.reconsume_times, settle)
+
+    def done(self) -> None:
+        """Its queue may go on; one that was taken away takes no notice."""
+        if not self.taken.dropped:
+            self.taken.done(self.record.queue_offset)
+
+    def again(self) -> Delivery:
+        return Delivery(self.record, self.broker_name, self.taken, self.reconsume_times + 1)
+
+
+class Inbox:
+    """Keeps: nothing of a queue that was taken away is handed over; what came first goes first."""
+
+    def __init__(self) -> None:
+        self._deliveries: deque[Delivery] = deque()
+        self._filled = asyncio.Event()
+        self.closed = False
+
+    def put(self, delivery: Delivery) -> None:
+        self._deliveries.append(delivery)
+        self._filled.set()
+
+    def take(self) -> Delivery | None:
+        """The next one, if there is one."""
+        while self._deliveries:
+            delivery = self._deliveries.popleft()
+            if not delivery.taken.dropped:
+                return delivery
+        return None
+
+    async def next(self) -> Delivery | None:
+        """The next one, as soon as there is one; None when the inbox is closed."""
+        while not self.closed:
+            delivery = self.take()
+            if delivery is not None:
+                return delivery
+            self._filled.clear()
+            await self._filled.wait()
+        return None
+
+    def close(self) -> None:
+        """Nothing more is handed over."""
+        self.closed = True
+        self._deliveries.clear()
+        self._filled.set()

@@ -1,0 +1,116 @@
+"""Which groups this client is in, told to the brokers: a heartbeat each 30 s, a good-bye at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from roquet.client.name_servers import Call
+from roquet.client.route_table import RouteTable
+from roquet.client.tasks import attempt, pause
+from roquet.errors import MessageError
+from roquet.protocol.bodies import ConsumerData, Heartbeat
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.members import ConsumerGroupHeader, UnregisterClientHeader
+from roquet.protocol.json_dialect import dump_bytes
+from roquet.transport.connection import Connection, Handler, checked
+
+log = logging.getLogger(__name__)
+
+PERIOD_S: Final = 30.0
+TIMEOUT_MS: Final = 3000
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """A consumer of this client, as its session sees it.
+
+    `data` gives what heartbeats say of it, `wake` is told when the group's members changed.
+    """
+
+    data: Callable[[], ConsumerData]
+    wake: Callable[[], None]
+
+
+class Membership:
+    """Keeps: every broker process of every known route hears of all groups of this client; only masters do as long as
+    there are no consumers (protocol.md 6.1).
+    """
+
+    def __init__(self, client_id: str, call: Call, routes: RouteTable) -> None:
+        self._client_id = client_id
+        self._call = call
+        self._routes = routes
+        self._producers: set[str] = set()
+        self._consumers: dict[str, GroupMember] = {}
+        self._due = routes.changed
+        self.handlers: dict[int, Handler] = {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed}
+
+    def join_as_producer(self, group: str) -> None:
+        self._producers.add(group)
+        self._due.set()
+
+    def join_as_consumer(self, group: str, member: GroupMember) -> None:
+        """:raises MessageError: this client is in that group already."""
+        if group in self._consumers:
+            raise MessageError(f"one client cannot be in group {group} twice: use another session")
+        self._consumers[group] = member
+
+    async def run(self) -> None:
+        """Heartbeats, for ever; at once when a route changed, and then the groups divide their queues anew."""
+        while True:
+            changed = await pause(self._due, PERIOD_S)
+            await self.beat()
+            for member in self._consumers.values() if changed else ():
+                member.wake()
+
+    async def beat(self) -> None:
+        """Tell the brokers of the known routes now; those that cannot be told are logged."""
+        if not self._producers and not self._consumers:
+            return
+        body = dump_bytes(self._heartbeat().to_json())
+        await self._tell_all(lambda: Command(RequestCode.HEART_BEAT, body=body), "heartbeat")
+
+    def _heartbeat(self) -> Heartbeat:
+        consumers = tuple(member.data() for member in self._consumers.values())
+        return Heartbeat(self._client_id, tuple(sorted(self._producers)), consumers)
+
+    async def _tell_all(self, request: Callable[[], Command], what: str) -> None:
+        addresses = sorted(at for at in self._routes.addresses() if self._consumers or at.is_master)
+
+        async def tell(address: str) -> None:
+            checked(await self._call(address, request(), TIMEOUT_MS), address)
+
+        await asyncio.gather(
+            *(attempt(lambda at=at: tell(at.address), f"{what} to {at.address}") for at in addresses)  # type: ignore[misc]
+        )
+
+    async def leave_as_producer(self, group: str) -> None:
+        if group in self._producers:
+            await self._say_good_bye(UnregisterClientHeader(self._client_id, producer_group=group))
+            self._producers.discard(group)
+
+    async def leave_as_consumer(self, group: str) -> None:
+        """The brokers tell the others of the group at once (protocol.md 6.11)."""
+        if group in self._consumers:
+            await self._say_good_bye(UnregisterClientHeader(self._client_id, consumer_group=group))
+            self._consumers.pop(group, None)
+
+    async def leave_all(self) -> None:
+        for group in list(self._consumers):
+            await self.leave_as_consumer(group)
+        for group in list(self._producers):
+            await self.leave_as_producer(group)
+
+    async def _say_good_bye(self, header: UnregisterClientHeader) -> None:
+        fields = header.write()
+        await self._tell_all(lambda: Command(RequestCode.UNREGISTER_CLIENT, dict(fields)), "good-bye")
+
+    def _members_changed(self, request: Command, _: Connection) -> None:
+        member = self._consumers.get(ConsumerGroupHeader.read(request.fields).consumer_group)
+        if member is not None:
+            member.wake()

@@ -1,0 +1,47 @@
+"""PURE: messages of one queue that were taken and are not yet done; the lowest of them is the progress."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+
+class ProcessQueue:
+    """Keeps: `progress` never falls; every message below it is done, none at or above it needs to be lost.
+
+    Offsets are queue offsets, sizes are bytes.
+    """
+
+    def __init__(self, start: int) -> None:
+        self._taken_up_to = start
+        self._sizes: OrderedDict[int, int] = OrderedDict()
+        self.size = 0
+
+    def take(self, messages: Iterable[tuple[int, int]], next_offset: int) -> None:
+        """Messages (offset and size, ascending) came with a pull after which `next_offset` comes next."""
+        for offset, size in messages:
+            self._sizes[offset] = size
+            self.size += size
+        self._taken_up_to = max(self._taken_up_to, next_offset)
+
+    def done(self, offset: int) -> bool:
+        """Whether the message was still to be done; it is not now."""
+        size = self._sizes.pop(offset, None)
+        if size is None:
+            return False
+        self.size -= size
+        return True
+
+    @property
+    def progress(self) -> int:
+        """Where a new owner of the queue has to start: the lowest message not done, else the end of what was taken."""
+        return next(iter(self._sizes), self._taken_up_to)
+
+    @property
+    def count(self) -> int:
+        return len(self._sizes)
+
+    @property
+    def span(self) -> int:
+        """How far the last message is ahead of the first."""
+        return next(reversed(self._sizes)) - next(iter(self._sizes)) if self._sizes else 0

@@ -1,0 +1,235 @@
+"""Sends messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self, overload
+
+from roquet.client.batches import batches, check_batch
+from roquet.client.identity import address_bytes
+from roquet.client.outgoing import COMPRESS_FROM_SIZE, Outgoing, outgoing, outgoing_batch
+from roquet.client.queue_choice import queue_of_key
+from roquet.client.send_result import SendResult, SendStatus
+from roquet.client.sender import Pick, Sender
+from roquet.client.session import Session
+from roquet.client.unique_key import UniqueKeys
+from roquet.errors import MessageError
+from roquet.protocol.message import Message, MessageQueue, check_group
+from roquet.runtime import Runtime
+
+__all__ = ["Producer", "SendResult", "SendStatus"]
+
+TIMEOUT_MS: Final = 3000
+
+
+class Producer:
+    """Sends messages; use it as `async with Producer(...) as producer`, from as many tasks as you like.
+
+    Calls that wait for their answers at the same time share one connection per broker, so
+    `await asyncio.gather(*(producer.send(...) for ...))` is the way to a high rate.
+
+    :param name_server: `host:port`, several separated by semicolons.
+    :param group: producers of one kind; brokers list them by it.
+    :param timeout_ms: for one send with all its tries, unless the call says otherwise.
+    :param retries: tries after the first, on another broker where there is one.
+    :param compress_from_size: bodies of at least so many bytes are compressed (zlib).
+    :param avoid_slow_brokers: leave brokers alone for a while whose last send was slow or failed.
+    :param client_id: who this client says it is, `address@anything`; unique per process.
+    """
+
+    def __init__(
+        self,
+        name_server: str,
+        group: str,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        retries: int = 2,
+        compress_from_size: int = COMPRESS_FROM_SIZE,
+        avoid_slow_brokers: bool = False,
+        client_id: str | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        check_group(group)
+        self._group = group
+        self._timeout_ms = timeout_ms
+        self._compress_from_size = compress_from_size
+        self._session = Session(name_server, client_id=client_id, runtime=runtime)
+        self._sender = Sender(self._session, group, retries, avoid_slow_brokers=avoid_slow_brokers)
+        chance = self._session.runtime.random
+        address = address_bytes(self._session.client_id, chance)
+        self._unique_keys = UniqueKeys(address, self._session.runtime.now_ms, chance)
+
+    async def __aenter__(self) -> Self:
+        await self._session.__aenter__()
+        self._session.membership.join_as_producer(self._group)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.__aexit__(kind, error, trace)
+
+    @overload
+    async def send(
+        self,
+        message: Message,
+        /,
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult: ...
+
+    @overload
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        /,
+        *,
+        tags: str | None = None,
+        keys: str | tuple[str, ...] = (),
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult: ...
+
+    async def send(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        /,
+        *,
+        tags: str | None = None,
+        keys: str | tuple[str, ...] = (),
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send one message and learn where it is stored.
+
+        :param sharding_key: messages of one key go to one queue, in the order of their sends when each is awaited;
+            a failed one is tried again there and nowhere else.
+        :param queue: send to exactly this queue, likewise.
+        :raises MessageError: the message cannot be sent as it is.
+        :raises RouteNotFound: no broker has the topic, and none would create it.
+        :raises ResponseError: a broker refused it; code, remark and address say why.
+        :raises ConnectionClosed, CallTimeout: no answer after all tries; the message may be stored or not.
+        """
+        message = _message(topic, body, tags, keys, properties, delay_level)
+        encoded = outgoing(message, self._unique_keys.next(), self._compress_from_size)
+        pick = _pick(message.topic, sharding_key, queue)
+        (result,) = await self._sender.send(encoded, self._time(timeout_ms), pick)
+        return result
+
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic together: one result each, in their order.
+
+        What is larger than 4 MiB altogether goes in several requests, one after the other, each with `timeout_ms`
+        for itself. Batches are not compressed.
+
+        :raises MessageError: they cannot go together; nothing is sent then.
+        :raises RoquetError: as `send`; of several requests the earlier ones are stored.
+        """
+        many = list(messages)
+        check_batch(many)
+        pick = _pick(many[0].topic, sharding_key, queue)
+        results: list[SendResult] = []
+        for encoded in self._encoded_batches(many):
+            results += await self._sender.send(encoded, self._time(timeout_ms), pick)
+        return results
+
+    def _encoded_batches(self, messages: Sequence[Message]) -> list[Outgoing]:
+        unique_keys = [self._unique_keys.next() for _ in messages]
+        return [
+            outgoing_batch(messages[0].topic, batch.body, batch.unique_keys, messages[0].wait_stored)
+            for batch in batches(messages, unique_keys)
+        ]
+
+    @overload
+    async def send_one_way(
+        self, message: Message, /, *, sharding_key: str | None = None, queue: MessageQueue | None = None
+    ) -> str: ...
+
+    @overload
+    async def send_one_way(
+        self,
+        topic: str,
+        body: bytes,
+        /,
+        *,
+        tags: str | None = None,
+        keys: str | tuple[str, ...] = (),
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> str: ...
+
+    async def send_one_way(
+        self,
+        topic: str | Message,
+        body: bytes = b"",
+        /,
+        *,
+        tags: str | None = None,
+        keys: str | tuple[str, ...] = (),
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> str:
+        """Send without an answer: fast, and nobody learns of a loss. Gives the message id.
+
+        :raises MessageError, RouteNotFound, ConnectionClosed, CallTimeout: it was not even sent.
+        """
+        message = _message(topic, body, tags, keys, properties, delay_level)
+        unique_key = self._unique_keys.next()
+        encoded = outgoing(message, unique_key, self._compress_from_size)
+        await self._sender.send_one_way(encoded, self._timeout_ms, _pick(message.topic, sharding_key, queue))
+        return unique_key
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that `send` chooses from.
+
+        :raises RouteNotFound: no broker has the topic, and none would create it.
+        """
+        return list(await self._sender.queues(topic, self._timeout_ms))
+
+    def _time(self, timeout_ms: int | None) -> int:
+        return self._timeout_ms if timeout_ms is None else timeout_ms
+
+
+def _message(
+    topic: str | Message,
+    body: bytes,
+    tags: str | None,
+    keys: str | tuple[str, ...],
+    properties: Mapping[str, str] | None,
+    delay_level: int,
+) -> Message:
+    if isinstance(topic, Message):
+        return topic
+    return Message(topic, body, tags, keys, properties or {}, delay_level=delay_level)
+
+
+def _pick(topic: str, sharding_key: str | None, queue: MessageQueue | None) -> Pick | None:
+    if queue is not None:
+        if queue.topic != topic:
+            raise MessageError(f"queue {queue} is not one of topic {topic}")
+        return lambda _: queue
+    if sharding_key is not None:
+        return lambda queues: queue_of_key(queues, sharding_key)
+    return None

@@ -1,0 +1,51 @@
+"""How far a group is with its queues, kept on the brokers (protocol.md 6.7)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from roquet.client import queue_calls
+from roquet.client.session import Session
+from roquet.protocol.message import MessageQueue
+
+TIMEOUT_MS: Final = 3000
+
+
+class Progress:
+    """Keeps: what a broker stores only grows, unless a queue is set back on purpose.
+
+    Offsets go to the master, and to a slave while there is no master; what only a slave has heard is told to the
+    master as soon as there is one again (a slave's own copy is overwritten with the master's).
+    """
+
+    def __init__(self, session: Session, group: str) -> None:
+        self._session = session
+        self._group = group
+        self._stored: dict[MessageQueue, int] = {}
+        self._only_on_slave: set[MessageQueue] = set()
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """What a broker has stored; None: nothing."""
+        return await queue_calls.committed(self._session, self._group, queue, TIMEOUT_MS)
+
+    async def store(self, queue: MessageQueue, offset: int, *, backwards: bool = False) -> None:
+        """Store `offset` unless that is known to be stored already.
+
+        :raises RoquetError: no broker took it; it is to be stored again later.
+        """
+        stored = self._stored.get(queue, -1)
+        if offset < stored and not backwards:
+            return
+        if offset == stored and queue not in self._only_on_slave:
+            return
+        at = await queue_calls.commit(self._session, self._group, queue, offset, TIMEOUT_MS)
+        self._stored[queue] = offset
+        if at.is_master:
+            self._only_on_slave.discard(queue)
+        else:
+            self._only_on_slave.add(queue)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is somebody else's now."""
+        self._stored.pop(queue, None)
+        self._only_on_slave.discard(queue)

@@ -1,0 +1,123 @@
+"""Plain access to queues, without membership in a group: read from where you say, as often as you like."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
+
+from roquet.client import queue_calls
+from roquet.client.pull_result import PullResult, PullStatus
+from roquet.client.pulling import HOLD_SWEEP_MS, pull_request, pull_result
+from roquet.client.routes import MASTER_ID, BrokerAddress, read_addresses, subscribe_queues
+from roquet.client.session import Session, masters_only
+from roquet.protocol.bodies import Route
+from roquet.protocol.filters import TagFilter
+from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
+from roquet.protocol.message import MessageQueue, check_group
+from roquet.runtime import Runtime
+
+__all__ = ["PullConsumer", "PullResult", "PullStatus", "ReadFrom"]
+
+ReadFrom: TypeAlias = Literal["master", "slave", "any"]
+
+
+class PullConsumer:
+    """Reads queues by offset.
+
+    Pulls carry their own subscription (sysFlag 4), so no heartbeat is needed and any number of these may use the
+    same `group`; brokers create it by themselves.
+
+    :param read_from: "master": never a slave, even when the master is gone. "slave": a slave, the master only when
+        there is no slave. "any": the master, or whom the broker suggests when a reader is far behind, or who is left.
+    :param timeout_ms: for each call to one broker process; when it fails, the next is asked.
+
+    All methods raise `RouteNotFound` for a topic that no broker has, `ConnectionClosed` or `CallTimeout` when nobody
+    can be asked, and `ResponseError` when the broker refuses.
+    """
+
+    def __init__(
+        self,
+        name_server: str,
+        *,
+        group: str = "roquet-pull",
+        read_from: ReadFrom = "any",
+        timeout_ms: int = 3000,
+        runtime: Runtime | None = None,
+    ) -> None:
+        check_group(group)
+        self._group = group
+        self._read_from = read_from
+        self._timeout_ms = timeout_ms
+        self._session = Session(name_server, runtime=runtime)
+        self._suggested: dict[MessageQueue, int] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._session.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.__aexit__(kind, error, trace)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The topic's readable queues as the name server knows them now, sorted; a slave is enough for one to count."""
+        return list(subscribe_queues(topic, await self._session.routes.refresh(topic)))
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The first offset the queue still holds; -1 for a queue that nobody wrote to."""
+        return await queue_calls.min_offset(self._session, queue, self._timeout_ms)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the queue's next message will have. The master's, also when reading from a slave."""
+        return await queue_calls.max_offset(self._session, queue, self._timeout_ms)
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the message stored at that time, or of the one stored nearest to it."""
+        return await queue_calls.offset_at(self._session, queue, timestamp_ms, self._timeout_ms)
+
+    async def committed(self, group: str, queue: MessageQueue) -> int | None:
+        """How far `group` is with the queue; None where the broker knows nothing (a young queue: 0)."""
+        return await queue_calls.committed(self._session, group, queue, self._timeout_ms)
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Store that `group` goes on at `offset`, forwards or backwards."""
+        await queue_calls.commit(self._session, group, queue, offset, self._timeout_ms)
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, *, max_messages: int = 32, tags: str = "*", hold_ms: int = 0
+    ) -> PullResult:
+        """Messages from `offset` on.
+
+        :param max_messages: the broker sends at least one when there is one, and often fewer than this.
+        :param tags: `*`, or tags joined by `||`.
+        :param hold_ms: how long the broker may wait for a message when there is none yet.
+        """
+        tag_filter = TagFilter.parse(tags)
+        timeout_ms = self._timeout_ms + (hold_ms + HOLD_SWEEP_MS if hold_ms else 0)
+        at, response = await self._session.call_broker(
+            queue,
+            lambda _: pull_request(
+                self._group,
+                queue,
+                offset,
+                max_messages,
+                SUBSCRIPTION | (SUSPEND if hold_ms else 0),
+                tag_filter,
+                hold_ms,
+            ),
+            timeout_ms,
+            lambda route, broker_name: self._addresses(route, broker_name, queue),
+        )
+        result = pull_result(response, at.address, tag_filter)
+        self._suggested[queue] = result.suggested_broker_id
+        return result
+
+    def _addresses(self, route: Route, broker_name: str, queue: MessageQueue) -> list[BrokerAddress]:
+        match self._read_from:
+            case "master":
+                return masters_only(route, broker_name)
+            case "slave":
+                return sorted(read_addresses(route, broker_name), key=lambda at: (at.is_master, at.broker_id))
+            case "any":
+                return read_addresses(route, broker_name, self._suggested.get(queue, MASTER_ID))

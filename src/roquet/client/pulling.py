@@ -1,0 +1,61 @@
+"""One pull: its request, and its answer as a value (protocol.md 2.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from roquet.client.pull_result import PullResult, PullStatus
+from roquet.client.queue_calls import answered
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.filters import TAG, TagFilter
+from roquet.protocol.headers.pull import PullAnswer, PullHeader
+from roquet.protocol.message import MessageQueue
+from roquet.transport.connection import checked
+
+HOLD_SWEEP_MS: Final = 5000
+"""Brokers look at the pulls they hold this often, so a hold may last that much longer (trap 66)."""
+
+_STATUS_CODES: Final = tuple(status.value for status in PullStatus)
+
+
+def pull_request(
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    count: int,
+    sys_flag: int,
+    tag_filter: TagFilter,
+    hold_ms: int,
+    commit_offset: int = 0,
+) -> Command:
+    """`sys_flag` says which of the rest counts: the subscription, the hold, the offset to commit."""
+    header = PullHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=count,
+        sys_flag=sys_flag,
+        commit_offset=commit_offset,
+        suspend_timeout_millis=hold_ms,
+        subscription=tag_filter.expression,
+        expression_type=TAG,
+        bname=queue.broker_name,
+    )
+    return Command(RequestCode.PULL_MESSAGE, header.write())
+
+
+def pull_result(response: Command, address: str, tag_filter: TagFilter) -> PullResult:
+    """:raises ResponseError: the broker refused the pull; PeerError: its answer lacks an offset."""
+    checked(response, address, _STATUS_CODES)
+    answer = answered(PullAnswer, response, address)
+    return PullResult(
+        PullStatus(response.code),
+        answer.next_begin_offset,
+        answer.min_offset,
+        answer.max_offset,
+        answer.suggest_which_broker_id,
+        response.body if response.code == ResponseCode.SUCCESS else b"",
+        tag_filter,
+    )

@@ -1,0 +1,89 @@
+"""Questions about one queue, and a group's progress in it: codes 14, 15, 29 to 31 (protocol.md 2.2, 6.2).
+
+All of them go to the master, and to a slave while there is no master.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from roquet.client.routes import BrokerAddress
+from roquet.client.session import Session
+from roquet.errors import PeerError, Refused
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers import Header
+from roquet.protocol.headers.progress import (
+    OffsetAnswer,
+    QueryOffsetHeader,
+    QueueHeader,
+    SearchOffsetHeader,
+    UpdateOffsetHeader,
+)
+from roquet.protocol.message import MessageQueue
+from roquet.transport.connection import checked
+
+H = TypeVar("H", bound=Header)
+
+
+def answered(kind: type[H], response: Command, address: str) -> H:
+    """The response's header fields.
+
+    :raises PeerError: one that must be there is not.
+    """
+    try:
+        return kind.read(response.fields)
+    except Refused as refusal:
+        raise PeerError(f"answer of {address}: {refusal.remark}") from None
+
+
+async def min_offset(session: Session, queue: MessageQueue, timeout_ms: int) -> int:
+    """The first offset the queue still holds; -1 for a queue nobody wrote to."""
+    return await _bound(session, RequestCode.GET_MIN_OFFSET, queue, timeout_ms)
+
+
+async def max_offset(session: Session, queue: MessageQueue, timeout_ms: int) -> int:
+    """The offset that the queue's next message will have."""
+    return await _bound(session, RequestCode.GET_MAX_OFFSET, queue, timeout_ms)
+
+
+async def _bound(session: Session, code: RequestCode, queue: MessageQueue, timeout_ms: int) -> int:
+    fields = QueueHeader(queue.topic, queue.queue_id, queue.broker_name).write()
+    return await _offset(session, code, queue, fields, timeout_ms)
+
+
+async def offset_at(session: Session, queue: MessageQueue, timestamp_ms: int, timeout_ms: int) -> int:
+    """The offset of the message stored at that time, or of the one stored nearest to it."""
+    fields = SearchOffsetHeader(queue.topic, queue.queue_id, timestamp_ms, queue.broker_name).write()
+    return await _offset(session, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, fields, timeout_ms)
+
+
+async def _offset(
+    session: Session, code: RequestCode, queue: MessageQueue, fields: dict[str, str], timeout_ms: int
+) -> int:
+    at, response = await session.call_broker(queue, lambda _: Command(code, fields), timeout_ms)
+    return answered(OffsetAnswer, checked(response, at.address), at.address).offset
+
+
+async def committed(session: Session, group: str, queue: MessageQueue, timeout_ms: int) -> int | None:
+    """How far the group is with the queue, None where the broker knows nothing.
+
+    For a young queue brokers answer 0 rather than nothing (trap 29).
+    """
+    fields = QueryOffsetHeader(group, queue.topic, queue.queue_id, queue.broker_name).write()
+    at, response = await session.call_broker(
+        queue, lambda _: Command(RequestCode.QUERY_CONSUMER_OFFSET, fields), timeout_ms
+    )
+    if response.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    return answered(OffsetAnswer, checked(response, at.address), at.address).offset
+
+
+async def commit(session: Session, group: str, queue: MessageQueue, offset: int, timeout_ms: int) -> BrokerAddress:
+    """Store the group's progress, forwards or backwards; gives the process that took it."""
+    fields = UpdateOffsetHeader(group, queue.topic, queue.queue_id, offset, queue.broker_name).write()
+    at, response = await session.call_broker(
+        queue, lambda _: Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields), timeout_ms
+    )
+    checked(response, at.address)
+    return at

@@ -1,0 +1,132 @@
+"""Pulls one queue, for as long as it is ours (protocol.md 6.8)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from roquet.client.inbox import Delivery
+from roquet.client.process_queue import ProcessQueue
+from roquet.client.pull_flow import Limits, PullPosition, delay_after_failure_ms, has_room, sys_flag
+from roquet.client.pull_result import PullResult, PullStatus
+from roquet.client.pulling import pull_request, pull_result
+from roquet.client.routes import BrokerAddress, read_addresses
+from roquet.client.session import Session
+from roquet.errors import RoquetError
+from roquet.protocol.command import Command
+from roquet.protocol.filters import TagFilter
+from roquet.protocol.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+HOLD_MS: Final = 15_000
+TIMEOUT_MS: Final = 30_000
+
+
+@dataclass(frozen=True)
+class PullOrder:
+    """What all pulls of one consumer have in common.
+
+    `deliver` takes each message, `set_back` stores where a queue goes on whose offset was not legal.
+    """
+
+    session: Session
+    group: str
+    count: int
+    limits: Limits
+    deliver: Callable[[Delivery], None]
+    set_back: Callable[[MessageQueue, int], Awaitable[None]]
+
+
+class QueuePull:
+    """Keeps: `taken` holds the messages delivered from here and not yet done; at most one pull is under way."""
+
+    def __init__(self, order: PullOrder, queue: MessageQueue, start: int, tag_filter: TagFilter) -> None:
+        self._order = order
+        self._queue = queue
+        self._tag_filter = tag_filter
+        self._position = PullPosition(start)
+        self._fails = False
+        self.taken = ProcessQueue(start)
+
+    async def run(self) -> None:
+        """Pull for ever; what fails is logged and tried again."""
+        while True:
+            await self._room()
+            try:
+                delay_ms = await self._pull()
+            except RoquetError as error:
+                delay_ms = self._failed(error)
+            except Exception as error:
+                log.exception("pulling %s failed", self._queue)
+                delay_ms = delay_after_failure_ms(error)
+            if delay_ms:
+                await asyncio.sleep(delay_ms / 1000)
+
+    def _failed(self, error: RoquetError) -> float:
+        """Said once until it works again, not each second."""
+        log.log(logging.DEBUG if self._fails else logging.WARNING, "pulling %s fails: %s", self._queue, error)
+        self._fails = True
+        return delay_after_failure_ms(error)
+
+    async def _room(self) -> None:
+        while not has_room(self.taken, self._order.limits):
+            await self.taken.next_done()
+
+    async def _pull(self) -> float:
+        """One pull; gives the ms to wait before the next."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        at, response = await self._order.session.call_broker(
+            self._queue,
+            self._request,
+            TIMEOUT_MS,
+            lambda route, broker_name: read_addresses(route, broker_name, self._position.broker_id),
+        )
+        result = pull_result(response, at.address, self._tag_filter)
+        if self._fails:
+            self._fails = False
+            log.info("pulling %s works again, from %s", self._queue, at.address)
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            return await self._start_over(result)
+        self._take(result)
+        return self._position.answered(result, (loop.time() - began) * 1000)
+
+    def _request(self, at: BrokerAddress) -> Command:
+        progress = self.taken.progress
+        flags = sys_flag(at, progress)
+        return pull_request(
+            self._order.group,
+            self._queue,
+            self._position.offset,
+            self._order.count,
+            flags,
+            self._tag_filter,
+            HOLD_MS,
+            progress,
+        )
+
+    def _take(self, result: PullResult) -> None:
+        records = result.records
+        self.taken.take(((record.queue_offset, len(record.body)) for record in records), result.next_offset)
+        for record in records:
+            self._order.deliver(Delivery(record, self._queue.broker_name, self.taken, record.reconsume_times))
+
+    async def _start_over(self, result: PullResult) -> float:
+        """The offset lies outside the queue: let go of everything, wait, go on where the broker says (trap 57)."""
+        log.warning(
+            "offset %s lies outside %s, which has %s to %s: going on at %s",
+            self._position.offset,
+            self._queue,
+            result.min_offset,
+            result.max_offset,
+            result.next_offset,
+        )
+        self.taken.dropped = True
+        await asyncio.sleep(self._position.answered(result, 0) / 1000)
+        await self._order.set_back(self._queue, result.next_offset)
+        self.taken = ProcessQueue(result.next_offset)
+        return 0

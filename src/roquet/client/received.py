@@ -1,0 +1,137 @@
+"""A message as a consumer gets it, and how it is settled."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from roquet.errors import MessageError
+from roquet.protocol.message import (
+    COMPRESSED,
+    COMPRESSION_LZ4,
+    COMPRESSION_TYPE_BITS,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+    KEYS,
+    RETRY_TOPIC,
+    TAGS,
+    UNIQ_KEY,
+    MessageQueue,
+)
+from roquet.protocol.record import Record
+
+log = logging.getLogger(__name__)
+
+Settle = Callable[[bool], None]
+"""Told once whether the message was dealt with."""
+
+
+@dataclass(frozen=True)
+class ReceivedMessage:
+    """One message, settled in one of three ways:
+
+    - by asking for the next one: `async for message in consumer` acknowledges the message before;
+    - `async with message:` acknowledges it at the end of the block. An exception in the block is logged, goes no
+      further, and the message comes again later (cancellation and other exits of the program pass through and
+      settle nothing);
+    - `message.ack()` or `message.retry()`.
+
+    What nobody settles comes again to whoever consumes the queue next.
+
+    `topic` is the one it was sent to, also when it comes again; `queue` and `queue_offset` say where it lies now.
+    `properties` holds the system's, too. `body` is decompressed. Times are ms since the epoch.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None
+    keys: tuple[str, ...]
+    properties: Mapping[str, str]
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue
+    queue_offset: int
+    physical_offset: int
+    born_time_ms: int
+    store_time_ms: int
+    reconsume_times: int
+    flag: int
+    sys_flag: int
+    _settle: Settle | None = field(default=None, repr=False, compare=False)
+
+    def ack(self) -> None:
+        """It is dealt with. Only the first of all calls of `ack` and `retry` counts."""
+        if self._settle is not None:
+            self._settle(True)
+
+    def retry(self) -> None:
+        """It could not be dealt with and shall come again later: in 10 s, 30 s, 1 min ... 2 h, then never more.
+
+        After `max_reconsume_times` of the consumer the broker puts it among the dead letters (`%DLQ%group`).
+        """
+        if self._settle is not None:
+            self._settle(False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None:
+            self.ack()
+            return False
+        if not isinstance(error, Exception):
+            return False
+        log.error("message %s of %s failed and comes again later", self.message_id, self.topic, exc_info=error)
+        self.retry()
+        return True
+
+
+def received(record: Record, broker_name: str, reconsume_times: int, settle: Settle) -> ReceivedMessage:
+    """:raises MessageError: the body cannot be decompressed."""
+    properties = record.properties
+    offset_message_id = record.offset_message_id
+    return ReceivedMessage(
+        properties.get(RETRY_TOPIC, record.topic),
+        plain_body(record.body, record.sys_flag),
+        properties.get(TAGS),
+        tuple(properties.get(KEYS, "").split()),
+        properties,
+        properties.get(UNIQ_KEY, offset_message_id),
+        offset_message_id,
+        MessageQueue(record.topic, broker_name, record.queue_id),
+        record.queue_offset,
+        record.physical_offset,
+        record.born_ms,
+        record.store_ms,
+        reconsume_times,
+        record.flag,
+        record.sys_flag,
+        settle,
+    )
+
+
+def plain_body(body: bytes, sys_flag: int) -> bytes:
+    """The body as the producer gave it (protocol.md 5.2).
+
+    :raises MessageError: it is damaged, or of a kind this Python has no library for.
+    """
+    if not sys_flag & COMPRESSED:
+        return body
+    match sys_flag & COMPRESSION_TYPE_BITS:
+        case 0 | COMPRESSION_ZLIB:
+            try:
+                return zlib.decompress(body)
+            except zlib.error as error:
+                raise MessageError(f"the compressed body is damaged: {error}") from error
+        case COMPRESSION_LZ4:
+            raise MessageError("the body is compressed with LZ4, which is not supported")
+        case COMPRESSION_ZSTD:
+            raise MessageError("the body is compressed with ZSTD, which is not supported")
+        case unknown:
+            raise MessageError(f"the body is compressed in an unknown way ({unknown:#x})")

@@ -1,0 +1,106 @@
+"""The routes a client uses: asked for once, then again every 30 s and whenever a broker cannot be reached."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator
+
+from roquet.client.name_servers import NameServers
+from roquet.client.routes import BrokerAddress, all_addresses, template_for_new_topic
+from roquet.errors import ResponseError, RouteNotFound
+from roquet.protocol.bodies import Route, parse
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.routing import RouteHeader
+from roquet.protocol.message import DEFAULT_TOPIC
+
+REFRESH_PERIOD_S = 30.0
+
+
+class RouteTable:
+    """Keeps: a route once found stays known, even when the name server no longer knows it (trap 51).
+
+    A topic that does not exist yet has, for producers, the route that it will be created with.
+    """
+
+    def __init__(self, name_servers: NameServers) -> None:
+        self._name_servers = name_servers
+        self._known: dict[str, Route] = {}
+        self._templates: dict[str, Route] = {}
+        self._asking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._answers: defaultdict[str, int] = defaultdict(int)
+        self.changed = asyncio.Event()
+        """Set when a route changed; who waits for it clears it."""
+
+    async def route(self, topic: str) -> Route:
+        """The topic's route, as known here or else as the name server says.
+
+        :raises RouteNotFound: no broker has the topic.
+        :raises ConnectionClosed: no name server can be reached; CallTimeout: none answers.
+        """
+        return self._known.get(topic) or await self.refresh(topic)
+
+    async def publish_route(self, topic: str) -> Route:
+        """The same, or for an unknown topic the route it gets by being sent to (protocol.md 6.2)."""
+        try:
+            return self.known_publish_route(topic) or await self.refresh(topic)
+        except RouteNotFound:
+            default = await self._ask(DEFAULT_TOPIC)
+            if default is None:
+                raise
+            self._templates[topic] = template_for_new_topic(default)
+            self.changed.set()
+            return self._templates[topic]
+
+    def known_publish_route(self, topic: str) -> Route | None:
+        """The same without asking; one and the same object as long as nothing changed."""
+        return self._known.get(topic) or self._templates.get(topic)
+
+    async def refresh(self, topic: str) -> Route:
+        """The route as the name server knows it now; callers that come together share one answer.
+
+        :raises RouteNotFound: neither the name server nor this table knows one.
+        """
+        seen = self._answers[topic]
+        async with self._asking[topic]:
+            if self._answers[topic] == seen:
+                await self._renew(topic)
+        if topic not in self._known:
+            raise RouteNotFound(f"no broker has topic {topic}, name servers {'; '.join(self._name_servers.addresses)}")
+        return self._known[topic]
+
+    async def _renew(self, topic: str) -> None:
+        route = await self._ask(topic)
+        if route is not None and route != self._known.get(topic):
+            self._known[topic] = route
+            self._templates.pop(topic, None)
+            self.changed.set()
+        self._answers[topic] += 1
+
+    async def _ask(self, topic: str) -> Route | None:
+        response = await self._name_servers.ask(
+            Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic, accept_standard_json_only=True).write())
+        )
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if response.code != ResponseCode.SUCCESS:
+            raise ResponseError(response.code, response.remark or "", "the name server")
+        return parse(response.body, Route.from_json)
+
+    async def refresh_all(self) -> None:
+        """Ask again for every route in use; stops at the first name server trouble, since all would have it.
+
+        :raises ConnectionClosed: no name server can be reached; CallTimeout: none answers.
+        """
+        for topic in [*self._known, *self._templates]:
+            async with self._asking[topic]:
+                await self._renew(topic)
+
+    def addresses(self) -> set[BrokerAddress]:
+        """Every broker process that a known route mentions."""
+        return {address for route in self._routes() for broker in route.brokers for address in all_addresses(broker)}
+
+    def _routes(self) -> Iterator[Route]:
+        yield from self._known.values()
+        yield from self._templates.values()

@@ -1,0 +1,185 @@
+"""Sends one encoded message or batch: picks a queue, asks its master, tries again elsewhere within the time given."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from roquet.client.outgoing import Outgoing
+from roquet.client.queue_choice import FAILURE_LATENCY_MS, QueueTurn, SlowBrokers
+from roquet.client.routes import BrokerAddress, master_of, publish_queues
+from roquet.client.send_result import SendResult, send_results
+from roquet.client.session import Session
+from roquet.client.turns import Turns
+from roquet.errors import CallTimeout, ConnectionClosed, ResponseError, RouteNotFound
+from roquet.protocol.bodies import Route
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+RETRIED_CODES: Final = frozenset(
+    (
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.NO_PERMISSION,
+        204,
+        205,
+    )
+)
+"""Answers after which another broker may do better (protocol.md 6.3)."""
+IN_FLIGHT_MAX: Final = 1024
+"""Sends of one producer that wait for their answers; more wait for their turn, and their time starts with it."""
+SAME_BROKER_PAUSE_S: Final = 0.1
+"""Before a broker that just failed is tried once more, because there is no other."""
+
+Pick = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""The one queue of a route that a message must go to."""
+
+
+@dataclass
+class Destinations:
+    """What a route means for sending."""
+
+    route: Route
+    queues: tuple[MessageQueue, ...]
+    turn: QueueTurn
+    masters: dict[str, BrokerAddress | None] = field(default_factory=dict)
+
+    def master(self, broker_name: str) -> BrokerAddress | None:
+        if broker_name not in self.masters:
+            self.masters[broker_name] = master_of(self.route, broker_name)
+        return self.masters[broker_name]
+
+
+class Sender:
+    """Keeps: a message goes to another queue than the one it must go to never, to another broker than the one that
+    failed whenever there is one.
+
+    :param retries: tries after the first.
+    :param avoid_slow_brokers: leave brokers alone for a while whose last send was slow or failed.
+    """
+
+    def __init__(self, session: Session, group: str, retries: int = 2, *, avoid_slow_brokers: bool = False) -> None:
+        self._session = session
+        self._group = group
+        self._retries = retries
+        self._slow = SlowBrokers() if avoid_slow_brokers else None
+        self._destinations: dict[str, Destinations] = {}
+        self._turns = Turns(IN_FLIGHT_MAX)
+
+    async def send(self, message: Outgoing, timeout_ms: int, pick: Pick | None = None) -> list[SendResult]:
+        """One result per message.
+
+        :param timeout_ms: for all tries together.
+        :param pick: chooses the queue; every try then goes there.
+        :raises RouteNotFound: the topic is nowhere, and no broker would create it.
+        :raises ResponseError: a broker refused it. ConnectionClosed: no connection; the message may be stored or not.
+        :raises CallTimeout: no answer in time; the message may be stored or not.
+        """
+        async with self._turns:
+            return await self._send(message, timeout_ms, pick)
+
+    async def _send(self, message: Outgoing, timeout_ms: int, pick: Pick | None) -> list[SendResult]:
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        failed: set[str] = set()
+        for tries_left in range(self._retries, -1, -1):
+            destinations = await self._destinations_of(message.topic, deadline)
+            queue = pick(destinations.queues) if pick else self._next_queue(destinations, failed)
+            try:
+                return await self._try(message, queue, destinations, deadline)
+            except (ConnectionClosed, CallTimeout, ResponseError) as error:
+                if tries_left == 0 or not _may_try_again(error) or _left_ms(deadline) <= 0:
+                    raise
+                log.info("send to %s is tried again: %s", queue, error)
+            await self._before_next_try(message.topic, queue, queue.broker_name in failed or pick is not None, deadline)
+            failed.add(queue.broker_name)
+        raise AssertionError("the last try returns or raises")
+
+    def _next_queue(self, destinations: Destinations, failed: set[str]) -> MessageQueue:
+        if self._slow is not None:
+            slow, now_ms = self._slow, self._session.runtime.now_ms()
+            return destinations.turn.next(destinations.queues, lambda name: slow.suits(name, now_ms, failed))
+        return destinations.turn.next(destinations.queues, (lambda name: name not in failed) if failed else None)
+
+    async def _try(
+        self, message: Outgoing, queue: MessageQueue, destinations: Destinations, deadline: float
+    ) -> list[SendResult]:
+        master = destinations.master(queue.broker_name)
+        if master is None:
+            raise ConnectionClosed(f"broker {queue.broker_name} has no master")
+        runtime = self._session.runtime
+        began_ms = runtime.now_ms()
+        latency_ms = FAILURE_LATENCY_MS
+        try:
+            request = message.request(self._group, queue, began_ms)
+            response = await self._session.call(master.address, request, max(1, _left_ms(deadline)))
+            latency_ms = runtime.now_ms() - began_ms
+        finally:
+            if self._slow is not None:
+                self._slow.sent(queue.broker_name, latency_ms, runtime.now_ms())
+        return send_results(response, master.address, message.topic, queue.broker_name, message.unique_keys)
+
+    async def send_one_way(self, message: Outgoing, timeout_ms: int, pick: Pick | None = None) -> None:
+        """Send and forget: nobody learns whether it arrived.
+
+        :raises RouteNotFound: the topic is nowhere. ConnectionClosed, CallTimeout: no connection to its broker.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        destinations = await self._destinations_of(message.topic, deadline)
+        queue = (pick or destinations.turn.next)(destinations.queues)
+        master = destinations.master(queue.broker_name)
+        if master is None:
+            raise ConnectionClosed(f"broker {queue.broker_name} has no master")
+        request = message.request(self._group, queue, self._session.runtime.now_ms())
+        await self._session.notify(master.address, request, max(1, _left_ms(deadline)))
+
+    # routes
+
+    async def queues(self, topic: str, timeout_ms: int) -> tuple[MessageQueue, ...]:
+        """:raises RouteNotFound: the topic is nowhere, and no broker would create it."""
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        return (await self._destinations_of(topic, deadline)).queues
+
+    async def _destinations_of(self, topic: str, deadline: float) -> Destinations:
+        route = self._session.routes.known_publish_route(topic)
+        if route is None:
+            route = await self._route(topic, deadline)
+        known = self._destinations.get(topic)
+        if known is None or known.route is not route:
+            start = self._session.runtime.random.getrandbits(31)
+            known = self._destinations[topic] = Destinations(route, publish_queues(topic, route), QueueTurn(start))
+        if not known.queues:
+            raise RouteNotFound(f"topic {topic} has no queue that may be written and whose master is up")
+        return known
+
+    async def _route(self, topic: str, deadline: float) -> Route:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._session.routes.publish_route(topic)
+        except TimeoutError:
+            raise CallTimeout(f"no name server told the route of {topic} in time") from None
+
+    async def _before_next_try(self, topic: str, queue: MessageQueue, is_same: bool, deadline: float) -> None:
+        """Ask for the route anew, since a broker that fails may be gone; do not hurry to the same one again."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                if is_same:
+                    await asyncio.sleep(SAME_BROKER_PAUSE_S)
+                await self._session.routes.refresh(topic)
+        except RouteNotFound:
+            pass  # still to be created: the route it will have is known
+        except (ConnectionClosed, CallTimeout, ResponseError, TimeoutError) as error:
+            log.warning("the route of %s is not refreshed after %s failed: %s", topic, queue.broker_name, error)
+
+
+def _left_ms(deadline: float) -> int:
+    return int((deadline - asyncio.get_running_loop().time()) * 1000)
+
+
+def _may_try_again(error: Exception) -> bool:
+    return not isinstance(error, ResponseError) or error.code in RETRIED_CODES

@@ -1,0 +1,165 @@
+"""What the producers and consumers of one client id share: connections, routes, membership, calls from brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from roquet.client.identity import new_client_id
+from roquet.client.membership import Membership
+from roquet.client.name_servers import NameServers, split_addresses
+from roquet.client.route_table import REFRESH_PERIOD_S, RouteTable
+from roquet.client.routes import MASTER_ID, BrokerAddress, read_addresses
+from roquet.client.tasks import Tasks, every
+from roquet.errors import CallTimeout, ConnectionClosed, RouteNotFound
+from roquet.protocol.bodies import Route
+from roquet.protocol.command import Command
+from roquet.protocol.message import MessageQueue
+from roquet.runtime import Runtime
+from roquet.transport.channels import Channels
+from roquet.transport.connection import Connection, Handler
+
+AVOID_S = 5.0
+"""How long an address that failed is asked only after the others."""
+SILENT_CALLS_MAX = 2
+"""Timeouts in a row after which a connection counts as dead: one late answer shall not cost the others theirs."""
+
+Choose = Callable[[Route, str], Iterable[BrokerAddress]]
+"""Route, broker name -> the addresses to ask, best first."""
+
+
+class Session:
+    """Keeps: one connection per address; whoever fails is avoided for a while, and its routes are asked for anew.
+
+    :param handlers: request code -> handler, for what brokers ask beyond the session's own business.
+    """
+
+    def __init__(self, name_server: str, *, client_id: str | None = None, runtime: Runtime | None = None) -> None:
+        self.runtime = runtime or Runtime()
+        self.client_id = client_id or new_client_id(self.runtime.random)
+        self.handlers: dict[int, Handler] = {}
+        self.tasks = Tasks()
+        self._channels = Channels(self.handlers)
+        self._name_servers = NameServers(split_addresses(name_server), self.call, self.runtime.random)
+        self.routes = RouteTable(self._name_servers)
+        self.membership = Membership(self.client_id, self.call, self.routes)
+        self.handlers.update(self.membership.handlers)
+        self._connections: dict[str, Connection] = {}
+        self._silent_calls: dict[str, int] = {}
+        self._avoided_until: dict[str, float] = {}
+
+    async def __aenter__(self) -> Self:
+        self.tasks.start(every(REFRESH_PERIOD_S, self._refresh, "refreshing routes"), "routes")
+        self.tasks.start(self.membership.run(), "heartbeats")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.tasks.close()
+            await self.membership.leave_all()
+        finally:
+            await self._channels.close()
+            await asyncio.sleep(0)  # closed transports tell their connections in the loop's next turn
+
+    async def _refresh(self) -> None:
+        await self.routes.refresh_all()
+        in_use = {at.address for at in self.routes.addresses()}
+        self._channels.forget_all_but(in_use | set(self._name_servers.addresses))
+
+    # calls
+
+    async def call(self, address: str, request: Command, timeout_ms: int) -> Command:
+        """Ask `address`; the response, of whatever code. Connecting counts into the time.
+
+        :raises ConnectionClosed: not reachable, or it ended before the answer.
+        :raises CallTimeout: no answer in time.
+        """
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            began = asyncio.get_running_loop().time()
+            connection = await self._connect(address, timeout_ms)
+            timeout_ms -= int((asyncio.get_running_loop().time() - began) * 1000)
+        try:
+            response = await connection.call(request, timeout_ms)
+        except CallTimeout:
+            self._count_silence(address, connection)
+            raise
+        self._silent_calls.pop(address, None)
+        return response
+
+    async def _connect(self, address: str, timeout_ms: int) -> Connection:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                connection = await self._channels.connection(address)
+        except TimeoutError:
+            raise CallTimeout(f"{address} took no connection within {timeout_ms} ms") from None
+        self._connections[address] = connection
+        return connection
+
+    def _count_silence(self, address: str, connection: Connection) -> None:
+        self._silent_calls[address] = self._silent_calls.get(address, 0) + 1
+        if self._silent_calls[address] >= SILENT_CALLS_MAX:
+            del self._silent_calls[address]
+            connection.abort()
+
+    async def notify(self, address: str, request: Command, timeout_ms: int) -> None:
+        """Send a one-way request.
+
+        :raises ConnectionClosed: not reachable; CallTimeout: no connection in time.
+        """
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            connection = await self._connect(address, timeout_ms)
+        connection.notify(request)
+
+    async def call_broker(
+        self,
+        queue: MessageQueue,
+        request: Callable[[BrokerAddress], Command],
+        timeout_ms: int,
+        choose: Choose = read_addresses,
+    ) -> tuple[BrokerAddress, Command]:
+        """Ask the processes of the queue's broker one after the other until one answers; its answer, of whatever code.
+
+        When all fail the route is refreshed at once and those that are new are asked, too.
+
+        :param choose: which ones, best first; those that failed within the last 5 s come last.
+        :param timeout_ms: for each of them.
+        :raises RouteNotFound: the route has none of the wanted.
+        :raises ConnectionClosed: none can be reached; CallTimeout: the last one did not answer.
+        """
+        tried: set[BrokerAddress] = set()
+        failure: Exception | None = None
+        for route_of in (self.routes.route, self.routes.refresh):
+            route = await route_of(queue.topic)
+            for at in self._least_suspect_first(choose(route, queue.broker_name)):
+                if at in tried:
+                    continue
+                tried.add(at)
+                try:
+                    return at, await self.call(at.address, request(at), timeout_ms)
+                except (ConnectionClosed, CallTimeout) as error:
+                    self.avoid(at.address)
+                    failure = error
+        raise failure or RouteNotFound(
+            f"no fitting address of broker {queue.broker_name} in the route of {queue.topic}"
+        )
+
+    def avoid(self, address: str) -> None:
+        """Let others go before `address` for a while."""
+        self._avoided_until[address] = asyncio.get_running_loop().time() + AVOID_S
+
+    def _least_suspect_first(self, addresses: Iterable[BrokerAddress]) -> list[BrokerAddress]:
+        if not self._avoided_until:
+            return list(addresses)
+        now = asyncio.get_running_loop().time()
+        self._avoided_until = {address: until for address, until in self._avoided_until.items() if until > now}
+        return sorted(addresses, key=lambda at: at.address in self._avoided_until)
+
+
+def masters_only(route: Route, broker_name: str) -> list[BrokerAddress]:
+    return [at for at in read_addresses(route, broker_name) if at.broker_id == MASTER_ID]

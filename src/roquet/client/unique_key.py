@@ -1,0 +1,72 @@
+"""The id that a producer gives a message: UNIQ_KEY, laid out as Apache's clients do (protocol.md 5.5).
+
+Address, process, salt, milliseconds since the month began (local time), counter: in hex, 32 digits with an IPv4
+address, 56 with an IPv6 one. Tools find a message by deriving the time from its id, so the layout matters.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from roquet.errors import MessageError
+
+_TIME_AND_COUNTER: Final = Struct(">IH")
+_TAIL_SIZE: Final = 2 + 4 + _TIME_AND_COUNTER.size
+"""Process, salt, time and counter."""
+_DRIFT_MS_MAX: Final = 1_000_000
+
+
+class UniqueKeys:
+    """Keeps: no two ids of this object are equal, short of 65,536 in one millisecond.
+
+    :param address: of this host, 4 or 16 bytes.
+    :param now_ms: wall clock in ms since the epoch.
+    """
+
+    def __init__(self, address: bytes, now_ms: Callable[[], int], chance: random.Random) -> None:
+        self._prefix = (address + chance.randbytes(6)).hex().upper()
+        self._now_ms = now_ms
+        self._counter = 0
+        self._month_start_ms = self._month_end_ms = 0
+
+    def next(self) -> str:
+        now_ms = self._now_ms()
+        if now_ms >= self._month_end_ms:
+            self._month_start_ms, self._month_end_ms = month_of(now_ms)
+        passed_ms = now_ms - self._month_start_ms
+        if -_DRIFT_MS_MAX < passed_ms < 0:  # the clock was set back across the month's start
+            passed_ms = 0
+        self._counter = (self._counter + 1) & 0xFFFF
+        return f"{self._prefix}{passed_ms & 0xFFFFFFFF:08X}{self._counter:04X}"
+
+
+def month_of(now_ms: int) -> tuple[int, int]:
+    """When the month of that moment begins and ends, local time, in ms since the epoch."""
+    year, month = time.localtime(now_ms / 1000)[:2]
+    return _midnight_of_first(year, month), _midnight_of_first(year, month + 1)
+
+
+def _midnight_of_first(year: int, month: int) -> int:
+    return int(time.mktime((year, month, 1, 0, 0, 0, 0, 0, -1))) * 1000
+
+
+def made_at_ms(unique_key: str, now_ms: int) -> int:
+    """When an id was made, if that was within a month before `now_ms`; in ms since the epoch.
+
+    :raises MessageError: it is not laid out as such an id.
+    """
+    try:
+        raw = bytes.fromhex(unique_key)
+    except ValueError:
+        raw = b""
+    if len(raw) - _TAIL_SIZE not in (4, 16):
+        raise MessageError(f"{unique_key!r} is no message id of a client: 32 or 56 hex digits")
+    passed_ms, _ = _TIME_AND_COUNTER.unpack_from(raw, len(raw) - _TIME_AND_COUNTER.size)
+    start_ms, _ = month_of(now_ms)
+    if start_ms + passed_ms > now_ms:
+        start_ms, _ = month_of(start_ms - 1)
+    return start_ms + int(passed_ms)

@@ -1,0 +1,107 @@
+"""Name server and broker in one process, on loopback: for tests and laptops.
+
+async with roquet.dev.Cluster() as cluster:
+    async with roquet.Producer(cluster.name_server, "group") as producer:
+        await producer.send("topic", b"body")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.server import Broker
+from roquet.broker.store_settings import StoreSettings
+from roquet.nameserver.config import NamesrvConfig
+from roquet.nameserver.server import NameServer
+from roquet.runtime import Runtime
+
+LOOPBACK: Final = "127.0.0.1"
+COMMIT_LOG_FILE_SIZE: Final = 64 * 1024 * 1024
+INDEX_SLOTS: Final = 50_000
+INDEX_ENTRIES: Final = 200_000
+
+
+class Cluster:
+    """A name server and one master, on real ports of the loopback interface.
+
+    Keeps: it is ready when `start` returns; a folder that it made for itself is gone when `stop` returns.
+
+    :param folder: where the store is; it outlives the cluster. A temporary one without it.
+    :param port: of the name server; 0 takes a free one. The broker always takes free ones.
+    """
+
+    def __init__(self, folder: Path | None = None, *, port: int = 0) -> None:
+        self._folder = folder
+        self._is_temporary = folder is None
+        self._wanted_port = port
+        self.port = port
+        self.broker: Broker | None = None
+        self._name_server: NameServer | None = None
+
+    @property
+    def name_server(self) -> str:
+        """`host:port` for clients."""
+        return f"{LOOPBACK}:{self.port}"
+
+    async def start(self) -> int:
+        """Start both; gives the name server's port."""
+        folder = self._folder or Path(tempfile.mkdtemp(prefix="roquet-"))
+        self._folder = folder
+        runtime = Runtime()
+        names = NamesrvConfig(
+            listen_port=self._wanted_port,
+            bind_address=LOOPBACK,
+            kv_config_path=str(folder / "namesrv" / "kvConfig.json"),
+            config_store_path=str(folder / "namesrv" / "namesrv.properties"),
+        )
+        self._name_server = NameServer(names, runtime)
+        self.port = await self._name_server.start()
+        self.broker = Broker(self._broker_config(folder), runtime)
+        await self.broker.start()
+        await self.broker.registrar.register()
+        return self.port
+
+    def _broker_config(self, folder: Path) -> BrokerConfig:
+        """Small files: it is ready at once and leaves little behind."""
+        store = StoreSettings(
+            store_path_root_dir=str(folder / "store"),
+            mapped_file_size_commit_log=COMMIT_LOG_FILE_SIZE,
+            max_hash_slot_num=INDEX_SLOTS,
+            max_index_num=INDEX_ENTRIES,
+        )
+        return replace(
+            BrokerConfig(),
+            namesrv_addr=self.name_server,
+            broker_name="dev",
+            broker_ip1=LOOPBACK,
+            broker_ip2=LOOPBACK,
+            bind_address=LOOPBACK,
+            listen_port=0,
+            store=store,
+        )
+
+    async def stop(self) -> None:
+        """Stop both, the broker first."""
+        if self.broker is not None:
+            await self.broker.stop()
+        if self._name_server is not None:
+            await self._name_server.stop()
+        if self._is_temporary and self._folder is not None:
+            await asyncio.to_thread(shutil.rmtree, self._folder)
+            self._folder = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

@@ -1,0 +1,265 @@
+"""What brokers, clients and tools ask of a name server: a request in, its answer out (protocol.md 2.4)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from roquet.errors import ConfigError, Refused
+from roquet.nameserver.config import NamesrvConfig
+from roquet.nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from roquet.nameserver.routes import Broker, Registered, Routes
+from roquet.properties import dump, parse
+from roquet.protocol import bodies
+from roquet.protocol.bodies import DataVersion, Registration, Route, TopicTable
+from roquet.protocol.codes import VERSION_REGISTER_BODY, VERSION_STANDARD_JSON, RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.routing import (
+    AddPermissionAnswer,
+    BrokerHeader,
+    BrokerNameHeader,
+    ClusterHeader,
+    DataVersionAnswer,
+    DeleteTopicHeader,
+    KvAnswer,
+    KvHeader,
+    NamespaceHeader,
+    PutKvHeader,
+    RegisterBrokerAnswer,
+    RegisterBrokerHeader,
+    RouteHeader,
+    WipeAnswer,
+)
+from roquet.protocol.json_dialect import dump_ascii, dump_bytes, dump_dialect
+from roquet.protocol.record import checksum
+from roquet.settings import show_settings, update_settings
+from roquet.transport.connection import Connection, Handler
+
+log = logging.getLogger(__name__)
+
+UNIT = 1
+UNIT_SUBSCRIPTION = 2
+
+
+class Requests:
+    """Carries a name server's tables to those who ask.
+
+    :param save_kv: keeps the key-value table for the next start.
+    :param save_config: keeps the text of a changed configuration.
+    """
+
+    def __init__(
+        self,
+        routes: Routes,
+        kv: KvConfig,
+        config: NamesrvConfig,
+        now_ms: Callable[[], int],
+        save_kv: Callable[[KvConfig], None],
+        save_config: Callable[[str], None],
+    ) -> None:
+        self._routes = routes
+        self._kv = kv
+        self._config = config
+        self._now_ms = now_ms
+        self._save_kv = save_kv
+        self._save_config = save_config
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {
+            RequestCode.PUT_KV_CONFIG: self.put_kv,
+            RequestCode.GET_KV_CONFIG: self.get_kv,
+            RequestCode.DELETE_KV_CONFIG: self.delete_kv,
+            RequestCode.REGISTER_BROKER: self.register_broker,
+            RequestCode.UNREGISTER_BROKER: self.unregister_broker,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.get_route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.get_clusters,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_permission,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.get_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.get_kv_of_namespace,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self.get_topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.get_system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self.get_unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.get_unit_subscribed_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.get_unit_subscribed_other_topics,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
+            RequestCode.GET_NAMESRV_CONFIG: self.get_config,
+            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_permission,
+        }
+
+    # brokers
+
+    def register_broker(self, request: Command, connection: Connection) -> Command:
+        header = RegisterBrokerHeader.read(request.fields)
+        if header.body_crc32 and header.body_crc32 != checksum(request.body):
+            raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        broker = Broker(
+            header.cluster_name, header.broker_name, header.broker_id, header.broker_addr, header.ha_server_addr
+        )
+        table = _topics(request, compressed=header.compressed)
+        registered = self._routes.register(broker, table, connection, self._now_ms())
+        _log_registration(broker, table, registered)
+        master = registered.master
+        answer = RegisterBrokerAnswer() if master is None else RegisterBrokerAnswer(master.ha_address, master.address)
+        order = self._kv.pairs(ORDER_TOPIC_CONFIG)
+        return request.answer(ResponseCode.SUCCESS, None, answer.write(), b"" if order is None else _kv_table(order))
+
+    def query_data_version(self, request: Command, connection: Connection) -> Command:
+        address = BrokerHeader.read(request.fields).broker_addr
+        stored = self._routes.version_of(address)
+        changed = stored is None or stored != bodies.parse(request.body, DataVersion.from_json)
+        if not changed:
+            self._routes.heard(address, self._now_ms())
+        body = b"" if stored is None else dump_bytes(stored.to_json())
+        return request.answer(ResponseCode.SUCCESS, None, DataVersionAnswer(changed).write(), body)
+
+    def unregister_broker(self, request: Command, connection: Connection) -> Command:
+        header = BrokerHeader.read(request.fields)
+        broker = Broker(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
+        self._routes.unregister(broker)
+        log.info("%s says goodbye", _described(broker))
+        return request.answer(ResponseCode.SUCCESS)
+
+    def connection_ended(self, connection: Connection) -> None:
+        """The connection over which a broker registers is its sign of life."""
+        for broker in self._routes.connection_ended(connection):
+            log.warning("%s is gone: its connection ended", _described(broker))
+
+    def expire(self) -> None:
+        """Forget the brokers that have been silent for too long."""
+        for broker, connection in self._routes.expire(self._now_ms()):
+            log.warning("%s is gone: it was silent for too long", _described(broker))
+            assert isinstance(connection, Connection)
+            connection.close()
+
+    # routes
+
+    def get_route(self, request: Command, connection: Connection) -> Command:
+        header = RouteHeader.read(request.fields)
+        route = self._routes.route(header.topic)
+        if route is None:
+            remark = f"No topic route info in name server for the topic: {header.topic}"
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if self._config.order_message_enable:
+            route = Route(route.brokers, route.queues, self._kv.get(ORDER_TOPIC_CONFIG, header.topic))
+        if request.version >= VERSION_STANDARD_JSON or header.accept_standard_json_only:
+            body = dump_ascii(route.to_json(standard=True))
+        else:
+            body = dump_dialect(route.to_json())
+        return request.answer(ResponseCode.SUCCESS, body=body)
+
+    def get_clusters(self, request: Command, connection: Connection) -> Command:
+        return request.answer(ResponseCode.SUCCESS, body=dump_dialect(self._routes.clusters().to_json()))
+
+    def get_topics(self, request: Command, connection: Connection) -> Command:
+        return _topic_list(request, self._routes.topics())
+
+    def get_topics_of_cluster(self, request: Command, connection: Connection) -> Command:
+        return _topic_list(request, self._routes.topics_of(ClusterHeader.read(request.fields).cluster))
+
+    def get_system_topics(self, request: Command, connection: Connection) -> Command:
+        """The topics that every broker has for itself: named like the clusters and the brokers."""
+        clusters = self._routes.clusters()
+        return _topic_list(request, [*clusters.clusters, *clusters.brokers], self._routes.any_address())
+
+    def get_unit_topics(self, request: Command, connection: Connection) -> Command:
+        return _topic_list(request, self._routes.topics_where(lambda flag: bool(flag & UNIT)))
+
+    def get_unit_subscribed_topics(self, request: Command, connection: Connection) -> Command:
+        return _topic_list(request, self._routes.topics_where(lambda flag: bool(flag & UNIT_SUBSCRIPTION)))
+
+    def get_unit_subscribed_other_topics(self, request: Command, connection: Connection) -> Command:
+        units = UNIT | UNIT_SUBSCRIPTION
+        return _topic_list(request, self._routes.topics_where(lambda flag: flag & units == UNIT_SUBSCRIPTION))
+
+    # what tools change
+
+    def wipe_write_permission(self, request: Command, connection: Connection) -> Command:
+        count = self._routes.wipe_write_permission(BrokerNameHeader.read(request.fields).broker_name)
+        return request.answer(ResponseCode.SUCCESS, None, WipeAnswer(count).write())
+
+    def add_write_permission(self, request: Command, connection: Connection) -> Command:
+        count = self._routes.add_write_permission(BrokerNameHeader.read(request.fields).broker_name)
+        return request.answer(ResponseCode.SUCCESS, None, AddPermissionAnswer(count).write())
+
+    def delete_topic(self, request: Command, connection: Connection) -> Command:
+        header = DeleteTopicHeader.read(request.fields)
+        self._routes.delete_topic(header.topic, header.cluster_name or None)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def put_kv(self, request: Command, connection: Connection) -> Command:
+        header = PutKvHeader.read(request.fields)
+        self._kv.put(header.namespace, header.key, header.value)
+        self._save_kv(self._kv)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def delete_kv(self, request: Command, connection: Connection) -> Command:
+        header = KvHeader.read(request.fields)
+        self._kv.delete(header.namespace, header.key)
+        self._save_kv(self._kv)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def get_kv(self, request: Command, connection: Connection) -> Command:
+        header = KvHeader.read(request.fields)
+        value = self._kv.get(header.namespace, header.key)
+        if value is None:
+            remark = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            raise Refused(ResponseCode.QUERY_NOT_FOUND, remark)
+        return request.answer(ResponseCode.SUCCESS, None, KvAnswer(value).write())
+
+    def get_kv_of_namespace(self, request: Command, connection: Connection) -> Command:
+        namespace = NamespaceHeader.read(request.fields).namespace
+        pairs = self._kv.pairs(namespace)
+        if pairs is None:
+            raise Refused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return request.answer(ResponseCode.SUCCESS, body=_kv_table(pairs))
+
+    def get_config(self, request: Command, connection: Connection) -> Command:
+        return request.answer(ResponseCode.SUCCESS, body=dump(show_settings(self._config)).encode())
+
+    def update_config(self, request: Command, connection: Connection) -> Command:
+        """Where to listen counts from the next start, all else at once."""
+        pairs = parse(request.body.decode()).pairs
+        if not self._config.protected.isdisjoint(name for name, _ in pairs):
+            raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        try:
+            self._config, warnings = update_settings(self._config, pairs, f"update from {connection.peer_address}")
+        except ConfigError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        for warning in warnings:
+            log.warning("%s", warning)
+        self._save_config(dump(show_settings(self._config)))
+        return request.answer(ResponseCode.SUCCESS)
+
+
+def _topics(request: Command, *, compressed: bool) -> TopicTable:
+    """The topics in a registration: none is in an empty body, only they are in one of an old release."""
+    if not request.body:
+        return TopicTable()
+    if request.version < VERSION_REGISTER_BODY:
+        return bodies.parse(request.body, TopicTable.from_json)
+    if compressed:
+        return Registration.from_compressed(request.body).table
+    return bodies.parse(request.body, Registration.from_json).table
+
+
+def _log_registration(broker: Broker, table: TopicTable, registered: Registered) -> None:
+    if registered.replaced is not None:
+        log.warning("%s takes the name and id of the live one at %s", _described(broker), registered.replaced)
+    if registered.is_new:
+        log.info("%s registered, %s topics", _described(broker), len(table.topics))
+
+
+def _described(broker: Broker) -> str:
+    return f"broker {broker.name} ({broker.broker_id}) of {broker.cluster} at {broker.address}"
+
+
+def _topic_list(request: Command, topics: list[str], address: str | None = None) -> Command:
+    members: dict[str, Any] = {} if address is None else {"brokerAddr": address}
+    return request.answer(ResponseCode.SUCCESS, body=dump_bytes({**members, "topicList": topics}))
+
+
+def _kv_table(pairs: dict[str, str]) -> bytes:
+    return dump_bytes({"table": pairs})

@@ -1,0 +1,49 @@
+"""PURE: the small table that operators keep in name servers, such as the order of an ordered topic's queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+"""The namespace of ordered topics: topic -> `broker-a:4;broker-b:4`."""
+
+
+class KvConfig:
+    """Namespace -> key -> value.
+
+    Keeps: no namespace is empty.
+    """
+
+    def __init__(self, table: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        self._table = {namespace: dict(pairs) for namespace, pairs in (table or {}).items() if pairs}
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        self._table.setdefault(namespace, {})[key] = value
+
+    def get(self, namespace: str, key: str) -> str | None:
+        return self._table.get(namespace, {}).get(key)
+
+    def delete(self, namespace: str, key: str) -> None:
+        pairs = self._table.get(namespace, {})
+        pairs.pop(key, None)
+        if not pairs:
+            self._table.pop(namespace, None)
+
+    def pairs(self, namespace: str) -> dict[str, str] | None:
+        """All of a namespace; None where it has nothing."""
+        pairs = self._table.get(namespace)
+        return None if pairs is None else dict(pairs)
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> KvConfig:
+        """From a document of Apache's kvConfig.json."""
+        return cls(
+            {
+                str(namespace): {str(key): str(value) for key, value in pairs.items()}
+                for namespace, pairs in (json.get("configTable") or {}).items()
+            }
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"configTable": self._table}

@@ -1,0 +1,205 @@
+"""PURE: which brokers live, and which queues each of them has of a topic (protocol.md 2.4, 7.2).
+
+Time and connections are arguments: `now_ms`, and any hashable value that stands for the connection of a registration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from roquet.protocol.bodies import BrokerData, ClusterInfo, DataVersion, QueueData, Route, TopicConfig, TopicTable
+from roquet.protocol.message import READ_WRITE, Permission
+
+SILENCE_MS_MAX: Final = 120_000
+"""A broker that was not heard of for longer is gone."""
+MASTER: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One broker process, as it names itself. Master and slaves share `cluster` and `name`; the master's id is 0."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    ha_address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a registration brought to light.
+
+    `master`: for a slave, its master if that lives. `replaced`: the live address that had the same name and id before.
+    """
+
+    is_new: bool
+    master: Broker | None = None
+    replaced: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    broker: Broker
+    version: DataVersion
+    connection: Hashable
+    heard_ms: int
+
+
+class Routes:
+    """Keeps: an address has one id under a broker name; a broker name has an address or is nowhere;
+    a topic has queues on a broker name that exists, or is not there.
+
+    Topics come from masters, are replaced by later registrations and never removed by one (protocol.md 7.2 trap 18).
+    """
+
+    def __init__(self) -> None:
+        self._live: dict[str, _Live] = {}
+        self._brokers: dict[str, BrokerData] = {}
+        self._topics: dict[str, dict[str, QueueData]] = {}
+
+    # brokers come and go
+
+    def register(self, broker: Broker, table: TopicTable, connection: Hashable, now_ms: int) -> Registered:
+        """A broker says that it lives, and which topics it has."""
+        addresses = self._addresses(broker.name)
+        before = addresses.get(broker.broker_id)
+        kept = {number: address for number, address in addresses.items() if address != broker.address}
+        cluster = self._brokers[broker.name].cluster if broker.name in self._brokers else broker.cluster
+        self._brokers[broker.name] = BrokerData(cluster, broker.name, {**kept, broker.broker_id: broker.address})
+        if broker.broker_id == MASTER and (before is None or self.version_of(broker.address) != table.version):
+            self._take_topics(broker.name, table)
+        is_new = broker.address not in self._live
+        self._live[broker.address] = _Live(broker, table.version, connection, now_ms)
+        replaced = before if before != broker.address and before in self._live else None
+        return Registered(is_new, self._master_of(broker), replaced)
+
+    def version_of(self, address: str) -> DataVersion | None:
+        """The version of the topics that the broker at `address` registered last."""
+        live = self._live.get(address)
+        return None if live is None else live.version
+
+    def heard(self, address: str, now_ms: int) -> None:
+        """The broker at `address` lives, and nothing changed."""
+        live = self._live.get(address)
+        if live is not None:
+            self._live[address] = replace(live, heard_ms=now_ms)
+
+    def unregister(self, broker: Broker) -> None:
+        """A broker says that it goes; one that lost its id to another address takes nothing of the other along."""
+        self._live.pop(broker.address, None)
+        self._remove_address(broker.address)
+
+    def connection_ended(self, connection: Hashable) -> list[Broker]:
+        """The brokers that registered over it are gone."""
+        return self._remove(lambda live: live.connection == connection)
+
+    def expire(self, now_ms: int) -> list[tuple[Broker, Hashable]]:
+        """Brokers that were silent too long are gone; gives them and the connections that are of no use any more."""
+        silent = {
+            live.broker: live.connection for live in self._live.values() if live.heard_ms + SILENCE_MS_MAX < now_ms
+        }
+        self._remove(lambda live: live.broker in silent)
+        return list(silent.items())
+
+    # what clients and tools ask
+
+    def route(self, topic: str) -> Route | None:
+        """Where a topic's queues are; None where no broker has any."""
+        queues = self._topics.get(topic)
+        if not queues:
+            return None
+        return Route(tuple(self._brokers[name] for name in queues), tuple(queues.values()))
+
+    def clusters(self) -> ClusterInfo:
+        clusters: dict[str, tuple[str, ...]] = {}
+        for broker in self._brokers.values():
+            clusters[broker.cluster] = (*clusters.get(broker.cluster, ()), broker.broker_name)
+        return ClusterInfo(dict(self._brokers), clusters)
+
+    def topics(self) -> list[str]:
+        return list(self._topics)
+
+    def topics_of(self, cluster: str) -> list[str]:
+        """The topics that have queues in a cluster."""
+        names = self._names_in(cluster)
+        return [topic for topic, queues in self._topics.items() if not names.isdisjoint(queues)]
+
+    def topics_where(self, has: Callable[[int], bool]) -> list[str]:
+        """The topics whose sysFlag, as their first broker registered it, passes a test."""
+        return [topic for topic, queues in self._topics.items() if has(next(iter(queues.values())).topic_sys_flag)]
+
+    def any_address(self) -> str | None:
+        """The address of some broker, one that is up."""
+        return next((address for broker in self._brokers.values() for address in broker.addresses.values()), None)
+
+    # what tools change
+
+    def wipe_write_permission(self, name: str) -> int:
+        """No client sends to this broker name any more; gives the number of topics it has."""
+        return self._set_permissions(name, lambda perm: perm & ~Permission.WRITE)
+
+    def add_write_permission(self, name: str) -> int:
+        return self._set_permissions(name, lambda _: READ_WRITE)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, everywhere or in one cluster."""
+        names = set(self._brokers) if cluster is None else self._names_in(cluster)
+        for name in names:
+            self._remove_queues(topic, name)
+
+    # inside
+
+    def _addresses(self, name: str) -> dict[int, str]:
+        return dict(self._brokers[name].addresses) if name in self._brokers else {}
+
+    def _names_in(self, cluster: str) -> set[str]:
+        return {broker.broker_name for broker in self._brokers.values() if broker.cluster == cluster}
+
+    def _master_of(self, broker: Broker) -> Broker | None:
+        if broker.broker_id == MASTER:
+            return None
+        live = self._live.get(self._brokers[broker.name].addresses.get(MASTER, ""))
+        return None if live is None else live.broker
+
+    def _take_topics(self, name: str, table: TopicTable) -> None:
+        for topic, config in table.topics.items():
+            self._topics.setdefault(topic, {})[name] = _queues(name, config)
+
+    def _set_permissions(self, name: str, change: Callable[[int], int]) -> int:
+        having = [queues for queues in self._topics.values() if name in queues]
+        for queues in having:
+            queues[name] = replace(queues[name], perm=change(queues[name].perm))
+        return len(having)
+
+    def _remove(self, gone: Callable[[_Live], bool]) -> list[Broker]:
+        brokers = [live.broker for live in self._live.values() if gone(live)]
+        for broker in brokers:
+            del self._live[broker.address]
+            self._remove_address(broker.address)
+        return brokers
+
+    def _remove_address(self, address: str) -> None:
+        """Also where another name had it: a process that changed its name left it behind."""
+        for name, broker in list(self._brokers.items()):
+            left = {number: other for number, other in broker.addresses.items() if other != address}
+            self._brokers[name] = replace(broker, addresses=left)
+            if not left:
+                self._remove_name(name)
+
+    def _remove_name(self, name: str) -> None:
+        del self._brokers[name]
+        for topic in list(self._topics):
+            self._remove_queues(topic, name)
+
+    def _remove_queues(self, topic: str, name: str) -> None:
+        queues = self._topics.get(topic, {})
+        queues.pop(name, None)
+        if not queues:
+            self._topics.pop(topic, None)
+
+
+def _queues(name: str, topic: TopicConfig) -> QueueData:
+    return QueueData(name, topic.read_queues, topic.write_queues, topic.perm, topic.sys_flag)

@@ -1,0 +1,97 @@
+"""Java's properties syntax <-> pairs of text: the form of broker.conf, and of configuration on the wire.
+
+`#` and `!` start a comment line; `=`, `:` or blanks end a name; a backslash at a line's end continues it, before a
+character it escapes that one. Blanks before a value are dropped, blanks after it belong to it, as Java has it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+_BLANKS: Final = " \t\f"
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_NAME: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+_SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
+_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_NAMES_OF_ESCAPED: Final = {"\\": "\\\\", **{character: f"\\{name}" for name, character in _ESCAPED.items()}}
+_SPECIAL_IN_VALUE: Final = re.compile(r"[\\\t\n\r\f]|^ +")
+_SPECIAL_IN_NAME: Final = re.compile(r"[\\\t\n\r\f =:#!]")
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """Names and values in the order of the text; of a repeated name only the last value is there.
+
+    `warnings` say, with the line, what the writer of the text probably did not mean.
+    """
+
+    pairs: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def parse(text: str) -> Properties:
+    """The pairs of a text.
+
+    :raises ValueError: `\\u` without four hex digits; says in which line.
+    """
+    found: dict[str, tuple[str, int]] = {}
+    warnings: list[str] = []
+    for number, line in _logical_lines(text):
+        name, value = _pair(line, number)
+        if value != value.rstrip(_BLANKS):
+            warnings.append(f"line {number}: the value of {name} ends in blanks")
+        if name in found:
+            warnings.append(f"line {number}: {name} is set again, the value in line {found.pop(name)[1]} is not used")
+        found[name] = value, number
+    return Properties(tuple((name, value) for name, (value, _) in found.items()), tuple(warnings))
+
+
+def dump(pairs: Iterable[tuple[str, str]]) -> str:
+    """A line `name=value` for each pair, escaped only where `parse` would read something else."""
+    return "".join(
+        f"{_escaped(_SPECIAL_IN_NAME, name)}={_escaped(_SPECIAL_IN_VALUE, value)}\n" for name, value in pairs
+    )
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that hold a pair, continued ones joined, each with the number of its first one."""
+    lines = enumerate(_LINE_END.split(text), 1)
+    for number, line in lines:
+        joined = line.lstrip(_BLANKS)
+        if not joined or joined[0] in "#!":
+            continue
+        while _goes_on(joined):
+            _, following = next(lines, (0, ""))
+            joined = joined[:-1] + following.lstrip(_BLANKS)
+        yield number, joined
+
+
+def _goes_on(line: str) -> bool:
+    """An odd number of backslashes at the end: the last one is not itself escaped."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _pair(line: str, number: int) -> tuple[str, str]:
+    name = _NAME.match(line)
+    assert name is not None
+    separator = _SEPARATOR.match(line, name.end())
+    assert separator is not None
+    return _unescaped(name.group(), number), _unescaped(line[separator.end() :], number)
+
+
+def _unescaped(text: str, number: int) -> str:
+    def character(match: re.Match[str]) -> str:
+        escape = match.group(1)
+        if escape == "u":
+            raise ValueError(f"line {number}: \\u needs four hex digits; a backslash is written \\\\")
+        return chr(int(escape[1:], 16)) if len(escape) == 5 else _ESCAPED.get(escape, escape)
+
+    return _ESCAPE.sub(character, text) if "\\" in text else text
+
+
+def _escaped(special: re.Pattern[str], text: str) -> str:
+    return special.sub(lambda match: "".join(_NAMES_OF_ESCAPED.get(c, f"\\{c}") for c in match.group()), text)

@@ -1,0 +1,40 @@
+"""The body of a batch: messages of one topic, one after the other (protocol.md 5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from struct import error as struct_error
+from typing import Final
+
+_HEAD: Final = Struct(">iiiii")
+"""Size of the whole element, magic (0), checksum (0), flag, body size."""
+_SHORT: Final = Struct(">H")
+
+
+def batch_item(flag: int, body: bytes, properties: bytes) -> bytes:
+    """One message as a batch carries it."""
+    size = _HEAD.size + len(body) + _SHORT.size + len(properties)
+    return b"".join((_HEAD.pack(size, 0, 0, flag, len(body)), body, _SHORT.pack(len(properties)), properties))
+
+
+def split_batch(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """(flag, body, properties) of each message of a batch.
+
+    :raises ValueError: the sizes in it do not add up.
+    """
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            size, _, _, flag, body_size = _HEAD.unpack_from(data, at)
+            body_at = at + _HEAD.size
+            properties_at = body_at + body_size + _SHORT.size
+            (properties_size,) = _SHORT.unpack_from(data, properties_at - _SHORT.size)
+            at += size
+            if body_size < 0 or properties_at + properties_size != at or at > end:
+                raise ValueError(
+                    f"batch: a message of {size} bytes whose parts do not add up, before byte {at} of {end}"
+                )
+            yield flag, data[body_at : body_at + body_size], data[properties_at:at]
+    except struct_error as error:
+        raise ValueError(f"batch: cut short at byte {at} of {end}") from error

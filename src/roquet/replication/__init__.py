@@ -1,0 +1,1 @@
+"""HA: the master's commit log, byte for byte, at its slaves (store-and-ha.md 5)."""

@@ -1,0 +1,303 @@
+"""SOCKETS: turns connections and timers into the events of `master` and `slave`, and carries their actions out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from roquet.errors import PeerError, StoreError
+from roquet.replication import master, slave
+from roquet.replication.frames import ChunkStream, ReportStream, header, report
+from roquet.units import PhysicalOffset
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 0.5
+CONNECT_TIMEOUT_S: Final = 5.0
+CLOSE_TIMEOUT_S: Final = 1.0
+"""So long a slave may take for what was written to it before the server closed."""
+WRITE_BUFFER_MAX: Final = 1024 * 1024
+"""Bytes that may wait for a slow slave."""
+DROPPED_MAX: Final = 16
+"""Of so many hosts it is known why they were dropped last."""
+
+
+class ReplicatedLog(Protocol):
+    """What replication needs of a commit log."""
+
+    file_size: int
+
+    @property
+    def start(self) -> PhysicalOffset:
+        """The first offset that still exists."""
+        ...
+
+    @property
+    def end(self) -> PhysicalOffset:
+        """Where the next record goes."""
+        ...
+
+    def read(self, at: PhysicalOffset, size_max: int) -> memoryview:
+        """Contiguous bytes of one file, never beyond the end."""
+        ...
+
+    def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:
+        """The same bytes at the same place: the end, or the start of a file if the log is empty."""
+        ...
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveProgress:
+    """How far one slave has come; `reason` says why it is gone."""
+
+    address: str
+    phase: master.Phase
+    acked: PhysicalOffset
+    behind: int
+    silent_ms: int
+    reason: str = ""
+
+
+class HaServer:
+    """The master's side: it serves its log to any number of slaves, each at that slave's own pace.
+
+    Keeps: `replicated_to` is the most that one of the `slave_count` slaves now streaming has acknowledged.
+
+    :param on_ack: told when a slave has acknowledged more.
+    """
+
+    def __init__(self, log: ReplicatedLog, on_ack: Callable[[], None], rules: master.Rules | None = None) -> None:
+        self.log = log
+        self.on_ack = on_ack
+        self.rules = rules or master.Rules()
+        self.replicated_to = PhysicalOffset(0)
+        self.slave_count = 0
+        self._connections: dict[_SlaveConnection, None] = {}
+        self._dropped: dict[str, SlaveProgress] = {}
+        self._listener: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def listen(self, host: str, port: int) -> int:
+        """Start to accept; gives the port, which the system chose where 0 was asked for."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(lambda: _SlaveConnection(self), host, port)
+        self._timer = loop.call_later(TICK_S, self._tick)
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    def notify_growth(self) -> None:
+        """The log has grown, or lost a file: called once for all that one turn of the loop brought."""
+        for connection in list(self._connections):
+            connection.look_at_the_log()
+
+    def progress(self) -> list[SlaveProgress]:
+        """Every slave that is connected, then those that were dropped and have not come back."""
+        live = [connection.progress() for connection in self._connections]
+        return live + list(self._dropped.values())
+
+    def _tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        for connection in list(self._connections):
+            connection.look_at_the_log()
+            connection.feed(master.Tick())
+
+    def opened(self, connection: _SlaveConnection) -> None:
+        self._connections[connection] = None
+
+    def moved(self) -> None:
+        """A slave has joined, acknowledged or gone."""
+        streaming = [each for each in self._connections if each.slave.phase is master.Phase.STREAMING]
+        self.slave_count = len(streaming)
+        self.replicated_to = max((each.slave.acked for each in streaming), default=PhysicalOffset(0))
+        for each in streaming:
+            self._dropped.pop(each.host, None)
+
+    def dropped(self, connection: _SlaveConnection, progress: SlaveProgress) -> None:
+        """A slave that comes back only to be dropped again is told of once."""
+        before = self._dropped.pop(connection.host, None)
+        self._dropped[connection.host] = progress
+        if len(self._dropped) > DROPPED_MAX:
+            del self._dropped[next(iter(self._dropped))]
+        level = logging.DEBUG if before is not None and before.reason == progress.reason else logging.WARNING
+        log.log(level, "slave %s dropped: %s", progress.address, progress.reason)
+
+    def closed(self, connection: _SlaveConnection) -> None:
+        self._connections.pop(connection, None)
+        self.moved()
+
+    async def close(self) -> None:
+        """End everything; what was already written still goes out to slaves that take it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._listener is not None:
+            self._listener.close()
+        connections = list(self._connections)
+        for connection in connections:
+            connection.transport.close()
+        if connections:
+            await asyncio.wait([each.lost for each in connections], timeout=CLOSE_TIMEOUT_S)
+        for connection in connections:
+            connection.transport.abort()
+
+
+class _SlaveConnection(asyncio.Protocol):
+    """One slave at its master."""
+
+    transport: asyncio.Transport
+    slave: master.Slave
+
+    def __init__(self, server: HaServer) -> None:
+        self._server = server
+        self._log = server.log
+        self._loop = asyncio.get_running_loop()
+        self._reports = ReportStream()
+        self._is_paused = False
+        self.address = self.host = ""
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
+        self.host, port = transport.get_extra_info("peername")[:2]
+        self.address = f"{self.host}:{port}"
+        log_ = self._log
+        self.slave = master.joining(log_.start, log_.end, log_.file_size, self._server.rules, _now_ms())
+        self._server.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            offset = self._reports.feed(data)
+        except PeerError as error:
+            self._drop(str(error))
+            return
+        if offset is not None:
+            self.look_at_the_log()
+            self.feed(master.Reported(offset))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.feed(master.Closed())
+        self._server.closed(self)
+        self.lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self.feed(master.WriteReady())
+
+    def look_at_the_log(self) -> None:
+        self.feed(master.LogMoved(self._log.start, self._log.end))
+
+    def feed(self, event: master.Event) -> None:
+        self.slave, actions = master.step(self.slave, event, _now_ms())
+        if not actions:
+            return
+        frames: list[bytes | memoryview] = []
+        is_acked = False
+        for action in actions:
+            match action:
+                case master.SendChunk(at, size):
+                    frames += (header(at, size), self._log.read(at, size))
+                case master.SendHeartbeat(at):
+                    frames.append(header(at, 0))
+                case master.Acked():
+                    is_acked = True
+                case master.Drop(reason):
+                    self._drop(reason)
+        if frames:
+            self._write(b"".join(frames))
+        if is_acked:
+            self._server.moved()
+            self._server.on_ack()
+
+    def _write(self, data: bytes) -> None:
+        """Whole frames, copied: a view would keep the log's file mapped for as long as the slave is slow."""
+        self.transport.write(data)
+        if not self._is_paused:
+            self._loop.call_soon(self.feed, master.WriteReady())
+
+    def _drop(self, reason: str) -> None:
+        self._server.dropped(self, self.progress(reason))
+        self.transport.abort()
+
+    def progress(self, reason: str = "") -> SlaveProgress:
+        known = self.slave
+        behind = self._log.end - known.acked
+        return SlaveProgress(self.address, known.phase, known.acked, behind, _now_ms() - known.heard_ms, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class MasterProgress:
+    """How a slave stands to its master; `reason` says why it does not follow."""
+
+    master: str | None
+    phase: slave.Phase
+    end: PhysicalOffset
+    silent_ms: int
+    reason: str
+
+
+class HaClient:
+    """The slave's side: it follows one master at a time, and comes back when the connection ends.
+
+    :param on_appended: told once for all that one read has added to the log.
+    """
+
+    def __init__(self, log: ReplicatedLog, on_appended: Callable[[], None], rules: slave.Rules | None = None) -> None:
+        self._log = log
+        self._on_appended = on_appended
+        self._state = slave.Follower(rules or slave.Rules(), log.file_size)
+        self._session: _MasterConnection | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set_master(self, address: str | None) -> None:
+        """Follow the master at `host:port`, or none; the one it follows already is not disturbed."""
+        if self._timer is None:
+            self._tick()
+        self._feed(slave.MasterKnown(address))
+
+    def progress(self) -> MasterProgress:
+        state = self._state
+        return MasterProgress(state.master, state.phase, self._log.end, _now_ms() - state.heard_ms, state.reason)
+
+    async def close(self) -> None:
+        """Stop to follow."""
+        session = self._session
+        self._feed(slave.MasterKnown(None))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if session is not None:
+            await asyncio.wait([session.ended])
+
+    def _tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        self._feed(slave.Tick())
+
+    def _feed(self, event: slave.Event) -> None:
+        before = self._state
+        self._state, actions = slave.step(before, event, _now_ms())
+        for action in actions:
+            match action:
+                case slave.Append(at, data):
+                    self._log.replicate(at, data)
+                case slave.Report(offset):
+                    assert self._session is not None
+                    self._session.transport.write(report(offset))
+                case slave.Connect(address):
+                    self._session = _MasterConnection(self)
+                    self._session.open(address)
+                case slave.Close():
+                    assert self._session is not None
+                    self._session.close()
+                    self._session = None
+        if self._state.reason != before.reason and self._state.reason:
+            log.warning("master %s: %s", self._state.master, self._state.reason)

@@ -1,0 +1,137 @@
+"""Reads one range of a queue to its end, whatever happens to the brokers meanwhile.
+
+Keeps: every message of the range is handed out once and in order, or the read ends in an error that says which are
+       missing; only `fail_on_data_loss=False` lets it go on without them, and that is logged.
+       Without one message of progress it gives up after `no_progress_timeout_ms`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+import numpy as np
+
+from roquet.errors import PeerError, RoquetError
+from roquet.protocol.message import MessageQueue
+from roquet.spark.columns import Records
+from roquet.spark.options import ReadOptions
+from roquet.spark.ranges import Bounds, QueueRange, lost
+
+CHUNK_BYTES: Final = 8 << 20
+CHUNK_RECORDS: Final = 10_000
+"""How much is gathered before it is decoded: large enough for whole columns to pay, small beside Spark's own memory."""
+PAUSE_SECONDS_MIN: Final = 0.05
+PAUSE_SECONDS_MAX: Final = 1.0
+
+
+class NoProgress(RoquetError):  # noqa: N818
+    """No broker gave the next message of a queue in time; the message says what they said instead."""
+
+
+class Pulled(Protocol):
+    """What the answer to a pull says."""
+
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def min_offset(self) -> int: ...
+    @property
+    def max_offset(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+class Puller(Protocol):
+    """Whoever can pull from a queue."""
+
+    async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> Pulled: ...
+
+
+class QueueRead:
+    """One range on its way, chunk by chunk."""
+
+    def __init__(self, puller: Puller, whole: QueueRange, options: ReadOptions) -> None:
+        self._puller = puller
+        self._range = whole
+        self._options = options
+        self._at = whole.start
+
+    async def chunk(self) -> Records | None:
+        """The next records of the range, as many as one batch should hold; None at its end.
+
+        :raises roquet.spark.ranges.DataLoss: some are gone and that is not allowed.
+        :raises NoProgress: no broker answered, or none had the next message.
+        """
+        parts: list[Records] = []
+        size = count = 0
+        while self._at < self._range.end and size < CHUNK_BYTES and count < CHUNK_RECORDS:
+            records = await self._some()
+            parts.append(records)
+            size += len(records.data)
+            count += len(records)
+        return Records.joined(parts) if parts else None
+
+    async def _some(self) -> Records:
+        """What the next pull that gets anywhere brings; no records where messages were lost."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._options.no_progress_timeout_ms / 1000
+        pause = PAUSE_SECONDS_MIN
+        while True:
+            bounds, trouble = None, ""
+            try:
+                answer = await self._pull()
+            except (RoquetError, OSError) as error:
+                trouble = f"{type(error).__name__}: {error}"
+            else:
+                if (records := self._taken(answer)) is not None:
+                    return records
+                bounds = Bounds(answer.min_offset, answer.max_offset)
+            if loop.time() >= deadline:
+                self._give_up(bounds, trouble)
+                return Records.joined([])
+            await asyncio.sleep(min(pause, max(deadline - loop.time(), 0)))
+            pause = min(2 * pause, PAUSE_SECONDS_MAX)
+
+    async def _pull(self) -> Pulled:
+        wanted = min(self._options.pull_batch_size, self._range.end - self._at)
+        return await self._puller.pull(self._range.queue, self._at, max_messages=wanted)
+
+    def _taken(self, answer: Pulled) -> Records | None:
+        """The records of an answer, after moving past them; None if it leads nowhere."""
+        bounds = Bounds(answer.min_offset, answer.max_offset)
+        records = Records.walk(answer.body).between(self._at, self._range.end)
+        if len(records) == 0:
+            if answer.next_offset <= self._at:
+                return None
+            self._skip(answer.next_offset, bounds)
+            return records
+        offsets = records.queue_offsets
+        if (np.diff(offsets) < 1).any():
+            raise PeerError(f"the pull of {self._range.queue} at {self._at} was answered out of order: {offsets}")
+        missing = int(offsets[-1]) + 1 - self._at - len(offsets)
+        if missing:
+            self._lose(f"offsets {self._at} to {int(offsets[-1])}, {missing} of them are missing", bounds)
+        self._at = int(offsets[-1]) + 1
+        return records
+
+    def _give_up(self, bounds: Bounds | None, trouble: str) -> None:
+        """The end of all patience: no answer, or none that leads on."""
+        if bounds is None:
+            seconds = self._options.no_progress_timeout_ms / 1000
+            raise NoProgress(f"{self._range}: no answer for offset {self._at} in {seconds:g} s, last {trouble}")
+        if bounds.min <= self._at < bounds.max:
+            raise NoProgress(f"{self._range}: the broker has offset {self._at} but does not give it, {bounds}")
+        self._skip(bounds.min if self._at < bounds.min else self._range.end, bounds)
+
+    def _skip(self, to: int, bounds: Bounds) -> None:
+        last = min(to, self._range.end)
+        self._lose(f"offsets {self._at} to {last - 1}", bounds)
+        self._at = last
+
+    def _lose(self, wanted: str, bounds: Bounds) -> None:
+        loss = lost(self._range.queue, wanted, bounds)
+        if self._options.fail_on_data_loss:
+            raise loss
+        logging.getLogger(__name__).warning("%s", loss)

@@ -1,0 +1,186 @@
+"""Per topic and queue, fixed entries pointing into the log (store-and-ha.md 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from roquet.storage.disk import Disk
+from roquet.storage.segments import Segments
+
+ENTRY: Final = Struct(">qiq")
+"""Physical offset, record size, tag code (schedule topic: delivery time)."""
+ENTRY_SIZE: Final = ENTRY.size
+BLANK_ENTRY: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
+"""What stands before the first entry of a queue that does not begin at a file's start."""
+_RECOVERED_FILES: Final = 3
+
+
+class ConsumeQueue:
+    """One queue.
+
+    Keeps: `min_offset <= max_offset`; the entry of queue offset n stands at byte n * 20;
+           `log_end` is where in the log the last entry's record ends.
+    """
+
+    def __init__(self, disk: Disk, folder: Path, file_size: int, topic: str, queue_id: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.topic_bytes = topic.encode()
+        self._segments = Segments(disk, folder, file_size)
+        self._file_size = file_size
+        self.min_offset = 0
+        self.max_offset = 0
+        self.log_end = 0
+        self._flushed_to = 0
+        self._buffer: object = None
+        self._file_start = 0
+        self._file_end = 0
+        self.waiting: list[object] | None = None
+        """Pulls held until this queue grows; the broker's arrivals keep them here, where an append sees them."""
+
+    def load(self) -> None:
+        """Open the files and find the last valid entry in the last three of them.
+
+        :raises StoreError: a file that does not belong here.
+        """
+        segments = self._segments
+        segments.load()
+        if not segments.starts:
+            return
+        end = log_end = 0
+        at = segments.starts[-_RECOVERED_FILES:][0]
+        while at < segments.capacity_end:
+            data = segments.read(at, segments.capacity_end)
+            valid = 0
+            for physical, size, _ in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_SIZE]):
+                if physical < 0 or size <= 0:
+                    break
+                valid += 1
+                log_end = physical + size if size != 0x7FFFFFFF else log_end
+            at += valid * ENTRY_SIZE
+            end = at
+            if valid * ENTRY_SIZE < len(data):
+                break
+        segments.drop_after(max(end, segments.start + 1))
+        self.max_offset = end // ENTRY_SIZE
+        self.min_offset = segments.start // ENTRY_SIZE
+        self.log_end = log_end
+        self._flushed_to = end
+
+    def put(self, offset: int, physical: int, size: int, tag_code: int) -> None:
+        """Write the entry of queue offset `offset`, which is the next one (or the first, anywhere)."""
+        at = offset * ENTRY_SIZE
+        if not self._file_start <= at < self._file_end:
+            self._enter(at)
+        ENTRY.pack_into(self._buffer, at - self._file_start, physical, size, tag_code)  # type: ignore[arg-type]
+        self.max_offset = offset + 1
+        self.log_end = physical + size
+
+    def _enter(self, at: int) -> None:
+        """Make the file of byte `at` the one in use; the first file is filled with blanks up to `at`."""
+        segments = self._segments
+        if not segments.starts:
+            buffer = segments.grow(at).buffer
+            blanks = at % self._file_size // ENTRY_SIZE
+            buffer[: blanks * ENTRY_SIZE] = BLANK_ENTRY * blanks
+            self.min_offset = at // ENTRY_SIZE
+        while at >= segments.capacity_end:
+            segments.grow()
+        file = segments.file_at(at)
+        assert file is not None, f"{self.topic}:{self.queue_id} has no file for entry {at // ENTRY_SIZE}"
+        self._buffer = file.buffer
+        self._file_start = at - at % self._file_size
+        self._file_end = self._file_start + self._file_size
+
+    def entries(self, offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
+        """(physical offset, size, tag code) from `offset`, at most `count_max`, of one file only."""
+        end = min(self.max_offset, offset + count_max) * ENTRY_SIZE
+        return ENTRY.iter_unpack(self._segments.read(offset * ENTRY_SIZE, end))
+
+    def entry(self, offset: int) -> tuple[int, int, int] | None:
+        """One entry, None where there is none."""
+        if not self.min_offset <= offset < self.max_offset:
+            return None
+        return next(self.entries(offset, 1), None)
+
+    def next_file(self, offset: int) -> int:
+        """The first queue offset of the file after the one that holds `offset`."""
+        per_file = self._file_size // ENTRY_SIZE
+        return (offset // per_file + 1) * per_file
+
+    def truncate(self, log_end: int) -> None:
+        """Drop every entry of a record at or behind physical offset `log_end`."""
+        while self.max_offset > self._segments.start // ENTRY_SIZE:
+            last = next(self.entries(self.max_offset - 1, 1), None)
+            assert last is not None
+            physical, size, _ = last
+            if physical < log_end and size != 0x7FFFFFFF:
+                self.log_end = physical + size
+                break
+            if size == 0x7FFFFFFF:
+                self.log_end = 0
+                self.drop_all()
+                return
+            self.max_offset -= 1
+            self._erase(self.max_offset)
+        else:
+            self.log_end = 0
+        self.min_offset = min(self.min_offset, self.max_offset)
+        self._flushed_to = min(self._flushed_to, self.max_offset * ENTRY_SIZE)
+        self._segments.drop_after(max(self.max_offset * ENTRY_SIZE, self._segments.start + 1))
+        self._file_start = self._file_end = 0
+
+    def _erase(self, offset: int) -> None:
+        """Zero an entry, so that the next load does not take it for valid."""
+        at = offset * ENTRY_SIZE
+        file = self._segments.file_at(at)
+        assert file is not None
+        file.buffer[at % self._file_size : at % self._file_size + ENTRY_SIZE] = bytes(ENTRY_SIZE)
+
+    def correct_min_offset(self, log_start: int) -> None:
+        """Let the queue begin at its first entry that points at or behind `log_start`."""
+        for start in self._segments.starts:
+            data = self._segments.read(start, self.max_offset * ENTRY_SIZE)
+            for index, (physical, size, _) in enumerate(ENTRY.iter_unpack(data)):
+                if physical >= log_start and size != 0x7FFFFFFF:
+                    self.min_offset = start // ENTRY_SIZE + index
+                    return
+        self.min_offset = self.max_offset
+
+    def offset_at_time(self, timestamp_ms: int, store_time: Callable[[int], int]) -> int:
+        """The entry whose record was stored at `timestamp_ms`, else the nearer neighbour, the earlier on a tie.
+
+        Apache's search (store-and-ha.md 3.6), without its detour over the files' modification times.
+        """
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            if store_time(middle) < timestamp_ms:
+                low = middle + 1
+            else:
+                high = middle
+        if low > self.min_offset:
+            before = timestamp_ms - store_time(low - 1)
+            if low == self.max_offset or before <= store_time(low) - timestamp_ms != 0:
+                return low - 1
+        return low
+
+    def sync(self) -> None:
+        """Make all entries durable."""
+        end = self.max_offset * ENTRY_SIZE
+        if end > self._flushed_to:
+            self._segments.sync(self._flushed_to, end)
+            self._flushed_to = end
+
+    def drop_all(self) -> None:
+        """Forget every entry; the next one may have any offset."""
+        self._segments.drop_all()
+        self.min_offset = self.max_offset = 0
+        self.log_end = self._flushed_to = 0
+        self._file_start = self._file_end = 0
+
+    def close(self) -> None:
+        self._segments.close()

@@ -1,0 +1,199 @@
+"""The one place that opens, maps, syncs and deletes files; a simulation puts a forgetful one in its stead."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from pathlib import Path
+from typing import Final, Protocol
+
+from roquet.errors import StoreError
+
+if sys.platform != "win32":
+    import fcntl
+else:
+    import msvcrt
+
+_CAN_SYNC_BY_DESCRIPTOR: Final = sys.platform == "linux"
+"""Linux writes mapped pages of a file back on fdatasync; elsewhere the mapping has to be told first."""
+
+
+class DiskFile(Protocol):
+    """A file of fixed size, mapped.
+
+    Keeps: what was written to `buffer` before `sync` returned survives a crash of the machine.
+    """
+
+    size: int
+
+    @property
+    def buffer(self) -> mmap.mmap | bytearray:
+        """Its bytes; slices, slice assignment and `struct.pack_into` work on it."""
+        ...
+
+    def sync(self, start: int, end: int) -> None:
+        """Make the bytes from `start` to `end` durable; may take long."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """A held lock; the directory is free again once it is released or its process ends."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """What the storage package asks of a file system."""
+
+    def open(self, path: Path, size: int) -> DiskFile:
+        """The file at `path`, made with `size` zero bytes where there is none; folders are made as needed."""
+        ...
+
+    def names(self, folder: Path) -> list[tuple[str, int]]:
+        """Name and size of each file in `folder`, by name; nothing where there is no such folder."""
+        ...
+
+    def folders(self, folder: Path) -> list[str]:
+        """Names of the folders in `folder`, in order."""
+        ...
+
+    def read(self, path: Path) -> bytes | None:
+        """A whole file, None where there is none."""
+        ...
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Make `path` hold `data`, durably and at once: after a crash it is the old file or the new."""
+        ...
+
+    def delete(self, path: Path) -> None:
+        """Delete a file; one that is not there is no error."""
+        ...
+
+    def delete_folder(self, folder: Path) -> None:
+        """Delete an empty folder; one that is not there is no error."""
+        ...
+
+    def modified_ms(self, path: Path) -> int:
+        """When the file was last written, ms since the epoch."""
+        ...
+
+    def lock(self, path: Path) -> Lock:
+        """Take Apache's lock on a store: a POSIX record lock on byte 0 of `path` (store-and-ha.md 1.2).
+
+        :raises StoreError: another process holds it.
+        """
+        ...
+
+
+class _MappedFile:
+    def __init__(self, path: Path, size: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.size = size
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+        try:
+            if os.fstat(self._descriptor).st_size != size:
+                os.ftruncate(self._descriptor, size)
+            self._map = mmap.mmap(self._descriptor, size)
+        except OSError:
+            os.close(self._descriptor)
+            raise
+
+    @property
+    def buffer(self) -> mmap.mmap:
+        return self._map
+
+    def sync(self, start: int, end: int) -> None:
+        if _CAN_SYNC_BY_DESCRIPTOR:
+            os.fdatasync(self._descriptor)
+            return
+        first = start - start % mmap.ALLOCATIONGRANULARITY
+        self._map.flush(first, end - first)
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Give the descriptor back; bytes that an answer still refers to stay mapped until it is sent."""
+        os.close(self._descriptor)
+        try:
+            self._map.close()
+        except BufferError:
+            return
+
+
+class _FileLock:
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if sys.platform != "win32":
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            else:
+                msvcrt.locking(self._descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise StoreError(f"{path.parent} is in use by another broker: {path} is locked") from error
+        os.pwrite(self._descriptor, b"lock", 0) if sys.platform != "win32" else os.write(self._descriptor, b"lock")
+        os.fsync(self._descriptor)
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+class RealDisk:
+    """The machine's file system."""
+
+    def open(self, path: Path, size: int) -> DiskFile:
+        return _MappedFile(path, size)
+
+    def names(self, folder: Path) -> list[tuple[str, int]]:
+        if not folder.is_dir():
+            return []
+        with os.scandir(folder) as entries:
+            return sorted((entry.name, entry.stat().st_size) for entry in entries if entry.is_file())
+
+    def folders(self, folder: Path) -> list[str]:
+        if not folder.is_dir():
+            return []
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+
+    def read(self, path: Path) -> bytes | None:
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def replace(self, path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(path.name + ".tmp")
+        with fresh.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+        self._sync_folder(path.parent)
+
+    def _sync_folder(self, folder: Path) -> None:
+        """Make a rename or a new name in `folder` durable; Windows does so by itself."""
+        if sys.platform == "win32":
+            return
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def delete(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def delete_folder(self, folder: Path) -> None:
+        if folder.is_dir():
+            folder.rmdir()
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def lock(self, path: Path) -> Lock:
+        return _FileLock(path)

@@ -1,0 +1,106 @@
+"""Queue offset -> records: filter, limits, next offset, and why nothing was found (store-and-ha.md 3.6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from roquet.protocol.filters import TagFilter
+from roquet.storage.commit_log import CommitLog
+from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue
+
+
+class FetchStatus(Enum):
+    """Why a fetch gave what it gave; the names are Apache's and travel in remarks."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """How much one fetch gives; bytes and counts by Apache's properties.
+
+    `memory_bytes` is how far behind the log's end (in bytes) records count as being in memory.
+    """
+
+    memory_bytes: int
+    count_in_memory: int = 32
+    count_on_disk: int = 8
+    size_in_memory: int = 256 * 1024
+    size_on_disk: int = 64 * 1024
+
+
+@dataclass(slots=True)
+class Fetched:
+    """`records` are stored messages, whole and in order; `behind`: bytes of log between the last one looked at and
+    the log's end."""
+
+    status: FetchStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    records: list[bytes] = field(default_factory=list)
+    behind: int = 0
+
+
+_SCAN_BYTES = 16000
+
+
+def fetch(
+    log: CommitLog, queue: ConsumeQueue | None, offset: int, count_max: int, wanted: TagFilter, limits: FetchLimits
+) -> Fetched:
+    """Records of `queue` from queue offset `offset` on, at most `count_max`."""
+    if queue is None:
+        return Fetched(FetchStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+    low, high = queue.min_offset, queue.max_offset
+    if high == 0:
+        return Fetched(FetchStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+    if offset < low:
+        return Fetched(FetchStatus.OFFSET_TOO_SMALL, low, low, high)
+    if offset == high:
+        return Fetched(FetchStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+    if offset > high:
+        return Fetched(FetchStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+    return _scan(log, queue, offset, count_max, wanted, limits)
+
+
+def _scan(
+    log: CommitLog, queue: ConsumeQueue, offset: int, count_max: int, wanted: TagFilter, limits: FetchLimits
+) -> Fetched:
+    records: list[bytes] = []
+    memory_start = log.end - limits.memory_bytes
+    size_taken = scanned = last_at = 0
+    was_removed = False
+    codes = wanted.codes
+    entry_count = max(_SCAN_BYTES, count_max * ENTRY_SIZE) // ENTRY_SIZE
+    for at, size, code in queue.entries(offset, entry_count):
+        if records:
+            on_disk = at < memory_start
+            count_limit = limits.count_on_disk if on_disk else limits.count_in_memory
+            size_limit = limits.size_on_disk if on_disk else limits.size_in_memory
+            if len(records) >= min(count_limit, count_max) or size_taken + size > size_limit:
+                break
+        scanned += 1
+        last_at = at
+        if codes and not wanted.wants_code(code):
+            continue
+        record = log.record_bytes(at, size) if size != 0x7FFFFFFF else None
+        if record is None:
+            was_removed = True
+            continue
+        records.append(record)
+        size_taken += size
+    if not scanned:
+        return Fetched(FetchStatus.OFFSET_FOUND_NULL, queue.next_file(offset), queue.min_offset, queue.max_offset)
+    status = FetchStatus.FOUND
+    if not records:
+        status = FetchStatus.MESSAGE_WAS_REMOVING if was_removed else FetchStatus.NO_MATCHED_MESSAGE
+    return Fetched(status, offset + scanned, queue.min_offset, queue.max_offset, records, log.end - last_at)

@@ -1,0 +1,256 @@
+"""Key and time -> physical offsets (store-and-ha.md 3.4).
+
+Keys gathered during a loop turn are hashed and linked in one pass over columns, not one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from roquet.protocol.message import java_hash
+from roquet.storage.disk import Disk, DiskFile
+
+_HEADER: Final = Struct(">qqqqii")
+_HEADER_SIZE: Final = _HEADER.size
+_ENTRY: Final = np.dtype([("hash", ">i4"), ("at", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+_SLOT: Final = np.dtype(">i4")
+_NAME_DIGITS: Final = 17
+_NO_POSITIVE: Final = 0x80000000
+"""The one hash that has no positive counterpart in 32 bits; Apache counts it as 0."""
+
+Ints = npt.NDArray[np.int64]
+
+
+class IndexFile:
+    """One file: hash slots, and entries chained from them.
+
+    Keeps: entry 0 is never used; `count` is the number of the next entry; a slot names the newest entry of its
+    chain, an entry the one before it.
+    """
+
+    def __init__(self, file: DiskFile, path: Path, slots: int, entries: int) -> None:
+        self.path = path
+        self._file = file
+        self._capacity = entries
+        self._slots: npt.NDArray[Any] = np.frombuffer(file.buffer, _SLOT, slots, _HEADER_SIZE)
+        self._entries: npt.NDArray[Any] = np.frombuffer(file.buffer, _ENTRY, entries, _HEADER_SIZE + slots * 4)
+        header = _HEADER.unpack_from(file.buffer)
+        self.begin_ms, self.end_ms, self.begin_at, self.end_at, self._used_slots, count = header
+        self.count: int = max(count, 1)
+
+    @property
+    def room(self) -> int:
+        """How many more entries fit."""
+        return self._capacity - self.count
+
+    def continue_from(self, end_ms: int, end_at: int) -> None:
+        """Begin where the file before ended, until the first entry says better."""
+        self.begin_ms = self.end_ms = end_ms
+        self.begin_at = self.end_at = end_at
+
+    def add(self, hashes: Ints, offsets: Ints, times_ms: Ints) -> None:
+        """Chain entries, oldest first; there must be room for them."""
+        count, more = self.count, len(hashes)
+        if count == 1:
+            self.begin_ms, self.begin_at = int(times_ms[0]), int(offsets[0])
+        numbers = np.arange(count, count + more)
+        slots = hashes % len(self._slots)
+        previous = self._slots[slots].astype(np.int64)
+        previous[(previous < 0) | (previous >= count)] = 0
+        order = np.argsort(slots, kind="stable")
+        same = slots[order][1:] == slots[order][:-1]
+        previous[order[1:][same]] = numbers[order[:-1][same]]
+        entries = self._entries[count : count + more]
+        entries["hash"] = hashes
+        entries["at"] = offsets
+        entries["seconds"] = np.clip((times_ms - self.begin_ms) // 1000, 0, 0x7FFFFFFF) if self.begin_ms > 0 else 0
+        entries["previous"] = previous
+        last = np.append(~same, True)
+        self._slots[slots[order[last]]] = numbers[order[last]]
+        self._used_slots += int(np.count_nonzero(previous == 0))
+        self.count = count + more
+        self.end_ms, self.end_at = int(times_ms[-1]), int(offsets[-1])
+        self._save_header()
+
+    def _save_header(self) -> None:
+        times = (self.begin_ms, self.end_ms, self.begin_at, self.end_at, self._used_slots, self.count)
+        _HEADER.pack_into(self._file.buffer, 0, *times)
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
+        """Physical offsets of entries with that hash and a time in the range, newest first."""
+        found: list[int] = []
+        number = int(self._slots[key_hash % len(self._slots)])
+        while 0 < number < self.count and len(found) < count_max:
+            entry_hash, at, seconds, previous = self._entries[number].tolist()
+            time_ms = self.begin_ms + seconds * 1000
+            if seconds < 0 or time_ms + 999 < begin_ms:
+                break
+            if entry_hash == key_hash and time_ms <= end_ms:
+                found.append(at)
+            if previous >= number:
+                break
+            number = previous
+        return found
+
+    def sync(self) -> None:
+        self._file.sync(0, self._file.size)
+
+    def close(self) -> None:
+        del self._slots, self._entries
+        self._file.close()
+
+
+class Index:
+    """All index files, by age.
+
+    Keeps: `_pending` are keys of records already in the log, until `flush` chains them.
+    """
+
+    def __init__(self, disk: Disk, folder: Path, slots: int, entries: int) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._slots = slots
+        self._capacity = entries
+        self._size = _HEADER_SIZE + slots * 4 + entries * _ENTRY.itemsize
+        self._prefixes: dict[str, int] = {}
+        self._pending: list[tuple[str, bytes, int, int]] = []
+        self.files: list[IndexFile] = []
+
+    def load(self, valid_until_ms: int | None) -> int | None:
+        """Open the files. After a crash (`valid_until_ms` given) files with later entries are deleted.
+
+        Gives the physical offset from which the log must be dispatched again to refill those, None for nowhere.
+        """
+        refill: int | None = None
+        for name, size in self._disk.names(self._folder):
+            if len(name) != _NAME_DIGITS or not name.isdigit() or size != self._size:
+                continue
+            path = self._folder / name
+            file = IndexFile(self._disk.open(path, self._size), path, self._slots, self._capacity)
+            if valid_until_ms is not None and file.end_ms > valid_until_ms:
+                refill = file.begin_at if refill is None else min(refill, file.begin_at)
+                file.close()
+                self._disk.delete(path)
+            else:
+                self.files.append(file)
+        return refill
+
+    @property
+    def end_at(self) -> int:
+        """The newest physical offset that is indexed."""
+        return self.files[-1].end_at if self.files else -1
+
+    @property
+    def end_ms(self) -> int:
+        return self.files[-1].end_ms if self.files else 0
+
+    def add(self, topic: str, keys: Sequence[bytes], at: int, store_ms: int) -> None:
+        """Note a record's keys; `flush` makes them findable."""
+        pending = self._pending
+        for key in keys:
+            pending.append((topic, key, at, store_ms))
+
+    def flush(self) -> None:
+        """Chain all noted keys."""
+        pending = self._pending
+        if not pending:
+            return
+        self._pending = []
+        _, _, offsets, times = zip(*pending, strict=True)
+        self._chain(self._hashes(pending), np.array(offsets, np.int64), np.array(times, np.int64))
+
+    def _chain(self, hashes: Ints, offsets: Ints, times_ms: Ints) -> None:
+        while len(hashes):
+            if not self.files or not self.files[-1].room:
+                self._grow(int(times_ms[0]))
+            room = self.files[-1].room
+            self.files[-1].add(hashes[:room], offsets[:room], times_ms[:room])
+            hashes, offsets, times_ms = hashes[room:], offsets[room:], times_ms[room:]
+
+    def _grow(self, now_ms: int) -> None:
+        """Add a file, named by its time of creation, unlike any other."""
+        names = {file.path.name for file in self.files}
+        name = _time_name(now_ms)
+        while name in names:
+            now_ms += 1
+            name = _time_name(now_ms)
+        path = self._folder / name
+        fresh = IndexFile(self._disk.open(path, self._size), path, self._slots, self._capacity)
+        if self.files:
+            self.files[-1].sync()
+            fresh.continue_from(self.files[-1].end_ms, self.files[-1].end_at)
+        self.files.append(fresh)
+
+    def _hashes(self, pending: Sequence[tuple[str, bytes, int, int]]) -> Ints:
+        """Java's hash of `topic#key` for each, made non-negative as Apache does."""
+        alike: dict[tuple[str, int], list[int]] = {}
+        for position, (topic, key, _, _) in enumerate(pending):
+            alike.setdefault((topic, len(key)), []).append(position)
+        hashes = np.empty(len(pending), np.int64)
+        for (topic, size), positions in alike.items():
+            hashes[positions] = self._hashes_of_size(topic, size, [pending[position][1] for position in positions])
+        hashes = np.abs(hashes)
+        hashes[hashes == _NO_POSITIVE] = 0
+        return hashes
+
+    def _hashes_of_size(self, topic: str, size: int, keys: list[bytes]) -> npt.NDArray[np.int32]:
+        text = b"".join(keys)
+        if not text.isascii():
+            return np.array([java_hash(f"{topic}#{key.decode()}") for key in keys], np.int32)
+        prefix = self._prefixes.get(topic)
+        if prefix is None:
+            prefix = self._prefixes[topic] = java_hash(topic + "#") & 0xFFFFFFFF
+        powers = _powers(size)
+        letters = np.frombuffer(text, np.uint8).reshape(len(keys), size).astype(np.uint32)
+        first = np.uint32(int(powers[0]) * prefix & 0xFFFFFFFF)
+        hashes: npt.NDArray[np.uint32] = letters @ powers[1:] + first
+        return hashes.view(np.int32)
+
+    def find(self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
+        """Physical offsets of at most `count_max` records that may have that key, newest first.
+
+        Only hashes are compared: whoever asked checks the key itself (protocol.md 7.3, trap 45).
+        """
+        self.flush()
+        key_hash = abs(java_hash(f"{topic}#{key}"))
+        key_hash = 0 if key_hash == _NO_POSITIVE else key_hash
+        found: list[int] = []
+        for file in reversed(self.files):
+            if file.begin_ms <= end_ms and file.end_ms >= begin_ms:
+                found += file.find(key_hash, begin_ms, end_ms, count_max - len(found))
+            if len(found) >= count_max or file.begin_ms < begin_ms:
+                break
+        return found
+
+    def sync(self) -> None:
+        """Make the newest file durable; older ones were synced when they filled up."""
+        if self.files:
+            self.files[-1].sync()
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+        self.files.clear()
+
+
+_POWERS: dict[int, npt.NDArray[np.uint32]] = {}
+
+
+def _powers(size: int) -> npt.NDArray[np.uint32]:
+    """31 to the power of size, size - 1, ... 0, modulo 2**32."""
+    powers = _POWERS.get(size)
+    if powers is None:
+        powers = _POWERS[size] = np.array([pow(31, size - n, 1 << 32) for n in range(size + 1)], np.uint32)
+    return powers
+
+
+def _time_name(now_ms: int) -> str:
+    """`yyyyMMddHHmmssSSS` in local time."""
+    return datetime.fromtimestamp(now_ms / 1000).strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}"  # noqa: DTZ006

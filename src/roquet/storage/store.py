@@ -1,0 +1,395 @@
+"""Opens log, queues, index and checkpoint as one; all that other packages see of storage."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from struct import Struct
+from zlib import crc32
+
+from roquet.errors import CorruptRecord
+from roquet.protocol import message as m
+from roquet.protocol.filters import TagFilter
+from roquet.protocol.record import MAGIC, decode, layout
+from roquet.storage.checkpoint import Checkpoint
+from roquet.storage.commit_log import CommitLog
+from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.disk import Disk, Lock, RealDisk
+from roquet.storage.dispatch import Dispatch
+from roquet.storage.fetch import Fetched, FetchLimits, fetch
+from roquet.storage.index import Index
+from roquet.storage.recovery import scan_start, valid_end
+from roquet.units import PhysicalOffset
+
+log = logging.getLogger(__name__)
+
+KEY_HITS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Where the files are and how large; sizes in bytes, Apache's defaults."""
+
+    root: Path
+    commit_log_folder: Path
+    commit_log_file_size: int = 1024 * 1024 * 1024
+    consume_queue_file_size: int = 300_000 * 20
+    index_enabled: bool = True
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    verify_on_recovery: bool = True
+    delay_levels_ms: tuple[int, ...] = ()
+    limits: FetchLimits = field(default_factory=lambda: FetchLimits(8 << 30))
+
+
+@dataclass(slots=True)
+class BatchItem:
+    """One message of a batch, as it is stored."""
+
+    flag: int
+    body: bytes
+    properties: bytes
+    keys: Sequence[bytes]
+    tag_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHits:
+    """Records that may have a key, oldest first, and how far the index reaches."""
+
+    records: list[bytes]
+    last_ms: int
+    last_at: int
+
+
+class Store:
+    """One store directory.
+
+    Keeps: a record is in the log, then in its queue, then in the index, never the other way round; all are readable
+    as soon as `append` returns; `log.flushed_to` says what a crash of the machine leaves.
+
+    :param now_ms: wall clock; store times never go back, even if it does.
+    """
+
+    def __init__(self, config: StoreConfig, now_ms: Callable[[], int], disk: Disk | None = None) -> None:
+        self.config = config
+        self.disk = disk if disk is not None else RealDisk()
+        self._now_ms = now_ms
+        self._queues: dict[str, dict[int, ConsumeQueue]] = {}
+        self._lock: Lock | None = None
+        self._abort = config.root / "abort"
+        self.log = CommitLog(self.disk, config.commit_log_folder, config.commit_log_file_size)
+        self.index = self._make_index()
+        self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
+        self.dispatch = Dispatch(self.log, self.queue, self.index, self._delay_ms)
+        self.store_host = bytes(8)
+        """Address and port that new records name as theirs."""
+        self.store_ms = 0
+        """Store time of the newest record, ms."""
+        self.grown: list[ConsumeQueue] = []
+        """Queues with held pulls that grew since somebody last emptied this list."""
+
+    def _make_index(self) -> Index | None:
+        config = self.config
+        if not config.index_enabled:
+            return None
+        return Index(self.disk, config.root / "index", config.index_slots, config.index_entries)
+
+    # opening and closing
+
+    def open(self) -> None:
+        """Load and recover; afterwards the log ends behind its last valid record and all of it is dispatched.
+
+        :raises StoreError: another broker uses the directory, or a file does not belong there.
+        """
+        self._lock = self.disk.lock(self.config.root / "lock")
+        crashed = self.disk.read(self._abort) is not None
+        self.log.load()
+        self._load_queues()
+        self.checkpoint.load()
+        self._recover(crashed)
+        self.disk.replace(self._abort, b"")
+
+    def _load_queues(self) -> None:
+        folder = self.config.root / "consumequeue"
+        for topic in self.disk.folders(folder):
+            for queue_id in self.disk.folders(folder / topic):
+                if queue_id.isdigit():
+                    self.queue(topic, int(queue_id)).load()
+
+    def _recover(self, crashed: bool) -> None:
+        start = scan_start(self.log, self.checkpoint, crashed=crashed)
+        end = valid_end(self.log, start, verify=self.config.verify_on_recovery)
+        refill = self.index.load(self.checkpoint.index_ms if crashed else None) if self.index is not None else None
+        self.log.truncate(end, erase=crashed)
+        self.log.synced_until(start)
+        for queue in self.queues():
+            if queue.log_end > end:
+                queue.truncate(end)
+        resume = max((queue.log_end for queue in self.queues()), default=0)
+        if crashed:
+            resume = min(resume, start, end if refill is None else refill)
+        self.dispatch.position = PhysicalOffset(max(resume, self.log.start))
+        self.dispatch.catch_up()
+        for queue in self.queues():
+            queue.correct_min_offset(self.log.start)
+        log.info(
+            "store %s: log %d to %d%s", self.config.root, self.log.start, end, ", after a crash" if crashed else ""
+        )
+
+    def close(self) -> None:
+        """Make everything durable and leave the mark of a clean stop."""
+        if self._lock is None:
+            return
+        self.dispatch.catch_up()
+        self.checkpoint_work()()
+        is_clean = not self.dispatch.behind
+        self.abandon()
+        if is_clean:
+            self.disk.delete(self._abort)
+
+    def abandon(self) -> None:
+        """Close the files as they are; the next opening recovers as after a crash."""
+        for queue in self.queues():
+            queue.close()
+        if self.index is not None:
+            self.index.close()
+        self.log.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def checkpoint_work(self) -> Callable[[], None]:
+        """What makes log, queues and index durable as they are now and notes it; may be run off the loop."""
+        store_ms, end = self.store_ms, self.log.end
+        queues, index, checkpoint = list(self.queues()), self.index, self.checkpoint
+
+        def work() -> None:
+            self.log.sync(end)
+            for queue in queues:
+                queue.sync()
+            if index is not None:
+                index.sync()
+            checkpoint.note(store_ms)
+            checkpoint.save()
+
+        return work
+
+    # queues
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made (without a file) where there was none."""
+        by_id = self._queues.get(topic)
+        if by_id is None:
+            by_id = self._queues[topic] = {}
+        queue = by_id.get(queue_id)
+        if queue is None:
+            folder = self.config.root / "consumequeue" / topic / str(queue_id)
+            size = self.config.consume_queue_file_size
+            queue = by_id[queue_id] = ConsumeQueue(self.disk, folder, size, topic, queue_id)
+        return queue
+
+    def known_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, None where nothing was ever written to it."""
+        by_id = self._queues.get(topic)
+        return by_id.get(queue_id) if by_id is not None else None
+
+    def queues(self) -> Iterator[ConsumeQueue]:
+        for by_id in self._queues.values():
+            yield from by_id.values()
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """-1 for an unknown queue."""
+        queue = self.known_queue(topic, queue_id)
+        return queue.min_offset if queue is not None else -1
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """0 for an unknown queue."""
+        queue = self.known_queue(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
+    def drop_topic(self, topic: str) -> None:
+        """Delete a topic's queues; its records stay in the log until they expire."""
+        for queue in self._queues.pop(topic, {}).values():
+            queue.drop_all()
+            self.disk.delete_folder(self.config.root / "consumequeue" / topic / str(queue.queue_id))
+        self.disk.delete_folder(self.config.root / "consumequeue" / topic)
+
+    # writing
+
+    def append(
+        self,
+        queue: ConsumeQueue,
+        body: bytes,
+        properties: bytes,
+        keys: Sequence[bytes],
+        tag_code: int,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+    ) -> PhysicalOffset:
+        """Write one record to the log, its queue and the index; its physical offset.
+
+        `sys_flag` has the host bits that fit `born_host` and `store_host`. The caller checked all limits.
+
+        :raises ValueError: the record is larger than a file.
+        """
+        pack = layout(sys_flag, len(body), len(queue.topic_bytes), len(properties))
+        buffer, index, at = self.log.place(pack.size)
+        self._write(
+            pack, buffer, index, at, queue, body, properties, keys, tag_code, flag, sys_flag, born_ms, born_host,
+            reconsume_times,
+        )  # fmt: skip
+        return at
+
+    def append_batch(
+        self,
+        queue: ConsumeQueue,
+        items: Sequence[BatchItem],
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+    ) -> list[PhysicalOffset]:
+        """Write records with consecutive queue offsets, all of them into one file or none (store-and-ha.md 2.3).
+
+        :raises ValueError: together they are larger than a file.
+        """
+        topic_size = len(queue.topic_bytes)
+        packs = [layout(sys_flag, len(item.body), topic_size, len(item.properties)) for item in items]
+        buffer, index, at = self.log.place(sum(pack.size for pack in packs))
+        places: list[PhysicalOffset] = []
+        for pack, item in zip(packs, items, strict=True):
+            self._write(
+                pack, buffer, index, at, queue, item.body, item.properties, item.keys, item.tag_code, item.flag,
+                sys_flag, born_ms, born_host, reconsume_times,
+            )  # fmt: skip
+            places.append(at)
+            index += pack.size
+            at = PhysicalOffset(at + pack.size)
+        return places
+
+    def _write(
+        self,
+        pack: Struct,
+        buffer: mmap.mmap | bytearray,
+        index: int,
+        at: PhysicalOffset,
+        queue: ConsumeQueue,
+        body: bytes,
+        properties: bytes,
+        keys: Sequence[bytes],
+        tag_code: int,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> None:
+        """Fill a place in the log, and dispatch it."""
+        size, topic = pack.size, queue.topic_bytes
+        takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
+        queue_offset = queue.max_offset if takes_a_slot else 0
+        store_ms = self._now_ms()
+        if store_ms < self.store_ms:
+            store_ms = self.store_ms
+        self.store_ms = store_ms
+        pack.pack_into(
+            buffer,
+            index,
+            size,
+            MAGIC,
+            crc32(body) & 0x7FFFFFFF,
+            queue.queue_id,
+            flag,
+            queue_offset,
+            at,
+            sys_flag,
+            born_ms,
+            born_host,
+            store_ms,
+            self.store_host,
+            reconsume_times,
+            0,
+            len(body),
+            body,
+            len(topic),
+            topic,
+            len(properties),
+            properties,
+        )
+        self.dispatch.position = PhysicalOffset(at + size)
+        if takes_a_slot:
+            queue.put(queue_offset, at, size, tag_code)
+            if queue.waiting:
+                self.grown.append(queue)
+        if keys and self.index is not None:
+            self.index.add(queue.topic, keys, at, store_ms)
+
+    def replicated(self) -> None:
+        """Dispatch what replication wrote to the log."""
+        self.grown += [queue for queue in self.dispatch.catch_up() if queue.waiting]
+
+    def end_turn(self) -> None:
+        """What is done once for all appends of a loop turn."""
+        if self.index is not None:
+            self.index.flush()
+
+    def _delay_ms(self, level: int) -> int:
+        """ms of a delay level; an unknown one counts as a second (store-and-ha.md 3.2)."""
+        levels = self.config.delay_levels_ms
+        if not levels or level < 1:
+            return 1000
+        return levels[min(level, len(levels)) - 1]
+
+    # reading
+
+    def fetch(self, topic: str, queue_id: int, offset: int, count_max: int, wanted: TagFilter) -> Fetched:
+        """Records of a queue from `offset` on."""
+        return fetch(self.log, self.known_queue(topic, queue_id), offset, count_max, wanted, self.config.limits)
+
+    def message_at(self, at: int) -> bytes | None:
+        """The record at physical offset `at`, None where none stands."""
+        data = self.log.read(PhysicalOffset(at), self.log.file_size) if at >= self.log.start else memoryview(b"")
+        try:
+            record = decode(data)
+        except CorruptRecord:
+            return None
+        size = int.from_bytes(data[:4], "big")
+        return bytes(data[:size]) if record.physical_offset == at else None
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """When the message at `offset` was stored, ms; -1 where there is none."""
+        queue = self.known_queue(topic, queue_id)
+        return self._store_time(queue, offset) if queue is not None else -1
+
+    def _store_time(self, queue: ConsumeQueue, offset: int) -> int:
+        entry = queue.entry(offset)
+        record = self.log.record_bytes(entry[0], entry[1]) if entry is not None else None
+        return decode(record).store_ms if record is not None else -1
+
+    def offset_at_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The queue offset whose message was stored nearest to `timestamp_ms`; 0 for an unknown queue."""
+        queue = self.known_queue(topic, queue_id)
+        if queue is None:
+            return 0
+        return queue.offset_at_time(timestamp_ms, lambda offset: self._store_time(queue, offset))
+
+    def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether a message counts as being in memory; so does one that does not exist (protocol.md 2.2, code 14)."""
+        queue = self.known_queue(topic, queue_id)
+        entry = queue.entry(offset) if queue is not None else None
+        return entry is None or self.log.end - entry[0] <= self.config.limits.memory_bytes
+
+    def find_by_key(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> KeyHits:
+        """The newest records stored in the time range whose key has the same hash as `key`, oldest first."""
+        if self.index is None:
+            return KeyHits([], 0, 0)
+        found = self.index.find(topic, key, begin_ms, end_ms, min(count_max, KEY_HITS_MAX))
+        records = [record for at in sorted(found) if (record := self.message_at(at)) is not None]
+        return KeyHits(records, self.index.end_ms, max(self.index.end_at, 0))

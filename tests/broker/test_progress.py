@@ -1,0 +1,96 @@
+"""How far each group has consumed (store-and-ha.md 1.3 and 6.11, protocol.md 7.3 traps 29 and 30)."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.broker.progress import ConsumerProgress, DelayProgress, start_of_young_queue
+from roquet.protocol.bodies import DelayOffsetTable, OffsetTable, parse
+from roquet.protocol.json_dialect import dump_file
+
+tables = st.dictionaries(
+    st.sampled_from(["T@g", "T@h", "U@g", "%RETRY%g@g"]),
+    st.dictionaries(st.integers(0, 9), st.integers(0, 2**63 - 1), min_size=1),
+)
+
+
+def test_the_last_word_counts_even_when_it_goes_backwards() -> None:
+    progress = ConsumerProgress()
+    progress.commit("g", "T", 0, 9)
+    progress.commit("g", "T", 0, 4)
+    assert progress.committed("g", "T", 0) == 4
+    assert progress.committed("g", "T", 1) is None
+    assert progress.committed("h", "T", 0) is None
+
+
+def test_an_offset_below_0_is_none() -> None:
+    progress = ConsumerProgress()
+    progress.commit("g", "T", 0, -1)
+    assert progress.committed("g", "T", 0) is None
+
+
+def test_changes_are_counted_so_that_nothing_is_saved_in_vain() -> None:
+    progress = ConsumerProgress()
+    progress.commit("g", "T", 0, 9)
+    progress.commit("g", "T", 0, 9)
+    assert progress.changes == 1
+    progress.commit("g", "T", 1, 9)
+    assert progress.changes == 2
+
+
+def test_topics_and_groups_are_found_by_each_other() -> None:
+    progress = ConsumerProgress()
+    for group, topic in (("g", "T"), ("g", "%RETRY%g"), ("h", "T")):
+        progress.commit(group, topic, 0, 1)
+    assert progress.topics_of("g") == ["T", "%RETRY%g"]
+    assert progress.groups_of("T") == ["g", "h"]
+    progress.forget_group("g")
+    assert progress.to_table().offsets == {"T@h": {0: 1}}
+    progress.forget_topic("T")
+    assert progress.to_table().offsets == {}
+
+
+def test_a_slave_takes_the_masters_word_for_what_the_master_names() -> None:
+    progress = ConsumerProgress()
+    progress.restore(OffsetTable({"T@g": {0: 1, 1: 5}, "U@g": {0: 3}}))
+    master = OffsetTable({"T@g": {0: 2}, "T@h": {0: 7}})
+    assert progress.copy_master(master)
+    assert progress.to_table().offsets == {"T@g": {0: 2}, "U@g": {0: 3}, "T@h": {0: 7}}
+    assert not progress.copy_master(master)
+
+
+def test_everybody_starts_at_0_in_a_queue_that_still_has_its_first_message_in_memory() -> None:
+    assert start_of_young_queue(0, first_in_memory=True) == 0
+    assert start_of_young_queue(-1, first_in_memory=True) == 0
+    assert start_of_young_queue(0, first_in_memory=False) is None
+    assert start_of_young_queue(1, first_in_memory=True) is None
+
+
+def test_a_table_taken_out_does_not_change_any_more() -> None:
+    progress = ConsumerProgress()
+    progress.commit("g", "T", 0, 1)
+    table = progress.to_table()
+    progress.commit("g", "T", 0, 2)
+    assert table.offsets == {"T@g": {0: 1}}
+
+
+@given(tables)
+def test_a_table_survives_its_file(offsets: dict[str, dict[int, int]]) -> None:
+    progress = ConsumerProgress()
+    progress.restore(parse(dump_file(OffsetTable(offsets).to_json()), OffsetTable.from_json))
+    assert progress.to_table() == OffsetTable(offsets)
+
+
+def test_delivery_of_delayed_messages_goes_on_where_it_stopped() -> None:
+    delays = DelayProgress()
+    assert delays.next_offset(3) == 0
+    delays.delivered(3, 7)
+    delays.delivered(3, 7)
+    assert (delays.next_offset(3), delays.changes) == (7, 1)
+    again = DelayProgress()
+    again.restore(parse(dump_file(delays.to_table().to_json()), DelayOffsetTable.from_json))
+    assert again.next_offset(3) == 7
+    assert not again.copy_master(delays.to_table())
+    assert again.copy_master(DelayOffsetTable({1: 2}))
+    assert again.to_table() == DelayOffsetTable({1: 2})

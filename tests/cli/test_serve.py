@@ -1,0 +1,95 @@
+"""What a server's command says and how it ends, short of running one (tests/integration/test_cli.py does)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from roquet.cli.main import main
+from roquet.cli.serve import serve
+from roquet.errors import ConfigError, StoreError
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "server.conf"
+    path.write_text(text)
+    return path
+
+
+def test_the_settings_that_would_count_are_printed_as_a_file(tmp_path: Path) -> None:
+    path = write(tmp_path, "listenPort=1234\n")
+
+    result = CliRunner().invoke(main, ["namesrv", "-c", str(path), "-p"])
+
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    lines = result.stdout.splitlines()
+    assert "listenPort=1234" in lines
+    assert "bindAddress=0.0.0.0" in lines
+    assert f"configStorePath={path}" in lines
+
+
+def test_what_a_file_says_in_vain_is_a_warning(tmp_path: Path) -> None:
+    path = write(tmp_path, "listenPort=1234 \nlistenPrt=1\n")
+
+    result = CliRunner().invoke(main, ["namesrv", "-c", str(path), "-p"])
+
+    assert result.exit_code == 0
+    assert "listenPort=1234" in result.stdout.splitlines()
+    assert result.stderr.splitlines() == [
+        f"roquet: warning: {path}: line 1: the value of listenPort ends in blanks",
+        f"roquet: warning: {path}: listenPrt is no setting known here, it has no effect",
+    ]
+
+
+def test_a_bad_value_ends_with_code_2_and_one_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "listenPort=0x10\n")
+
+    result = CliRunner().invoke(main, ["namesrv", "-c", str(path)])
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"roquet: listenPort=0x10 in {path}: allowed is a whole number in decimal digits from 0 up to 65535\n"
+    )
+
+
+def test_a_missing_file_ends_with_code_2(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["namesrv", "-c", str(tmp_path / "none.conf")])
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("roquet: configuration file ")
+
+
+class Failing:
+    """A server that cannot start."""
+
+    port = 0
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def start(self) -> int:
+        raise self._error
+
+    async def stop(self) -> None:
+        raise AssertionError("it never ran")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (ConfigError("brokerId=-1"), 2, "roquet: brokerId=-1"),
+        (StoreError("store/lock is held"), 1, "roquet: store/lock is held"),
+        (PermissionError(13, "denied"), 1, "roquet: cannot listen on 127.0.0.1:80: Permission denied"),
+    ],
+)
+def test_a_server_that_cannot_start_says_why(
+    error: Exception, code: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        serve("broker", "127.0.0.1", 80, lambda: Failing(error))
+
+    assert ended.value.code == code
+    assert capsys.readouterr().err.splitlines() == [line]

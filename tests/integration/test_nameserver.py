@@ -1,0 +1,458 @@
+"""A name server on a loopback port, asked the way brokers, clients and tools ask."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import pytest
+
+from roquet.errors import ConfigError
+from roquet.nameserver import server as server_module
+from roquet.nameserver.config import NamesrvConfig
+from roquet.nameserver.server import NameServer
+from roquet.properties import parse
+from roquet.protocol import bodies
+from roquet.protocol.bodies import DataVersion, Registration, Route, TopicConfig, TopicTable
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import BINARY, Command
+from roquet.protocol.json_dialect import dump_bytes, load
+from roquet.runtime import Runtime
+from roquet.transport.connection import Connection
+
+NOW = 1_700_000_000_000
+VERSION = DataVersion(NOW, 1)
+REGISTRATION = Registration(TopicTable({"T": TopicConfig("T", 4, 4)}, VERSION))
+BODY = dump_bytes(REGISTRATION.to_json())
+
+
+class Peer:
+    """One connection to the name server."""
+
+    def __init__(self, connection: Connection, closed: asyncio.Event) -> None:
+        self.connection = connection
+        self.closed = closed
+
+    async def ask(
+        self, code: int, body: bytes = b"", *, version: int = 409, header_type: int = 0, **fields: Any
+    ) -> Command:
+        request = Command(code, {name: str(value) for name, value in fields.items()}, body)
+        request.version, request.header_type = version, header_type
+        return await self.connection.call(request, 5000)
+
+    async def register(self, body: bytes = BODY, *, version: int = 409, **changes: Any) -> Command:
+        return await self.ask(RequestCode.REGISTER_BROKER, body, version=version, **{**MASTER, **changes})
+
+    async def end(self) -> None:
+        self.connection.close()
+        await self.closed.wait()
+
+
+MASTER: Mapping[str, Any] = {
+    "clusterName": "c",
+    "brokerName": "a",
+    "brokerId": 0,
+    "brokerAddr": "10.0.0.1:10911",
+    "haServerAddr": "10.0.0.1:10912",
+}
+SLAVE: Mapping[str, Any] = {
+    "clusterName": "c",
+    "brokerName": "a",
+    "brokerId": 1,
+    "brokerAddr": "10.0.0.2:10911",
+    "haServerAddr": "10.0.0.2:10912",
+}
+
+
+class Started(NamedTuple):
+    server: NameServer
+    clock: list[int]
+    peers: list[Peer]
+
+    async def connect(self) -> Peer:
+        closed = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(
+            lambda: Connection({}, on_closed=lambda _: closed.set()), "127.0.0.1", self.server.port
+        )
+        self.peers.append(Peer(connection, closed))
+        return self.peers[-1]
+
+    async def stop(self) -> None:
+        await self.server.stop()
+        for peer in self.peers:
+            await peer.end()
+
+
+def config_in(folder: Path, **changes: Any) -> NamesrvConfig:
+    return NamesrvConfig(
+        listen_port=0,
+        bind_address="127.0.0.1",
+        kv_config_path=str(folder / "kv" / "kvConfig.json"),
+        config_store_path=str(folder / "namesrv.properties"),
+        **changes,
+    )
+
+
+async def start(config: NamesrvConfig) -> Started:
+    clock = [NOW]
+    server = NameServer(config, Runtime(now_ms=lambda: clock[0]))
+    assert await server.start() == server.port
+    return Started(server, clock, [])
+
+
+@pytest.fixture
+async def started(tmp_path: Path) -> AsyncIterator[Started]:
+    started = await start(config_in(tmp_path))
+    yield started
+    await started.stop()
+
+
+@pytest.fixture
+async def peer(started: Started) -> Peer:
+    return await started.connect()
+
+
+# brokers
+
+
+async def test_a_registered_broker_is_found(peer: Peer) -> None:
+    answer = await peer.register()
+
+    assert (answer.code, answer.fields, answer.body) == (ResponseCode.SUCCESS, {}, b"")
+    route = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    assert bodies.parse(route.body, Route.from_json).brokers[0].addresses == {0: "10.0.0.1:10911"}
+
+
+async def test_a_slave_is_told_where_its_master_is(peer: Peer) -> None:
+    assert (await peer.register(**SLAVE)).fields == {}
+    await peer.register()
+
+    answer = await peer.register(**SLAVE)
+
+    assert answer.fields == {"haServerAddr": "10.0.0.1:10912", "masterAddr": "10.0.0.1:10911"}
+
+
+async def test_a_compressed_registration_counts_like_a_plain_one(peer: Peer) -> None:
+    body = REGISTRATION.to_compressed()
+
+    answer = await peer.register(body, compressed="true", bodyCrc32=crc32(body) & 0x7FFFFFFF)
+
+    assert answer.code == ResponseCode.SUCCESS
+    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.SUCCESS
+
+
+async def test_a_registration_of_an_old_release_is_a_bare_topic_table(peer: Peer) -> None:
+    await peer.register(dump_bytes(REGISTRATION.table.to_json()), version=36)
+
+    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.SUCCESS
+
+
+async def test_a_registration_without_a_body_is_a_sign_of_life_without_topics(peer: Peer) -> None:
+    assert (await peer.register(b"")).code == ResponseCode.SUCCESS
+    assert load((await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)["clusterAddrTable"] == {"c": ["a"]}
+
+
+async def test_a_registration_whose_checksum_is_wrong_is_refused(peer: Peer) -> None:
+    answer = await peer.register(bodyCrc32=1)
+
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@pytest.mark.parametrize("compressed", ["true", "false"])
+async def test_a_registration_that_cannot_be_read_is_an_error_and_changes_nothing(peer: Peer, compressed: str) -> None:
+    answer = await peer.register(b"\x78\xda garbage", compressed=compressed)
+
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert load((await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)["brokerAddrTable"] == {}
+
+
+async def test_a_registration_without_a_mandatory_field_is_an_error(peer: Peer) -> None:
+    answer = await peer.ask(RequestCode.REGISTER_BROKER, BODY, brokerName="a")
+
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark is not None
+    assert "brokerAddr is missing" in answer.remark
+
+
+async def test_the_end_of_the_registering_connection_unregisters_at_once(started: Started, peer: Peer) -> None:
+    broker = await started.connect()
+    await broker.register()
+
+    await broker.end()
+
+    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_broker_that_says_goodbye_is_gone(peer: Peer) -> None:
+    await peer.register()
+
+    assert (await peer.ask(RequestCode.UNREGISTER_BROKER, **MASTER)).code == ResponseCode.SUCCESS
+
+    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_a_silent_broker_loses_its_registration_and_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "SCAN_S", 0.001)
+    started = await start(config_in(tmp_path))
+    broker = await started.connect()
+    await broker.register()
+
+    started.clock[0] += 120_001
+
+    await asyncio.wait_for(broker.closed.wait(), 5)
+    peer = await started.connect()
+    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.TOPIC_NOT_EXIST
+    await started.stop()
+
+
+async def test_two_addresses_that_fight_over_one_id_are_logged(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
+    await peer.register()
+    await peer.register(brokerAddr="10.0.0.9:10911")
+
+    assert "broker a (0) of c at 10.0.0.9:10911 takes the name and id of the live one at 10.0.0.1:10911" in caplog.text
+
+
+async def test_an_unchanged_version_counts_as_a_sign_of_life(peer: Peer) -> None:
+    body = dump_bytes(VERSION.to_json())
+    unknown = await peer.ask(RequestCode.QUERY_DATA_VERSION, body, **MASTER)
+    await peer.register()
+
+    same = await peer.ask(RequestCode.QUERY_DATA_VERSION, body, **MASTER)
+    other = await peer.ask(RequestCode.QUERY_DATA_VERSION, dump_bytes(DataVersion(NOW, 2).to_json()), **MASTER)
+
+    assert (unknown.fields, unknown.body) == ({"changed": "true"}, b"")
+    assert (same.fields, same.body) == ({"changed": "false"}, body)
+    assert (other.fields, other.body) == ({"changed": "true"}, body)
+
+
+async def test_the_third_part_of_a_5x_version_is_echoed(peer: Peer) -> None:
+    version = {"counter": 1, "stateVersion": 7, "timestamp": NOW}
+    wrapper = {"dataVersion": version, "topicConfigTable": {}}
+    await peer.register(dump_bytes({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}))
+
+    answer = await peer.ask(RequestCode.QUERY_DATA_VERSION, dump_bytes(version), **MASTER)
+
+    assert (answer.fields, load(answer.body)) == ({"changed": "false"}, version)
+
+
+# routes
+
+
+async def test_a_route_is_standard_json_for_who_can_read_it_and_the_dialect_for_the_rest(peer: Peer) -> None:
+    await peer.register()
+    dialect = (
+        b'{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911"},"brokerName":"a","cluster":"c"}],'
+        b'"filterServerTable":{},'
+        b'"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
+    )
+    standard = dialect.replace(b"{0:", b'{"0":')
+
+    async def route(version: int, **fields: Any) -> bytes:
+        return (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, version=version, topic="T", **fields)).body
+
+    assert await route(409) == standard
+    assert await route(401) == standard
+    assert await route(400) == dialect
+    assert await route(317, acceptStandardJsonOnly="true") == standard
+
+
+async def test_a_route_for_strict_readers_is_ascii(peer: Peer) -> None:
+    await peer.register(clusterName="集群")
+
+    body = (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).body
+
+    assert body.isascii()
+    assert json.loads(body)["brokerDatas"][0]["cluster"] == "集群"
+
+
+async def test_a_request_in_the_binary_form_is_answered_in_it(peer: Peer) -> None:
+    answer = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header_type=BINARY, topic="nowhere")
+
+    assert answer.header_type == BINARY
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def test_an_unknown_request_is_answered_with_not_supported(peer: Peer) -> None:
+    assert (await peer.ask(901)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_the_cluster_table_keeps_bare_broker_ids_for_everyone(peer: Peer) -> None:
+    await peer.register()
+
+    assert (await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body == (
+        b'{"brokerAddrTable":{"a":{"brokerAddrs":{0:"10.0.0.1:10911"},"brokerName":"a","cluster":"c"}},'
+        b'"clusterAddrTable":{"c":["a"]}}'
+    )
+
+
+async def test_topics_are_listed(peer: Peer) -> None:
+    flags = {"plain": 0, "unit": 1, "subscribed": 2, "both": 3}
+    table = TopicTable({name: TopicConfig(name, sys_flag=flag) for name, flag in flags.items()}, VERSION)
+    await peer.register(dump_bytes(Registration(table).to_json()))
+
+    async def listed(code: int, **fields: Any) -> Any:
+        return load((await peer.ask(code, **fields)).body)
+
+    assert await listed(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) == {"topicList": list(flags)}
+    assert await listed(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="c") == {"topicList": list(flags)}
+    assert await listed(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="d") == {"topicList": []}
+    assert await listed(RequestCode.GET_UNIT_TOPIC_LIST) == {"topicList": ["unit", "both"]}
+    assert await listed(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST) == {"topicList": ["subscribed", "both"]}
+    assert await listed(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST) == {"topicList": ["subscribed"]}
+    assert await listed(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS) == {
+        "brokerAddr": "10.0.0.1:10911",
+        "topicList": ["c", "a"],
+    }
+
+
+# what tools change
+
+
+async def test_write_permission_is_wiped_and_added_by_broker_name(peer: Peer) -> None:
+    await peer.register()
+
+    async def permission() -> int:
+        route = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+        return bodies.parse(route.body, Route.from_json).queues[0].perm
+
+    assert (await peer.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="a")).fields == {"wipeTopicCount": "1"}
+    assert await permission() == 4
+    assert (await peer.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="a")).fields == {"addTopicCount": "1"}
+    assert await permission() == 6
+
+
+async def test_a_deleted_topic_has_no_route(peer: Peer) -> None:
+    await peer.register()
+
+    await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="T", clusterName="elsewhere")
+    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.SUCCESS
+
+    await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="T")
+    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+async def put(peer: Peer, value: str = "a:4") -> None:
+    order: dict[str, Any] = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"}
+    assert (await peer.ask(RequestCode.PUT_KV_CONFIG, **order, value=value)).code == ResponseCode.SUCCESS
+
+
+async def test_key_values_are_put_found_and_deleted(peer: Peer) -> None:
+    order: dict[str, Any] = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"}
+    await put(peer)
+
+    assert (await peer.ask(RequestCode.GET_KV_CONFIG, **order)).fields == {"value": "a:4"}
+    table = await peer.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG")
+    assert table.body == b'{"table":{"T":"a:4"}}'
+
+    assert (await peer.ask(RequestCode.DELETE_KV_CONFIG, **order)).code == ResponseCode.SUCCESS
+
+    assert (await peer.ask(RequestCode.GET_KV_CONFIG, **order)).code == ResponseCode.QUERY_NOT_FOUND
+    gone = await peer.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG")
+    assert gone.code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_a_registering_broker_is_told_the_ordered_topics(peer: Peer) -> None:
+    await put(peer)
+
+    assert (await peer.register()).body == b'{"table":{"T":"a:4"}}'
+
+
+async def test_a_route_carries_the_order_only_where_that_is_enabled(tmp_path: Path, peer: Peer) -> None:
+    ordering = await start(config_in(tmp_path / "ordering", order_message_enable=True))
+    other = await ordering.connect()
+    for asked in (peer, other):
+        await put(asked)
+        await asked.register()
+
+    plain = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    ordered = await other.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    await ordering.stop()
+
+    assert "orderTopicConf" not in load(plain.body)
+    assert load(ordered.body)["orderTopicConf"] == "a:4"
+
+
+async def test_key_values_outlive_the_server(tmp_path: Path) -> None:
+    first = await start(config_in(tmp_path))
+    await put(await first.connect())
+    await first.stop()
+
+    second = await start(config_in(tmp_path))
+    answer = await (await second.connect()).ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG")
+    await second.stop()
+
+    assert answer.body == b'{"table":{"T":"a:4"}}'
+    assert json.loads((tmp_path / "kv" / "kvConfig.json").read_bytes()) == {
+        "configTable": {"ORDER_TOPIC_CONFIG": {"T": "a:4"}}
+    }
+
+
+async def test_a_broken_key_value_file_is_replaced_by_its_backup(tmp_path: Path) -> None:
+    first = await start(config_in(tmp_path))
+    peer = await first.connect()
+    await put(peer, "a:4")
+    await put(peer, "a:8")
+    await first.stop()
+    (tmp_path / "kv" / "kvConfig.json").write_bytes(b'{"configTable":')
+
+    second = await start(config_in(tmp_path))
+    answer = await (await second.connect()).ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG")
+    await second.stop()
+
+    assert answer.body == b'{"table":{"T":"a:4"}}'
+
+
+def test_key_values_that_cannot_be_read_at_all_stop_the_server(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    Path(config.kv_config_path).parent.mkdir()
+    Path(config.kv_config_path).write_bytes(b"{")
+
+    with pytest.raises(ConfigError, match=r"kvConfig\.json"):
+        NameServer(config)
+
+
+# its own configuration
+
+
+async def test_the_configuration_is_told_as_properties(peer: Peer) -> None:
+    answer = await peer.ask(RequestCode.GET_NAMESRV_CONFIG)
+
+    settings = dict(parse(answer.body.decode()).pairs)
+    assert settings["orderMessageEnable"] == "false"
+    assert settings["bindAddress"] == "127.0.0.1"
+
+
+async def test_a_changed_setting_counts_at_once_and_is_kept(tmp_path: Path, peer: Peer) -> None:
+    await put(peer)
+    await peer.register()
+
+    answer = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\nnoSuchSetting=1\n")
+
+    assert answer.code == ResponseCode.SUCCESS
+    route = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    assert load(route.body)["orderTopicConf"] == "a:4"
+    assert "orderMessageEnable=true\n" in (tmp_path / "namesrv.properties").read_text()
+
+
+@pytest.mark.parametrize("name", ["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"])
+async def test_a_protected_setting_cannot_be_changed_from_afar(peer: Peer, name: str) -> None:
+    answer = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, f"{name}=/tmp/x\norderMessageEnable=true".encode())
+
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert b"orderMessageEnable=false" in (await peer.ask(RequestCode.GET_NAMESRV_CONFIG)).body
+
+
+async def test_a_setting_that_makes_no_sense_is_refused_with_what_is_allowed(peer: Peer) -> None:
+    answer = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=perhaps")
+
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark is not None
+    assert "allowed is true or false" in answer.remark

@@ -1,0 +1,195 @@
+"""Programs as child processes: each in a directory of its own, with its output in a file and an end that is certain.
+
+Keeps: whatever was started here is dead when its `with` block, or this interpreter, ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import random
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+STOP_SECONDS_MAX = 20.0
+POLL_SECONDS = 0.05
+PORTS = range(20_000, 30_000)  # Below the range from which systems draw the ports of outgoing connections.
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    """Returns as soon as the condition holds; TimeoutError names what was waited for."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {timeout_s:.0f} s for {what}")
+        time.sleep(POLL_SECONDS)
+
+
+def free_port(*neighbours: int) -> int:
+    """A port that can be bound on loopback, and so can the ports at these distances from it."""
+    while True:
+        port = random.choice(PORTS)
+        if all(_can_bind(port + distance) for distance in (0, *neighbours)):
+            return port
+
+
+def _can_bind(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+class Program:
+    """One program that may be started, stopped, killed and started again in the same directory.
+
+    Leaving its `with` block kills it: what wants an orderly end calls `stop()` first.
+    """
+
+    def __init__(self, name: str, directory: Path | None = None) -> None:
+        self.name = name
+        self._temporary = tempfile.TemporaryDirectory(prefix=f"roquet-{name}-") if directory is None else None
+        self.directory = Path(self._temporary.name) if self._temporary else directory or Path()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def launch(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        assert not self.alive, f"{self.name} runs already"
+        with open(self.directory / "out", "ab") as out, open(self.directory / "err", "ab") as err:
+            self._process = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                env=os.environ | dict(environment or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+        _running.add(self)
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def output(self) -> str:
+        return (self.directory / "out").read_text(errors="replace")
+
+    def log(self) -> str:
+        """What it wrote to standard error, then standard output: for the message of a failure."""
+        return (self.directory / "err").read_text(errors="replace") + self.output()
+
+    def wait_ready(self, condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+        """As `wait_until`, but gives up at once when the program has ended."""
+
+        def ready_or_dead() -> bool:
+            return not self.alive or condition()
+
+        try:
+            wait_until(ready_or_dead, f"{self.name}: {what}", timeout_s)
+        except TimeoutError as late:
+            self.kill()
+            raise TimeoutError(f"{late}; its output ends:\n{self.log()[-4000:]}") from None
+        if not self.alive and not condition():
+            raise RuntimeError(f"{self.name} ended with {self.status} before {what}:\n{self.log()[-4000:]}")
+
+    def wait(self, timeout_s: float) -> int:
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that takes too long."""
+        if self._process is not None and self.alive:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        _running.discard(self)
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        _running.discard(self)
+
+    def close(self) -> None:
+        self.kill()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_running: set[Program] = set()
+
+
+@atexit.register
+def _kill_all() -> None:
+    for program in list(_running):
+        program.kill()
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a client ended; `lines` are the JSON objects it printed, in order."""
+
+    status: int
+    lines: list[dict[str, Any]]
+    log: str
+
+    def check(self) -> list[dict[str, Any]]:
+        assert self.status == 0, f"ended with {self.status}: {self.lines[-3:]}\n{self.log[-4000:]}"
+        return self.lines
+
+
+class Client(Program):
+    """A driver in its own process, printing a JSON object per line and `started` on standard error."""
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it printed so far; a line still being written is left for the next look."""
+        complete = [line for line in self.output().splitlines(keepends=True) if line.endswith("\n")]
+        return [json.loads(line) for line in complete if line.startswith("{")]
+
+    def wait_started(self, timeout_s: float = 60) -> None:
+        self.wait_ready(lambda: "started" in (self.directory / "err").read_text(errors="replace"), "start", timeout_s)
+
+    def wait_lines(self, count: int, timeout_s: float = 60) -> list[dict[str, Any]]:
+        self.wait_ready(lambda: len(self.lines()) >= count, f"{count} lines", timeout_s)
+        return self.lines()
+
+    def finish(self, timeout_s: float = 120) -> Finished:
+        """Waits for its end."""
+        try:
+            status = self.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise TimeoutError(f"{self.name} took over {timeout_s:.0f} s:\n{self.log()[-4000:]}") from None
+        return Finished(status, self.lines(), self.log())

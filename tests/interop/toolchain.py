@@ -1,0 +1,181 @@
+"""Where Apache's programs come from: Java, Maven and Go of this machine, and what they resolved.
+
+Keeps: everything resolved or built lies in `.interop/` of the repository, one directory per state of the sources under
+       `tests/interop/java` and `tests/interop/go`; an unchanged source never runs Maven or Go again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CACHE = HERE.parents[1] / ".interop"
+JAVA_SOURCES = HERE / "java"
+GO_SOURCES = HERE / "go"
+JAVA_MAJOR_MIN = 11
+BUILD_SECONDS_MAX = 1200
+
+
+class Version(StrEnum):
+    """A release of Apache's programs that `java/pom.xml` knows, by the line it stands for."""
+
+    V4 = "4.9.7"
+    V5 = "5.5.0"
+
+    @property
+    def profile(self) -> str:
+        return "rocketmq-" + self.value[0]
+
+
+class ToolMissingError(Exception):
+    """Java, Maven or Go is not installed: install it, or do without Apache's programs."""
+
+
+class BuildError(Exception):
+    """The tools are there but could not fetch or build Apache's programs; the message ends in their output."""
+
+
+def require_java() -> Path:
+    """Java with everything resolved for every `Version`, or a skipped test that says what is missing."""
+
+    def resolve() -> Path:
+        for version in Version:
+            java_classpath(version)
+        return java()
+
+    return _or_skip(resolve)
+
+
+def require_go() -> Path:
+    """The built Go client, or a skipped test that says what is missing."""
+    return _or_skip(go_driver)
+
+
+def _or_skip(resolve: Callable[[], Path]) -> Path:
+    import pytest  # Only here: the benchmarks and the capture of golden bytes run without it.
+
+    try:
+        return resolve()
+    except ToolMissingError as missing:
+        pytest.skip(f"NOT JUDGED AGAINST APACHE'S PROGRAMS: {missing}")
+    except BuildError as failed:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"NOT JUDGED AGAINST APACHE'S PROGRAMS: {failed}")
+
+
+@cache
+def java() -> Path:
+    """The `java` of JAVA_HOME, else of PATH."""
+    program = _find("java", os.environ.get("JAVA_HOME"))
+    shown = subprocess.run(
+        [program, "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=True
+    )
+    for line in shown.stderr.splitlines():
+        name, _, value = line.strip().partition(" = ")
+        if name == "java.specification.version" and (value.startswith("1.") or int(value) < JAVA_MAJOR_MIN):
+            raise ToolMissingError(f"Java {JAVA_MAJOR_MIN} or newer is needed, {program} is {value}")
+    return program
+
+
+@cache
+def java_classpath(version: Version) -> str:
+    """Our driver and the jars of one release of Apache's programs, as `java -cp` takes them."""
+    java()
+    built = _once("java", JAVA_SOURCES, ["pom.xml", "src"], _build_java)
+    jars = (built / f"{version}.classpath").read_text().strip()
+    return f"{built / 'classes'}{os.pathsep}{jars}"
+
+
+@cache
+def go_driver() -> Path:
+    """The Go client of `tests/interop/go`, built."""
+    return _once("go", GO_SOURCES, ["go.mod", "go.sum", "main.go"], _build_go) / "driver"
+
+
+def _find(program: str, home: str | None = None) -> Path:
+    found = shutil.which(program, path=str(Path(home) / "bin")) if home else shutil.which(program)
+    if found is None:
+        raise ToolMissingError(f"no {program} in {'JAVA_HOME' if home else 'PATH'}")
+    return Path(found)
+
+
+def _build_java(target: Path) -> None:
+    maven = _find("mvn")
+    for version in Version:
+        goals = ["dependency:build-classpath", f"-Dmdep.outputFile={target / f'{version}.classpath'}"]
+        if version is Version.V4:  # Compiled against the older client only; both run the result.
+            goals.insert(0, "compile")
+        _build(
+            [str(maven), "-q", "-B", f"-P{version.profile}", f"-Dinterop.build={target}", *goals],
+            JAVA_SOURCES,
+            {"JAVA_HOME": os.environ.get("JAVA_HOME") or str(java().resolve().parents[1])},
+        )
+
+
+def _build_go(target: Path) -> None:
+    _build([str(_find("go")), "build", "-mod=readonly", "-o", str(target / "driver"), "."], GO_SOURCES, {})
+
+
+def _build(command: list[str], directory: Path, environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=BUILD_SECONDS_MAX,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise BuildError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
+
+
+def _once(kind: str, sources: Path, names: list[str], build: Callable[[Path], None]) -> Path:
+    """The directory that `build` filled for just these sources; complete, or absent."""
+    target = CACHE / f"{kind}-{_fingerprint(sources, names)}"
+    with _locked(kind):
+        if target.is_dir() and _jars_exist(target):
+            return target
+        work = CACHE / f"{kind}.building"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        build(work)
+        for old in CACHE.glob(f"{kind}-*"):
+            shutil.rmtree(old)
+        work.rename(target)
+    return target
+
+
+def _fingerprint(sources: Path, names: list[str]) -> str:
+    digest = hashlib.sha256()
+    for name in names:
+        place = sources / name
+        for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if file.is_file():
+                digest.update(f"{file.relative_to(sources)}\0".encode() + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _jars_exist(target: Path) -> bool:
+    """The class paths name files of Maven's own repository, which somebody may have cleaned since."""
+    jars = [jar for listing in target.glob("*.classpath") for jar in listing.read_text().strip().split(os.pathsep)]
+    return all(Path(jar).is_file() for jar in jars)
+
+
+@contextmanager
+def _locked(kind: str) -> Iterator[None]:
+    CACHE.mkdir(exist_ok=True)
+    with open(CACHE / f"{kind}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,50 @@
+"""The operators' key-value table."""
+
+from __future__ import annotations
+
+from roquet.nameserver.kv_config import KvConfig
+
+
+def test_a_value_is_found_under_its_namespace_only() -> None:
+    kv = KvConfig()
+    kv.put("A", "key", "1")
+    kv.put("B", "key", "2")
+
+    assert kv.get("A", "key") == "1"
+    assert kv.get("B", "key") == "2"
+    assert kv.get("A", "other") is None
+    assert kv.get("C", "key") is None
+
+
+def test_a_namespace_without_keys_is_none() -> None:
+    kv = KvConfig()
+    kv.put("A", "key", "1")
+    assert kv.pairs("A") == {"key": "1"}
+
+    kv.delete("A", "key")
+
+    assert kv.pairs("A") is None
+    assert kv.to_json() == {"configTable": {}}
+
+
+def test_deleting_what_is_not_there_changes_nothing() -> None:
+    kv = KvConfig({"A": {"key": "1"}})
+
+    kv.delete("A", "other")
+    kv.delete("B", "key")
+
+    assert kv.pairs("A") == {"key": "1"}
+
+
+def test_the_file_has_apaches_form() -> None:
+    kv = KvConfig()
+    kv.put("ORDER_TOPIC_CONFIG", "T", "broker-a:4;broker-b:4")
+
+    document = kv.to_json()
+
+    assert document == {"configTable": {"ORDER_TOPIC_CONFIG": {"T": "broker-a:4;broker-b:4"}}}
+    assert KvConfig.from_json(document).to_json() == document
+
+
+def test_a_file_without_a_table_is_an_empty_one() -> None:
+    assert KvConfig.from_json({}).to_json() == {"configTable": {}}

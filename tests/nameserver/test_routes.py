@@ -1,0 +1,308 @@
+"""Which brokers live, and who has a topic's queues."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from roquet.nameserver.routes import SILENCE_MS_MAX, Broker, Routes
+from roquet.protocol.bodies import BrokerData, DataVersion, QueueData, TopicConfig, TopicTable
+
+MASTER = Broker("c", "a", 0, "10.0.0.1:10911", "10.0.0.1:10912")
+SLAVE = Broker("c", "a", 1, "10.0.0.2:10911", "10.0.0.2:10912")
+OTHER = Broker("c", "b", 0, "10.0.0.3:10911", "10.0.0.3:10912")
+NOW = 1_700_000_000_000
+
+
+def topics(*configs: TopicConfig, counter: int = 1) -> TopicTable:
+    return TopicTable({config.name: config for config in configs}, DataVersion(NOW, counter))
+
+
+T = topics(TopicConfig("T", 4, 4))
+NOTHING = topics()
+
+
+def test_a_registered_masters_topics_can_be_found() -> None:
+    routes = Routes()
+
+    routes.register(MASTER, T, "connection", NOW)
+
+    route = routes.route("T")
+    assert route is not None
+    assert route.brokers == (BrokerData("c", "a", {0: MASTER.address}),)
+    assert route.queues == (QueueData("a", 4, 4, 6),)
+
+
+def test_a_topic_that_no_broker_has_has_no_route() -> None:
+    routes = Routes()
+    routes.register(MASTER, T, "connection", NOW)
+
+    assert routes.route("rmq_sys_SYNC_BROKER_MEMBER_a") is None
+
+
+def test_a_route_names_the_brokers_that_have_the_topic_and_all_their_addresses() -> None:
+    routes = Routes()
+    routes.register(MASTER, T, 1, NOW)
+    routes.register(SLAVE, T, 2, NOW)
+    routes.register(OTHER, NOTHING, 3, NOW)
+
+    route = routes.route("T")
+
+    assert route is not None
+    assert route.brokers == (BrokerData("c", "a", {0: MASTER.address, 1: SLAVE.address}),)
+
+
+def test_a_slave_learns_where_its_master_is() -> None:
+    routes = Routes()
+    assert routes.register(SLAVE, NOTHING, 2, NOW).master is None
+
+    routes.register(MASTER, T, 1, NOW)
+
+    assert routes.register(SLAVE, NOTHING, 2, NOW).master == MASTER
+    assert routes.register(MASTER, T, 1, NOW).master is None
+
+
+def test_a_slave_brings_no_topics() -> None:
+    routes = Routes()
+
+    routes.register(SLAVE, T, 2, NOW)
+
+    assert routes.route("T") is None
+
+
+def test_topics_are_taken_again_only_with_another_version() -> None:
+    routes = Routes()
+    routes.register(MASTER, T, 1, NOW)
+
+    routes.register(MASTER, topics(TopicConfig("T", 8, 8)), 1, NOW)
+    unchanged = routes.route("T")
+    routes.register(MASTER, topics(TopicConfig("T", 8, 8), counter=2), 1, NOW)
+    changed = routes.route("T")
+
+    assert unchanged is not None
+    assert unchanged.queues[0].read_queues == 4
+    assert changed is not None
+    assert changed.queues[0].read_queues == 8
+
+
+def test_a_registration_removes_no_topic() -> None:
+    routes = Routes()
+    routes.register(MASTER, T, 1, NOW)
+
+    routes.register(MASTER, topics(TopicConfig("U"), counter=2), 1, NOW)
+
+    assert routes.topics() == ["T", "U"]
+
+
+def test_a_slave_that_becomes_master_has_one_id_and_brings_its_topics() -> None:
+    routes = Routes()
+    routes.register(SLAVE, T, 2, NOW)
+
+    routes.register(Broker("c", "a", 0, SLAVE.address), T, 2, NOW)
+
+    route = routes.route("T")
+    assert route is not None
+    assert route.brokers[0].addresses == {0: SLAVE.address}
+
+
+def test_a_live_broker_that_loses_its_id_to_another_address_is_named() -> None:
+    routes = Routes()
+    rival = Broker("c", "a", 0, "10.0.0.9:10911")
+    assert routes.register(MASTER, T, 1, NOW).replaced is None
+    assert routes.register(MASTER, T, 1, NOW).replaced is None
+
+    assert routes.register(rival, T, 9, NOW).replaced == MASTER.address
+    assert routes.clusters().brokers["a"].addresses == {0: rival.address}
+
+
+def test_the_loser_of_an_id_takes_nothing_along_when_it_goes() -> None:
+    routes = Routes()
+    rival = Broker("c", "a", 0, "10.0.0.9:10911")
+    routes.register(MASTER, T, 1, NOW)
+    routes.register(rival, T, 9, NOW)
+
+    routes.unregister(MASTER)
+    routes.connection_ended(1)
+
+    route = routes.route("T")
+    assert route is not None
+    assert route.brokers[0].addresses == {0: rival.address}
+
+
+def test_an_unregistered_broker_is_gone_with_its_topics() -> None:
+    routes = Routes()
+    routes.register(MASTER, T, 1, NOW)
+    routes.register(OTHER, topics(TopicConfig("T"), TopicConfig("U")), 3, NOW)
+
+    routes.unregister(OTHER)
+
+    assert routes.topics() == ["T"]
+    assert list(routes.clusters().brokers) == ["a"]
+    assert routes.clusters().clusters == {"c": ("a",)}
+
+
+def test_while_a_slave_lives_the_topics_of_its_master_stay() -> None:
+    routes = Routes()
+    routes.register(MASTER, T, 1, NOW)
+    routes.register(SLAVE, NOTHING, 2, NOW)
+
+    routes.unregister(MASTER)
+
+    route = routes.route("T")
+    assert route is not None
+    assert route.brokers[0].addresses == {1: SLAVE.address}
+
+
+def test_a_connections_end_removes_the_brokers_that_registered_over_it() -> None:
+    routes = Routes()
+    routes.register(MASTER, T, "shared", NOW)
+    routes.register(OTHER, T, "shared", NOW)
+    routes.register(SLAVE, T, "own", NOW)
+
+    assert routes.connection_ended("shared") == [MASTER, OTHER]
+    assert routes.clusters().brokers == {"a": BrokerData("c", "a", {1: SLAVE.address})}
+
+
+def test_the_end_of_a_connection_that_was_replaced_removes_nothing() -> None:
+    routes = Routes()
+    routes.register(MASTER, T, "old", NOW)
+    routes.register(MASTER, T, "new", NOW)
+
+    assert routes.connection_ended("old") == []
+    assert routes.route("T") is not None
+
+
+def test_a_broker_is_kept_for_the_whole_silence_and_then_gone() -> None:
+    routes = Routes()
+    routes.register(MASTER, T, "connection", NOW)
+
+    assert routes.expire(NOW + SILENCE_MS_MAX) == []
+    assert routes.expire(NOW + SILENCE_MS_MAX + 1) == [(MASTER, "connection")]
+    assert routes.topics() == []
+    assert routes.version_of(MASTER.address) is None
+
+
+def test_a_broker_that_is_heard_of_does_not_expire() -> None:
+    routes = Routes()
+    routes.register(MASTER, T, "connection", NOW)
+
+    routes.heard(MASTER.address, NOW + SILENCE_MS_MAX)
+    routes.heard("10.9.9.9:1", NOW)
+
+    assert routes.expire(NOW + 2 * SILENCE_MS_MAX) == []
+
+
+def test_a_process_that_changed_its_name_leaves_nothing_behind_when_it_goes() -> None:
+    routes = Routes()
+    routes.register(MASTER, T, 1, NOW)
+    routes.register(Broker("c", "renamed", 0, MASTER.address), T, 1, NOW)
+
+    routes.connection_ended(1)
+
+    assert routes.clusters().brokers == {}
+    assert routes.topics() == []
+
+
+def test_wiping_the_write_permission_leaves_the_others() -> None:
+    routes = Routes()
+    routes.register(MASTER, topics(TopicConfig("T", perm=7), TopicConfig("U", perm=6)), 1, NOW)
+    routes.register(OTHER, T, 3, NOW)
+
+    assert routes.wipe_write_permission("a") == 2
+    assert permissions(routes, "T") == {"a": 5, "b": 6}
+    assert permissions(routes, "U") == {"a": 4}
+    assert routes.wipe_write_permission("nobody") == 0
+
+
+def test_adding_the_write_permission_sets_read_and_write() -> None:
+    routes = Routes()
+    routes.register(MASTER, topics(TopicConfig("T", perm=4)), 1, NOW)
+
+    assert routes.add_write_permission("a") == 1
+    assert permissions(routes, "T") == {"a": 6}
+
+
+def permissions(routes: Routes, topic: str) -> dict[str, int]:
+    route = routes.route(topic)
+    assert route is not None
+    return {queue.broker_name: queue.perm for queue in route.queues}
+
+
+def test_a_deleted_topic_is_gone_everywhere_or_in_one_cluster() -> None:
+    routes = Routes()
+    routes.register(MASTER, topics(TopicConfig("T"), TopicConfig("U")), 1, NOW)
+    routes.register(Broker("d", "b", 0, OTHER.address), topics(TopicConfig("T"), TopicConfig("U")), 3, NOW)
+
+    routes.delete_topic("T", "d")
+    routes.delete_topic("U")
+    routes.delete_topic("V", "nowhere")
+
+    assert permissions(routes, "T") == {"a": 6}
+    assert routes.topics() == ["T"]
+
+
+def test_topics_are_listed_by_cluster_and_by_flag() -> None:
+    routes = Routes()
+    assert routes.any_address() is None
+    routes.register(MASTER, topics(TopicConfig("T"), TopicConfig("U", sys_flag=1)), 1, NOW)
+    routes.register(Broker("d", "b", 0, OTHER.address), topics(TopicConfig("V", sys_flag=2)), 3, NOW)
+
+    assert routes.topics_of("c") == ["T", "U"]
+    assert routes.topics_of("d") == ["V"]
+    assert routes.topics_of("nowhere") == []
+    assert routes.topics_where(lambda flag: flag == 2) == ["V"]
+    assert routes.any_address() == MASTER.address
+
+
+class AnyLife(RuleBasedStateMachine):
+    """Brokers that come and go in any order never leave the tables at odds with each other."""
+
+    names = st.sampled_from(["a", "b"])
+    numbers = st.integers(0, 2)
+    addresses = st.sampled_from(["x:1", "y:1", "z:1"])
+    connections = st.integers(0, 2)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.routes = Routes()
+        self.now_ms = 0
+
+    @rule(name=names, number=numbers, address=addresses, connection=connections, counter=st.integers(0, 2))
+    def register(self, name: str, number: int, address: str, connection: int, counter: int) -> None:
+        broker = Broker("c", name, number, address)
+        self.routes.register(broker, topics(TopicConfig(f"T{counter}"), counter=counter), connection, self.now_ms)
+        assert self.routes.clusters().brokers[name].addresses[number] == address
+
+    @rule(name=names, number=numbers, address=addresses)
+    def unregister(self, name: str, number: int, address: str) -> None:
+        self.routes.unregister(Broker("c", name, number, address))
+        assert self.routes.version_of(address) is None
+
+    @rule(connection=connections)
+    def end(self, connection: int) -> None:
+        self.routes.connection_ended(connection)
+
+    @rule(passed_ms=st.sampled_from([1000, SILENCE_MS_MAX]))
+    def wait(self, passed_ms: int) -> None:
+        self.now_ms += passed_ms
+        self.routes.expire(self.now_ms)
+
+    @rule(name=names, topic=st.sampled_from(["T0", "T1"]))
+    def change(self, name: str, topic: str) -> None:
+        self.routes.wipe_write_permission(name)
+        self.routes.delete_topic(topic)
+
+    @invariant()
+    def every_address_in_a_route_lives(self) -> None:
+        for topic in self.routes.topics():
+            route = self.routes.route(topic)
+            assert route is not None
+            for broker in route.brokers:
+                assert broker.addresses
+                assert all(self.routes.version_of(address) is not None for address in broker.addresses.values())
+                assert len(set(broker.addresses.values())) == len(broker.addresses)
+
+
+AnyLife.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestAnyLife = AnyLife.TestCase

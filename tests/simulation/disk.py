@@ -1,0 +1,336 @@
+"""A host's drive, in memory: it forgets what was never synced, is slow, full or read-only when a test wants it.
+
+Data and names are kept twice, as the running machine sees them and as they stand on the platter. `sync` carries pages
+over, and with the first `sync` of a file its name; `replace` carries its bytes and every name. Of the rest a crash
+leaves any subset of the pages, some of them torn, and of the changes to names the first so-and-so many, as journals do.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from tests.simulation.loop import block
+
+from roquet.errors import StoreError
+
+Note: TypeAlias = Callable[..., None]
+
+PAGE_SIZE: Final = 4096
+SECTOR_SIZE: Final = 512
+COMPARED_AT_ONCE: Final = 16 * PAGE_SIZE
+TORN_CHANCE: Final = 0.1
+
+REFUSED_BY: Final[dict[int, frozenset[str]]] = {
+    errno.ENOSPC: frozenset({"create", "replace"}),
+    errno.EROFS: frozenset({"open", "create", "replace", "delete", "lock"}),
+    errno.EIO: frozenset({"sync", "replace"}),
+}
+"""The operations that fail while a drive has the trouble with this number."""
+
+
+class DeadProcessError(BaseException):
+    """Asked for a file by a process that is dead: whatever still runs of it must not get any further."""
+
+
+@dataclass(frozen=True)
+class DriveSpeed:
+    """How long a sync takes."""
+
+    sync_s: tuple[float, float] = (0.0002, 0.004)
+    spike_chance: float = 0.01
+    spike_s: tuple[float, float] = (0.05, 0.5)
+
+    def draw_s(self, chance: random.Random) -> float:
+        seconds = chance.uniform(*self.sync_s)
+        if chance.random() < self.spike_chance:
+            seconds += chance.uniform(*self.spike_s)
+        return seconds
+
+
+class StoredFile:
+    """Bytes of a fixed size: `cached` as programs see them, `durable` as they stand on the platter."""
+
+    def __init__(self, size: int, now_ms: int) -> None:
+        self.size = size
+        self.cached = _memory(size)
+        self.durable = bytearray(size)
+        self.modified_ms = now_ms
+
+    def resized(self, size: int) -> StoredFile:
+        other = StoredFile(size, self.modified_ms)
+        kept = min(size, self.size)
+        other.cached[:kept] = self.cached[:kept]
+        other.durable[:kept] = self.durable[:kept]
+        return other
+
+    def sync(self, start: int, end: int) -> None:
+        """Whole pages, as a drive writes them."""
+        first = start - start % PAGE_SIZE
+        end = min(self.size, end + -end % PAGE_SIZE)
+        self.durable[first:end] = self.cached[first:end]
+
+    def dirty_pages(self) -> list[int]:
+        """Where the pages begin that differ on the platter."""
+        return [
+            page
+            for start in range(0, self.size, COMPARED_AT_ONCE)
+            if self.cached[start : start + COMPARED_AT_ONCE] != self.durable[start : start + COMPARED_AT_ONCE]
+            for page in range(start, min(start + COMPARED_AT_ONCE, self.size), PAGE_SIZE)
+            if self.cached[page : page + PAGE_SIZE] != self.durable[page : page + PAGE_SIZE]
+        ]
+
+    def detach(self) -> None:
+        """Who still holds the cached bytes holds a copy from now on that nobody else sees."""
+        held, self.cached = self.cached, _memory(self.size)
+        self.cached[:] = held[:]
+
+    def forget_unsynced(self, chance: random.Random, survival: float) -> None:
+        for page in self.dirty_pages():
+            if chance.random() < TORN_CHANCE:
+                self._tear(page, chance)
+            elif chance.random() < survival:
+                self.sync(page, page + 1)
+        self.cached = _memory(self.size)
+        self.cached[:] = self.durable
+
+    def _tear(self, page: int, chance: random.Random) -> None:
+        """Of the page, the sectors up to a random one are new and the others old, or the other way round."""
+        middle = min(self.size, page + SECTOR_SIZE * chance.randrange(1, PAGE_SIZE // SECTOR_SIZE))
+        end = min(self.size, page + PAGE_SIZE)
+        start, end = (page, middle) if chance.random() < 0.5 else (middle, end)
+        self.durable[start:end] = self.cached[start:end]
+
+
+def _memory(size: int) -> mmap.mmap | bytearray:
+    """The very type that production works on; files too small to be mapped there are spared it."""
+    return mmap.mmap(-1, size) if size >= PAGE_SIZE else bytearray(size)
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a file system's folders say at one moment."""
+
+    files: dict[Path, StoredFile]
+    folders: frozenset[Path]
+
+
+class Drive:
+    """Keeps: `durable_names` and then each of `unsynced_names`, in order, is what the folders said after some change;
+    the last of them all is what they say now.
+
+    :param now_ms: the wall clock, for the times of files.
+    :param note: told every fact that must repeat when the same seed runs again.
+    """
+
+    def __init__(
+        self, chance: random.Random, now_ms: Callable[[], int] = lambda: 0, note: Note = lambda *_: None
+    ) -> None:
+        self.speed = DriveSpeed()
+        self.trouble: int | None = None
+        self.on_power_loss: Callable[[], None] = self.crash
+        self.now_ms = now_ms
+        self.note = note
+        self._random = chance
+        self._durable_names = Names({}, frozenset())
+        self._unsynced_names: list[Names] = []
+        self._mounted: MountedDisk | None = None
+        self._changes_left: int | None = None
+
+    @property
+    def names(self) -> Names:
+        return self._unsynced_names[-1] if self._unsynced_names else self._durable_names
+
+    def mount(self) -> MountedDisk:
+        """The drive for a new process; the one before must be gone."""
+        assert self._mounted is None, "still mounted: crash or unmount first"
+        self._mounted = MountedDisk(self)
+        return self._mounted
+
+    def unmount(self) -> None:
+        """The process ended, the machine goes on: nothing is lost, but nothing the dead does counts any more."""
+        if self._mounted is not None:
+            self._mounted.is_gone = True
+            self._mounted = None
+            for file in self.names.files.values():
+                file.detach()
+
+    def crash(self) -> None:
+        """The power fails. (A folder entry that comes back brings the bytes that its file had on the platter.)"""
+        self.unmount()
+        self._changes_left = None
+        versions = [self._durable_names, *self._unsynced_names]
+        self._durable_names = versions[self._random.randrange(len(versions))]
+        self._unsynced_names.clear()
+        survival = self._random.choice((0.0, 1.0, self._random.random()))
+        for file in self._durable_names.files.values():
+            file.forget_unsynced(self._random, survival)
+
+    def lose_power_after(self, changes: int) -> None:
+        """Let so many more changes (create, size, sync, replace, delete) happen; the one after them meets a crash."""
+        self._changes_left = changes
+
+    # for MountedDisk
+
+    def admit(self, operation: str) -> None:
+        """
+        :raises OSError: the drive's present trouble does not let this operation happen.
+        """
+        if self.trouble is not None and operation in REFUSED_BY[self.trouble]:
+            raise OSError(self.trouble, os.strerror(self.trouble))
+
+    def change(self, operation: str, path: Path) -> None:
+        """A change is about to happen.
+
+        :raises DeadProcessError: the power fails right before it.
+        """
+        if self._changes_left is not None:
+            if self._changes_left == 0:
+                self._changes_left = None
+                self.on_power_loss()
+                raise DeadProcessError(f"the power failed at {operation} {path}")
+            self._changes_left -= 1
+        self.note(operation, str(path))
+
+    def rename(self, files: dict[Path, StoredFile], folders: frozenset[Path] | None = None) -> None:
+        """The folders say something new, so far only in memory."""
+        self._unsynced_names.append(Names(files, self.names.folders if folders is None else folders))
+
+    def sync_names(self) -> None:
+        self._durable_names = self.names
+        self._unsynced_names.clear()
+
+    def sync_name_of(self, path: Path, file: StoredFile) -> None:
+        """A file that is synced for the first time takes its name, and the changes before that, to the platter."""
+        if self._durable_names.files.get(path) is not file:
+            self.sync_names()
+
+    def wait_for_sync(self) -> None:
+        block(self.speed.draw_s(self._random))
+
+
+class MountedFile:
+    """An open file, as `roquet.storage.disk.DiskFile` describes it."""
+
+    def __init__(self, disk: MountedDisk, path: Path, file: StoredFile) -> None:
+        self.size = file.size
+        self._disk = disk
+        self._path = path
+        self._file = file
+        self._bytes: mmap.mmap | bytearray | None = file.cached
+
+    @property
+    def buffer(self) -> mmap.mmap | bytearray:
+        if self._bytes is None:
+            raise ValueError(f"{self._path} is closed")
+        return self._bytes
+
+    def sync(self, start: int, end: int) -> None:
+        drive = self._disk.drive("sync")
+        drive.change("sync", self._path)
+        self._file.sync(start, end)
+        self._file.modified_ms = drive.now_ms()
+        drive.sync_name_of(self._path, self._file)
+        drive.wait_for_sync()
+
+    def close(self) -> None:
+        self._bytes = None
+
+
+class MountedLock:
+    """A lock on a store; the end of its process releases it, too."""
+
+    def __init__(self, locked: set[Path], path: Path) -> None:
+        self._locked = locked
+        self._path = path
+        locked.add(path)
+
+    def release(self) -> None:
+        self._locked.discard(self._path)
+
+
+class MountedDisk:
+    """A drive as one process sees it, as `roquet.storage.disk.Disk` describes it."""
+
+    def __init__(self, drive: Drive) -> None:
+        self.is_gone = False
+        self._drive = drive
+        self._locked: set[Path] = set()
+
+    def drive(self, operation: str) -> Drive:
+        """The drive, if it lets this process do that now.
+
+        :raises DeadProcessError: there is no such process any more.
+        :raises OSError: the drive has a trouble.
+        """
+        if self.is_gone:
+            raise DeadProcessError(f"{operation} by a dead process")
+        self._drive.admit(operation)
+        return self._drive
+
+    def open(self, path: Path, size: int) -> MountedFile:
+        drive = self.drive("open")
+        file = drive.names.files.get(path)
+        if file is None:
+            file = self._store(path, StoredFile(0, drive.now_ms()), "create")
+        if file.size != size:
+            file = self._store(path, file.resized(size), "size")
+        return MountedFile(self, path, file)
+
+    def _store(self, path: Path, file: StoredFile, operation: str) -> StoredFile:
+        drive = self.drive("create")
+        drive.change(operation, path)
+        drive.rename({**drive.names.files, path: file}, drive.names.folders | set(path.parents))
+        return file
+
+    def names(self, folder: Path) -> list[tuple[str, int]]:
+        files = self.drive("read").names.files
+        return sorted((path.name, file.size) for path, file in files.items() if path.parent == folder)
+
+    def folders(self, folder: Path) -> list[str]:
+        return sorted(path.name for path in self.drive("read").names.folders if path.parent == folder != path)
+
+    def read(self, path: Path) -> bytes | None:
+        file = self.drive("read").names.files.get(path)
+        return None if file is None else bytes(file.cached)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        drive = self.drive("replace")
+        file = StoredFile(len(data), drive.now_ms())
+        file.cached[:] = file.durable[:] = data
+        self._store(path, file, "replace")
+        drive.sync_names()
+        drive.wait_for_sync()
+
+    def delete(self, path: Path) -> None:
+        drive = self.drive("delete")
+        if path in drive.names.files:
+            drive.change("delete", path)
+            drive.rename({other: file for other, file in drive.names.files.items() if other != path})
+
+    def delete_folder(self, folder: Path) -> None:
+        drive = self.drive("delete")
+        if self.names(folder) or self.folders(folder):
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(folder))
+        if folder in drive.names.folders:
+            drive.change("delete", folder)
+            drive.rename(drive.names.files, drive.names.folders - {folder})
+
+    def modified_ms(self, path: Path) -> int:
+        file = self.drive("read").names.files.get(path)
+        if file is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return file.modified_ms
+
+    def lock(self, path: Path) -> MountedLock:
+        if path in self._locked:
+            raise StoreError(f"{path.parent} is in use by another broker: {path} is locked")
+        self.drive("lock")
+        self.replace(path, b"lock")
+        return MountedLock(self._locked, path)

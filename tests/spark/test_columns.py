@@ -1,0 +1,232 @@
+"""Columns decoded in bulk say what a decoder of one record at a time says."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from roquet.errors import CorruptRecord
+from roquet.protocol.message import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
+from roquet.protocol.record import MAGIC_V2, Record, decode_all, host_bytes, host_text
+from roquet.spark.columns import Records, UnknownCompression, decode
+from roquet.spark.schema import ARROW_SCHEMA
+from roquet.units import PhysicalOffset, QueueOffset
+
+A_WHILE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+"""A record takes many draws, and the first batch loads Arrow's kernels."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+GOLDEN = bytes.fromhex(
+    "00000067daa320a758932aac0000000300000000000000000000000500000000000003e8000000000000018bcfe568000a0000090000c350"
+    "0000018bcfe568010a00000100002a9f00000000000000000000000000000002686901540009544147530154616741"
+)
+"""The stored message of protocol.md 8, made by Apache's 4.9.8."""
+
+
+def a_record(**changes: Any) -> Record:
+    fields: dict[str, Any] = {
+        "queue_id": 3,
+        "flag": 0,
+        "queue_offset": QueueOffset(5),
+        "physical_offset": PhysicalOffset(1000),
+        "sys_flag": 0,
+        "born_ms": 1_700_000_000_000,
+        "born_host": host_bytes("10.0.0.9", 50000),
+        "store_ms": 1_700_000_000_001,
+        "store_host": host_bytes("10.0.0.1", 10911),
+        "reconsume_times": 0,
+        "prepared_offset": PhysicalOffset(0),
+        "body": b"hi",
+        "topic": "T",
+        "properties_text": "TAGS\x01TagA",
+    }
+    return Record(**(fields | changes))
+
+
+def row(record: Record, broker_name: str) -> dict[str, Any]:
+    """A record's columns, worked out by the plainest means."""
+    properties = record.properties
+    return {
+        "topic": record.topic,
+        "brokerName": broker_name,
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "msgId": properties.get("UNIQ_KEY", record.offset_message_id),
+        "keys": properties.get("KEYS"),
+        "tags": properties.get("TAGS"),
+        "body": zlib.decompress(record.body) if record.sys_flag & COMPRESSED else record.body,
+        "properties": properties,
+        "flag": record.flag,
+        "sysFlag": record.sys_flag,
+        "bornTimestamp": EPOCH + timedelta(milliseconds=record.born_ms),
+        "bornHost": host_text(record.born_host),
+        "storeTimestamp": EPOCH + timedelta(milliseconds=record.store_ms),
+        "storeHost": host_text(record.store_host),
+        "reconsumeTimes": record.reconsume_times,
+        "commitLogOffset": record.physical_offset,
+        "bodyCRC": record.body_crc,
+    }
+
+
+def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    assert batch.schema == ARROW_SCHEMA
+    batch.validate(full=True)
+    return [{**each, "properties": dict(each["properties"])} for each in batch.to_pylist()]
+
+
+def ints(bits: int) -> st.SearchStrategy[int]:
+    return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+HOSTS = st.builds(
+    bytes.__add__,
+    st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16),
+    st.integers(0, 65535).map(lambda port: port.to_bytes(4, "big")),
+)
+MOMENTS = st.integers(0, 4_000_000_000_000)
+WORDS = st.text(st.sampled_from("aKé€😀\x01\x02 "), max_size=4)
+NAMES = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "TAG", "TAGSX", ""]) | WORDS
+PROPERTIES = st.lists(st.builds(lambda *parts: "".join(parts), NAMES, st.sampled_from(["\x01", ""]), WORDS)).map(
+    "\x02".join
+)
+RECORDS = st.builds(
+    Record,
+    queue_id=ints(32),
+    flag=ints(32),
+    queue_offset=st.integers(0, 20).map(QueueOffset),
+    physical_offset=st.integers(0, 2**62).map(PhysicalOffset),
+    sys_flag=st.sampled_from([0, 0, 2, 8, 0x300]),
+    born_ms=MOMENTS,
+    born_host=HOSTS,
+    store_ms=MOMENTS,
+    store_host=HOSTS,
+    reconsume_times=ints(32),
+    prepared_offset=ints(64).map(PhysicalOffset),
+    body=st.binary(max_size=30),
+    topic=st.text("aZ%é", max_size=20),
+    properties_text=PROPERTIES,
+)
+
+
+def compressed(record: Record) -> Record:
+    return replace(record, sys_flag=record.sys_flag | COMPRESSED, body=zlib.compress(record.body))
+
+
+@A_WHILE
+@given(st.lists(RECORDS | RECORDS.map(compressed), max_size=6), st.integers(1, 3))
+def test_columns_equal_records_decoded_one_by_one(records: list[Record], answers: int) -> None:
+    stored = [record.encode() for record in records]
+    bodies = [b"".join(stored[part::answers]) for part in range(answers)]
+    expected = [row(record, "broker-a") for body in bodies for record in decode_all(body)]
+    joined = Records.joined(Records.walk(body) for body in bodies)
+    assert rows(decode(joined, ARROW_SCHEMA, broker_name="broker-a")) == expected
+
+
+@A_WHILE
+@given(st.lists(RECORDS, max_size=6), st.integers(0, 20), st.integers(0, 20))
+def test_a_range_keeps_queue_offsets_from_its_start_up_to_its_end(records: list[Record], start: int, end: int) -> None:
+    walked = Records.walk(b"".join(record.encode() for record in records))
+    expected = [record.queue_offset for record in records if start <= record.queue_offset < end]
+    assert walked.between(start, end).queue_offsets.tolist() == expected
+
+
+@A_WHILE
+@given(st.lists(RECORDS, max_size=6))
+def test_a_tag_filter_keeps_messages_with_one_of_the_tags(records: list[Record]) -> None:
+    wanted = frozenset({"K", "aK", "é"})
+    walked = Records.walk(b"".join(record.encode() for record in records))
+    batch = decode(walked, ARROW_SCHEMA, broker_name="b", tags=wanted)
+    stored = decode_all(walked.data)
+    assert rows(batch) == [row(record, "b") for record in stored if record.properties.get("TAGS") in wanted]
+
+
+@A_WHILE
+@given(RECORDS, st.data())
+def test_damaged_bytes_raise_or_decode_but_never_read_beyond_the_record(record: Record, data: st.DataObject) -> None:
+    stored = bytearray(record.encode())
+    stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decode(Records.walk(bytes(stored)), ARROW_SCHEMA, broker_name="b").validate(full=True)
+    except (CorruptRecord, UnknownCompression):
+        return
+
+
+def test_a_message_stored_by_apache_decodes() -> None:
+    (only,) = rows(decode(Records.walk(GOLDEN), ARROW_SCHEMA, broker_name="broker-a"))
+    assert only == row(a_record(body_crc=1486039724), "broker-a")
+    assert only["msgId"] == "0A00000100002A9F00000000000003E8"
+    assert only["bornHost"] == "10.0.0.9:50000"
+
+
+def test_a_projection_has_its_columns_in_its_order() -> None:
+    schema = pa.schema([ARROW_SCHEMA.field("body"), ARROW_SCHEMA.field("queueOffset")])
+    batch = decode(Records.walk(GOLDEN), schema, broker_name="b")
+    assert batch.to_pydict() == {"body": [b"hi"], "queueOffset": [5]}
+
+
+def test_no_records_make_an_empty_batch() -> None:
+    batch = decode(Records.joined([]), ARROW_SCHEMA, broker_name="b", tags=frozenset({"A"}))
+    assert batch.num_rows == 0
+    assert batch.schema == ARROW_SCHEMA
+
+
+def test_a_topic_length_of_two_bytes_is_read() -> None:
+    longer = struct.pack(">I", len(GOLDEN) + 1)
+    stored = longer + struct.pack(">I", MAGIC_V2) + GOLDEN[8:90] + b"\0" + GOLDEN[90:]
+    assert rows(decode(Records.walk(stored), ARROW_SCHEMA, broker_name="b"))[0]["topic"] == "T"
+
+
+@pytest.mark.parametrize(("codec", "kind"), [("lz4", COMPRESSION_LZ4), ("zstd", COMPRESSION_ZSTD)])
+def test_lz4_and_zstd_frames_are_decompressed(codec: str, kind: int) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(b"hello " * 1000)
+    stored = a_record(sys_flag=COMPRESSED | kind, body=sink.getvalue().to_pybytes()).encode()
+    (only,) = rows(decode(Records.walk(stored + b""), ARROW_SCHEMA, broker_name="b"))
+    assert only["body"] == b"hello " * 1000
+
+
+def test_an_unknown_compression_is_named() -> None:
+    stored = a_record(sys_flag=COMPRESSED | 0x500).encode()
+    with pytest.raises(UnknownCompression, match="0x500"):
+        decode(Records.walk(stored), ARROW_SCHEMA, broker_name="b")
+
+
+@pytest.mark.parametrize("kind", [0, COMPRESSION_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD])
+def test_a_body_that_does_not_decompress_is_a_corrupt_record(kind: int) -> None:
+    first = a_record().encode()
+    stored = first + a_record(sys_flag=COMPRESSED | kind, body=b"no such stream").encode()
+    with pytest.raises(CorruptRecord, match="does not decompress") as error:
+        decode(Records.walk(stored), ARROW_SCHEMA, broker_name="b")
+    assert error.value.at == len(first)
+
+
+def test_a_body_not_asked_for_is_not_decompressed() -> None:
+    schema = pa.schema([ARROW_SCHEMA.field("topic")])
+    stored = a_record(sys_flag=COMPRESSED, body=b"no such stream").encode()
+    assert decode(Records.walk(stored), schema, broker_name="b").to_pydict() == {"topic": ["T"]}
+
+
+def test_properties_that_are_no_utf8_do_not_fail_the_read() -> None:
+    stored = a_record(properties_text="TAGS\x01TagA").encode().replace(b"TagA", b"\xd6\xd0AA")
+    (only,) = rows(decode(Records.walk(stored), ARROW_SCHEMA, broker_name="b"))
+    assert only["tags"] == "��AA"
+
+
+@pytest.mark.parametrize("cut", [1, 50, len(GOLDEN) - 1])
+def test_an_answer_cut_short_is_refused(cut: int) -> None:
+    with pytest.raises(CorruptRecord) as error:
+        Records.walk(GOLDEN + GOLDEN[:cut])
+    assert error.value.at == len(GOLDEN)
+
+
+def test_an_unknown_magic_is_refused() -> None:
+    with pytest.raises(CorruptRecord, match="magic"):
+        decode(Records.walk(GOLDEN[:4] + b"\0\0\0\0" + GOLDEN[8:]), ARROW_SCHEMA, broker_name="b")
