@@ -41,7 +41,7 @@ _HOME = {
     "SendResult": "roquet.client.send_result",
     "SendStatus": "roquet.client.send_result",
 }
-"""Public name -> its module, which is loaded when the name is first used: `import roquet` alone costs next to nothing."""
+"""Public name -> its module, loaded when the name is first used: `import roquet` alone costs next to nothing."""
 
 __all__ = [*_HOME]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.simulation.disk import PAGE_SIZE, SECTOR_SIZE, DeadProcessError, Drive, DriveSpeed, MountedDisk
 from tests.simulation.recorder import A
@@ -35,6 +35,7 @@ def _torn_pages(old: bytes, new: bytes) -> set[bytes]:
     return {first[:cut] + second[cut:] for cut in cuts for first, second in ((old, new), (new, old))}
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 1_000_000), steps=steps)
 def test_a_crash_forgets_pages_that_were_not_synced_and_only_those(
     seed: int, steps: list[tuple[str, int, int]]

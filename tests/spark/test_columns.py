@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import zlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -230,3 +232,16 @@ def test_an_answer_cut_short_is_refused(cut: int) -> None:
 def test_an_unknown_magic_is_refused() -> None:
     with pytest.raises(CorruptRecord, match="magic"):
         decode(Records.walk(GOLDEN[:4] + b"\0\0\0\0" + GOLDEN[8:]), ARROW_SCHEMA, broker_name="b")
+
+
+def test_spark_workers_are_spared_pandas() -> None:
+    code = f"""
+import sys
+from roquet.spark.columns import Records, decode
+from roquet.spark.schema import ARROW_SCHEMA
+records = Records.walk(bytes.fromhex("{(GOLDEN + a_record(properties_text="").encode()).hex()}"))
+assert decode(records, ARROW_SCHEMA, broker_name="b").num_rows == 2
+assert decode(records, ARROW_SCHEMA, broker_name="b", tags=frozenset(["TagA"])).num_rows == 1
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

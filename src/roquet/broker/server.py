@@ -37,7 +37,9 @@ from roquet.broker.turn import Turn
 from roquet.protocol.bodies import DataVersion, DelayOffsetTable, GroupTable, OffsetTable, TopicTable
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.record import host_bytes
-from roquet.replication.link import HaClient, HaServer
+from roquet.replication import master, slave
+from roquet.replication.client import HaClient
+from roquet.replication.server import HaServer
 from roquet.runtime import Runtime
 from roquet.storage.disk import Disk
 from roquet.storage.fetch import FetchLimits
@@ -199,10 +201,9 @@ class Broker:
         self.ha_server: HaServer | None = None
         self.ha_client: HaClient | None = None
         if self.config.is_slave:
-            self.ha_client = HaClient(self.store.log, self.runtime, self._replicated)
-            self.ha_client.set_master(self.config.ha_master_address)
+            self.ha_client = HaClient(self.store.log, self._replicated, self._slave_rules())
         else:
-            self.ha_server = HaServer(self.store.log, self.runtime, self._slave_acked)
+            self.ha_server = HaServer(self.store.log, self._slave_acked, self._master_rules())
         self.slave_sync = SlaveSync(
             self.channels,
             self.catalogue,
@@ -211,6 +212,18 @@ class Broker:
             self._offsets_file.changed,
             self._delays_file.changed,
         )
+
+    def _master_rules(self) -> master.Rules:
+        replication = self.config.replication
+        return master.Rules(
+            replication.ha_transfer_batch_size,
+            replication.ha_send_heartbeat_interval,
+            replication.ha_housekeeping_interval,
+        )
+
+    def _slave_rules(self) -> slave.Rules:
+        replication = self.config.replication
+        return slave.Rules(replication.ha_send_heartbeat_interval, replication.ha_housekeeping_interval)
 
     def _build_registration(self) -> None:
         config = self.config
@@ -327,7 +340,7 @@ class Broker:
         self._spawn(tasks.each(EXPIRY_SCAN_MS, self._members.close_silent))
         self._spawn(tasks.each(config.flush_consumer_offset_interval, self._offsets_file.changed))
         if self.ha_client is not None:
-            self._spawn(self.ha_client.run())
+            self.ha_client.set_master(self.config.ha_master_address)
             self._spawn(self.slave_sync.run())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -77,10 +77,12 @@ def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> Non
 
 
 @click.command(help="Run a name server and a broker in one process, on loopback: to try things out.")
-def dev() -> None:
-    from roquet.dev import Cluster
+@click.option("--port", default=9876, show_default=True, help="The name server's port.")
+@click.option("--store", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Keep the messages here.")
+def dev(port: int, folder: Path | None) -> None:
+    from roquet.dev import LOOPBACK, Cluster
 
-    return serve("dev", "127.0.0.1", 9876, Cluster)
+    return serve("dev", LOOPBACK, port, lambda: Cluster(folder, port=port))
 
 
 def serve(name: str, host: str, port: int, make: Callable[[], AsyncServer]) -> None:

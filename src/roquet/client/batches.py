@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from struct import Struct
 from typing import Final
 
 from roquet.errors import MessageError
+from roquet.protocol.batch import batch_item
 from roquet.protocol.message import RETRY_PREFIX, Message
 
 BATCH_SIZE_MAX: Final = 4 * 1024 * 1024
 """Brokers compare it with the sum of the records they will store, which are larger than the elements of the body."""
 
-_HEAD: Final = Struct(">iiiii")
-_SHORT: Final = Struct(">H")
 _RECORD_OVERHEAD: Final = 115 + 64
 """Fixed fields of a record with IPv6 hosts, and what a broker adds to the properties."""
 
@@ -52,7 +50,7 @@ def batches(messages: Iterable[Message], unique_keys: Iterable[str], size_max: i
     taken: list[tuple[Message, str, bytes]] = []
     size = 0
     for message, unique_key in zip(messages, unique_keys, strict=False):
-        element = encode_element(message, unique_key)
+        element = batch_item(message.flag, message.body, message.wire_properties(unique_key).encode())
         stored_size = len(element) + len(message.topic) + _RECORD_OVERHEAD
         if stored_size > size_max:
             raise MessageError(f"message of {len(message.body)} bytes, a batch takes {size_max} altogether")
@@ -68,11 +66,3 @@ def batches(messages: Iterable[Message], unique_keys: Iterable[str], size_max: i
 def _batch(taken: list[tuple[Message, str, bytes]]) -> Batch:
     messages, unique_keys, elements = zip(*taken, strict=True)
     return Batch(messages, unique_keys, b"".join(elements))
-
-
-def encode_element(message: Message, unique_key: str) -> bytes:
-    """One message of a batch: size, two unused fields, flag, body, properties."""
-    properties = message.wire_properties(unique_key).encode()
-    size = _HEAD.size + len(message.body) + _SHORT.size + len(properties)
-    head = _HEAD.pack(size, 0, 0, message.flag, len(message.body))
-    return b"".join((head, message.body, _SHORT.pack(len(properties)), properties))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class ProcessQueue:
     """Keeps: `progress` never falls; every message below it is done, none at or above it needs to be lost.
 
-    Offsets are queue offsets, sizes are bytes.
+    Offsets are queue offsets, sizes are bytes. `dropped`: the queue was taken away, what is done here counts no more.
+
+    :param on_done: called whenever a message is done.
     """
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, on_done: Callable[[], None] = lambda: None) -> None:
+        self.dropped = False
+        self._on_done = on_done
         self._taken_up_to = start
         self._sizes: OrderedDict[int, int] = OrderedDict()
         self.size = 0
@@ -30,6 +34,7 @@ class ProcessQueue:
         if size is None:
             return False
         self.size -= size
+        self._on_done()
         return True
 
     @property

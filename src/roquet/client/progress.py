@@ -28,15 +28,13 @@ class Progress:
         """What a broker has stored; None: nothing."""
         return await queue_calls.committed(self._session, self._group, queue, TIMEOUT_MS)
 
-    async def store(self, queue: MessageQueue, offset: int, *, backwards: bool = False) -> None:
-        """Store `offset` unless that is known to be stored already.
+    async def store(self, queue: MessageQueue, offset: int) -> None:
+        """Store `offset` unless it, or a larger one, is known to be stored already.
 
         :raises RoquetError: no broker took it; it is to be stored again later.
         """
         stored = self._stored.get(queue, -1)
-        if offset < stored and not backwards:
-            return
-        if offset == stored and queue not in self._only_on_slave:
+        if offset < stored or (offset == stored and queue not in self._only_on_slave):
             return
         at = await queue_calls.commit(self._session, self._group, queue, offset, TIMEOUT_MS)
         self._stored[queue] = offset
@@ -45,7 +43,15 @@ class Progress:
         else:
             self._only_on_slave.add(queue)
 
+    async def set_back(self, queue: MessageQueue, offset: int) -> None:
+        """Store `offset`, larger or smaller than what is stored.
+
+        :raises RoquetError: no broker took it; a later `store` will do.
+        """
+        self.forget(queue)
+        await self.store(queue, offset)
+
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is somebody else's now."""
+        """The queue is somebody else's now: what is stored is not known any more."""
         self._stored.pop(queue, None)
         self._only_on_slave.discard(queue)

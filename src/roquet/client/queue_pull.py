@@ -50,7 +50,8 @@ class QueuePull:
         self._tag_filter = tag_filter
         self._position = PullPosition(start)
         self._fails = False
-        self.taken = ProcessQueue(start)
+        self._done = asyncio.Event()
+        self.taken = ProcessQueue(start, self._done.set)
 
     async def run(self) -> None:
         """Pull for ever; what fails is logged and tried again."""
@@ -74,7 +75,8 @@ class QueuePull:
 
     async def _room(self) -> None:
         while not has_room(self.taken, self._order.limits):
-            await self.taken.next_done()
+            self._done.clear()
+            await self._done.wait()
 
     async def _pull(self) -> float:
         """One pull; gives the ms to wait before the next."""
@@ -127,6 +129,6 @@ class QueuePull:
         )
         self.taken.dropped = True
         await asyncio.sleep(self._position.answered(result, 0) / 1000)
+        self.taken = ProcessQueue(result.next_offset, self._done.set)
         await self._order.set_back(self._queue, result.next_offset)
-        self.taken = ProcessQueue(result.next_offset)
         return 0

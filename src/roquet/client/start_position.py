@@ -36,6 +36,6 @@ async def start_offset(session: Session, progress: Progress, queue: MessageQueue
     is_retry = queue.topic.startswith(RETRY_PREFIX)
     if isinstance(start, datetime) and not is_retry:
         return await queue_calls.offset_at(session, queue, int(start.timestamp() * 1000), TIMEOUT_MS)
-    if start == "first" or is_retry:
+    if start == "first" or is_retry:  # what lies in the retry topic is meant for this group, whenever it came
         return max(0, await queue_calls.min_offset(session, queue, TIMEOUT_MS))
     return await queue_calls.max_offset(session, queue, TIMEOUT_MS)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as struct_error
-from typing import Final
+from typing import Any, Final
 
 from roquet.errors import PeerError
 from roquet.protocol.codes import LANGUAGE_NUMBERS, LANGUAGES, VERSION
@@ -25,6 +25,7 @@ ONE_WAY: Final = 2
 _FRAME: Final = Struct(">iI")
 _BINARY_FIXED: Final = Struct(">hbhiii")
 _INT: Final = Struct(">i")
+_FOUR_INTS: Final = Struct(">iiii")
 _KEY_SIZE: Final = Struct(">h")
 _HEADER_FIELDS: Final = Struct(">I")
 
@@ -81,11 +82,11 @@ class Command:
             "flag": self.flag,
             "language": self.language,
             "opaque": self.opaque,
-            "serializeTypeCurrentRPC": "JSON",
-            "version": self.version,
         }
         if self.remark is not None:
             members["remark"] = self.remark
+        members["serializeTypeCurrentRPC"] = "JSON"
+        members["version"] = self.version
         return dump_bytes(members)
 
     def _binary_header(self) -> bytes:
@@ -118,6 +119,8 @@ def decode(frame: bytes) -> Command:
 
     :raises PeerError: the header is not of a known form.
     """
+    if len(frame) < _HEADER_FIELDS.size:
+        raise PeerError(f"frame of {len(frame)} bytes")
     (word,) = _HEADER_FIELDS.unpack_from(frame)
     header_type, header_end = word >> 24, 4 + (word & 0xFFFFFF)
     if header_end > len(frame):
@@ -143,20 +146,30 @@ def _decode_json(header: bytes, body: bytes) -> Command:
         raise PeerError("extFields is not a JSON object")
     elif not all(type(value) is str for value in fields.values()):
         fields = {name: to_text(value) for name, value in fields.items() if value is not None}
+    remark = members.get("remark")
+    if remark is not None and type(remark) is not str:
+        raise PeerError("remark is not text")
+    code, opaque, flag, version = numbers = (
+        members.get("code"),
+        members.get("opaque", 0),
+        members.get("flag", 0),
+        members.get("version", 0),
+    )
     try:
-        return Command(
-            int(members["code"]),
-            fields,
-            body,
-            int(members.get("opaque", 0)),
-            int(members.get("flag", 0)),
-            members.get("remark"),
-            str(members.get("language", "JAVA")),
-            int(members.get("version", 0)),
-            JSON,
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise PeerError(f"header member missing or of a wrong type: {error}") from error
+        _FOUR_INTS.pack(*numbers)  # the fastest way to see that all of them are what they should be
+    except struct_error:
+        code, opaque, flag, version = map(_int32, numbers)
+    return Command(code, fields, body, opaque, flag, remark, str(members.get("language", "JAVA")), version, JSON)
+
+
+def _int32(value: Any) -> int:
+    """Of a number in another disguise, such as text."""
+    try:
+        number = int(value)
+        _INT.pack(number)
+    except (TypeError, ValueError, OverflowError, struct_error) as error:
+        raise PeerError(f"header member {value!r} is missing or no 32-bit number") from error
+    return number
 
 
 def _decode_binary(frame: bytes, header_end: int) -> Command:
@@ -187,6 +200,8 @@ def _binary_fields(frame: bytes, at: int, end: int) -> dict[str, str]:
         if value_size:
             fields[name] = _text(frame, at + 4, value_size, end)
         at += 4 + value_size
+    if at != end:
+        raise PeerError("the last header field is cut short")
     return fields
 
 

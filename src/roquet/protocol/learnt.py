@@ -22,7 +22,7 @@ from roquet.protocol.message import KEYS, TAGS, UNIQ_KEY, split_properties
 
 _SAFE: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_.:;,+*/@#$()=% "
 """Bytes that mean themselves in JSON, in properties and in UTF-8."""
-_OPAQUE_AT: Final = 8
+_OPAQUE_AT: Final = 9
 """Of a binary header, within the frame."""
 
 
@@ -137,8 +137,8 @@ def _find_property(frame: bytes, header_end: int, name: str, pairs: Mapping[str,
     value = pairs.get(name, "").encode()
     if not value or not is_safe(value):
         return None
-    pattern = rb'(?:["\x02]|\\u0002|(?<=\x00)|(?<=.))%b(?:\x01|\\u0001)(%b)(?=["\x02\\]|\Z|.)'
-    return _only(re.compile(pattern % (name.encode(), re.escape(value)), re.DOTALL), frame, header_end)
+    pattern = rb"%b(?:\x01|\\u0001)(%b)"
+    return _only(re.compile(pattern % (name.encode(), re.escape(value))), frame, header_end)
 
 
 def _only(pattern: re.Pattern[bytes], frame: bytes, header_end: int) -> _Span | None:

@@ -13,6 +13,8 @@ REPORT: Final = Struct(">q")
 HEADER: Final = Struct(">qi")
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024 - HEADER.size
 """Apache's slave reads into 4 MiB, which header and body share."""
+NOTHING: Final = PhysicalOffset(0)
+"""Where an empty log ends."""
 
 
 @dataclass(frozen=True, slots=True)

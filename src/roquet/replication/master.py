@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from roquet.errors import ConfigError
-from roquet.replication.frames import BODY_SIZE_MAX
+from roquet.replication.frames import BODY_SIZE_MAX, NOTHING
 from roquet.units import PhysicalOffset
 
 BURST_CHUNKS: Final = 8
@@ -50,8 +50,8 @@ class Slave:
     heard_ms: int
     sent_ms: int
     phase: Phase = Phase.JOINING
-    next_offset: PhysicalOffset = PhysicalOffset(0)
-    acked: PhysicalOffset = PhysicalOffset(0)
+    next_offset: PhysicalOffset = NOTHING
+    acked: PhysicalOffset = NOTHING
     is_writing: bool = False
 
 
@@ -93,7 +93,14 @@ class Closed:
     """The connection is gone."""
 
 
-Event: TypeAlias = LogMoved | Reported | WriteReady | Tick | Closed
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """What the slave sent is no report."""
+
+    reason: str
+
+
+Event: TypeAlias = LogMoved | Reported | WriteReady | Tick | Closed | Broken
 
 
 # actions
@@ -143,6 +150,8 @@ def step(slave: Slave, event: Event, now_ms: int) -> Step:
             return _look_at_the_clock(slave, now_ms)
         case Closed():
             return replace(slave, phase=Phase.GONE), []
+        case Broken(reason):
+            return _drop(slave, reason)
 
 
 def _drop(slave: Slave, reason: str) -> Step:

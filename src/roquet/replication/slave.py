@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
-from roquet.replication.frames import Chunk, Heartbeat
+from roquet.replication.frames import NOTHING, Chunk, Heartbeat
 from roquet.units import PhysicalOffset
 
 RETRY_MS: Final = 5_000
@@ -55,9 +55,9 @@ class Follower:
     file_size: int
     phase: Phase = Phase.IDLE
     master: str | None = None
-    end: PhysicalOffset = PhysicalOffset(0)
+    end: PhysicalOffset = NOTHING
     tail: bytes = b""
-    reported: PhysicalOffset = PhysicalOffset(0)
+    reported: PhysicalOffset = NOTHING
     reported_ms: int = 0
     heard_ms: int = 0
     heard_anything: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from struct import Struct
 from typing import Final, cast
@@ -30,7 +30,7 @@ from roquet.protocol.message import (
 )
 from roquet.protocol.record import MAGIC, MAGIC_V2, SIZE_MIN, host_text
 from roquet.spark.property_columns import PropertyColumns
-from roquet.spark.slices import Ints, gather, slices, text
+from roquet.spark.slices import Bools, Ints, binary, gather, indices, numbers, slices, text, words
 from roquet.units import PhysicalOffset
 
 _SIZE: Final = Struct(">i")
@@ -62,7 +62,7 @@ class UnknownCompression(RoquetError):  # noqa: N818
 class Records:
     """Whole records in one buffer, and where those that count start, in ascending order."""
 
-    data: bytes
+    data: bytes = field(repr=False)  # asyncio and logs show task results, these are megabytes
     starts: Ints
 
     @classmethod
@@ -103,7 +103,8 @@ class Records:
         offsets = self.queue_offsets
         return self.where((offsets >= start) & (offsets < end))
 
-    def where(self, kept: npt.NDArray[np.bool_]) -> Records:
+    def where(self, kept: Bools | Ints) -> Records:
+        """Those that a mask or their numbers tell."""
         return Records(self.data, self.starts[kept])
 
 
@@ -118,9 +119,9 @@ def decode(
     """
     columns = _Columns(records, broker_name)
     if tags is not None and len(records):
-        matches = pc.is_in(columns.tags(), value_set=pa.array(sorted(tags), pa.string()))
-        columns = _Columns(records.where(matches.to_numpy(zero_copy_only=False)), broker_name)
-    arrays = [columns.named(field.name, field.type) for field in schema]
+        matches = pc.is_in(columns.tags(), value_set=words(sorted(tags)))
+        columns = _Columns(records.where(_true_rows(matches)), broker_name)
+    arrays = [columns.named(column.name, column.type) for column in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -134,12 +135,13 @@ class _Columns:
 
     def named(self, name: str, kind: pa.DataType) -> pa.Array:
         if len(self._starts) == 0:
-            return pa.array([], kind)
+            return pa.nulls(0, kind)
         if name == "properties":
             return self._properties.maps(kind)
         if name in _MAKERS:
             return _MAKERS[name](self)
-        return self._number(name)
+        values = self._head[name]
+        return numbers(values.astype(values.dtype.newbyteorder("=")), kind)
 
     # Columns
 
@@ -147,19 +149,16 @@ class _Columns:
         return text(slices(self._data, self._parts.topic_at, self._parts.topic_end))
 
     def broker_name(self) -> pa.Array:
-        return pa.repeat(pa.scalar(self._broker_name, pa.string()), len(self._starts))
+        return words([self._broker_name]).take(indices(np.zeros(len(self._starts), np.int64)))
 
     def message_id(self) -> pa.Array:
         """The client's id, else the broker's, as Java's getMsgId; few messages come without a client's id."""
         given = self._properties.values(UNIQ_KEY)
         if given.null_count == 0:
             return given
-        made: list[str | None] = [None] * len(given)
-        offsets = self._head["commitLogOffset"]
-        for row in np.flatnonzero(given.is_null().to_numpy(zero_copy_only=False)).tolist():
-            store_host = self._data[self._parts.store_host_at[row] : self._parts.store_host_end[row]]
-            made[row] = offset_message_id(store_host, PhysicalOffset(int(offsets[row])))
-        return pc.coalesce(given, pa.array(made, pa.string()))
+        missing = _true_rows(given.is_null())
+        made = words([self._offset_message_id(row) for row in missing.tolist()])
+        return _replaced(given, missing, made)
 
     def keys(self) -> pa.Array:
         return self._properties.values(KEYS)
@@ -172,10 +171,8 @@ class _Columns:
         compressed = np.flatnonzero(self._head["sysFlag"] & COMPRESSED)
         if len(compressed) == 0:
             return stored
-        whole = pa.array([self._decompressed(row) for row in compressed.tolist()], pa.binary())
-        source = np.arange(len(stored))
-        source[compressed] = len(stored) + np.arange(len(whole))
-        return pa.concat_arrays([stored, whole]).take(pa.array(source))
+        whole = binary([self._decompressed(row) for row in compressed.tolist()])
+        return _replaced(stored, compressed, whole)
 
     def born_timestamp(self) -> pa.Array:
         return _timestamps(self._head["bornTimestamp"])
@@ -190,11 +187,7 @@ class _Columns:
         return _hosts(slices(self._data, self._parts.store_host_at, self._parts.store_host_end))
 
     def reconsume_times(self) -> pa.Array:
-        return pa.array(gather(self._data, ">i4", self._parts.store_host_end).astype(np.int32))
-
-    def _number(self, name: str) -> pa.Array:
-        field = self._head[name]
-        return pa.array(field.astype(field.dtype.newbyteorder("=")))
+        return numbers(gather(self._data, ">i4", self._parts.store_host_end).astype(np.int32), pa.int32())
 
     # What they are made of
 
@@ -252,7 +245,11 @@ class _Columns:
         except (zlib.error, OSError) as error:
             raise CorruptRecord(int(self._starts[row]), f"its body does not decompress: {error}") from error
 
-    def _refuse(self, wrong: npt.NDArray[np.bool_], reason: str) -> None:
+    def _offset_message_id(self, row: int) -> str:
+        store_host = self._data[self._parts.store_host_at[row] : self._parts.store_host_end[row]]
+        return offset_message_id(store_host, PhysicalOffset(int(self._head["commitLogOffset"][row])))
+
+    def _refuse(self, wrong: Bools, reason: str) -> None:
         if wrong.any():
             raise CorruptRecord(int(self._starts[np.flatnonzero(wrong)[0]]), reason)
 
@@ -305,12 +302,23 @@ def decompress(stored: bytes, kind: int) -> bytes:
         return cast(bytes, stream.read())
 
 
+def _true_rows(mask: pa.Array) -> Ints:
+    rows = pc.indices_nonzero(mask)
+    return np.frombuffer(rows.buffers()[1], np.uint64, len(rows)).astype(np.int64)
+
+
+def _replaced(values: pa.Array, rows: Ints, others: pa.Array) -> pa.Array:
+    """The values, with those of some rows exchanged for others."""
+    source = np.arange(len(values))
+    source[rows] = len(values) + np.arange(len(others))
+    return pa.concat_arrays([values, others]).take(indices(source))
+
+
 def _timestamps(milliseconds: npt.NDArray[np.generic]) -> pa.Array:
-    return pa.array(milliseconds.astype(np.int64) * 1000).cast(_MICROSECONDS)
+    return numbers(milliseconds.astype(np.int64) * 1000, _MICROSECONDS)
 
 
 def _hosts(stored: pa.Array) -> pa.Array:
     """Few hosts send many messages: each is put into words once."""
     hosts = stored.dictionary_encode()
-    words = pa.array([host_text(host) for host in hosts.dictionary.to_pylist()], pa.string())
-    return words.take(hosts.indices)
+    return words([host_text(host) for host in hosts.dictionary.to_pylist()]).take(hosts.indices)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from roquet.protocol.message import NAME_SEPARATOR, PROPERTY_SEPARATOR
-from roquet.spark.slices import Bytes, Ints, slices, text
+from roquet.spark.slices import Bytes, Ints, indices, numbers, slices, text
 
 _AFTER_NAME: Final = ord(NAME_SEPARATOR)
 _AFTER_PAIR: Final = ord(PROPERTY_SEPARATOR)
@@ -48,16 +48,17 @@ class PropertyColumns:
         found = text(slices(self._data, self._name_end[chosen] + 1, self._end[chosen]))
         if len(found) == self._rows:
             return found
-        return found.take(pa.array(np.cumsum(has) - 1, mask=~has))
+        return found.take(indices(np.cumsum(has) - 1, has))
 
     def maps(self, kind: pa.DataType) -> pa.Array:
         """All properties of every message, as a map array."""
         names = slices(self._data, self._name_at, self._name_end).dictionary_encode()
-        pairs = self._last_of_each_name(names)
+        codes = np.frombuffer(names.indices.buffers()[1], np.int32, len(names)).astype(np.int64)
+        pairs = self._last_of_each_name(codes, len(names.dictionary))
         offsets = np.concatenate(([0], np.cumsum(np.bincount(self._row[pairs], minlength=self._rows))))
         return pa.MapArray.from_arrays(
-            pa.array(offsets, pa.int32()),
-            text(names.dictionary).take(names.indices.take(pa.array(pairs))),
+            numbers(offsets.astype(np.int32), pa.int32()),
+            text(names.dictionary).take(indices(codes[pairs])),
             text(slices(self._data, self._name_end[pairs] + 1, self._end[pairs])),
             type=kind,
         )
@@ -83,11 +84,13 @@ class PropertyColumns:
             pairs = pairs[self._data[self._name_at[pairs] + index] == byte]
         return pairs
 
-    def _last_of_each_name(self, names: pa.Array) -> Ints:
-        """All pairs, less those whose name comes again in the same message."""
-        kinds = max(len(names.dictionary), 1)
-        row_and_name = self._row * kinds + names.indices.to_numpy()
-        if self._rows * kinds <= _CELLS_PER_PAIR * len(row_and_name) and np.bincount(row_and_name).max() == 1:
+    def _last_of_each_name(self, codes: Ints, kinds: int) -> Ints:
+        """All pairs, less those whose name comes again in the same message; `codes` below `kinds` stand for names."""
+        row_and_name = self._row * kinds + codes
+        if (
+            self._rows * kinds <= _CELLS_PER_PAIR * len(row_and_name)
+            and np.bincount(row_and_name, minlength=1).max() <= 1
+        ):
             return np.arange(len(row_and_name))
         _, from_the_end = np.unique(row_and_name[::-1], return_index=True)
         return np.sort(len(row_and_name) - 1 - from_the_end)

@@ -11,8 +11,6 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
-import numpy as np
-
 from roquet.errors import PeerError, RoquetError
 from roquet.protocol.message import MessageQueue
 from roquet.spark.columns import Records
@@ -108,12 +106,13 @@ class QueueRead:
             self._skip(answer.next_offset, bounds)
             return records
         offsets = records.queue_offsets
-        if (np.diff(offsets) < 1).any():
+        if (offsets[1:] <= offsets[:-1]).any():
             raise PeerError(f"the pull of {self._range.queue} at {self._at} was answered out of order: {offsets}")
-        missing = int(offsets[-1]) + 1 - self._at - len(offsets)
+        following = int(offsets[-1]) + 1
+        missing = following - self._at - len(offsets)
         if missing:
-            self._lose(f"offsets {self._at} to {int(offsets[-1])}, {missing} of them are missing", bounds)
-        self._at = int(offsets[-1]) + 1
+            self._lose(f"offsets {self._at} to {following - 1}, {missing} of them are missing", bounds)
+        self._at = following
         return records
 
     def _give_up(self, bounds: Bounds | None, trouble: str) -> None:

@@ -1,18 +1,31 @@
-"""Parts of a buffer as Arrow arrays, without a Python object per part."""
+"""Arrow arrays from buffers: no Python object per value, and no pandas.
+
+`pyarrow.array` and `to_numpy` import pandas if it is installed, a second or more in each of Spark's Python workers, so
+the modules of the read path build their arrays here.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 
-SIZE_MAX: Final = 2**31 - 1
-"""Arrow's offsets of binary and string columns are 32 bits wide."""
+
+def numbers(values: npt.NDArray[np.generic], kind: pa.DataType, valid: Bools | None = None) -> pa.Array:
+    """Values that lie in memory as Arrow's `kind` does, null where not `valid`."""
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [bitmap, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def indices(values: Ints, valid: Bools | None = None) -> pa.Array:
+    """What `take` takes."""
+    return numbers(values, pa.int64(), valid)
 
 
 def slices(data: bytes | Bytes, starts: Ints, ends: Ints) -> pa.Array:
@@ -23,20 +36,32 @@ def slices(data: bytes | Bytes, starts: Ints, ends: Ints) -> pa.Array:
     """
     count = len(starts)
     if count == 0:
-        return pa.array([], pa.binary())
+        return pa.nulls(0, pa.binary())
     edges = np.empty(2 * count, np.int32)
     edges[0::2] = starts
     edges[1::2] = ends
-    parts_and_gaps = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    return parts_and_gaps.take(pa.array(np.arange(0, 2 * count, 2)))
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(data)]
+    parts_and_gaps = pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers)
+    return parts_and_gaps.take(indices(np.arange(0, 2 * count, 2)))
 
 
-def text(binary: pa.Array) -> pa.Array:
+def binary(values: Sequence[bytes]) -> pa.Array:
+    """A binary array of bytes that are Python objects already."""
+    edges = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(edges), pa.py_buffer(b"".join(values))])
+
+
+def text(stored: pa.Array) -> pa.Array:
     """Bytes as a string array; bytes that are no UTF-8 become U+FFFD rather than fail a whole read."""
     try:
-        return binary.cast(pa.string())
+        return stored.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([value.decode("utf-8", "replace") for value in binary.to_pylist()], pa.string())
+        return words([value.decode("utf-8", "replace") for value in stored.to_pylist()])
+
+
+def words(values: Sequence[str]) -> pa.Array:
+    """A string array of Python's own strings."""
+    return binary([value.encode() for value in values]).cast(pa.string())
 
 
 def gather(data: bytes, dtype: npt.DTypeLike, at: Ints) -> npt.NDArray[np.generic]:

@@ -1,4 +1,4 @@
-"""SOCKETS: turns connections and timers into the events of `master` and `slave`, and carries their actions out."""
+"""SOCKETS: the master's side. Connections and timers become events of `master`, its actions are carried out here."""
 
 from __future__ import annotations
 
@@ -6,47 +6,23 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, cast
 
-from roquet.errors import PeerError, StoreError
-from roquet.replication import master, slave
-from roquet.replication.frames import ChunkStream, ReportStream, header, report
+from roquet.errors import PeerError
+from roquet.replication import master
+from roquet.replication.frames import NOTHING, ReportStream, header
+from roquet.replication.log import ReplicatedLog
 from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5
-CONNECT_TIMEOUT_S: Final = 5.0
 CLOSE_TIMEOUT_S: Final = 1.0
 """So long a slave may take for what was written to it before the server closed."""
 WRITE_BUFFER_MAX: Final = 1024 * 1024
 """Bytes that may wait for a slow slave."""
 DROPPED_MAX: Final = 16
 """Of so many hosts it is known why they were dropped last."""
-
-
-class ReplicatedLog(Protocol):
-    """What replication needs of a commit log."""
-
-    file_size: int
-
-    @property
-    def start(self) -> PhysicalOffset:
-        """The first offset that still exists."""
-        ...
-
-    @property
-    def end(self) -> PhysicalOffset:
-        """Where the next record goes."""
-        ...
-
-    def read(self, at: PhysicalOffset, size_max: int) -> memoryview:
-        """Contiguous bytes of one file, never beyond the end."""
-        ...
-
-    def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:
-        """The same bytes at the same place: the end, or the start of a file if the log is empty."""
-        ...
 
 
 def _now_ms() -> int:
@@ -77,7 +53,7 @@ class HaServer:
         self.log = log
         self.on_ack = on_ack
         self.rules = rules or master.Rules()
-        self.replicated_to = PhysicalOffset(0)
+        self.replicated_to = NOTHING
         self.slave_count = 0
         self._connections: dict[_SlaveConnection, None] = {}
         self._dropped: dict[str, SlaveProgress] = {}
@@ -97,7 +73,7 @@ class HaServer:
             connection.look_at_the_log()
 
     def progress(self) -> list[SlaveProgress]:
-        """Every slave that is connected, then those that were dropped and have not come back."""
+        """Every slave that is connected, then of each host the last one that was dropped."""
         live = [connection.progress() for connection in self._connections]
         return live + list(self._dropped.values())
 
@@ -114,18 +90,17 @@ class HaServer:
         """A slave has joined, acknowledged or gone."""
         streaming = [each for each in self._connections if each.slave.phase is master.Phase.STREAMING]
         self.slave_count = len(streaming)
-        self.replicated_to = max((each.slave.acked for each in streaming), default=PhysicalOffset(0))
-        for each in streaming:
-            self._dropped.pop(each.host, None)
+        self.replicated_to = max((each.slave.acked for each in streaming), default=NOTHING)
 
     def dropped(self, connection: _SlaveConnection, progress: SlaveProgress) -> None:
-        """A slave that comes back only to be dropped again is told of once."""
+        """A slave that comes back only to be dropped again for the same reason is logged once."""
         before = self._dropped.pop(connection.host, None)
         self._dropped[connection.host] = progress
         if len(self._dropped) > DROPPED_MAX:
             del self._dropped[next(iter(self._dropped))]
         level = logging.DEBUG if before is not None and before.reason == progress.reason else logging.WARNING
         log.log(level, "slave %s dropped: %s", progress.address, progress.reason)
+        self.moved()
 
     def closed(self, connection: _SlaveConnection) -> None:
         self._connections.pop(connection, None)
@@ -138,12 +113,15 @@ class HaServer:
         if self._listener is not None:
             self._listener.close()
         connections = list(self._connections)
+        if not connections:
+            return
         for connection in connections:
+            connection.feed(master.Closed())
             connection.transport.close()
-        if connections:
-            await asyncio.wait([each.lost for each in connections], timeout=CLOSE_TIMEOUT_S)
+        await asyncio.wait([each.lost for each in connections], timeout=CLOSE_TIMEOUT_S)
         for connection in connections:
             connection.transport.abort()
+        await asyncio.wait([each.lost for each in connections])
 
 
 class _SlaveConnection(asyncio.Protocol):
@@ -162,9 +140,8 @@ class _SlaveConnection(asyncio.Protocol):
         self.lost: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
         self.host, port = transport.get_extra_info("peername")[:2]
         self.address = f"{self.host}:{port}"
         log_ = self._log
@@ -175,7 +152,7 @@ class _SlaveConnection(asyncio.Protocol):
         try:
             offset = self._reports.feed(data)
         except PeerError as error:
-            self._drop(str(error))
+            self.feed(master.Broken(str(error)))
             return
         if offset is not None:
             self.look_at_the_log()
@@ -232,72 +209,3 @@ class _SlaveConnection(asyncio.Protocol):
         known = self.slave
         behind = self._log.end - known.acked
         return SlaveProgress(self.address, known.phase, known.acked, behind, _now_ms() - known.heard_ms, reason)
-
-
-@dataclass(frozen=True, slots=True)
-class MasterProgress:
-    """How a slave stands to its master; `reason` says why it does not follow."""
-
-    master: str | None
-    phase: slave.Phase
-    end: PhysicalOffset
-    silent_ms: int
-    reason: str
-
-
-class HaClient:
-    """The slave's side: it follows one master at a time, and comes back when the connection ends.
-
-    :param on_appended: told once for all that one read has added to the log.
-    """
-
-    def __init__(self, log: ReplicatedLog, on_appended: Callable[[], None], rules: slave.Rules | None = None) -> None:
-        self._log = log
-        self._on_appended = on_appended
-        self._state = slave.Follower(rules or slave.Rules(), log.file_size)
-        self._session: _MasterConnection | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def set_master(self, address: str | None) -> None:
-        """Follow the master at `host:port`, or none; the one it follows already is not disturbed."""
-        if self._timer is None:
-            self._tick()
-        self._feed(slave.MasterKnown(address))
-
-    def progress(self) -> MasterProgress:
-        state = self._state
-        return MasterProgress(state.master, state.phase, self._log.end, _now_ms() - state.heard_ms, state.reason)
-
-    async def close(self) -> None:
-        """Stop to follow."""
-        session = self._session
-        self._feed(slave.MasterKnown(None))
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if session is not None:
-            await asyncio.wait([session.ended])
-
-    def _tick(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-        self._feed(slave.Tick())
-
-    def _feed(self, event: slave.Event) -> None:
-        before = self._state
-        self._state, actions = slave.step(before, event, _now_ms())
-        for action in actions:
-            match action:
-                case slave.Append(at, data):
-                    self._log.replicate(at, data)
-                case slave.Report(offset):
-                    assert self._session is not None
-                    self._session.transport.write(report(offset))
-                case slave.Connect(address):
-                    self._session = _MasterConnection(self)
-                    self._session.open(address)
-                case slave.Close():
-                    assert self._session is not None
-                    self._session.close()
-                    self._session = None
-        if self._state.reason != before.reason and self._state.reason:
-            log.warning("master %s: %s", self._state.master, self._state.reason)

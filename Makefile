@@ -1,0 +1,49 @@
+# Everything a fresh machine needs beyond git, make and Python 3.11+ is installed here, into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+UV_VERSION := 0.13.8
+STAMP := .venv/.installed-$(shell cat requirements.lock pyproject.toml | cksum | tr ' ' -)
+
+.PHONY: help setup demo test check format sim bench lock clean
+
+help:  ## This list.
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
+
+setup: $(STAMP)  ## Install everything into .venv.
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "roquet needs Python 3.11 or later; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
+	rm -f .venv/.installed-* && touch $@
+
+demo: setup  ## The main job: a replicated cluster, a killed master, a Spark pipeline, on real data.
+	$(BIN)/python -m demo
+
+test: setup  ## All tests: unit, property, simulation, real processes, interop.
+	$(BIN)/python -m pytest
+
+check: setup  ## Format, lint and types.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: setup  ## Rewrite the sources in the project's format.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+SEEDS ?= 1000
+sim: setup  ## A whole cluster on virtual time, SEEDS=n different ways to fail.
+	$(BIN)/python -m pytest tests/simulation --seeds $(SEEDS)
+
+bench: setup  ## Apache's benchmark programs against ours and Apache's broker.
+	$(BIN)/python -m bench
+
+lock: setup  ## Pin the newest versions of everything.
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --group dev --group demo \
+		--generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements.lock
+
+clean:  ## Remove what was made here.
+	rm -rf .venv .interop .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out demo-out

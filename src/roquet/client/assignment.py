@@ -1,0 +1,88 @@
+"""The queues that this consumer has, and the pulls that follow from that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from roquet.client.progress import Progress
+from roquet.client.queue_pull import PullOrder, QueuePull
+from roquet.client.tasks import Tasks, attempt, cancel
+from roquet.errors import RoquetError
+from roquet.protocol.filters import TagFilter
+from roquet.protocol.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Running:
+    pull: QueuePull
+    task: asyncio.Task[None]
+
+
+class Assignment:
+    """Keeps: exactly one running pull for each queue assigned; a queue's progress is stored when it is taken away.
+
+    :param start: where the group begins or goes on with a queue.
+    """
+
+    def __init__(self, order: PullOrder, progress: Progress, start: Callable[[MessageQueue], Awaitable[int]]) -> None:
+        self._order = order
+        self._progress = progress
+        self._start = start
+        self._tasks = Tasks()
+        self._running: dict[MessageQueue, Running] = {}
+
+    def queues(self, topic: str | None = None) -> frozenset[MessageQueue]:
+        """Those of one topic, or all."""
+        return frozenset(queue for queue in self._running if topic in (None, queue.topic))
+
+    def progress_of(self, topic: str) -> dict[MessageQueue, int]:
+        """How far this consumer is with its queues of a topic; more than what the brokers know already."""
+        return {queue: self._running[queue].pull.taken.progress for queue in self.queues(topic)}
+
+    async def become(self, topic: str, wanted: frozenset[MessageQueue], tag_filter: TagFilter) -> None:
+        """Take and give queues of a topic until exactly `wanted` are left.
+
+        A queue whose start cannot be found out now is left for the next time.
+        """
+        current = self.queues(topic)
+        await self.drop(current - wanted)
+        added = sorted(wanted - current)
+        await asyncio.gather(*(self._add(queue, tag_filter) for queue in added))
+
+    async def _add(self, queue: MessageQueue, tag_filter: TagFilter) -> None:
+        try:
+            start = await self._start(queue)
+        except RoquetError as error:
+            log.warning("%s is not consumed yet, its start is not known: %s", queue, error)
+            return
+        log.info("consuming %s from %s", queue, start)
+        pull = QueuePull(self._order, queue, start, tag_filter)
+        self._running[queue] = Running(pull, self._tasks.start(pull.run(), f"pull {queue}"))
+
+    async def drop(self, queues: Iterable[MessageQueue]) -> None:
+        """Stop the pulls of these queues and store how far they came."""
+        dropped = {queue: self._running.pop(queue) for queue in queues if queue in self._running}
+        for running in dropped.values():
+            running.pull.taken.dropped = True
+        await cancel(*(running.task for running in dropped.values()))
+        await asyncio.gather(*(self._store(queue, running.pull) for queue, running in dropped.items()))
+        for queue in dropped:
+            self._progress.forget(queue)
+
+    async def store_progress(self) -> None:
+        """Store how far every queue came; what cannot be stored is logged and goes with the next time."""
+        await asyncio.gather(*(self._store(queue, running.pull) for queue, running in list(self._running.items())))
+
+    async def _store(self, queue: MessageQueue, pull: QueuePull) -> None:
+        await attempt(lambda: self._progress.store(queue, pull.taken.progress), f"storing the progress of {queue}")
+
+    async def close(self) -> None:
+        try:
+            await self.drop(self.queues())
+        finally:
+            await self._tasks.close()

@@ -1,0 +1,266 @@
+"""Consumes topics as one member of a group."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from roquet.client.assignment import Assignment
+from roquet.client.group_members import member_ids
+from roquet.client.inbox import Delivery, Inbox
+from roquet.client.membership import GroupMember
+from roquet.client.progress import Progress
+from roquet.client.pull_flow import Limits
+from roquet.client.queue_pull import PullOrder
+from roquet.client.rebalance import Strategy, allocate, average
+from roquet.client.received import ReceivedMessage
+from roquet.client.routes import subscribe_queues
+from roquet.client.send_back import SendBack
+from roquet.client.session import Session
+from roquet.client.start_position import Start, start_offset, wire_name
+from roquet.client.tasks import Tasks, attempt, every, pause
+from roquet.errors import ConfigError, MessageError, RouteNotFound
+from roquet.protocol.bodies import ConsumerData, Subscription
+from roquet.protocol.filters import ALL
+from roquet.protocol.message import RETRY_PREFIX, MessageQueue, check_group, check_topic
+from roquet.runtime import Runtime
+
+__all__ = ["Consumer", "ReceivedMessage"]
+
+log = logging.getLogger(__name__)
+
+REBALANCE_PERIOD_S: Final = 20.0
+STORE_PERIOD_S: Final = 5.0
+AGAIN_AFTER_S: Final = 5.0
+"""When a failed message is handed out again that no broker took back."""
+
+
+class Consumer:
+    """One member of a consumer group; the members share out the topics' queues among them.
+
+        async with Consumer("127.0.0.1:9876", "billing", {"orders": "new||paid"}) as consumer:
+            async for message in consumer:
+                async with message:
+                    await book(message.body)
+
+    Every message comes at least once. See `ReceivedMessage` for how one is settled. Several tasks may iterate at the
+    same time, each then acknowledges its own.
+
+    :param name_server: `host:port`, several separated by semicolons.
+    :param topics: a topic, several, or each with its tag expression (`*`, or tags joined by `||`). All members of a
+        group must have the same (trap 59).
+    :param start: where a group begins that has no progress yet; "last", "first" or a point in time.
+    :param max_reconsume_times: how often a failed message comes again before it is put among the dead letters.
+    :param batch_size: messages per pull at most.
+    :param limits: what may wait here per queue before pulling pauses.
+    :param strategy: how members share out queues; the same in all of them.
+    :param client_id: who this client says it is, `address@anything`; unique per process.
+    """
+
+    def __init__(
+        self,
+        name_server: str,
+        group: str,
+        topics: str | Iterable[str] | Mapping[str, str],
+        start: Start = "last",
+        *,
+        max_reconsume_times: int = 16,
+        batch_size: int = 32,
+        limits: Limits | None = None,
+        strategy: Strategy = average,
+        client_id: str | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        check_group(group)
+        self._group = group
+        self._start_at = start
+        self._strategy = strategy
+        self._session = Session(name_server, client_id=client_id, runtime=runtime)
+        self._subscriptions = _subscriptions(group, topics, self._session.runtime.now_ms())
+        self._inbox = Inbox()
+        self._progress = Progress(self._session, group)
+        self._send_back = SendBack(self._session, group, max_reconsume_times)
+        order = PullOrder(
+            self._session, group, batch_size, limits or Limits(), self._inbox.put, self._progress.set_back
+        )
+        self._assignment = Assignment(order, self._progress, self._start_offset)
+        self._tasks = Tasks()
+        self._rebalance_due = asyncio.Event()
+        self._handed_out: list[ReceivedMessage] = []
+
+    # life
+
+    async def __aenter__(self) -> Self:
+        """:raises ConnectionClosed: no name server can be reached; CallTimeout: none answers."""
+        await self._session.__aenter__()
+        try:
+            await self._join()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def _join(self) -> None:
+        """Heartbeat before the first division of queues, which the brokers' lists of members need (trap 60)."""
+        await self._look_up_routes()
+        member = GroupMember(self._heartbeat_data, self._rebalance_due.set)
+        self._session.membership.join_as_consumer(self._group, member)
+        await self._session.membership.beat()
+        await self._rebalance()
+        self._tasks.start(self._rebalance_loop(), f"rebalance {self._group}")
+        store = every(STORE_PERIOD_S, self._assignment.store_progress, "storing progress")
+        self._tasks.start(store, f"progress {self._group}")
+
+    async def _look_up_routes(self) -> None:
+        for topic in self._subscriptions:
+            try:
+                await self._session.routes.refresh(topic)
+            except RouteNotFound as error:
+                if not topic.startswith(RETRY_PREFIX):
+                    log.warning("group %s waits for its topic: %s", self._group, error)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Progress is stored before the group hears that this member leaves (protocol.md 6.11)."""
+        self._inbox.close()
+        try:
+            await self._tasks.close()
+            await self._assignment.close()
+        finally:
+            await self._session.__aexit__(kind, error, trace)
+
+    def _heartbeat_data(self) -> ConsumerData:
+        subscriptions = tuple(self._subscriptions.values())
+        return ConsumerData(self._group, consume_from=wire_name(self._start_at), subscriptions=subscriptions)
+
+    # messages
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Messages for ever, or until the consumer is closed; each is acknowledged when the next is asked for."""
+        return _Iteration(self._next)
+
+    async def _next(self) -> ReceivedMessage | None:
+        while (delivery := await self._inbox.next()) is not None:
+            message = self._open(delivery)
+            if message is not None:
+                return message
+        return None
+
+    def _open(self, delivery: Delivery) -> ReceivedMessage | None:
+        """The message for the application; one that cannot be opened goes the way of failed ones."""
+        try:
+            return delivery.message(self._failed)
+        except MessageError as error:
+            log.error("message %s cannot be opened: %s", delivery.record.offset_message_id, error)
+            self._failed(delivery)
+            return None
+
+    async def get_many(self, max_messages: int = 32, timeout_ms: int = 1000) -> list[ReceivedMessage]:
+        """Up to `max_messages` that are there, after waiting for the first one at most `timeout_ms`.
+
+        The next call acknowledges those that are not settled by then; so only one task should call this.
+        """
+        for earlier in self._handed_out:
+            earlier.ack()
+        self._handed_out = await self._some(max_messages, timeout_ms)
+        return list(self._handed_out)
+
+    async def _some(self, count_max: int, timeout_ms: int) -> list[ReceivedMessage]:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                first = await self._next()
+        except TimeoutError:
+            first = None
+        messages = [] if first is None else [first]
+        while messages and len(messages) < count_max and (delivery := self._inbox.take()) is not None:
+            message = self._open(delivery)
+            if message is not None:
+                messages.append(message)
+        return messages
+
+    def _failed(self, delivery: Delivery) -> None:
+        if not self._inbox.closed:
+            self._tasks.start(self._hand_back(delivery), f"send back {delivery.record.offset_message_id}")
+
+    async def _hand_back(self, delivery: Delivery) -> None:
+        """To the broker; where none takes it, to the application again after a while."""
+        if await self._send_back.send_back(delivery):
+            delivery.done()
+            return
+        await asyncio.sleep(AGAIN_AFTER_S)
+        self._inbox.put(delivery.again())
+
+    # queues
+
+    def assigned(self) -> frozenset[MessageQueue]:
+        """The queues that this member consumes now."""
+        return self._assignment.queues()
+
+    async def _rebalance_loop(self) -> None:
+        while True:
+            await pause(self._rebalance_due, REBALANCE_PERIOD_S)
+            await attempt(self._rebalance, f"rebalancing {self._group}")
+
+    async def _rebalance(self) -> None:
+        for topic, subscription in self._subscriptions.items():
+            wanted = await self._share_of(topic)
+            if wanted is not None:
+                await self._assignment.become(topic, wanted, subscription.tag_filter)
+
+    async def _share_of(self, topic: str) -> frozenset[MessageQueue] | None:
+        """The queues of a topic that are ours; None where that cannot be known: then nothing changes."""
+        try:
+            route = await self._session.routes.route(topic)
+        except RouteNotFound:
+            return None
+        members = await member_ids(self._session, self._group, route)
+        if members and self._session.client_id not in members:  # a broker that started after our last heartbeat
+            await self._session.membership.beat()
+            members = await member_ids(self._session, self._group, route)
+        if not members:
+            return None
+        return allocate(self._strategy, subscribe_queues(topic, route), members, self._session.client_id)
+
+    async def _start_offset(self, queue: MessageQueue) -> int:
+        return await start_offset(self._session, self._progress, queue, self._start_at)
+
+
+class _Iteration:
+    """One `async for` over a consumer."""
+
+    def __init__(self, next_message: Callable[[], Awaitable[ReceivedMessage | None]]) -> None:
+        self._next_message = next_message
+        self._current: ReceivedMessage | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        if self._current is not None:
+            self._current.ack()
+        self._current = await self._next_message()
+        if self._current is None:
+            raise StopAsyncIteration
+        return self._current
+
+
+def _subscriptions(
+    group: str, topics: str | Iterable[str] | Mapping[str, str], version: int
+) -> dict[str, Subscription]:
+    """Topic -> subscription, that to the group's own retry topic included.
+
+    :raises ConfigError: no topic. MessageError: no topic can have that name.
+    """
+    if isinstance(topics, str):
+        topics = [topics]
+    wanted = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, ALL)
+    if not wanted:
+        raise ConfigError("a consumer needs at least one topic")
+    for topic in wanted:
+        check_topic(topic)
+    wanted[RETRY_PREFIX + group] = ALL
+    return {topic: Subscription(topic, expression or ALL, version) for topic, expression in wanted.items()}

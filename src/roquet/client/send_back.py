@@ -1,0 +1,112 @@
+"""Messages that the application could not deal with: handed back, to come again later (protocol.md 6.9)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from roquet.client.inbox import Delivery
+from roquet.client.outgoing import Outgoing
+from roquet.client.sender import Sender
+from roquet.client.session import Session, masters_only
+from roquet.errors import ResponseError, RoquetError
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.message import (
+    COMPRESSED,
+    COMPRESSION_TYPE_BITS,
+    DELAY,
+    MAX_RECONSUME_TIMES,
+    PRODUCER_GROUP,
+    REAL_QID,
+    REAL_TOPIC,
+    RECONSUME_TIME,
+    RETRY_PREFIX,
+    RETRY_TOPIC,
+    TRAN_MSG,
+    UNIQ_KEY,
+    MessageQueue,
+    join_properties,
+)
+from roquet.protocol.record import Record
+from roquet.transport.connection import checked
+
+log = logging.getLogger(__name__)
+
+INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
+TIMEOUT_MS: Final = 5000
+FIRST_DELAY_LEVEL: Final = 3
+_BELONGS_TO_THE_FIRST_SEND: Final = frozenset(
+    (TRAN_MSG, PRODUCER_GROUP, REAL_TOPIC, REAL_QID, DELAY, RECONSUME_TIME, MAX_RECONSUME_TIMES)
+)
+"""Properties that would take effect a second time (trap 38)."""
+
+
+class SendBack:
+    """Hands failed messages to a broker, which brings them again after 10 s, 30 s, 1 min ... and at last puts them
+    among the dead letters.
+    """
+
+    def __init__(self, session: Session, group: str, max_reconsume_times: int) -> None:
+        self._session = session
+        self._group = group
+        self._max = max_reconsume_times
+        self._sender = Sender(session, INNER_PRODUCER)
+
+    async def send_back(self, delivery: Delivery) -> bool:
+        """Whether a broker took the message over; if not, it is still ours. Errors are logged."""
+        try:
+            await self._ask_its_broker(delivery)
+        except ResponseError as error:
+            log.warning("message %s is not taken back: %s", delivery.record.offset_message_id, error)
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return False
+        except RoquetError as error:
+            log.warning("message %s cannot be sent back: %s", delivery.record.offset_message_id, error)
+        else:
+            return True
+        return await self._send_anew(delivery)
+
+    async def _ask_its_broker(self, delivery: Delivery) -> None:
+        record = delivery.record
+        queue = MessageQueue(record.topic, delivery.broker_name, record.queue_id)
+        fields = {
+            "offset": str(record.physical_offset),
+            "group": self._group,
+            "delayLevel": "0",
+            "originMsgId": record.properties.get(UNIQ_KEY, record.offset_message_id),
+            "originTopic": record.topic,
+            "unitMode": "false",
+            "maxReconsumeTimes": str(self._max),
+            "bname": delivery.broker_name,
+        }
+        request = Command(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        at, response = await self._session.call_broker(queue, lambda _: request, TIMEOUT_MS, masters_only)
+        checked(response, at.address)
+
+    async def _send_anew(self, delivery: Delivery) -> bool:
+        """Any broker may take it: the one that has the original is gone, or has removed it (trap 36)."""
+        try:
+            await self._sender.send(self._copy(delivery.record, delivery.reconsume_times), TIMEOUT_MS)
+        except RoquetError as error:
+            log.warning("message %s cannot be sent anew: %s", delivery.record.offset_message_id, error)
+            return False
+        return True
+
+    def _copy(self, record: Record, reconsume_times: int) -> Outgoing:
+        properties = {
+            name: value for name, value in record.properties.items() if name not in _BELONGS_TO_THE_FIRST_SEND
+        }
+        properties.setdefault(RETRY_TOPIC, record.topic)
+        properties[DELAY] = str(FIRST_DELAY_LEVEL + reconsume_times)
+        unique_key = properties.setdefault(UNIQ_KEY, record.offset_message_id)
+        return Outgoing(
+            RETRY_PREFIX + self._group,
+            record.body,
+            (unique_key,),
+            join_properties(properties),
+            record.flag,
+            record.sys_flag & (COMPRESSED | COMPRESSION_TYPE_BITS),
+            reconsume_times=reconsume_times + 1,
+            max_reconsume_times=self._max,
+        )

@@ -1,0 +1,175 @@
+"""Tables, store and handlers of one broker on a simulated host, and clients that call them over a simulated network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from tests.simulation.simulation import Host, Simulation
+
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.config import BrokerConfig, read_config
+from roquet.broker.groups import GroupRegistry
+from roquet.broker.handlers.admin_broker import BrokerAdmin
+from roquet.broker.handlers.admin_groups import GroupAdmin
+from roquet.broker.handlers.admin_topics import TopicAdmin
+from roquet.broker.handlers.locks import LockRequests
+from roquet.broker.handlers.members import MemberRequests
+from roquet.broker.handlers.progress import ProgressRequests
+from roquet.broker.handlers.query import QueryRequests
+from roquet.broker.members import Consumers, Producers
+from roquet.broker.progress import ConsumerProgress, DelayProgress
+from roquet.broker.queue_locks import LeaseTable
+from roquet.broker.runtime_info import RuntimeInfo
+from roquet.broker.state_files import GROUPS, TOPICS, StateFile, Then
+from roquet.broker.topics import TopicRegistry, topics_at_start
+from roquet.protocol.bodies import DataVersion
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.protocol.json_dialect import load
+from roquet.protocol.record import host_bytes
+from roquet.storage.fetch import FetchLimits
+from roquet.storage.store import Store, StoreConfig
+from roquet.transport.channels import Channels
+from roquet.transport.connection import Connection
+from roquet.transport.server import Server
+
+ADDRESS: Final = "10.0.0.1"
+BROKER: Final = f"{ADDRESS}:10911"
+ON_DISK: Final = 4096
+"""What is further behind the log's end than so many bytes counts as no longer in memory."""
+
+T = TypeVar("T")
+
+
+class World:
+    """One broker's parts, wired as its server wires them, without what handlers do not need.
+
+    :param settings: of broker.conf, beside names and addresses.
+    """
+
+    def __init__(self, sim: Simulation, **settings: object) -> None:
+        pairs = {"brokerName": "broker-a", "brokerIP1": ADDRESS, "brokerIP2": ADDRESS, **settings}
+        self.sim = sim
+        self.config, _ = read_config([(name, str(value)) for name, value in pairs.items()], environment={})
+        self.host = sim.host(ADDRESS)
+        self.host.boot()
+        self.store = self._opened_store()
+        self.topic_changes = 0
+        self._build_tables(self.config)
+        self.members = MemberRequests(
+            self.consumers,
+            self.producers,
+            self.catalogue,
+            self.host.now_ms,
+            notify=self.config.notify_consumer_ids_changed_enable,
+        )
+        server = Server(self._routes(), self.members.connection_closed)
+        self.host.call(lambda: server.listen("0.0.0.0", self.config.listen_port))
+
+    def _opened_store(self) -> Store:
+        config = StoreConfig(
+            self.config.store_folder,
+            self.config.commit_log_folder,
+            commit_log_file_size=65536,
+            consume_queue_file_size=2000,
+            index_slots=20,
+            index_entries=60,
+            limits=FetchLimits(ON_DISK),
+        )
+        store = Store(config, self.host.now_ms, self.host.disk)
+        store.open()
+        store.store_host = host_bytes(ADDRESS, self.config.listen_port)
+        return store
+
+    def _build_tables(self, config: BrokerConfig) -> None:
+        runtime, now_ms = self.host.runtime(), self.host.now_ms()
+        at_start = topics_at_start(config.broker_cluster_name, config.broker_name)
+        self.topics = TopicRegistry(at_start, now_ms, auto_create=config.auto_create_topic_enable)
+        self.groups = GroupRegistry(now_ms, auto_create=config.auto_create_subscription_group)
+        folder, disk = config.state_folder, self.host.disk
+        self.topics_file = StateFile(disk, folder / TOPICS, self.topics.to_table, runtime)
+        self.groups_file = StateFile(disk, folder / GROUPS, self.groups.to_table, runtime)
+        self.progress, self.delays = ConsumerProgress(), DelayProgress()
+        self.consumers, self.producers = Consumers[Connection](), Producers[Connection]()
+        self.catalogue = Catalogue(
+            self.topics, self.groups, self._topics_changed, self.groups_file.changed, self.host.now_ms
+        )
+
+    def _topics_changed(self, then: Then | None = None) -> None:
+        self.topic_changes += 1
+        self.topics_file.changed(then)
+
+    def _routes(self) -> dict[int, Any]:
+        config, now_ms, name = self.config, self.host.now_ms, self.config.broker_name
+        catalogue, progress, store, is_slave = self.catalogue, self.progress, self.store, config.is_slave
+        info = RuntimeInfo(config, store, self.delays, now_ms)
+        groups = GroupAdmin(catalogue, self.consumers, self.producers, progress, store, name, is_slave=is_slave)
+        return {
+            **self.members.routes(),
+            **ProgressRequests(progress, store).routes(),
+            **LockRequests(LeaseTable(), now_ms).routes(),
+            **QueryRequests(store).routes(),
+            **TopicAdmin(catalogue, progress, store, name, is_slave=is_slave).routes(),
+            **groups.routes(),
+            **BrokerAdmin(config, DataVersion(now_ms()), info, progress, self.delays).routes(),
+        }
+
+    def on_broker(self, work: Callable[[], T]) -> T:
+        """Do something inside the broker's process."""
+
+        async def do() -> T:
+            return work()
+
+        return self.host.call(do)
+
+    def put(self, topic: str, queue_id: int = 0, body: bytes = b"body", keys: tuple[str, ...] = ()) -> int:
+        """Store a message; its physical offset."""
+
+        def append() -> int:
+            queue = self.store.queue(topic, queue_id)
+            at = self.store.append(
+                queue, body, b"", tuple(key.encode() for key in keys), 0, 0, 0, self.host.now_ms(), bytes(8)
+            )
+            self.store.end_turn()
+            return at
+
+        return self.on_broker(append)
+
+    def client(self, address: str = "10.0.0.9") -> Client:
+        return Client(self.sim, self.sim.host(address))
+
+
+class Client:
+    """A peer of the broker; `told` are the groups it was told of, with how many answers it had by then."""
+
+    def __init__(self, sim: Simulation, host: Host) -> None:
+        self.sim = sim
+        self.host = host
+        self.told: list[str] = []
+        self.told_before_answer: list[str] = []
+        self.channels = Channels({RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._told})
+
+    def _told(self, request: Command, connection: Connection) -> None:
+        self.told.append(request.fields["consumerGroup"])
+
+    def call(self, code: int, body: bytes = b"", **fields: object) -> Command:
+        """The answer, of whatever code."""
+        request = Command(code, {name: str(value) for name, value in fields.items()}, body)
+
+        async def call() -> Command:
+            answer = await self.channels.call(BROKER, request, 3000)
+            self.told_before_answer = list(self.told)
+            return answer
+
+        return self.host.call(call)
+
+    def ask(self, code: int, body: bytes = b"", **fields: object) -> Any:
+        """The JSON in the body of an answer that is expected to be a success."""
+        answer = self.call(code, body, **fields)
+        assert (answer.code, answer.remark) == (0, None)
+        return load(answer.body)
+
+    def close(self) -> None:
+        self.host.call(self.channels.close)
+        self.sim.run_for(1)

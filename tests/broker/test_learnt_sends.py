@@ -1,0 +1,196 @@
+"""The learnt path and the general path are one: same records, same answers, for any frame."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.durability import Durability, DurabilityConfig
+from roquet.broker.groups import GroupRegistry
+from roquet.broker.handlers.learnt_sends import LearntSends
+from roquet.broker.handlers.send import SendConfig, Sends
+from roquet.broker.state_files import Then
+from roquet.broker.topics import TopicRegistry, topics_at_start
+from roquet.broker.turn import Turn
+from roquet.errors import PeerError
+from roquet.protocol.bodies import TopicConfig
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import BINARY, JSON, Command
+from roquet.protocol.headers.send import SendHeader, SendHeaderV2
+from roquet.protocol.message import join_properties
+from roquet.storage.store import Store, StoreConfig
+from roquet.transport.connection import Connection
+
+NOW_MS = 1_700_000_000_000
+
+
+class Side:
+    """One broker's send path on one connection, with or without learning."""
+
+    def __init__(self, folder: Path, *, learns: bool) -> None:
+        self.learns = learns
+        config = StoreConfig(folder, folder / "commitlog", 1 << 20, 20 * 1000, index_enabled=False)
+        self.store = Store(config, lambda: NOW_MS)
+        self.store.open()
+        self.store.store_host = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
+        self.topics = TopicRegistry(topics_at_start("C", "b"), NOW_MS)
+        catalogue = Catalogue(self.topics, GroupRegistry(NOW_MS), self._changed, self._changed, lambda: NOW_MS)
+        log = self.store.log
+        durability = Durability(DurabilityConfig(False, False), lambda: 0, lambda: log.end, None, lambda: 0.0)
+        sends = Sends(
+            SendConfig("C"), self.store, catalogue, durability, Turn(self.store.end_turn), lambda: NOW_MS, random.Random(1)
+        )
+        self.connection = Connection(sends.routes())
+        self.connection.peer_host = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50])
+
+    def _changed(self, then: Then | None = None) -> None:
+        assert then is None
+
+    def take(self, frame: bytes) -> bytes | None:
+        """The answer, None when the connection would be closed."""
+        if not self.learns:
+            self.connection.shortcut = None
+        try:
+            return self.connection._take(frame)
+        except PeerError:
+            return None
+
+    def log_bytes(self) -> bytes:
+        return bytes(self.store.log.read(self.store.log.start, 1 << 20))
+
+    @property
+    def forms(self) -> int:
+        shortcut = self.connection.shortcut
+        return sum(map(len, shortcut._sends.values())) if isinstance(shortcut, LearntSends) else 0
+
+
+def send_frame(
+    opaque: int,
+    queue_id: int,
+    properties: dict[str, str],
+    body: bytes = b"body",
+    *,
+    topic: str = "TopicTest",
+    header_type: int = JSON,
+    code: int = RequestCode.SEND_MESSAGE_V2,
+    born_ms: int = NOW_MS,
+) -> bytes:
+    kind = SendHeader if code == RequestCode.SEND_MESSAGE else SendHeaderV2
+    header = kind("group", topic, queue_id, 0, born_ms, 0, properties=join_properties(properties))
+    command = Command(code, header.write(), body, opaque, header_type=header_type, language="JAVA")
+    return command.encode()[4:]
+
+
+def run_both(frames: list[bytes]) -> tuple[Side, Side]:
+    """Give the frames to a side that learns and to one that does not, and compare all they did."""
+
+    async def run(folder: Path) -> tuple[Side, Side]:
+        learning, general = Side(folder / "a", learns=True), Side(folder / "b", learns=False)
+        for frame in frames:
+            assert learning.take(frame) == general.take(frame)
+        assert learning.log_bytes() == general.log_bytes()
+        queues = [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in learning.store.queues()]
+        assert queues == [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in general.store.queues()]
+        learning.store.abandon()
+        general.store.abandon()
+        return learning, general
+
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(run(Path(folder)))
+
+
+UNIQUE_KEY = "AC110001{:024X}"
+names = st.sampled_from(["a", "b", "%", 'quote"d', "back\\slash", "ünïcode", "opaque", '"opaque":7', "UNIQ_KEY"])
+texts = st.one_of(
+    st.sampled_from(["x", "tag%d", 'say "hi"', "a\\b", "schlüssel", "k1 k2", " k1  k2 ", "0", '","opaque":1,"', "100%"]),
+    st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=("Cs",)), min_size=1, max_size=12),
+)
+properties = st.fixed_dictionaries(
+    {},
+    optional={
+        "KEYS": texts,
+        "TAGS": texts,
+        "WAIT": st.sampled_from(["true", "false"]),
+        "UNIQ_KEY": st.integers(0, 1 << 90).map(UNIQUE_KEY.format),
+        "CLUSTER": texts,
+        "color": texts,
+    },
+)
+sends = st.builds(
+    send_frame,
+    st.integers(0, 12),
+    st.sampled_from([0, 1, 2, 3, 3, 7, 10, 100]),
+    st.one_of(properties, st.dictionaries(names, texts, max_size=3)),
+    st.binary(max_size=20),
+    topic=st.sampled_from(["TopicTest", "TBW102", "bad topic", "%RETRY%group"]),
+    header_type=st.sampled_from([JSON, BINARY]),
+    code=st.sampled_from([RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2]),
+    born_ms=st.sampled_from([NOW_MS, NOW_MS + 1, 5]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(sends, min_size=1, max_size=12))
+def test_any_sends_come_out_the_same(frames: list[bytes]) -> None:
+    run_both([*frames, *frames])
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from([JSON, BINARY]),
+    properties,
+    st.lists(st.tuples(st.integers(0, 4000), st.binary(min_size=1, max_size=3)), min_size=1, max_size=20),
+)
+def test_any_bytes_in_a_learnt_frame_come_out_the_same(
+    header_type: int, pairs: dict[str, str], changes: list[tuple[int, bytes]]
+) -> None:
+    frame = send_frame(1234, 2, pairs, header_type=header_type)
+    frames = [frame, frame]
+    for at, data in changes:
+        changed = bytearray(frame)
+        at %= len(frame) - len(data)
+        changed[at : at + len(data)] = data
+        frames.append(bytes(changed))
+    run_both(frames)
+
+
+@pytest.mark.parametrize("header_type", [JSON, BINARY])
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
+def test_a_producers_usual_sends_are_learnt_once(header_type: int, code: int) -> None:
+    frames = [
+        send_frame(
+            1000 + n,
+            n % 4,
+            {"KEYS": f"key{n:04}", "UNIQ_KEY": UNIQUE_KEY.format(n), "WAIT": "true", "TAGS": f"t{n % 7}"},
+            b"body %d" % n,
+            header_type=header_type,
+            code=code,
+            born_ms=NOW_MS + n,
+        )
+        for n in range(50)
+    ]
+    learning, _ = run_both(frames)
+    assert learning.forms == 1
+
+
+def test_a_changed_topic_is_learnt_anew() -> None:
+    async def run(folder: Path) -> None:
+        side = Side(folder, learns=True)
+        frame = send_frame(1, 3, {"UNIQ_KEY": UNIQUE_KEY.format(1)})
+        for _ in range(3):
+            side.take(frame)
+        side.topics.update(TopicConfig("TopicTest", 2, 2), NOW_MS)
+        answer = side.take(frame)
+        assert answer is not None
+        assert b"queue 3 of topic TopicTest" in answer
+        side.store.abandon()
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(run(Path(folder)))

@@ -1,0 +1,154 @@
+"""Tables and their files (store-and-ha.md 1.3)."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.simulation.simulation import Host, Simulation
+
+from roquet.broker import state_files
+from roquet.broker.progress import ConsumerProgress
+from roquet.broker.state_files import StateFile
+from roquet.errors import StoreError
+from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable
+from roquet.runtime import Runtime
+from roquet.storage.disk import RealDisk
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "store" / "clean" / "config"
+HOST = "10.0.0.1"
+FILE = Path("/store/config/consumerOffset.json")
+BACKUP = Path("/store/config/consumerOffset.json.bak")
+
+
+def file_of(progress: ConsumerProgress, host: Host) -> StateFile[OffsetTable]:
+    return StateFile(host.disk, FILE, progress.to_table, host.runtime())
+
+
+def saved(*offsets: int) -> OffsetTable:
+    return OffsetTable({"T@g": dict(enumerate(offsets))})
+
+
+@pytest.fixture
+def host() -> Any:
+    with Simulation("state files") as sim:
+        host = sim.host(HOST)
+        host.boot()
+        yield host
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        (state_files.TOPICS, TopicTable),
+        (state_files.GROUPS, GroupTable),
+        (state_files.CONSUMER_OFFSETS, OffsetTable),
+        (state_files.DELAY_OFFSETS, DelayOffsetTable),
+    ],
+)
+async def test_apaches_own_files_are_read_and_written_to_the_last_byte(tmp_path: Path, name: str, kind: Any) -> None:
+    golden = (GOLDEN / name).read_bytes()
+    (tmp_path / name).write_bytes(golden)
+    table = StateFile(RealDisk(), tmp_path / name, dict, Runtime()).load(kind.from_json)  # type: ignore[type-var]
+    (tmp_path / name).unlink()
+    await StateFile(RealDisk(), tmp_path / name, lambda: table, Runtime()).flush()  # type: ignore[type-var]
+    assert (tmp_path / name).read_bytes() == golden
+
+
+def test_where_nothing_was_saved_there_is_nothing(host: Host) -> None:
+    assert file_of(ConsumerProgress(), host).load(OffsetTable.from_json) is None
+
+
+@pytest.mark.parametrize("broken", [b"", b"{", b"[]", b"\xff", b'{"offsetTable":{"T@g":5}}'])
+def test_a_file_that_cannot_be_read_is_replaced_by_its_backup(host: Host, broken: bytes) -> None:
+    host.disk.replace(FILE, broken)
+    host.disk.replace(BACKUP, b'{"offsetTable":{"T@g":{0:5}}}')
+    assert file_of(ConsumerProgress(), host).load(OffsetTable.from_json) == saved(5)
+    assert host.disk.read(FILE) == host.disk.read(BACKUP), "the next write must not make the broken file the backup"
+
+
+def test_an_empty_file_without_a_backup_is_an_empty_table(host: Host) -> None:
+    host.disk.replace(FILE, b"")
+    assert file_of(ConsumerProgress(), host).load(OffsetTable.from_json) is None
+
+
+def test_what_cannot_be_read_at_all_stops_the_start(host: Host) -> None:
+    host.disk.replace(FILE, b"{")
+    with pytest.raises(StoreError, match=r"consumerOffset.json cannot be read and has no backup"):
+        file_of(ConsumerProgress(), host).load(OffsetTable.from_json)
+    host.disk.replace(BACKUP, b"{")
+    with pytest.raises(StoreError, match=r"consumerOffset.json.bak cannot be read"):
+        file_of(ConsumerProgress(), host).load(OffsetTable.from_json)
+
+
+def test_a_write_keeps_what_was_there_as_the_backup(host: Host) -> None:
+    progress = ConsumerProgress()
+    file = file_of(progress, host)
+    for offset in (1, 2, 2):
+        progress.commit("g", "T", 0, offset)
+        host.call(file.flush)
+    assert host.disk.read(FILE) == b'{\n\t"offsetTable":{\n\t\t"T@g":{0:2\n\t\t}\n\t}\n}'
+    assert host.disk.read(BACKUP) == b'{\n\t"offsetTable":{\n\t\t"T@g":{0:1\n\t\t}\n\t}\n}'
+
+
+def test_many_changes_are_few_writes_and_the_last_one_is_saved() -> None:
+    with Simulation("many changes") as sim:
+        host = sim.host(HOST)
+        host.boot()
+        progress, outcomes = ConsumerProgress(), []
+        file = file_of(progress, host)
+
+        async def change_a_lot() -> None:
+            for offset in range(100):
+                progress.commit("g", "T", 0, offset)
+                file.changed(outcomes.append)
+            await file.flush()
+
+        host.call(change_a_lot)
+        assert outcomes == [None] * 100
+        assert [fact[2:] for fact in sim.facts if "replace" in fact] == [("replace", str(FILE))]
+        assert file_of(progress, host).load(OffsetTable.from_json) == saved(99)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_was_reported_as_saved_survives_a_loss_of_power(seed: int) -> None:
+    with Simulation(seed) as sim:
+        host = sim.host(HOST)
+        host.boot()
+        progress, reported = ConsumerProgress(), [-1]
+        file = file_of(progress, host)
+
+        async def change_and_report() -> None:
+            for offset in range(20):
+                progress.commit("g", "T", 0, offset)
+                await file.flush()
+                reported.append(offset)
+
+        host.drive.lose_power_after(sim.random.randrange(40))
+        host.start(change_and_report)
+        sim.run_for(60)
+        if not host.is_running:
+            host.boot()
+        found = file_of(progress, host).load(OffsetTable.from_json)
+        offset = -1 if found is None else found.offsets["T@g"][0]
+        assert reported[-1] <= offset <= reported[-1] + 1
+
+
+def test_a_full_disk_is_reported_and_the_next_change_is_tried_again(host: Host) -> None:
+    progress, outcomes = ConsumerProgress(), []
+    file = file_of(progress, host)
+    host.drive.trouble = errno.ENOSPC
+
+    async def change() -> None:
+        file.changed(outcomes.append)
+        with pytest.raises(OSError, match="space"):
+            await file.flush()
+
+    host.call(change)
+    assert [type(outcome) for outcome in outcomes] == [OSError]
+    host.drive.trouble = None
+    progress.commit("g", "T", 0, 1)
+    host.call(file.flush)
+    assert file_of(progress, host).load(OffsetTable.from_json) == saved(1)

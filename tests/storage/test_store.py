@@ -1,0 +1,302 @@
+"""A store as the broker uses it: what is appended can be fetched, found and recovered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roquet.errors import StoreError
+from roquet.protocol.filters import TagFilter
+from roquet.protocol.message import java_hash, tag_code
+from roquet.protocol.record import decode
+from roquet.storage.fetch import FetchLimits, FetchStatus
+from roquet.storage.store import BatchItem, Store, StoreConfig
+
+HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
+
+
+class Clock:
+    """Wall time that a test moves."""
+
+    def __init__(self) -> None:
+        self.ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        self.ms += 1
+        return self.ms
+
+
+def config(folder: Path, **changes: object) -> StoreConfig:
+    values: dict[str, object] = {
+        "root": folder,
+        "commit_log_folder": folder / "commitlog",
+        "commit_log_file_size": 4096,
+        "consume_queue_file_size": 20 * 10,
+        "index_slots": 50,
+        "index_entries": 40,
+    }
+    return StoreConfig(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def opened(folder: Path, clock: Clock, **changes: object) -> Store:
+    store = Store(config(folder, **changes), clock.now_ms)
+    store.open()
+    store.store_host = HOST
+    return store
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
+    store = opened(tmp_path, clock)
+    yield store
+    store.abandon()
+
+
+def put(store: Store, body: bytes, *, topic: str = "T", queue_id: int = 0, tag: str = "", key: str = "") -> int:
+    pairs = [f"UNIQ_KEY\x01{key}"] if key else []
+    pairs += [f"TAGS\x01{tag}"] if tag else []
+    keys = (key.encode(),) if key else ()
+    properties = "\x02".join(pairs).encode()
+    at = store.append(store.queue(topic, queue_id), body, properties, keys, tag_code(tag), 0, 0, 1, bytes(8))
+    store.end_turn()
+    return at
+
+
+def bodies(store: Store, *, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+    """Everything in a queue, by as many fetches as it takes."""
+    found: list[bytes] = []
+    offset = max(store.min_offset(topic, queue_id), 0)
+    while offset < store.max_offset(topic, queue_id):
+        fetched = store.fetch(topic, queue_id, offset, 32, TagFilter())
+        found += [decode(record, verify=True).body for record in fetched.records]
+        assert fetched.next_offset > offset
+        offset = fetched.next_offset
+    return found
+
+
+def test_what_is_appended_is_fetched_in_order(store: Store) -> None:
+    sent = [b"message %d" % n for n in range(100)]
+    for body in sent:
+        put(store, body)
+    assert bodies(store) == sent
+
+
+def test_a_record_never_crosses_a_file(store: Store) -> None:
+    places = [put(store, bytes(300)) for _ in range(40)]
+    size = 91 + 300 + 1
+    assert all(at // 4096 == (at + size - 1) // 4096 for at in places)
+    assert places[-1] > 4096
+
+
+def test_a_full_file_ends_with_a_blank_record(store: Store) -> None:
+    places = [put(store, bytes(300)) for _ in range(11)]
+    blank_at = places[9] + 91 + 300 + 1
+    assert places[10] == 4096
+    assert bytes(store.log.read(blank_at, 8)).hex() == f"{4096 - blank_at:08x}cbd43194"  # type: ignore[arg-type]
+
+
+def test_a_record_larger_than_a_file_is_refused(store: Store) -> None:
+    with pytest.raises(ValueError, match="does not fit into a file of 4096"):
+        put(store, bytes(4096))
+
+
+def test_a_batch_goes_into_one_file_or_the_next(store: Store) -> None:
+    put(store, bytes(3000))
+    items = [BatchItem(0, bytes(200), b"", (), 0) for _ in range(5)]
+    places = store.append_batch(store.queue("T", 0), items, 0, 1, bytes(8))
+    assert places[0] == 4096
+    assert store.max_offset("T", 0) == 6
+
+
+def test_fetch_says_why_it_found_nothing(store: Store) -> None:
+    for n in range(3):
+        put(store, b"%d" % n)
+    everything = TagFilter()
+    assert store.fetch("T", 1, 0, 32, everything).status is FetchStatus.NO_MATCHED_LOGIC_QUEUE
+    assert store.fetch("T", 0, 3, 32, everything).status is FetchStatus.OFFSET_OVERFLOW_ONE
+    beyond = store.fetch("T", 0, 9, 32, everything)
+    assert (beyond.status, beyond.next_offset) == (FetchStatus.OFFSET_OVERFLOW_BADLY, 3)
+    unmatched = store.fetch("T", 0, 0, 32, TagFilter.parse("other"))
+    assert (unmatched.status, unmatched.next_offset) == (FetchStatus.NO_MATCHED_MESSAGE, 3)
+
+
+def test_fetch_filters_by_tag(store: Store) -> None:
+    for n in range(10):
+        put(store, b"%d" % n, tag="even" if n % 2 == 0 else "odd")
+    fetched = store.fetch("T", 0, 0, 32, TagFilter.parse("odd || none"))
+    assert [decode(record).body for record in fetched.records] == [b"1", b"3", b"5", b"7", b"9"]
+    assert fetched.next_offset == 10
+
+
+def test_fetch_stops_at_its_limits_but_gives_at_least_one(tmp_path: Path, clock: Clock) -> None:
+    limits = FetchLimits(1 << 30, count_in_memory=4, size_in_memory=700)
+    store = opened(tmp_path, clock, limits=limits)
+    for size in (1000, 10, 10, 10, 10, 10):
+        put(store, bytes(size))
+    assert len(store.fetch("T", 0, 0, 32, TagFilter()).records) == 1
+    assert len(store.fetch("T", 0, 1, 32, TagFilter()).records) == 4
+    assert len(store.fetch("T", 0, 1, 2, TagFilter()).records) == 2
+    store.abandon()
+
+
+def test_fetch_of_what_lies_far_behind_is_shorter(tmp_path: Path, clock: Clock) -> None:
+    store = opened(tmp_path, clock, limits=FetchLimits(150, count_on_disk=2))
+    for n in range(10):
+        put(store, b"%d" % n)
+    fetched = store.fetch("T", 0, 0, 32, TagFilter())
+    assert len(fetched.records) == 2
+    assert fetched.behind > 150
+
+
+def test_messages_are_found_by_key_even_where_hashes_chain(store: Store) -> None:
+    places = {f"key-{n}": put(store, b"%d" % n, key=f"key-{n}") for n in range(100)}
+    for key, at in places.items():
+        hits = store.find_by_key("T", key, 32, 0, 1 << 62)
+        assert at in [decode(record).physical_offset for record in hits.records]
+
+
+def test_the_index_hash_is_that_of_topic_and_key(store: Store) -> None:
+    put(store, b"x", key="AB")
+    put(store, b"y", key="schlüssel")
+    assert store.index is not None
+    entries = store.index.files[0]._entries
+    assert [int(entries[n]["hash"]) for n in (1, 2)] == [abs(java_hash("T#AB")), abs(java_hash("T#schlüssel"))]
+
+
+def test_offset_by_time_takes_the_nearer_neighbour(store: Store, clock: Clock) -> None:
+    times = []
+    for n in range(4):
+        clock.ms += 100
+        put(store, b"%d" % n)
+        times.append(store.store_time("T", 0, n))
+    assert store.offset_at_time("T", 0, times[2]) == 2
+    assert store.offset_at_time("T", 0, times[1] + 10) == 1
+    assert store.offset_at_time("T", 0, times[2] - 10) == 2
+    assert store.offset_at_time("T", 0, times[0] - 1000) == 0
+    assert store.offset_at_time("T", 0, times[3] + 1000) == 3
+
+
+def test_store_times_never_go_back(store: Store, clock: Clock) -> None:
+    put(store, b"before")
+    clock.ms -= 10_000
+    put(store, b"after")
+    assert store.store_time("T", 0, 1) >= store.store_time("T", 0, 0)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("count", [1, 10, 11, 60])
+def test_a_store_opens_again_with_all_it_had(tmp_path: Path, clock: Clock, count: int, is_clean: bool) -> None:
+    store = opened(tmp_path, clock)
+    sent = [b"%04d" % n + bytes(300) for n in range(count)]
+    for n, body in enumerate(sent):
+        put(store, body, queue_id=n % 2, key=f"key-{n}")
+    end = store.log.end
+    if is_clean:
+        store.close()
+    else:
+        store.abandon()
+    again = opened(tmp_path, clock)
+    assert again.log.end == end
+    assert bodies(again, queue_id=0) == sent[0::2]
+    assert bodies(again, queue_id=1) == sent[1::2]
+    assert len(again.find_by_key("T", "key-0", 32, 0, 1 << 62).records) >= 1
+    put(again, b"more")
+    assert bodies(again, queue_id=0)[-1] == b"more"
+    again.abandon()
+
+
+def test_a_torn_tail_is_cut_and_never_comes_back(tmp_path: Path, clock: Clock) -> None:
+    store = opened(tmp_path, clock)
+    places = [put(store, b"%d" % n) for n in range(6)]
+    store.abandon()
+    file = tmp_path / "commitlog" / f"{0:020d}"
+    data = bytearray(file.read_bytes())
+    data[places[3] + 88] ^= 0xFF
+    file.write_bytes(data)
+    again = opened(tmp_path, clock)
+    assert bodies(again) == [b"0", b"1", b"2"]
+    put(again, b"x")
+    again.abandon()
+    last = opened(tmp_path, clock)
+    assert bodies(last) == [b"0", b"1", b"2", b"x"]
+    last.abandon()
+
+
+def test_queues_are_rebuilt_from_the_log(tmp_path: Path, clock: Clock) -> None:
+    store = opened(tmp_path, clock)
+    for n in range(30):
+        put(store, b"%d" % n, tag="t", queue_id=n % 3)
+    before = [bodies(store, queue_id=queue_id) for queue_id in range(3)]
+    store.close()
+    for file in sorted((tmp_path / "consumequeue").rglob("0*")):
+        if file.is_file():
+            file.unlink()
+    again = opened(tmp_path, clock)
+    assert [bodies(again, queue_id=queue_id) for queue_id in range(3)] == before
+    again.abandon()
+
+
+def test_a_second_broker_cannot_open_the_store(tmp_path: Path, clock: Clock) -> None:
+    import subprocess
+    import sys
+
+    store = opened(tmp_path, clock)
+    program = (
+        "import sys, pathlib; from roquet.storage.store import *; folder = pathlib.Path(sys.argv[1])\n"
+        "Store(StoreConfig(folder, folder / 'commitlog', 4096), lambda: 0).open()"
+    )
+    other = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert "StoreError" in other.stderr
+    assert "in use by another broker" in other.stderr
+    store.abandon()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", f"{0:020d}", f"{100:020d}"])
+def test_a_stray_or_wrong_file_is_named(tmp_path: Path, clock: Clock, name: str) -> None:
+    folder = tmp_path / "commitlog"
+    folder.mkdir()
+    (folder / name).write_bytes(b"stray")
+    with pytest.raises(StoreError, match=name):
+        opened(tmp_path, clock)
+
+
+def test_a_missing_file_is_named(tmp_path: Path, clock: Clock) -> None:
+    store = opened(tmp_path, clock)
+    for _ in range(30):
+        put(store, bytes(300))
+    store.close()
+    (tmp_path / "commitlog" / f"{4096:020d}").unlink()
+    with pytest.raises(StoreError, match=f"{4096:020d}, is missing"):
+        opened(tmp_path, clock)
+
+
+def test_replicated_bytes_are_dispatched_like_appended_ones(tmp_path: Path, clock: Clock, store: Store) -> None:
+    for n in range(25):
+        put(store, b"%d" % n + bytes(n * 10), tag="t", key=f"k{n}")
+    copy = opened(tmp_path / "copy", clock)
+    at = store.log.start
+    step = 37
+    while at < store.log.end:
+        data = store.log.read(at, step)
+        copy.log.replicate(at, data)
+        copy.replicated()
+        at += len(data)  # type: ignore[assignment]
+    assert copy.log.end == store.log.end
+    assert bodies(copy) == bodies(store)
+    assert len(copy.find_by_key("T", "k7", 32, 0, 1 << 62).records) == 1
+    copy.abandon()
+
+
+def test_a_dropped_topic_starts_anew(store: Store) -> None:
+    put(store, b"old")
+    store.drop_topic("T")
+    assert store.max_offset("T", 0) == 0
+    put(store, b"new")
+    assert bodies(store) == [b"new"]
