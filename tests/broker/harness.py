@@ -64,7 +64,8 @@ class World:
             self.host.now_ms,
             notify=self.config.notify_consumer_ids_changed_enable,
         )
-        server = Server(self._routes(), self.members.connection_closed)
+        self.routes = self._routes()
+        server = Server(self.routes, self.members.connection_closed)
         self.host.call(lambda: server.listen("0.0.0.0", self.config.listen_port))
 
     def _opened_store(self) -> Store:
@@ -153,7 +154,7 @@ class Client:
     def _told(self, request: Command, connection: Connection) -> None:
         self.told.append(request.fields["consumerGroup"])
 
-    def call(self, code: int, body: bytes = b"", **fields: object) -> Command:
+    def call(self, code: int, body: bytes = b"", /, **fields: object) -> Command:
         """The answer, of whatever code."""
         request = Command(code, {name: str(value) for name, value in fields.items()}, body)
 
@@ -164,7 +165,7 @@ class Client:
 
         return self.host.call(call)
 
-    def ask(self, code: int, body: bytes = b"", **fields: object) -> Any:
+    def ask(self, code: int, body: bytes = b"", /, **fields: object) -> Any:
         """The JSON in the body of an answer that is expected to be a success."""
         answer = self.call(code, body, **fields)
         assert (answer.code, answer.remark) == (0, None)

@@ -97,7 +97,8 @@ def test_many_changes_are_few_writes_and_the_last_one_is_saved() -> None:
     with Simulation("many changes") as sim:
         host = sim.host(HOST)
         host.boot()
-        progress, outcomes = ConsumerProgress(), []
+        progress = ConsumerProgress()
+        outcomes: list[OSError | None] = []
         file = file_of(progress, host)
 
         async def change_a_lot() -> None:
@@ -137,7 +138,8 @@ def test_what_was_reported_as_saved_survives_a_loss_of_power(seed: int) -> None:
 
 
 def test_a_full_disk_is_reported_and_the_next_change_is_tried_again(host: Host) -> None:
-    progress, outcomes = ConsumerProgress(), []
+    progress = ConsumerProgress()
+    outcomes: list[OSError | None] = []
     file = file_of(progress, host)
     host.drive.trouble = errno.ENOSPC
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from tests.golden.collection import Collection, Peer, shown
 from tests.golden.stage import BINARY, BROKER, IPV4, NAME_SERVER, Seen, Stage, say
-from tests.interop.apache import Client, Version, go_client, mqadmin, run_driver, start_driver
+from tests.interop import wire
+from tests.interop.apache import Client, Version, go_client, mqadmin, run_driver, start_driver, wait_until
 
 BROKER_PROPERTIES: dict[str, str | int] = {
     "forceRegister": "false",  # It then asks for the stored data version before it registers.
@@ -18,6 +19,7 @@ BROKER_PROPERTIES: dict[str, str | int] = {
     "mappedFileSizeCommitLog": 1 << 24,
 }
 HELD_SECONDS = 22  # A broker answers a pull that found nothing after 15 s, looked at every 5 s.
+UPDATE_TOPIC = 17
 GO = Peer("frames/client-go-2.1.2", "Apache Go client 2.1.2")
 
 
@@ -62,6 +64,7 @@ class JavaClient:
         for verdict in ("commit", "rollback"):
             self.run("produce", f"{topic}Tx", 1, "--transaction", verdict)
         self.run("produce", f"{topic}Tx", 1, "--transaction", "unknown", "--check", "commit", "--linger", 6000)
+        _make_topic(self.stage, f"{topic}Ask")
         with self.running("reply", f"{topic}Ask", f"{group}Ask", 1, 30):
             self.run("request", f"{topic}Ask", 1)
         self.run("offsets", topic, "--timestamp", 1_700_000_000_000)
@@ -105,6 +108,14 @@ class JavaClient:
 
     def line(self, command: str, *words: object) -> list[str]:
         return [command, self.stage.namesrv, *map(str, words)]
+
+
+def _make_topic(stage: Stage, topic: str) -> None:
+    """A consumer that subscribes before the topic is there looks for it only every 30 s."""
+    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
+    fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+    assert wire.ask(stage.broker.address, UPDATE_TOPIC, fields).code == 0
+    wait_until(lambda: wire.has_topic(stage.name_server.address, topic), f"route of {topic}")
 
 
 def _go(collection: Collection, stage: Stage) -> None:

@@ -239,6 +239,9 @@ class MountedFile:
         drive.sync_name_of(self._path, self._file)
         drive.wait_for_sync()
 
+    def expect_reads(self) -> None:
+        """Advice to a kernel that is not there."""
+
     def close(self) -> None:
         self._bytes = None
 

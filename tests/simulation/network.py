@@ -198,7 +198,7 @@ class Network:
     def heal(self, *addresses: str) -> None:
         """End the partitions and isolations of these hosts, of all without any; what was held up goes on its way."""
         self._note("heal", *addresses)
-        healed = set(addresses or self.processes)
+        healed = set(addresses) or self._unreachable.union(*self._partitions)
         self._partitions = {pair for pair in self._partitions if healed.isdisjoint(pair)}
         self._unreachable -= healed
         self._wake()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from roquet.errors import CallTimeout, CorruptRecord, PeerError
 from roquet.protocol.message import MessageQueue
@@ -99,13 +102,62 @@ async def test_a_range_is_read_from_start_to_end_and_not_beyond() -> None:
     assert broker.pulls == [3, 7, 11]
 
 
+async def test_pulls_run_ahead_of_their_turn_once_the_first_succeeded() -> None:
+    under_way: list[int] = []
+
+    class Counting(Broker):
+        async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> Answer:
+            under_way.append(offset)
+            await asyncio.sleep(0)
+            answer = await super().pull(queue, offset, max_messages=max_messages)
+            most.append(len(under_way))
+            under_way.remove(offset)
+            return answer
+
+    most: list[int] = []
+    assert await offsets(Counting(0, 100), 0, 100) == list(range(100))
+    assert most[0] == 1
+    assert max(most) == queue_read.READ_AHEAD
+
+
+class Moody(Broker):
+    """Answers with fewer messages than asked for, late, or not at all, as `moods` say."""
+
+    def __init__(self, maximum: int, gone: frozenset[int], moods: list[int]) -> None:
+        super().__init__(0, maximum, gone=gone)
+        self._moods = moods
+
+    async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> Answer:
+        mood = self._moods.pop() if self._moods else 9
+        for _ in range(mood % 3):
+            await asyncio.sleep(0)
+        if mood == 0:
+            raise CallTimeout("in no mood")
+        return await super().pull(queue, offset, max_messages=min(max_messages, mood))
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 60), st.frozensets(st.integers(0, 60), max_size=20), st.lists(st.integers(0, 9)), st.integers(1, 30)
+)
+def test_whatever_brokers_do_each_message_comes_once_and_in_order(
+    end: int, gone: frozenset[int], moods: list[int], chunk_records: int
+) -> None:
+    broker = Moody(100, gone, moods)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(queue_read, "CHUNK_RECORDS", chunk_records)
+        patch.setattr(queue_read, "PAUSE_SECONDS_MIN", 0)
+        found = asyncio.run(offsets(broker, 0, end, replace(OPTIONS, fail_on_data_loss=False)))
+    assert found == [offset for offset in range(end) if offset not in gone]
+
+
 async def test_chunks_hold_as_much_as_a_batch_should(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_read, "CHUNK_RECORDS", 6)
     reading = QueueRead(Broker(0, 100), QueueRange(QUEUE, 0, 11), OPTIONS)
     sizes = []
     while (records := await reading.chunk()) is not None:
         sizes.append(len(records))
-    assert sizes == [8, 3]
+    assert sizes == [6, 5]
 
 
 async def test_a_broker_that_comes_back_is_read_on_from_where_it_was_left() -> None:

@@ -165,6 +165,7 @@ def test_messages_are_found_by_key_even_where_hashes_chain(store: Store) -> None
 def test_the_index_hash_is_that_of_topic_and_key(store: Store) -> None:
     put(store, b"x", key="AB")
     put(store, b"y", key="schlüssel")
+    store.flush_index()
     assert store.index is not None
     entries = store.index.files[0]._entries
     assert [int(entries[n]["hash"]) for n in (1, 2)] == [abs(java_hash("T#AB")), abs(java_hash("T#schlüssel"))]

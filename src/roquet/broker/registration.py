@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from roquet.errors import CallTimeout, ConnectionClosed, ResponseError, RoquetError
+from roquet.errors import RoquetError
 from roquet.protocol import bodies
-from roquet.protocol.bodies import TopicTable
+from roquet.protocol.bodies import DataVersion, TopicTable
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.routing import BrokerHeader, RegisterBrokerAnswer, RegisterBrokerHeader
@@ -81,6 +81,7 @@ class Registrar:
         self._unreachable: set[str] = set()
         self._masters: dict[str, RegisterBrokerAnswer] = {}
         self._master = RegisterBrokerAnswer()
+        self._encoded: tuple[DataVersion, bytes] | None = None
 
     async def run(self) -> None:
         """Register now, once more a little later, then each period and whenever `soon` is called; for ever."""
@@ -115,7 +116,8 @@ class Registrar:
     async def _tell(self, address: str) -> None:
         try:
             answer = checked(await self._channels.call(address, self._request(), self._timeout_ms), address)
-        except (ConnectionClosed, CallTimeout, ResponseError) as error:
+            self._take(address, answer)
+        except (RoquetError, ValueError) as error:
             if address not in self._unreachable:
                 log.warning("name server %s does not take the registration, it is tried again: %s", address, error)
             self._unreachable.add(address)
@@ -123,7 +125,6 @@ class Registrar:
         if address in self._unreachable:
             log.info("name server %s takes registrations again", address)
             self._unreachable.discard(address)
-        self._take(address, answer)
 
     def _take(self, address: str, answer: Command) -> None:
         if self._master_known is not None:
@@ -154,16 +155,22 @@ class Registrar:
 
     def _request(self) -> Command:
         """A registration is always whole: 5.x refuses a first one with a single topic (store-and-ha.md 7)."""
-        registration = bodies.Registration(self._registered())
-        body = registration.to_compressed() if self._compressed else dump_bytes(registration.to_json())
+        body = self._body(self._topics())
         own = self._identity
         header = RegisterBrokerHeader(
             own.name, own.address, own.cluster, own.ha_address, own.broker_id, self._compressed, checksum(body)
         )
         return Command(RequestCode.REGISTER_BROKER, header.write(), body)
 
-    def _registered(self) -> TopicTable:
-        table = self._topics()
+    def _body(self, table: TopicTable) -> bytes:
+        """Made once for each version of the table, however many name servers and periods there are."""
+        if self._encoded is None or self._encoded[0] != table.version:
+            registration = bodies.Registration(self._registered(table))
+            body = registration.to_compressed() if self._compressed else dump_bytes(registration.to_json())
+            self._encoded = table.version, body
+        return self._encoded[1]
+
+    def _registered(self, table: TopicTable) -> TopicTable:
         if self._permission == READ_WRITE:
             return table
         topics = {name: replace(topic, perm=self._permission) for name, topic in table.topics.items()}

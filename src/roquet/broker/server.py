@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 
 EXPIRY_SCAN_MS = 10_000
 DURABILITY_SCAN_MS = 100
+INDEX_FLUSH_MS = 200
 
 
 class Broker:
@@ -334,6 +335,7 @@ class Broker:
                     settings.flush_commit_log_thorough_interval,
                 )
             )
+        self._spawn(tasks.each(INDEX_FLUSH_MS, store.flush_index))
         if self.durability.waits:
             self._spawn(tasks.each(DURABILITY_SCAN_MS, self.durability.expire))
         self._spawn(tasks.each(SWEEP_MS if config.long_polling_enable else 1000, self.arrivals.sweep))

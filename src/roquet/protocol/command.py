@@ -150,7 +150,7 @@ def _decode_json(header: bytes, body: bytes) -> Command:
     if remark is not None and type(remark) is not str:
         raise PeerError("remark is not text")
     code, opaque, flag, version = numbers = (
-        members.get("code"),
+        members.get("code", ""),
         members.get("opaque", 0),
         members.get("flag", 0),
         members.get("version", 0),

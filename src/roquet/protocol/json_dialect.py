@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, Final
 
 try:
@@ -112,7 +113,7 @@ def load(text: bytes | str) -> Any:
     """
     try:
         document = load_standard(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = _Reader(text.decode() if isinstance(text, bytes) else text).document()
     return _without_references(document) if (b'"$ref"' if isinstance(text, bytes) else '"$ref"') in text else document  # type: ignore[operator]
 
@@ -122,6 +123,12 @@ _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _WORDS: Final = {"true": True, "false": False, "null": None}
 _WORD: Final = re.compile(r"[a-z]+")
 _SINGLE_QUOTED: Final = re.compile(r"'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_REQUOTED: Final = re.compile(r"\\.|\"", re.DOTALL)
+
+
+def _requoted(match: re.Match[str]) -> str:
+    """A piece of single-quoted text as it stands between double quotes."""
+    return {'"': '\\"', "\\'": "'"}.get(match.group(), match.group())
 
 
 class _Reader:
@@ -171,13 +178,19 @@ class _Reader:
             self._at += 1
             return table
         while True:
-            key = self._value(depth + 1)
-            if isinstance(key, dict):
-                key = json.dumps(key, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+            key = self._key(depth + 1)
             self._expect(":")
-            table[str(key)] = self._value(depth + 1)
+            table[key] = self._value(depth + 1)
             if not self._more("}"):
                 return table
+
+    def _key(self, depth: int) -> str:
+        key = self._value(depth)
+        if isinstance(key, dict):
+            return json.dumps(key, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        if type(key) not in (str, int):
+            raise self._wrong("a text, an integer or an object as key before this")
+        return str(key)
 
     def _list(self, depth: int) -> list[Any]:
         items: list[Any] = []
@@ -205,20 +218,24 @@ class _Reader:
     def _string(self) -> str:
         if self._text[self._at] == '"':
             text, self._at = json.decoder.scanstring(self._text, self._at + 1, False)  # type: ignore[attr-defined]
-            return str(text)
-        match = _SINGLE_QUOTED.match(self._text, self._at)
-        if match is None:
-            raise self._wrong("a closing quote")
-        self._at = match.end()
-        inner = match.group(1).replace("\\'", "'").replace('"', '\\"')
-        return str(json.loads(f'"{inner}"'))
+        else:
+            match = _SINGLE_QUOTED.match(self._text, self._at)
+            if match is None:
+                raise self._wrong("a closing quote")
+            self._at = match.end()
+            text = json.loads('"' + _REQUOTED.sub(_requoted, match.group(1)) + '"', strict=False)
+        text.encode()  # half a surrogate pair is no text; that is a ValueError, too
+        return str(text)
 
     def _number_or_word(self) -> Any:
         match = _NUMBER.match(self._text, self._at)
         if match is not None:
             self._at = match.end()
             digits = match.group()
-            return int(digits) if digits.lstrip("-").isdigit() else float(digits)
+            number = int(digits) if digits.lstrip("-").isdigit() else float(digits)
+            if isinstance(number, float) and not isfinite(number):
+                raise ValueError(f"JSON: the number {digits[:40]} is too large")
+            return number
         word = _WORD.match(self._text, self._at)
         if word is None or word.group() not in _WORDS:
             raise self._wrong("a value")
@@ -226,37 +243,45 @@ class _Reader:
         return _WORDS[word.group()]
 
 
-_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+_STEP: Final = re.compile(r"\.((?:[^.\[\]\\]|\\.)+)|\[(\d+)\]")
+_ESCAPED: Final = re.compile(r"\\(.)")
 
 
 def _without_references(document: Any) -> Any:
     """The document with each `{"$ref": path}` replaced by what stands at that path from the root `$`."""
+    known: dict[str, Any] = {}
 
-    def replaced(value: Any) -> Any:
+    def replaced(value: Any, depth: int) -> Any:
+        if depth > _DEPTH_MAX:
+            raise ValueError(f"JSON: nested deeper than {_DEPTH_MAX}, or a reference to what it is part of")
         if isinstance(value, dict):
             if list(value) == ["$ref"]:
-                return referred(value["$ref"])
-            return {key: replaced(item) for key, item in value.items()}
+                return referred(value["$ref"], depth + 1)
+            return {key: replaced(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list):
-            return [replaced(item) for item in value]
+            return [replaced(item, depth + 1) for item in value]
         return value
 
-    def referred(path: Any) -> Any:
+    def referred(path: Any, depth: int) -> Any:
         if not isinstance(path, str) or not path.startswith("$"):
             raise ValueError(f"JSON: reference {path!r} is not a path from the root")
-        value, at = document, 1
-        while at < len(path):
-            step = _STEP.match(path, at)
-            if step is None:
-                raise ValueError(f"JSON: reference {path!r} cannot be followed")
-            name, index = step.groups()
-            try:
-                value = value[name.replace("\\", "")] if name is not None else value[int(index)]
-            except (KeyError, IndexError, TypeError) as error:
-                raise ValueError(f"JSON: reference {path!r} leads nowhere") from error
-            at = step.end()
-        if isinstance(value, dict) and list(value) == ["$ref"]:
-            raise ValueError(f"JSON: reference {path!r} leads to another reference")
-        return value
+        if path not in known:
+            known[path] = replaced(_at(document, path), depth)
+        return known[path]
 
-    return replaced(document)
+    return replaced(document, 0)
+
+
+def _at(document: Any, path: str) -> Any:
+    value, at = document, 1
+    while at < len(path):
+        step = _STEP.match(path, at)
+        if step is None:
+            raise ValueError(f"JSON: reference {path!r} cannot be followed")
+        name, index = step.groups()
+        try:
+            value = value[_ESCAPED.sub(r"\1", name)] if name is not None else value[int(index)]
+        except (KeyError, IndexError, TypeError) as error:
+            raise ValueError(f"JSON: reference {path!r} leads nowhere") from error
+        at = step.end()
+    return value

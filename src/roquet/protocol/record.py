@@ -37,6 +37,9 @@ _SIZE_AND_MAGIC: Final = Struct(">II")
 _SYS_FLAG_AT: Final = 36
 _SYS_FLAG: Final = Struct(">i")
 _SHORT: Final = Struct(">H")
+_MAGIC_AND_CRC: Final = Struct(">II")
+_PHYSICAL_AT: Final = 28
+_PHYSICAL: Final = Struct(">q")
 
 
 _LAYOUTS: Final[dict[tuple[int, int, int, int], Struct]] = {}
@@ -136,6 +139,31 @@ def host_text(host: bytes) -> str:
 def host_bits(born_host: bytes, store_host: bytes) -> int:
     """The two sysFlag bits that say which hosts are IPv6."""
     return (BORN_HOST_V6 if len(born_host) > 8 else 0) | (STORE_HOST_V6 if len(store_host) > 8 else 0)
+
+
+def check(data: memoryview, at: PhysicalOffset, *, verify: bool) -> None:
+    """Check the record that `data` is, without decoding it: its parts add up and it belongs at physical offset `at`.
+
+    :param verify: also compare the body with its checksum.
+    :raises CorruptRecord: something does not fit.
+    """
+    (sys_flag,) = _SYS_FLAG.unpack_from(data, _SYS_FLAG_AT)
+    fixed = _FIXED[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)]
+    size = len(data)
+    if size < fixed.size + 3:
+        raise CorruptRecord(at, f"size {size} is too small for its hosts")
+    body_size, magic, crc = *_SYS_FLAG.unpack_from(data, fixed.size - 4), *_MAGIC_AND_CRC.unpack_from(data, 4)
+    body_end = fixed.size + body_size
+    topic_at = body_end + (1 if magic == MAGIC else 2)
+    if body_size < 0 or topic_at > size:
+        raise CorruptRecord(at, f"body of {body_size} bytes in a record of {size}")
+    properties_at = topic_at + int.from_bytes(data[body_end:topic_at], "big") + 2
+    if properties_at > size or properties_at + _SHORT.unpack_from(data, properties_at - 2)[0] != size:
+        raise CorruptRecord(at, "its parts do not add up to its size")
+    if _PHYSICAL.unpack_from(data, _PHYSICAL_AT)[0] != at:
+        raise CorruptRecord(at, "it says it stands elsewhere")
+    if verify and checksum(data[fixed.size : body_end]) != crc:
+        raise CorruptRecord(at, "its body does not have the stored checksum")
 
 
 def decode(data: bytes | memoryview, at: int = 0, *, verify: bool = False) -> Record:

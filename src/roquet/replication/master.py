@@ -202,4 +202,4 @@ def _look_at_the_clock(slave: Slave, now_ms: int) -> Step:
     idle = slave.phase is Phase.STREAMING and not slave.is_writing
     if not idle or now_ms - slave.sent_ms < slave.rules.heartbeat_ms:
         return slave, []
-    return replace(slave, sent_ms=now_ms), [SendHeartbeat(slave.next_offset)]
+    return replace(slave, sent_ms=now_ms, is_writing=True), [SendHeartbeat(slave.next_offset)]

@@ -144,8 +144,8 @@ class _SlaveConnection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
         self.host, port = transport.get_extra_info("peername")[:2]
         self.address = f"{self.host}:{port}"
-        log_ = self._log
-        self.slave = master.joining(log_.start, log_.end, log_.file_size, self._server.rules, _now_ms())
+        start, end, file_size = self._log.start, self._log.end, self._log.file_size
+        self.slave = master.joining(start, end, file_size, self._server.rules, _now_ms())
         self._server.opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -196,7 +196,7 @@ class _SlaveConnection(asyncio.Protocol):
             self._server.on_ack()
 
     def _write(self, data: bytes) -> None:
-        """Whole frames, copied: a view would keep the log's file mapped for as long as the slave is slow."""
+        """A copy: views would keep the log's files mapped for as long as the slave is slow."""
         self.transport.write(data)
         if not self._is_paused:
             self._loop.call_soon(self.feed, master.WriteReady())

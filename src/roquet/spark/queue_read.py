@@ -20,6 +20,8 @@ from roquet.spark.ranges import Bounds, QueueRange, lost
 CHUNK_BYTES: Final = 8 << 20
 CHUNK_RECORDS: Final = 10_000
 """How much is gathered before it is decoded: large enough for whole columns to pay, small beside Spark's own memory."""
+READ_AHEAD: Final = 4
+"""Pulls under way at once while all goes well: a broker gives few messages at a time, the way there takes longest."""
 PAUSE_SECONDS_MIN: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 1.0
 
@@ -55,6 +57,7 @@ class QueueRead:
         self._range = whole
         self._options = options
         self._at = whole.start
+        self._ahead: dict[int, asyncio.Task[Pulled]] = {}
 
     async def chunk(self) -> Records | None:
         """The next records of the range, as many as one batch should hold; None at its end.
@@ -63,38 +66,58 @@ class QueueRead:
         :raises NoProgress: no broker answered, or none had the next message.
         """
         parts: list[Records] = []
-        size = count = 0
-        while self._at < self._range.end and size < CHUNK_BYTES and count < CHUNK_RECORDS:
-            records = await self._some()
-            parts.append(records)
-            size += len(records.data)
-            count += len(records)
+        size = 0
+        end = min(self._at + CHUNK_RECORDS, self._range.end)
+        try:
+            while self._at < end and size < CHUNK_BYTES:
+                if min(self._ahead, default=self._at) < self._at:
+                    await self._forget_ahead()  # a loss was skipped, and they with it
+                if parts:
+                    self._look_ahead(end)
+                parts.append(await self._some(end))
+                size += len(parts[-1].data)
+        finally:
+            await self._forget_ahead()
         return Records.joined(parts) if parts else None
 
-    async def _some(self) -> Records:
-        """What the next pull that gets anywhere brings; no records where messages were lost."""
+    def _look_ahead(self, end: int) -> None:
+        """Ask for what comes next before it is its turn; pulls that bring less than expected leave gaps to fill."""
+        expected = max(self._ahead, default=self._at - self._options.pull_batch_size)
+        while len(self._ahead) < READ_AHEAD and (expected := expected + self._options.pull_batch_size) < end:
+            self._ahead[expected] = asyncio.create_task(self._pull(expected, end))
+
+    async def _forget_ahead(self) -> None:
+        forgotten = list(self._ahead.values())
+        self._ahead.clear()
+        for pull in forgotten:
+            pull.cancel()
+        await asyncio.gather(*forgotten, return_exceptions=True)
+
+    async def _some(self, end: int) -> Records:
+        """What the next pull that gets anywhere brings, all below `end`; no records where messages were lost."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._options.no_progress_timeout_ms / 1000
         pause = PAUSE_SECONDS_MIN
         while True:
             bounds, trouble = None, ""
             try:
-                answer = await self._pull()
+                answer = await (self._ahead.pop(self._at, None) or self._pull(self._at, min(self._ahead, default=end)))
             except (RoquetError, OSError) as error:
                 trouble = f"{type(error).__name__}: {error}"
             else:
                 if (records := self._taken(answer)) is not None:
                     return records
                 bounds = Bounds(answer.min_offset, answer.max_offset)
+            await self._forget_ahead()
             if loop.time() >= deadline:
                 self._give_up(bounds, trouble)
                 return Records.joined([])
             await asyncio.sleep(min(pause, max(deadline - loop.time(), 0)))
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
-    async def _pull(self) -> Pulled:
-        wanted = min(self._options.pull_batch_size, self._range.end - self._at)
-        return await self._puller.pull(self._range.queue, self._at, max_messages=wanted)
+    async def _pull(self, offset: int, end: int) -> Pulled:
+        count = min(self._options.pull_batch_size, end - offset)
+        return await self._puller.pull(self._range.queue, offset, max_messages=count)
 
     def _taken(self, answer: Pulled) -> Records | None:
         """The records of an answer, after moving past them; None if it leads nowhere."""

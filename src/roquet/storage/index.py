@@ -1,6 +1,6 @@
 """Key and time -> physical offsets (store-and-ha.md 3.4).
 
-Keys gathered during a loop turn are hashed and linked in one pass over columns, not one by one.
+Keys are gathered, then hashed and linked in one pass over columns, not one by one; a query sees them all.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _SLOT: Final = np.dtype(">i4")
 _NAME_DIGITS: Final = 17
 _NO_POSITIVE: Final = 0x80000000
 """The one hash that has no positive counterpart in 32 bits; Apache counts it as 0."""
+
+_KEYS_PER_PASS: Final = 512
 
 Ints = npt.NDArray[np.int64]
 
@@ -156,6 +158,11 @@ class Index:
         pending = self._pending
         for key in keys:
             pending.append((topic, key, at, store_ms))
+
+    def flush_if_many(self) -> None:
+        """Chain the noted keys once there are enough of them for a pass over columns to pay."""
+        if len(self._pending) >= _KEYS_PER_PASS:
+            self.flush()
 
     def flush(self) -> None:
         """Chain all noted keys."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from roquet.errors import CorruptRecord
-from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, decode, size_and_magic
+from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, check, size_and_magic
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.dispatch import read_arrival
@@ -48,9 +48,7 @@ def valid_end(log: CommitLog, start: PhysicalOffset, *, verify: bool) -> Physica
     end = start
     try:
         for at, data in log.walk(start):
-            record = decode(data, verify=verify)
-            if record.physical_offset != at:
-                raise CorruptRecord(at, f"it says it stands at {record.physical_offset}")
+            check(data, at, verify=verify)
             end = PhysicalOffset(at + len(data))
     except CorruptRecord as error:
         logging.getLogger(__name__).info("the log's valid bytes end at %d: %s", end, error)

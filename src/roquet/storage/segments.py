@@ -69,6 +69,8 @@ class Segments:
 
     def grow(self, at: int = 0) -> DiskFile:
         """Add the next file; the first one is the file of byte `at`."""
+        if self.files:
+            self.files[-1].expect_reads()
         return self._open(self.capacity_end if self.starts else at - at % self.file_size)
 
     def read(self, at: int, end: int) -> memoryview:

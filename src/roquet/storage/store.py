@@ -166,6 +166,7 @@ class Store:
         """What makes log, queues and index durable as they are now and notes it; may be run off the loop."""
         store_ms, end = self.store_ms, self.log.end
         queues, index, checkpoint = list(self.queues()), self.index, self.checkpoint
+        self.flush_index()
 
         def work() -> None:
             self.log.sync(end)
@@ -337,6 +338,11 @@ class Store:
 
     def end_turn(self) -> None:
         """What is done once for all appends of a loop turn."""
+        if self.index is not None:
+            self.index.flush_if_many()
+
+    def flush_index(self) -> None:
+        """Write the keys that were noted since."""
         if self.index is not None:
             self.index.flush()
 

@@ -5,8 +5,8 @@ Protocol.md 2.2, 2.3 and 7.3 (traps 25 to 28, 37).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.members import Consumers, Member, Producers
@@ -111,7 +111,13 @@ class MemberRequests:
 
     def check_client(self, request: Command, connection: Connection) -> Command:
         """Whether this broker can serve a subscription; tag expressions always."""
-        subscription = parse(request.body, lambda json: json.get("subscriptionData"))
-        if subscription and Subscription.from_json(subscription).expression_type != TAG:
+        subscription = parse(request.body, _subscription)
+        if subscription is not None and subscription.expression_type != TAG:
             raise Refused(ResponseCode.SYSTEM_ERROR, "this broker filters by tags only")
         return request.answer(ResponseCode.SUCCESS)
+
+
+def _subscription(json: Mapping[str, Any]) -> Subscription | None:
+    """The one in the body of CHECK_CLIENT_CONFIG, where there is one."""
+    found = json.get("subscriptionData")
+    return Subscription.from_json(found) if found else None

@@ -595,10 +595,16 @@ public final class Driver {
     private static void printFailure(Throwable failure) {
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("error", failure.getClass().getSimpleName());
-        line.put("code", failure instanceof MQBrokerException ? ((MQBrokerException) failure).getResponseCode()
-            : failure instanceof MQClientException ? ((MQClientException) failure).getResponseCode() : null);
+        line.put("code", responseCode(failure));
         line.put("message", failure.getMessage());
         print(line);
+    }
+
+    private static Integer responseCode(Throwable failure) {
+        if (failure instanceof MQBrokerException) {
+            return ((MQBrokerException) failure).getResponseCode();
+        }
+        return failure instanceof MQClientException ? ((MQClientException) failure).getResponseCode() : null;
     }
 
     private static void note(String text) {

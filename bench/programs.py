@@ -1,0 +1,100 @@
+"""The programs of a measurement: roquet's servers as a user starts them, Apache's broker, Apache's benchmark classes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.loads import Load
+from tests.interop import wire
+from tests.interop.apache import HOST, LOGBACK, OPENED, ApacheBroker
+from tests.interop.processes import Program, free_port
+from tests.interop.toolchain import Version, java, java_classpath
+
+ROQUET: Final = Path(sys.executable).with_name("roquet")
+JSON_HEADERS: Final = Path(__file__).with_name("JsonHeaders.java")
+BROKER_GC: Final = (
+    "-XX:+UseG1GC",
+    "-XX:G1HeapRegionSize=16m",
+    "-XX:G1ReservePercent=25",
+    "-XX:InitiatingHeapOccupancyPercent=30",
+    "-XX:SoftRefLRUPolicyMSPerMB=0",
+    "-XX:-OmitStackTraceInFastThrow",
+)
+"""What Apache's own start script says for Java 9 and newer; not its `AlwaysPreTouch`, which costs memory at the start."""
+CLIENT_JVM: Final = ("-Xms512m", "-Xmx512m", "-Xmn256m", "-XX:+UseParallelGC")
+
+
+def broker_conf(port: int, name_server: str, store: Path) -> dict[str, str | int]:
+    """The same for both brokers; all else is at its default, which is the same for both, too."""
+    return {
+        "brokerClusterName": "bench",
+        "brokerName": "bench",
+        "brokerId": 0,
+        "brokerRole": "ASYNC_MASTER",
+        "flushDiskType": "ASYNC_FLUSH",
+        "brokerIP1": HOST,
+        "brokerIP2": HOST,
+        "listenPort": port,
+        "namesrvAddr": name_server,
+        "storePathRootDir": str(store),
+        "storePathCommitLog": str(store / "commitlog"),
+        "diskMaxUsedSpaceRatio": 95,
+    }
+
+
+class RoquetServer(Program):
+    """`roquet namesrv -c FILE` or `roquet broker -c FILE`.
+
+    :param under: the command that runs the program, such as a profiler's; its own interpreter without.
+    """
+
+    def __init__(
+        self, kind: str, directory: Path, properties: Mapping[str, str | int], under: Sequence[str] = ()
+    ) -> None:
+        super().__init__(f"roquet-{kind}", directory)
+        self.address = f"{HOST}:{properties['listenPort']}"
+        self._kind = kind
+        self._properties = properties
+        self._under = under
+
+    def start(self) -> None:
+        """Returns when it accepts."""
+        configuration = self.directory / "server.conf"
+        configuration.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
+        self.launch([*self._under, str(ROQUET), self._kind, "-c", str(configuration)], {"NAMESRV_ADDR": ""})
+        self.wait_ready(lambda: wire.accepts(self.address), f"{self.address} accepts")
+
+
+def name_server(directory: Path) -> RoquetServer:
+    return RoquetServer("namesrv", directory, {"listenPort": free_port(), "bindAddress": HOST})
+
+
+def roquet_broker(directory: Path, names: str, under: Sequence[str] = ()) -> RoquetServer:
+    return RoquetServer("broker", directory, broker_conf(free_port(-2, 1), names, directory / "store"), under)
+
+
+def apache_broker(directory: Path, names: str, heap: str) -> ApacheBroker:
+    port = free_port(-2, 1)
+    return ApacheBroker(
+        names,
+        version=Version.V4,
+        port=port,
+        directory=directory,
+        properties=broker_conf(port, names, directory / "store"),
+        jvm=("-server", f"-Xms{heap}", f"-Xmx{heap}", *BROKER_GC),
+    )
+
+
+def start_benchmark(load: Load, names: str, directory: Path) -> Program:
+    """Apache's benchmark class, running; its reports go to the program's output."""
+    client = Program(load.name, directory)
+    logging = directory / "logback.xml"
+    logging.write_text(LOGBACK.format(level="WARN"))
+    home = [f"-Duser.home={directory}", f"-Drmq.logback.configurationFile={logging}"]
+    launcher = [str(JSON_HEADERS)] if load.json_headers else []
+    command = [*CLIENT_JVM, *OPENED, *home, "-cp", java_classpath(Version.V5), *launcher, *load.command(names)]
+    client.launch([str(java()), *command], {"ROCKETMQ_HOME": str(directory), "NAMESRV_ADDR": ""})
+    return client

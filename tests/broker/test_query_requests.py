@@ -1,0 +1,45 @@
+"""Finding messages by key and place (protocol.md 2.2 and 7.3, traps 45 and 46)."""
+
+from __future__ import annotations
+
+from tests.broker.harness import World
+
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.record import decode, decode_all
+
+EVER = {"beginTimestamp": 0, "endTimestamp": 2**63 - 1}
+
+
+def test_messages_are_found_by_their_key(world: World) -> None:
+    places = [world.put("T", keys=("k",)), world.put("T", keys=("other",)), world.put("T", keys=("k", "l"))]
+    answer = world.client().call(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=8, **EVER)
+    assert answer.code == ResponseCode.SUCCESS
+    assert [record.physical_offset for record in decode_all(answer.body)] == [places[0], places[2]]
+    assert set(answer.fields) == {"indexLastUpdateTimestamp", "indexLastUpdatePhyoffset"}
+    assert int(answer.fields["indexLastUpdatePhyoffset"]) == places[2]
+
+
+def test_the_newest_of_many_are_chosen(world: World) -> None:
+    places = [world.put("T", keys=("k",)) for _ in range(40)]
+    client = world.client()
+
+    def found(**fields: object) -> list[int]:
+        body = client.call(RequestCode.QUERY_MESSAGE, topic="T", key="k", **EVER, **fields).body
+        return [record.physical_offset for record in decode_all(body)]
+
+    assert found(maxNum=2) == places[-2:]
+    assert found(maxNum=1, _UNIQUE_KEY_QUERY="true") == places[-32:]
+
+
+def test_a_key_that_nobody_used_is_not_found(world: World) -> None:
+    answer = world.client().call(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=8, **EVER)
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
+
+
+def test_a_message_is_found_by_its_place_and_nothing_else_is(world: World) -> None:
+    client = world.client()
+    at = world.put("T", body=b"first")
+    record = decode(client.call(RequestCode.VIEW_MESSAGE_BY_ID, offset=at).body)
+    assert (record.body, record.topic) == (b"first", "T")
+    for wrong in (at + 1, -1, 2**62, world.store.log.end):
+        assert client.call(RequestCode.VIEW_MESSAGE_BY_ID, offset=wrong).code == ResponseCode.SYSTEM_ERROR

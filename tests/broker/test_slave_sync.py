@@ -1,0 +1,122 @@
+"""A slave's copy of its master's tables (protocol.md 2.6, store-and-ha.md 5.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.broker.harness import ADDRESS, World
+from tests.simulation.simulation import Simulation
+
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.groups import GroupRegistry
+from roquet.broker.progress import ConsumerProgress, DelayProgress
+from roquet.broker.slave_sync import SlaveSync
+from roquet.broker.state_files import Then
+from roquet.broker.topics import TopicRegistry, topics_at_start
+from roquet.protocol.bodies import GroupConfig, OffsetTable, TopicConfig
+from roquet.transport.channels import Channels
+from roquet.transport.server import Server
+
+
+class Slave:
+    """The tables of a slave beside a master's world; `saved` tells which of them were to be saved."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.host = world.sim.host("10.0.0.2")
+        now_ms = self.host.now_ms()
+        self.saved: list[str] = []
+        self.topics = TopicRegistry(topics_at_start("DefaultCluster", "broker-a"), now_ms)
+        self.groups = GroupRegistry(now_ms)
+        self.progress, self.delays = ConsumerProgress(), DelayProgress()
+        catalogue = Catalogue(self.topics, self.groups, self._saver("topics"), self._saver("groups"), self.host.now_ms)
+        self.sync = SlaveSync(
+            Channels(), catalogue, self.progress, self.delays, self._saver("offsets"), self._saver("delays")
+        )
+
+    def _saver(self, name: str) -> Any:
+        def save(then: Then | None = None) -> None:
+            self.saved.append(name)
+
+        return save
+
+    def start(self) -> None:
+        self.sync.master = f"{ADDRESS}:10911"
+        self.host.start(self.sync.run)
+
+
+@pytest.fixture
+def slave(world: World) -> Slave:
+    """A slave of a master that has something in each of its tables, and listens on its fast port, too."""
+    world.catalogue.topic_registry.update(TopicConfig("T", 2, 2), world.host.now_ms())
+    world.catalogue.group_registry.update(GroupConfig("g", retry_max_times=3), world.host.now_ms())
+    world.progress.commit("g", "T", 0, 5)
+    world.delays.delivered(2, 7)
+    fast = Server(world.routes)
+    world.host.call(lambda: fast.listen("0.0.0.0", world.config.fast_port))
+    return Slave(world)
+
+
+def test_a_slave_has_its_masters_tables_three_seconds_after_the_start(slave: Slave) -> None:
+    slave.start()
+    slave.world.sim.run_for(2.9)
+    assert slave.saved == []
+    slave.world.sim.run_for(0.5)
+    assert slave.topics.to_table() == slave.world.topics.to_table()
+    assert slave.groups.to_table() == slave.world.groups.to_table()
+    assert slave.progress.to_table() == slave.world.progress.to_table()
+    assert slave.delays.to_table() == slave.world.delays.to_table()
+    assert slave.saved == ["topics", "offsets", "delays", "groups"]
+
+
+def test_what_did_not_change_is_not_saved_again(slave: Slave) -> None:
+    slave.start()
+    slave.world.sim.run_for(3.5)
+    slave.saved.clear()
+    slave.world.sim.run_for(30)
+    assert slave.saved == []
+    slave.world.progress.commit("g", "T", 0, 6)
+    slave.world.sim.run_for(10)
+    assert slave.saved == ["offsets"]
+    assert slave.progress.committed("g", "T", 0) == 6
+
+
+def test_the_masters_word_replaces_what_was_committed_on_the_slave(slave: Slave) -> None:
+    slave.progress.restore(OffsetTable({"T@g": {0: 99, 1: 3}, "T@own": {0: 4}}))
+    slave.start()
+    slave.world.sim.run_for(3.5)
+    assert slave.progress.to_table().offsets == {"T@g": {0: 5}, "T@own": {0: 4}}
+
+
+def test_without_a_master_a_slave_keeps_what_it_has(slave: Slave) -> None:
+    slave.start()
+    slave.world.sim.run_for(3.5)
+    before = slave.topics.to_table()
+    slave.sync.master = None
+    slave.world.catalogue.topic_registry.delete("T", slave.world.host.now_ms())
+    slave.world.sim.run_for(30)
+    assert slave.topics.to_table() == before
+
+
+def test_a_table_that_cannot_be_had_leaves_the_others_alone(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.progress.commit("g", "T", 0, 5)
+    slave = Slave(world)
+    slave.start()
+    slave.world.sim.run_for(60)
+    assert slave.progress.committed("g", "T", 0) == 5
+    failures = [record.getMessage() for record in caplog.records if "GET_ALL_TOPIC_CONFIG" in record.getMessage()]
+    assert len(failures) == 1, "no fast port: logged once, not each time"
+
+
+def test_an_answer_that_is_no_table_changes_nothing(sim: Simulation, world: World) -> None:
+    slave = Slave(world)
+    nonsense = Server(
+        dict.fromkeys(world.routes, lambda request, connection: request.answer(0, body=b'{"offsetTable":[]}'))
+    )
+    world.host.call(lambda: nonsense.listen("0.0.0.0", 20911))
+    world.host.call(lambda: nonsense.listen("0.0.0.0", 20909))
+    slave.sync.master = f"{ADDRESS}:20911"
+    before = slave.progress.to_table()
+    slave.host.call(slave.sync.copy)
+    assert slave.progress.to_table() == before

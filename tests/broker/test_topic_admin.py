@@ -1,0 +1,102 @@
+"""Topics by an admin's hand (protocol.md 2.5)."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from tests.broker.harness import World
+from tests.simulation.simulation import Simulation
+
+from roquet.broker.state_files import TOPICS
+from roquet.protocol.bodies import TopicConfig, TopicTable, parse
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.json_dialect import load
+
+FIELDS = {"defaultTopic": "TBW102", "perm": 6, "topicFilterType": "SINGLE_TAG", "order": "true"}
+CREATE = {"readQueueNums": 2, "writeQueueNums": 3, **FIELDS}
+
+
+def test_a_topic_is_on_disk_once_its_creation_is_answered(world: World) -> None:
+    answer = world.client().call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic="T", **CREATE, topicSysFlag=1)
+    assert answer.code == ResponseCode.SUCCESS
+    assert world.topic_changes == 1
+    world.host.crash()
+    world.host.boot()
+    data = world.host.disk.read(world.config.state_folder / TOPICS)
+    assert data is not None
+    saved = parse(data, TopicTable.from_json).topics["T"]
+    assert saved == TopicConfig("T", 2, 3, sys_flag=1), "whether it is ordered is for the name servers to say"
+
+
+def test_a_topic_that_cannot_be_saved_is_answered_with_the_reason(world: World) -> None:
+    world.host.drive.trouble = errno.ENOSPC
+    answer = world.client().call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic="T", **CREATE)
+    world.host.drive.trouble = None
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "could not be saved" in (answer.remark or "")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"topic": "T@"},
+        {"topic": ""},
+        {"topic": "x" * 128},
+        {"topic": "TBW102"},
+        {"topic": "rmq_sys_x"},
+        {"topic": "broker-a"},
+        {"topic": "T", "topicFilterType": "NO_TAG"},
+        {"topic": "T", "writeQueueNums": -1},
+    ],
+)
+def test_what_cannot_be_a_users_topic_is_refused(world: World, fields: dict[str, object]) -> None:
+    topics = dict(world.topics.topics)
+    answer = world.client().call(RequestCode.UPDATE_AND_CREATE_TOPIC, **{**CREATE, **fields})
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert world.topics.topics == topics
+
+
+def test_a_slaves_topics_are_its_masters(sim: Simulation) -> None:
+    client = World(sim, brokerRole="SLAVE", brokerId=1).client()
+    for code in (RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.DELETE_TOPIC_IN_BROKER):
+        assert client.call(code, topic="T", **CREATE).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_deleted_topic_leaves_nothing_that_a_later_one_would_inherit(world: World) -> None:
+    client = world.client()
+    client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic="T", **CREATE)
+    world.put("T")
+    world.progress.commit("g", "T", 0, 1)
+    assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == ResponseCode.SUCCESS
+    assert "T" not in world.topics.topics
+    assert world.store.max_offset("T", 0) == 0
+    assert world.progress.committed("g", "T", 0) is None
+    assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == ResponseCode.SUCCESS
+    assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="TBW102").code == ResponseCode.SYSTEM_ERROR
+    assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="../x").code == ResponseCode.SYSTEM_ERROR
+
+
+def test_the_whole_table_is_given_to_slaves_and_tools(world: World) -> None:
+    table = parse(world.client().call(RequestCode.GET_ALL_TOPIC_CONFIG).body, TopicTable.from_json)
+    assert table == world.topics.to_table()
+
+
+def test_the_state_of_each_queue_of_a_topic(world: World) -> None:
+    client = world.client()
+    assert client.call(RequestCode.GET_TOPIC_STATS_INFO, topic="T").code == ResponseCode.TOPIC_NOT_EXIST
+    client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic="T", **CREATE)
+    world.put("T", 1)
+    stored_ms = world.store.store_time("T", 1, 0)
+    body = client.call(RequestCode.GET_TOPIC_STATS_INFO, topic="T").body
+    assert body.startswith(
+        b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:{"lastUpdateTimestamp":0,'
+    )
+    states = {load(key)["queueId"]: state for key, state in load(body)["offsetTable"].items()}
+    assert states[0] == states[2] == {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
+    assert states[1] == {"lastUpdateTimestamp": stored_ms, "maxOffset": 1, "minOffset": 0}
+
+
+def test_the_brokers_own_topics_are_listed(world: World) -> None:
+    topics = world.client().ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)["topicList"]
+    assert {"TBW102", "broker-a", "DefaultCluster", "RMQ_SYS_TRANS_HALF_TOPIC"} <= set(topics)

@@ -1,0 +1,91 @@
+"""A message as the application gets it, and the ways to settle it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+
+import pytest
+
+from roquet.client.received import ReceivedMessage, plain_body, received
+from roquet.errors import MessageError
+from roquet.protocol.message import MessageQueue, join_properties
+from roquet.protocol.record import Record, host_bytes
+from roquet.units import PhysicalOffset, QueueOffset
+
+HOST = host_bytes("10.0.0.1", 10911)
+
+
+def record(topic: str = "T", body: bytes = b"hi", sys_flag: int = 0, **properties: str) -> Record:
+    at = PhysicalOffset(1000)
+    text = join_properties(properties)
+    return Record(3, 8, QueueOffset(5), at, sys_flag, 17, HOST, 18, HOST, 2, PhysicalOffset(0), body, topic, text)
+
+
+def opened(of: Record, settled: list[bool] | None = None) -> ReceivedMessage:
+    return received(of, "broker-a", 2, (settled if settled is not None else []).append)
+
+
+def test_everything_the_record_has_is_there() -> None:
+    message = opened(record(TAGS="a", KEYS="k1 k2", UNIQ_KEY="U", color="red"))
+    assert (message.topic, message.body, message.tags, message.keys) == ("T", b"hi", "a", ("k1", "k2"))
+    assert message.properties["color"] == "red"
+    assert (message.message_id, message.offset_message_id) == ("U", "0A00000100002A9F00000000000003E8")
+    assert (message.queue, message.queue_offset) == (MessageQueue("T", "broker-a", 3), 5)
+    assert (message.born_time_ms, message.store_time_ms, message.reconsume_times, message.flag) == (17, 18, 2, 8)
+
+
+def test_without_a_unique_key_the_broker_s_id_is_the_id() -> None:
+    message = opened(record())
+    assert message.message_id == message.offset_message_id
+
+
+def test_a_message_that_comes_again_has_the_topic_it_was_sent_to() -> None:
+    message = opened(record("%RETRY%g", RETRY_TOPIC="T"))
+    assert (message.topic, message.queue.topic) == ("T", "%RETRY%g")
+
+
+@pytest.mark.parametrize("sys_flag", [0x1, 0x301])
+def test_a_compressed_body_is_decompressed(sys_flag: int) -> None:
+    assert plain_body(zlib.compress(b"hello"), sys_flag) == b"hello"
+
+
+@pytest.mark.parametrize(("sys_flag", "why"), [(0x1, "damaged"), (0x101, "LZ4"), (0x201, "ZSTD"), (0x701, "0x700")])
+def test_a_body_that_cannot_be_decompressed_is_not_passed_off_as_one_that_can(sys_flag: int, why: str) -> None:
+    with pytest.raises(MessageError, match=why):
+        plain_body(b"junk", sys_flag)
+
+
+def test_the_end_of_the_block_acknowledges() -> None:
+    async def consume(message: ReceivedMessage) -> None:
+        async with message:
+            assert settled == []
+
+    settled: list[bool] = []
+    asyncio.run(consume(opened(record(), settled)))
+    assert settled == [True]
+
+
+def test_an_exception_in_the_block_is_logged_and_asks_for_the_message_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def consume(message: ReceivedMessage) -> None:
+        async with message:
+            raise ValueError("cannot book")
+
+    settled: list[bool] = []
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(consume(opened(record(UNIQ_KEY="U"), settled)))
+    assert settled == [False]
+    assert "message U of T failed" in caplog.text
+    assert "cannot book" in caplog.text
+
+
+def test_cancellation_passes_through_the_block_and_settles_nothing() -> None:
+    async def consume(message: ReceivedMessage) -> None:
+        async with message:
+            raise asyncio.CancelledError
+
+    settled: list[bool] = []
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(consume(opened(record(), settled)))
+    assert settled == []

@@ -1,0 +1,46 @@
+"""A commit log in memory: what replication sees of one, and nothing else."""
+
+from __future__ import annotations
+
+from roquet.errors import StoreError
+from roquet.units import PhysicalOffset
+
+
+class MemoryLog:
+    """Keeps: `content` are the bytes from `start` to `end`; the real log's rules for `read` and `replicate` hold."""
+
+    def __init__(self, file_size: int = 64, content: bytes = b"", start: int = 0) -> None:
+        self.file_size = file_size
+        self.content = bytearray(content)
+        self.is_full = False
+        self._start = start
+
+    @property
+    def start(self) -> PhysicalOffset:
+        return PhysicalOffset(self._start)
+
+    @property
+    def end(self) -> PhysicalOffset:
+        return PhysicalOffset(self._start + len(self.content))
+
+    def append(self, data: bytes) -> None:
+        self.content += data
+
+    def drop_first_file(self) -> None:
+        size = self.file_size - self._start % self.file_size
+        del self.content[:size]
+        self._start += size
+
+    def read(self, at: PhysicalOffset, size_max: int) -> memoryview:
+        assert self.start <= at <= self.end
+        stop = min(at + size_max, self.end, at - at % self.file_size + self.file_size)
+        return memoryview(bytes(self.content))[at - self._start : stop - self._start]
+
+    def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:
+        if self.is_full:
+            raise StoreError("no room")
+        if not self.content and at % self.file_size == 0:
+            self._start = at
+        if at != self.end:
+            raise ValueError(f"bytes for offset {at}, the log ends at {self.end}")
+        self.content += data

@@ -1,0 +1,91 @@
+"""The two byte layouts, whole and in pieces."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.errors import PeerError
+from roquet.replication.frames import BODY_SIZE_MAX, Chunk, ChunkStream, Heartbeat, ReportStream, header, report
+from roquet.units import PhysicalOffset
+
+OFFSETS = st.integers(0, 2**63 - 1).map(PhysicalOffset)
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    """`data` in pieces, cut at these places."""
+    return [data[start:end] for start, end in pairwise([0, *sorted(place % (len(data) + 1) for place in places), None])]
+
+
+CUTS = st.lists(st.integers(0, 10_000), max_size=8)
+
+
+def test_a_report_is_one_long() -> None:
+    assert report(PhysicalOffset(0x30010B)).hex() == "000000000030010b"
+
+
+def test_a_header_is_a_long_and_an_int() -> None:
+    assert header(PhysicalOffset(0x300000), 267).hex() == "00000000003000000000010b"
+
+
+def test_only_the_last_report_of_a_read_counts() -> None:
+    assert ReportStream().feed(report(PhysicalOffset(1)) + report(PhysicalOffset(2))) == 2
+
+
+def test_a_report_may_come_in_pieces() -> None:
+    stream = ReportStream()
+    data = report(PhysicalOffset(7)) + report(PhysicalOffset(9))
+    assert [stream.feed(data[:3]), stream.feed(data[3:12]), stream.feed(data[12:])] == [None, 7, 9]
+
+
+def test_a_negative_report_is_refused() -> None:
+    with pytest.raises(PeerError, match="offset -1"):
+        ReportStream().feed(b"\xff" * 8)
+
+
+@given(st.lists(OFFSETS, min_size=1, max_size=6), CUTS)
+def test_however_reports_are_cut_the_last_one_arrives(offsets: list[PhysicalOffset], places: list[int]) -> None:
+    stream = ReportStream()
+    heard = [stream.feed(piece) for piece in cut(b"".join(map(report, offsets)), places)]
+    assert [offset for offset in heard if offset is not None][-1] == offsets[-1]
+
+
+def test_a_body_is_passed_on_before_it_is_whole() -> None:
+    stream = ChunkStream()
+    assert stream.feed(header(PhysicalOffset(64), 5) + b"ab") == [Chunk(PhysicalOffset(64), memoryview(b"ab"))]
+    assert stream.feed(b"cde") == [Chunk(PhysicalOffset(66), memoryview(b"cde"))]
+
+
+def test_a_body_is_not_copied() -> None:
+    data = header(PhysicalOffset(0), 3) + b"abc"
+    (chunk,) = ChunkStream().feed(data)
+    assert isinstance(chunk, Chunk)
+    assert chunk.data.obj is data
+
+
+@pytest.mark.parametrize(("at", "size"), [(0, -1), (0, BODY_SIZE_MAX + 1), (-8, 4)])
+def test_a_header_no_master_writes_is_refused_before_its_body(at: int, size: int) -> None:
+    with pytest.raises(PeerError, match="announces"):
+        ChunkStream().feed(header(PhysicalOffset(at), size))
+
+
+@given(st.lists(st.tuples(OFFSETS, st.binary(max_size=40)), max_size=6), CUTS)
+def test_however_frames_are_cut_the_same_bytes_arrive(
+    frames: list[tuple[PhysicalOffset, bytes]], places: list[int]
+) -> None:
+    stream = ChunkStream()
+    data = b"".join(header(at, len(body)) + body for at, body in frames)
+    arrived: list[tuple[int, bytes]] = []
+    for frame in (frame for piece in cut(data, places) for frame in stream.feed(piece)):
+        match frame:
+            case Heartbeat(at):
+                arrived.append((at, b""))
+            case Chunk(at, body):
+                arrived += [(at + index, body[index : index + 1].tobytes()) for index in range(len(body))]
+    expected: list[tuple[int, bytes]] = []
+    for at, body_ in frames:
+        expected += [(at + index, body_[index : index + 1]) for index in range(len(body_))] or [(at, b"")]
+    assert arrived == expected
