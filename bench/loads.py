@@ -45,7 +45,9 @@ LOADS: Final = (
     Load("sync128", "sync, 64 threads, 128 B", "Producer", ("-w", "64", "-s", "128")),
     Load("sync1k", "sync, 64 threads, 1 KiB", "Producer", ("-w", "64", "-s", "1024")),
     Load("async128", "async, 64 threads, 128 B", "Producer", ("-w", "64", "-s", "128", "-y", "true")),
-    Load("keyed", "sync, 64 threads, 128 B, key, 5 tags", "Producer", ("-w", "64", "-s", "128", "-k", "true", "-l", "5")),
+    Load(
+        "keyed", "sync, 64 threads, 128 B, key, 5 tags", "Producer", ("-w", "64", "-s", "128", "-k", "true", "-l", "5")
+    ),
     Load(
         "batch",
         "batches of 16 × 128 B, 64 threads",

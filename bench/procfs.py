@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+CORES: Final = len(os.sched_getaffinity(0))
 _USER_AND_SYSTEM: Final = slice(11, 13)
 """Counted behind the name of the process, which may hold blanks."""
 _IDLE: Final = (3, 4)

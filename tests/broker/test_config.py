@@ -199,6 +199,8 @@ def test_what_is_left_open_comes_from_the_machine() -> None:
     assert config.name_servers == ("a:9876", "b:9876")
     given, _ = read_config([("namesrvAddr", "c:9876")], environment={"NAMESRV_ADDR": "a:9876"})
     assert given.name_servers == ("c:9876",)
+    with pytest.raises(ConfigError, match="namesrvAddr=nowhere"):
+        read_config([], environment={"NAMESRV_ADDR": "nowhere"})
 
 
 def test_the_log_is_below_the_root_unless_said_otherwise() -> None:

@@ -215,6 +215,8 @@ class Exchange:
                 yield RESPONSE_NAMES.get(self.answer.code, str(self.answer.code))
             if self.answer.binary != request.binary:
                 yield f"answered-in-{self.answer.form}"
+        elif not request.is_one_way:
+            yield "unanswered"
 
 
 def exchanges(connection: Connection) -> Iterator[Exchange]:

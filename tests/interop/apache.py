@@ -168,7 +168,7 @@ class ApacheBroker(_Server):
 
 @dataclass(frozen=True)
 class Spoken:
-    """What an mqadmin command printed."""
+    """What a program such as an mqadmin command printed."""
 
     status: int
     out: str
@@ -190,10 +190,10 @@ def start_driver(version: Version, *args: str | int | Path, java_options: Sequen
 
 def run_java(
     version: Version, main_class: str, *args: str | int | Path, timeout_s: float = 300, jvm: Sequence[str] = CLIENT_JVM
-) -> Finished:
+) -> Spoken:
     """Any class of Apache's jars to its end, such as its benchmarks."""
-    with _start_java(version, main_class, args, jvm) as client:
-        return client.finish(timeout_s)
+    with _start_java(version, main_class, args, jvm) as program:
+        return Spoken(program.wait_end(timeout_s), _without_notices(program.output()), program.errors())
 
 
 def go_client(*args: str | int | Path, timeout_s: float = 120) -> Finished:
@@ -217,11 +217,8 @@ def mqadmin(
     timeout_s: float = 120,
 ) -> Spoken:
     """One mqadmin command, such as `mqadmin("clusterList", namesrv=...)`."""
-    options = (*CLIENT_JVM, *java_options, f"-Drocketmq.namesrv.addr={namesrv}")
-    with _start_java(version, "org.apache.rocketmq.tools.command.MQAdminStartup", args, options) as client:
-        status = client.finish(timeout_s).status
-        err = (client.directory / "err").read_text(errors="replace")
-        return Spoken(status, _without_notices(client.output()), err)
+    jvm = (*CLIENT_JVM, *java_options, f"-Drocketmq.namesrv.addr={namesrv}")
+    return run_java(version, "org.apache.rocketmq.tools.command.MQAdminStartup", *args, timeout_s=timeout_s, jvm=jvm)
 
 
 def _start_java(version: Version, main_class: str, args: Sequence[str | int | Path], options: Sequence[str]) -> Client:

@@ -94,9 +94,12 @@ class Program:
     def output(self) -> str:
         return (self.directory / "out").read_text(errors="replace")
 
+    def errors(self) -> str:
+        return (self.directory / "err").read_text(errors="replace")
+
     def log(self) -> str:
         """What it wrote to standard error, then standard output: for the message of a failure."""
-        return (self.directory / "err").read_text(errors="replace") + self.output()
+        return self.errors() + self.output()
 
     def wait_ready(self, condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
         """As `wait_until`, but gives up at once when the program has ended."""
@@ -112,9 +115,14 @@ class Program:
         if not self.alive and not condition():
             raise RuntimeError(f"{self.name} ended with {self.status} before {what}:\n{self.log()[-4000:]}")
 
-    def wait(self, timeout_s: float) -> int:
+    def wait_end(self, timeout_s: float) -> int:
+        """Its exit status; killed and a TimeoutError if it takes too long."""
         assert self._process is not None
-        return self._process.wait(timeout_s)
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise TimeoutError(f"{self.name} took over {timeout_s:.0f} s:\n{self.log()[-4000:]}") from None
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL if that takes too long."""
@@ -179,7 +187,7 @@ class Client(Program):
         return [json.loads(line) for line in complete if line.startswith("{")]
 
     def wait_started(self, timeout_s: float = 60) -> None:
-        self.wait_ready(lambda: "started" in (self.directory / "err").read_text(errors="replace"), "start", timeout_s)
+        self.wait_ready(lambda: "started" in self.errors(), "start", timeout_s)
 
     def wait_lines(self, count: int, timeout_s: float = 60) -> list[dict[str, Any]]:
         self.wait_ready(lambda: len(self.lines()) >= count, f"{count} lines", timeout_s)
@@ -187,9 +195,5 @@ class Client(Program):
 
     def finish(self, timeout_s: float = 120) -> Finished:
         """Waits for its end."""
-        try:
-            status = self.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise TimeoutError(f"{self.name} took over {timeout_s:.0f} s:\n{self.log()[-4000:]}") from None
+        status = self.wait_end(timeout_s)
         return Finished(status, self.lines(), self.log())

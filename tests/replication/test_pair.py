@@ -5,8 +5,6 @@ Here the machines run against each other; that no claim depends on the other sid
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.replication.ends import MasterEnd, SlaveEnd
@@ -64,11 +62,14 @@ class Pair:
         self.to_slave += self.master.flush(self.now_ms)
 
     def wait(self, span_ms: int) -> None:
+        self.tick(span_ms)
+        if not self.slave.is_open or self.master.reason:
+            self.cut()
+
+    def tick(self, span_ms: int) -> None:
         self.now_ms += span_ms
         self.to_slave += self.master.feed(master.Tick(), self.now_ms)
         self.to_master += self.slave.feed(slave.Tick(), self.now_ms)
-        if not self.slave.is_open or self.master.reason:
-            self.cut()
 
     def check(self) -> None:
         acked = self.master.slave.acked
@@ -83,7 +84,6 @@ class Pair:
             self.carry_to_slave(len(self.to_slave))
             self.carry_to_master(len(self.to_master))
             self.drain()
-            self.check()
 
 
 SIZES = st.integers(1, 90)
@@ -107,28 +107,24 @@ def test_any_interleaving_makes_the_logs_equal_and_acknowledges_only_what_arrive
     pair.settle()
     pair.append(b"the last bytes")
     pair.settle()
+    pair.check()
     assert pair.copy.end == pair.log.end == pair.master.slave.acked
     assert not pair.slave.follower.reason
 
 
-@given(st.binary(min_size=1, max_size=300), st.data())
-def test_a_slave_that_is_ahead_never_continues_over_other_bytes(written: bytes, data: st.DataObject) -> None:
-    """The master loses its tail and goes on with other bytes: the slave must not follow it there (5.6)."""
+@given(st.binary(min_size=2, max_size=300), st.data())
+def test_a_slave_never_follows_a_master_that_lost_bytes_and_wrote_others(written: bytes, data: st.DataObject) -> None:
+    """What 5.6 says of Apache, "afterwards the two logs silently differ", must not happen here."""
     kept = data.draw(st.integers(0, len(written) - 1))
+    rewritten = data.draw(st.integers(0, len(written) - kept))
     pair = Pair(written, len(written))
-    pair.settle()
-    lost = written[kept:]
     del pair.log.content[kept:]
-    pair.log.append(bytes(byte ^ 1 for byte in lost[: data.draw(st.integers(0, len(lost)))]))
-    before = bytes(pair.copy.content)
+    pair.append(bytes(byte ^ 1 for byte in written[kept : kept + rewritten]))
     pair.cut()
-    for _ in range(4):
-        while pair.to_slave or pair.to_master or pair.master.slave.is_writing:
-            pair.carry_to_slave(len(pair.to_slave))
-            pair.carry_to_master(len(pair.to_master))
-            pair.drain()
-        pair.wait_without_reconnect(5_000)
+    for _ in range(3):
+        pair.settle()
+        pair.tick(5_000)
+    assert pair.copy.content == written
     refused = bool(pair.master.reason) or pair.slave.follower.phase is slave.Phase.STOPPED
-    at_a_file_start = len(written) % FILE_SIZE == 0
-    assert refused or at_a_file_start
-    assert bytes(pair.copy.content) == before
+    cannot_tell = len(written) % FILE_SIZE == 0 and kept + rewritten == len(written)
+    assert refused or cannot_tell

@@ -168,8 +168,9 @@ def read_config(
     :raises ConfigError: a value cannot be used, or asks for what this broker does not have.
     """
     config, warnings = read_settings(BrokerConfig, pairs, source)
+    config = _completed(config, environment)
     check(config)
-    return _completed(config, environment), warnings
+    return config, warnings
 
 
 def _completed(config: BrokerConfig, environment: Mapping[str, str]) -> BrokerConfig:

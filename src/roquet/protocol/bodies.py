@@ -20,6 +20,8 @@ from roquet.protocol.message import READ_WRITE, MessageQueue
 T = TypeVar("T")
 
 _SIZE: Final = Struct(">i")
+REGISTRATION_SIZE_MAX: Final = 64 * 1024 * 1024
+"""What a compressed registration may grow to; some 500 000 topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +318,7 @@ class Registration:
     def from_compressed(cls, body: bytes) -> Registration:
         """:raises ValueError: it is not in that form."""
         try:
-            raw = zlib.decompress(body)
+            raw = _inflated(body)
             version, at = _sized(raw, 0)
             (count,) = _SIZE.unpack_from(raw, at)
             at += _SIZE.size
@@ -325,16 +327,25 @@ class Registration:
                 text, at = _sized(raw, at)
                 topic = _topic_from_words(text.decode())
                 topics[topic.name] = topic
-            servers, at = _sized(raw, at)
-        except (zlib.error, struct_error, IndexError) as error:
+            servers, _ = _sized(raw, at)
+            table = TopicTable(topics, parse(version, DataVersion.from_json))
+            return cls(table, tuple(map(str, load(servers) or ())))
+        except (zlib.error, struct_error, TypeError) as error:
             raise ValueError(f"compressed registration: {error}") from error
-        return cls(TopicTable(topics, DataVersion.from_json(load(version))), tuple(load(servers)))
 
     def to_compressed(self) -> bytes:
         topics = [_words_of_topic(topic).encode() for topic in self.table.topics.values()]
         version, servers = dump_bytes(self.table.version.to_json()), dump_bytes(list(self.filter_servers))
         parts = [_with_size(version), _SIZE.pack(len(topics)), *map(_with_size, topics), _with_size(servers)]
         return zlib.compress(b"".join(parts), 9)
+
+
+def _inflated(data: bytes) -> bytes:
+    inflating = zlib.decompressobj()
+    raw = inflating.decompress(data, REGISTRATION_SIZE_MAX)
+    if not inflating.eof:
+        raise ValueError(f"compressed registration: cut short, or larger than {REGISTRATION_SIZE_MAX} bytes")
+    return raw
 
 
 def _with_size(data: bytes) -> bytes:
@@ -507,5 +518,5 @@ def parse(body: bytes, kind: Callable[[Mapping[str, Any]], T]) -> T:
         raise ValueError(f"JSON object expected, found {type(json).__name__}")
     try:
         return kind(json)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"JSON member missing or of a wrong type: {error!r}") from error

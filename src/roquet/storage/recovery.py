@@ -14,14 +14,20 @@ from roquet.units import PhysicalOffset
 _FILES_AFTER_A_STOP = 3
 
 
-def scan_start(log: CommitLog, checkpoint: Checkpoint, *, crashed: bool) -> PhysicalOffset:
-    """Where checking begins: the third last file after a clean stop; after a crash the newest file that begins with
-    a record from before the checkpoint, else the first."""
+def scan_start(log: CommitLog, checkpoint: Checkpoint, dispatched: int, *, crashed: bool) -> PhysicalOffset:
+    """Where checking begins.
+
+    After a clean stop behind the last record that a queue points to, at the earliest at the third last file; after a
+    crash at the newest file that begins with a record from before the checkpoint, else at the first.
+
+    :param dispatched: where the last record of all queues ends.
+    """
     starts = log.file_starts
     if not starts:
         return PhysicalOffset(0)
     if not crashed:
-        return PhysicalOffset(starts[-_FILES_AFTER_A_STOP:][0])
+        earliest = starts[-_FILES_AFTER_A_STOP:][0]
+        return PhysicalOffset(dispatched if earliest <= dispatched <= log.end else earliest)
     for start in reversed(starts):
         store_ms = _first_store_ms(log, PhysicalOffset(start))
         if store_ms and store_ms <= checkpoint.safe_ms:

@@ -121,7 +121,8 @@ class Store:
                     self.queue(topic, int(queue_id)).load()
 
     def _recover(self, crashed: bool) -> None:
-        start = scan_start(self.log, self.checkpoint, crashed=crashed)
+        dispatched = max((queue.log_end for queue in self.queues()), default=0)
+        start = scan_start(self.log, self.checkpoint, dispatched, crashed=crashed)
         end = valid_end(self.log, start, verify=self.config.verify_on_recovery)
         refill = self.index.load(self.checkpoint.index_ms if crashed else None) if self.index is not None else None
         self.log.truncate(end, erase=crashed)

@@ -1,0 +1,338 @@
+"""Name server and brokers that do as scripted, on simulated hosts, and a host for the client under test."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+from tests.simulation.simulation import Host, Simulation
+
+from roquet.protocol.batch import split_batch
+from roquet.protocol.bodies import BrokerData, Heartbeat, QueueData, Route, parse
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.filters import TagFilter
+from roquet.protocol.headers.pull import COMMIT_OFFSET, SUSPEND
+from roquet.protocol.headers.send import SendHeaderV2
+from roquet.protocol.json_dialect import dump_bytes
+from roquet.protocol.message import (
+    DEFAULT_TOPIC,
+    DELAY,
+    READ_WRITE,
+    RETRY_PREFIX,
+    RETRY_TOPIC,
+    TAGS,
+    join_properties,
+    split_properties,
+    tag_code,
+)
+from roquet.protocol.record import Record, decode, host_bytes
+from roquet.transport.connection import Answer, Connection, Handler
+from roquet.transport.server import Server
+from roquet.units import PhysicalOffset, QueueOffset
+
+T = TypeVar("T")
+
+NAME_SERVER: Final = "10.0.0.1:9876"
+CLIENT: Final = "10.0.9.1"
+SILENCE: Final = -1
+"""Scripted instead of a code: no answer at all."""
+
+
+@dataclass
+class Log:
+    """The queues of one broker name, shared by master and slaves as if replication took no time."""
+
+    queues: defaultdict[tuple[str, int], list[Record]] = field(default_factory=lambda: defaultdict(list))
+    removed: dict[tuple[str, int], int] = field(default_factory=dict)
+    end: int = 0
+
+    def append(self, record: Record) -> Record:
+        queue = self.queues[record.topic, record.queue_id]
+        stored = replace(record, queue_offset=QueueOffset(len(queue)), physical_offset=PhysicalOffset(self.end))
+        queue.append(stored)
+        self.end += len(stored.encode())
+        return stored
+
+    def find(self, physical_offset: int) -> Record | None:
+        records = (record for queue in self.queues.values() for record in queue)
+        return next((record for record in records if record.physical_offset == physical_offset), None)
+
+
+class FakeBroker:
+    """Keeps messages and offsets in memory; `script` answers the next requests of a code with other codes.
+
+    `requests` are all that came, by code.
+    """
+
+    def __init__(
+        self, cluster: FakeCluster, address: str, name: str = "broker-a", broker_id: int = 0, log: Log | None = None
+    ) -> None:
+        self.address, self.name, self.broker_id = address, name, broker_id
+        self.log = log or Log()
+        self.offsets: dict[tuple[str, str, int], int] = {}
+        self.members: defaultdict[str, dict[str, Connection]] = defaultdict(dict)
+        self.requests: defaultdict[int, list[Command]] = defaultdict(list)
+        self.script: defaultdict[int, list[int]] = defaultdict(list)
+        self.suggested_broker_id = 0
+        self.pull_max = 32
+        self.held: list[Command] = []
+        self._cluster = cluster
+        self.host = cluster.sim.host(address.partition(":")[0])
+        self.start()
+
+    def start(self) -> None:
+        self.members.clear()
+        server = Server(self._scripted_handlers(), self._connection_closed)
+        self.host.call(lambda: server.listen("0.0.0.0", int(self.address.partition(":")[2])))
+
+    def _scripted_handlers(self) -> dict[int, Handler]:
+        return {code: self._scripted(handler) for code, handler in self._handlers().items()}
+
+    def _scripted(self, handler: Handler) -> Handler:
+        def handle(request: Command, connection: Connection) -> Answer:
+            self.requests[request.code].append(request)
+            if self.script[request.code]:
+                code = self.script[request.code].pop(0)
+                return None if code == SILENCE else request.answer(code, "scripted")
+            return handler(request, connection)
+
+        return handle
+
+    def _handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._send,
+            RequestCode.PULL_MESSAGE: self._pull,
+            RequestCode.QUERY_CONSUMER_OFFSET: self._query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self._update_offset,
+            RequestCode.GET_MAX_OFFSET: lambda request, _: request.answer(
+                0, fields={"offset": self._bounds(request)[1]}
+            ),
+            RequestCode.GET_MIN_OFFSET: lambda request, _: request.answer(
+                0, fields={"offset": self._bounds(request)[0]}
+            ),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
+            RequestCode.HEART_BEAT: self._heart_beat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._member_list,
+            RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
+        }
+
+    # sends
+
+    def _send(self, request: Command, _: Connection) -> Answer:
+        header = SendHeaderV2.read(request.fields)
+        self._cluster.create(header.topic, self.name)
+        items = [(header.flag, request.body, header.properties.encode())]
+        if header.batch:
+            items = list(split_batch(request.body))
+        stored = [
+            self.store(header.topic, header.queue_id, body, properties.decode(), flag, header.sys_flag)
+            for flag, body, properties in items
+        ]
+        ids = ",".join(record.offset_message_id for record in stored)
+        place = {"msgId": ids, "queueId": header.queue_id, "queueOffset": stored[0].queue_offset}
+        return request.answer(0, fields=place)
+
+    def store(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: str = "",
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+    ) -> Record:
+        """Append a message and answer the pulls that wait."""
+        now_ms, host = self.host.now_ms(), host_bytes("10.0.0.9", 1)
+        record = Record(
+            queue_id,
+            flag,
+            QueueOffset(0),
+            PhysicalOffset(0),
+            sys_flag,
+            now_ms,
+            host,
+            now_ms,
+            host,
+            reconsume_times,
+            PhysicalOffset(0),
+            body,
+            topic,
+            properties,
+        )
+        return decode(self.log.append(record).encode())
+
+    # pulls
+
+    def _pull(self, request: Command, connection: Connection) -> Answer:
+        fields = request.fields
+        flags = int(fields["sysFlag"])
+        if flags & COMMIT_OFFSET:
+            key = fields["consumerGroup"], fields["topic"], int(fields["queueId"])
+            self.offsets[key] = int(fields["commitOffset"])
+        answer = self._fetch(request)
+        if answer.code != ResponseCode.PULL_NOT_FOUND or not flags & SUSPEND:
+            return answer
+        self.held.append(request)
+        self._look_again(request, connection, self._cluster.sim.now_s + int(fields["suspendTimeoutMillis"]) / 1000)
+        return None
+
+    def _look_again(self, request: Command, connection: Connection, until_s: float) -> None:
+        answer = self._fetch(request)
+        if answer.code == ResponseCode.PULL_NOT_FOUND and self._cluster.sim.now_s < until_s:
+            self._cluster.sim.loop.call_later(0.1, self._look_again, request, connection, until_s)
+            return
+        self.held.remove(request)
+        connection.send(answer.encode())
+
+    def _fetch(self, request: Command) -> Command:
+        fields = request.fields
+        wanted = TagFilter.parse(fields.get("subscription"))
+        key = fields["topic"], int(fields["queueId"])
+        offset, queue, first = int(fields["queueOffset"]), self.log.queues[key], self.log.removed.get(key, 0)
+        if offset < first or offset > len(queue):
+            return self._pulled(request, ResponseCode.PULL_OFFSET_MOVED, first if offset < first else len(queue), key)
+        scanned = queue[offset : offset + min(self.pull_max, int(fields["maxMsgNums"]))]
+        if not scanned:
+            return self._pulled(request, ResponseCode.PULL_NOT_FOUND, offset, key)
+        found = [record for record in scanned if wanted.wants_code(tag_code(record.properties.get(TAGS)))]
+        code = ResponseCode.SUCCESS if found else ResponseCode.PULL_RETRY_IMMEDIATELY
+        body = b"".join(record.encode() for record in found)
+        return self._pulled(request, code, offset + len(scanned), key, body)
+
+    def _pulled(
+        self, request: Command, code: int, next_offset: int, key: tuple[str, int], body: bytes = b""
+    ) -> Command:
+        answer = {
+            "suggestWhichBrokerId": self.suggested_broker_id,
+            "nextBeginOffset": next_offset,
+            "minOffset": self.log.removed.get(key, 0),
+            "maxOffset": len(self.log.queues[key]),
+        }
+        return request.answer(code, "scripted", answer, body)
+
+    # offsets
+
+    def _bounds(self, request: Command) -> tuple[int, int]:
+        key = request.fields["topic"], int(request.fields["queueId"])
+        return self.log.removed.get(key, 0), len(self.log.queues[key])
+
+    def _search(self, request: Command, _: Connection) -> Answer:
+        queue = self.log.queues[request.fields["topic"], int(request.fields["queueId"])]
+        since = int(request.fields["timestamp"])
+        return request.answer(0, fields={"offset": sum(record.store_ms < since for record in queue)})
+
+    def _query_offset(self, request: Command, _: Connection) -> Answer:
+        offset = self.offsets.get(_offset_key(request))
+        if offset is None:
+            return request.answer(ResponseCode.QUERY_NOT_FOUND, "nothing stored")
+        return request.answer(0, fields={"offset": offset})
+
+    def _update_offset(self, request: Command, _: Connection) -> Answer:
+        self.offsets[_offset_key(request)] = int(request.fields["commitOffset"])
+        return request.answer(0)
+
+    # members
+
+    def _heart_beat(self, request: Command, connection: Connection) -> Answer:
+        heartbeat = parse(request.body, Heartbeat.from_json)
+        for consumer in heartbeat.consumers:
+            self._cluster.create(RETRY_PREFIX + consumer.group, self.name, queues=1)
+            members = self.members[consumer.group]
+            known = members.get(heartbeat.client_id)
+            members[heartbeat.client_id] = connection
+            if known is not connection:
+                self._tell_members(consumer.group)
+        return request.answer(0)
+
+    def _unregister(self, request: Command, _: Connection) -> Answer:
+        group = request.fields.get("consumerGroup")
+        if group is not None and self.members[group].pop(request.fields["clientID"], None) is not None:
+            self._tell_members(group)
+        return request.answer(0)
+
+    def _connection_closed(self, connection: Connection) -> None:
+        for group, members in self.members.items():
+            for client_id in [client_id for client_id, at in members.items() if at is connection]:
+                del members[client_id]
+                self._tell_members(group)
+
+    def _tell_members(self, group: str) -> None:
+        for connection in self.members[group].values():
+            connection.notify(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}))
+
+    def _member_list(self, request: Command, _: Connection) -> Answer:
+        members = list(self.members[request.fields["consumerGroup"]])
+        if not members:
+            return request.answer(ResponseCode.SYSTEM_ERROR, "nobody")
+        return request.answer(0, body=dump_bytes({"consumerIdList": members}))
+
+    def _send_back(self, request: Command, _: Connection) -> Answer:
+        """At once into the retry topic: the real delay is the broker's business."""
+        record = self.log.find(int(request.fields["offset"]))
+        if record is None:
+            return request.answer(ResponseCode.SYSTEM_ERROR, "no such message")
+        properties = {RETRY_TOPIC: record.topic, **split_properties(record.properties_text), DELAY: "3"}
+        retry_topic = RETRY_PREFIX + request.fields["group"]
+        self.store(retry_topic, 0, record.body, join_properties(properties), reconsume_times=record.reconsume_times + 1)
+        return request.answer(0)
+
+
+def _offset_key(request: Command) -> tuple[str, str, int]:
+    return request.fields["consumerGroup"], request.fields["topic"], int(request.fields["queueId"])
+
+
+class FakeCluster:
+    """A name server at `NAME_SERVER`, the brokers that a test adds, and a host for the client."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self.sim = sim
+        self.brokers: list[FakeBroker] = []
+        self.topics: dict[str, dict[str, int]] = {DEFAULT_TOPIC: {}}
+        self.listed: set[str] = set()
+        self.route_requests: list[str] = []
+        self.name_server_host = sim.host(NAME_SERVER.partition(":")[0])
+        server = Server({RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route})
+        self.name_server_host.call(lambda: server.listen("0.0.0.0", 9876))
+        self.client = sim.host(CLIENT)
+
+    def broker(
+        self, address: str = "10.0.1.1:10911", name: str = "broker-a", broker_id: int = 0, log: Log | None = None
+    ) -> FakeBroker:
+        broker = FakeBroker(self, address, name, broker_id, log)
+        self.brokers.append(broker)
+        self.listed.add(address)
+        self.create(DEFAULT_TOPIC, name, queues=8)
+        return broker
+
+    def create(self, topic: str, broker_name: str, queues: int = 4) -> None:
+        self.topics.setdefault(topic, {}).setdefault(broker_name, queues)
+
+    def _route(self, request: Command, _: Connection) -> Answer:
+        topic = request.fields["topic"]
+        self.route_requests.append(topic)
+        addresses: defaultdict[str, dict[int, str]] = defaultdict(dict)
+        for broker in self.brokers:
+            if broker.address in self.listed and broker.name in self.topics.get(topic, {}):
+                addresses[broker.name][broker.broker_id] = broker.address
+        if not addresses:
+            return request.answer(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+        counts = self.topics[topic]
+        route = Route(
+            tuple(BrokerData("C", name, ids) for name, ids in addresses.items()),
+            tuple(QueueData(name, counts[name], counts[name], READ_WRITE) for name in addresses),
+        )
+        return request.answer(0, body=dump_bytes(route.to_json(standard=True)))
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], within_s: float = 300.0, on: Host | None = None) -> T:
+        """Run a client to its end."""
+        return (on or self.client).call(work, within_s)
+
+    def nothing_is_left(self) -> bool:
+        """No task and no connection of the client, whose own `run` has ended."""
+        return not self.sim.loop.pending_tasks(self.client.process)

@@ -1,0 +1,149 @@
+"""Typed header fields <-> the text fields of a command."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.protocol.strategies import int64, text
+
+from roquet.errors import Refused
+from roquet.protocol import headers
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.headers import Header
+from roquet.protocol.headers.members import UnregisterClientHeader
+from roquet.protocol.headers.pull import PullAnswer, PullHeader
+from roquet.protocol.headers.query import QueryMessageHeader
+from roquet.protocol.headers.routing import RegisterBrokerHeader, RouteHeader
+from roquet.protocol.headers.send import SendAnswer, SendHeader, SendHeaderV2
+from roquet.units import QueueOffset
+
+for module in pkgutil.iter_modules(headers.__path__):
+    importlib.import_module(f"{headers.__name__}.{module.name}")
+
+
+def below(kind: type[Header]) -> list[type[Header]]:
+    return [each for direct in kind.__subclasses__() for each in (direct, *below(direct))]
+
+
+KINDS = sorted(set(below(Header)), key=lambda kind: kind.__name__)
+
+
+def values(annotation: Any) -> st.SearchStrategy[Any]:
+    members = get_args(annotation) or (annotation,)
+    return st.one_of([BY_TYPE[getattr(member, "__supertype__", member)] for member in members])
+
+
+BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
+    int: int64,
+    str: text,
+    bool: st.booleans(),
+    float: st.floats(allow_nan=False),
+    NoneType: st.none(),
+}
+
+
+def any_of(kind: type[Header]) -> st.SearchStrategy[Header]:
+    types = get_type_hints(kind)
+    return st.builds(kind, **{field.name: values(types[field.name]) for field in dataclasses.fields(kind)})  # type: ignore[arg-type]
+
+
+@given(st.sampled_from(KINDS).flatmap(any_of))
+def test_every_header_is_read_as_it_was_written(header: Header) -> None:
+    expected = {
+        field.name: field.default if getattr(header, field.name) is None else getattr(header, field.name)
+        for field in dataclasses.fields(header)  # type: ignore[arg-type]
+    }
+
+    assert type(header).read(header.write()) == type(header)(**expected)
+
+
+@given(st.sampled_from(KINDS), st.dictionaries(text, text))
+def test_any_fields_are_a_header_or_refused(kind: type[Header], fields: dict[str, str]) -> None:
+    names = [name for header in KINDS for name in header.SPELLING.values()]
+    try:
+        kind.read(dict(zip(names, fields.values(), strict=False)) | fields)
+    except Refused as refusal:
+        assert refusal.code == ResponseCode.SYSTEM_ERROR  # noqa: PT017 - both outcomes are right
+
+
+def test_fields_are_in_camel_case() -> None:
+    assert PullHeader("G", "T", 1, 2, 3, 4, 5, 6).write() == {
+        "consumerGroup": "G",
+        "topic": "T",
+        "queueId": "1",
+        "queueOffset": "2",
+        "maxMsgNums": "3",
+        "sysFlag": "4",
+        "commitOffset": "5",
+        "suspendTimeoutMillis": "6",
+        "subVersion": "0",
+    }
+    assert PullAnswer(0, 1, 2, 3).write() == {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": "1",
+        "minOffset": "2",
+        "maxOffset": "3",
+    }
+    assert RegisterBrokerHeader("b", "a:1", "c", "a:2", 0, True, 7).write() == {
+        "brokerName": "b",
+        "brokerAddr": "a:1",
+        "clusterName": "c",
+        "haServerAddr": "a:2",
+        "brokerId": "0",
+        "compressed": "true",
+        "bodyCrc32": "7",
+    }
+
+
+def test_some_names_are_spelt_in_their_own_way() -> None:
+    assert UnregisterClientHeader("c").write() == {"clientID": "c"}
+    assert QueryMessageHeader("T", "k", 1, 2, 3, True).write()["_UNIQUE_KEY_QUERY"] == "true"
+    assert SendAnswer("id", 1, QueueOffset(2)).write() == {
+        "msgId": "id",
+        "queueId": "1",
+        "queueOffset": "2",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }
+
+
+def test_a_send_in_either_spelling_is_the_same_send() -> None:
+    plain = SendHeader("G", "T", 1, 2, 3, 4, properties="p", max_reconsume_times=5, bname="b")
+    short = SendHeaderV2(*dataclasses.astuple(plain))
+
+    assert sorted(short.write()) == list("abcdefghijklmn")
+    assert dataclasses.astuple(SendHeaderV2.read(short.write())) == dataclasses.astuple(plain)
+    assert short.write()["i"] == plain.write()["properties"]
+    assert short.write()["e"] == plain.write()["queueId"]
+    assert (short.write()["l"], short.write()["m"]) == ("5", "false")
+
+
+def test_a_missing_mandatory_field_refuses_the_request() -> None:
+    with pytest.raises(Refused, match="header field topic is missing") as refused:
+        RouteHeader.read({"acceptStandardJsonOnly": "true"})
+
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_field_of_the_wrong_type_refuses_the_request() -> None:
+    with pytest.raises(Refused, match="header field brokerId: 'first' is not int"):
+        RegisterBrokerHeader.read(
+            {"brokerName": "b", "brokerAddr": "a", "clusterName": "c", "haServerAddr": "h", "brokerId": "first"}
+        )
+
+
+def test_a_missing_or_empty_optional_field_has_its_default() -> None:
+    assert RouteHeader.read({"topic": "T", "acceptStandardJsonOnly": ""}) == RouteHeader("T")
+    assert RouteHeader.read({"topic": "T"}) == RouteHeader("T")
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("TRUE", True), ("false", False), ("1", False)])
+def test_a_boolean_is_true_only_where_it_says_so(text: str, value: bool) -> None:
+    assert RouteHeader.read({"topic": "T", "acceptStandardJsonOnly": text}).accept_standard_json_only is value
