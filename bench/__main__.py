@@ -14,7 +14,7 @@ from bench import machine
 from bench.measure import Run, measure
 from bench.options import HERE, Options, Side, read_options
 from bench.profiling import profile_into
-from bench.programs import BROKER_GC, CLIENT_JVM
+from bench.programs import CLIENT_JVM, broker_jvm, compile_roquet
 from bench.table import page
 
 OUT = HERE / "out"
@@ -23,6 +23,7 @@ OUT = HERE / "out"
 def main(arguments: Sequence[str]) -> None:
     options = read_options(arguments)
     OUT.mkdir(exist_ok=True)
+    compile_roquet()
     if options.profiler is not None:
         _profile(options)
         return
@@ -56,7 +57,7 @@ def _setting(options: Options, arguments: Sequence[str], began: datetime) -> lis
         f"{began:%Y-%m-%d}, `{shlex.join(['.venv/bin/python', '-m', 'bench', *arguments])}`",
         machine.describe(),
         f"roquet: `roquet broker -c FILE`, {machine.describe_python()}",
-        f"Apache's broker 4.9.7: {machine.describe_java()}, `-Xms{options.heap} -Xmx{options.heap} {' '.join(BROKER_GC)}`",
+        f"Apache's broker 4.9.7: {machine.describe_java()}, `{' '.join(broker_jvm(options.heap))}`",
         f"clients: the benchmark classes of rocketmq-example 5.5.0, `{' '.join(CLIENT_JVM)}`; they speak with binary"
         " headers unless JSON is said",
         "both brokers: the same broker.conf (ASYNC_MASTER, ASYNC_FLUSH, everything else at Apache's defaults), an empty"
@@ -64,8 +65,8 @@ def _setting(options: Options, arguments: Sequence[str], began: datetime) -> lis
         " per run",
         f"{options.rounds} rounds, in each every load against {' then '.join(options.sides)}; {options.warmup_s:.0f} s"
         f" of warm-up, then {options.windows} windows of {options.window_s:.0f} s",
-        f"`consume` reads a backlog of {options.backlog:,} messages, written before and still in memory: nothing is sent"
-        " meanwhile, the broker's work is pulls and stored progress",
+        f"`consume` reads a backlog of {options.backlog:,} messages, written before and still in memory; nothing is"
+        " sent meanwhile, so the broker's work is pulls and stored progress",
         "CPU is user and system time of the whole process over a window, per message acknowledged or consumed in it",
     ]
 

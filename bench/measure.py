@@ -49,7 +49,7 @@ def measure(load: Load, side: Side, number: int, options: Options, profile: Prof
             if side is Side.ROQUET
             else apache_broker(home, names.address, options.heap)
         )
-        stack.enter_context(broker)
+        stack.callback(broker.close)
         start_s = _start(broker, names.address)
         if load.drains:
             write_backlog(broker.address, options.backlog)
@@ -62,7 +62,7 @@ def measure(load: Load, side: Side, number: int, options: Options, profile: Prof
         if load.drains:
             _check_left(broker.address, windows[-1])
         client.kill()
-        if profile.under:
+        if profile.needs_end:
             broker.stop()
         return Run(load.name, side, number, start_s, windows, readings.last.failed, memory)
 

@@ -24,6 +24,7 @@ class Side(StrEnum):
 
 
 class Profiler(StrEnum):
+    SAMPLE = "sample"
     CPROFILE = "cprofile"
     PERF = "perf"
 
@@ -92,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         "--profile",
         nargs="?",
         choices=[*Profiler],
-        const=Profiler.CPROFILE.value,
+        const=Profiler.SAMPLE.value,
         help="one round of roquet's broker under a profiler, and no table",
     )
     parser.add_argument(

@@ -1,7 +1,9 @@
-"""The programs of a measurement: roquet's servers as a user starts them, Apache's broker, Apache's benchmark classes."""
+"""The programs of a measurement: roquet's servers as a user starts them, Apache's broker and benchmark classes."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +16,9 @@ from tests.interop.processes import Program, free_port
 from tests.interop.toolchain import Version, java, java_classpath
 
 ROQUET: Final = Path(sys.executable).with_name("roquet")
+BYTE_CODE: Final = Path(__file__).with_name("out") / "byte-code"
+PYTHON: Final = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(BYTE_CODE)}
+"""Byte code is kept, as where it is installed; not beside the sources."""
 JSON_HEADERS: Final = Path(__file__).with_name("JsonHeaders.java")
 BROKER_GC: Final = (
     "-XX:+UseG1GC",
@@ -23,8 +28,12 @@ BROKER_GC: Final = (
     "-XX:SoftRefLRUPolicyMSPerMB=0",
     "-XX:-OmitStackTraceInFastThrow",
 )
-"""What Apache's own start script says for Java 9 and newer; not its `AlwaysPreTouch`, which costs memory at the start."""
+"""From Apache's start script for Java 9 and newer, without its `AlwaysPreTouch`: that takes all the heap at once."""
 CLIENT_JVM: Final = ("-Xms512m", "-Xmx512m", "-Xmn256m", "-XX:+UseParallelGC")
+
+
+def broker_jvm(heap: str) -> tuple[str, ...]:
+    return ("-server", f"-Xms{heap}", f"-Xmx{heap}", *BROKER_GC)
 
 
 def broker_conf(port: int, name_server: str, store: Path) -> dict[str, str | int]:
@@ -64,8 +73,14 @@ class RoquetServer(Program):
         """Returns when it accepts."""
         configuration = self.directory / "server.conf"
         configuration.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
-        self.launch([*self._under, str(ROQUET), self._kind, "-c", str(configuration)], {"NAMESRV_ADDR": ""})
+        self.launch([*self._under, str(ROQUET), self._kind, "-c", str(configuration)], {**PYTHON, "NAMESRV_ADDR": ""})
         self.wait_ready(lambda: wire.accepts(self.address), f"{self.address} accepts")
+
+
+def compile_roquet() -> None:
+    """So that no measured start does it."""
+    command = [str(ROQUET), "broker", "--print-config"]
+    subprocess.run(command, env=os.environ | PYTHON, stdout=subprocess.DEVNULL, check=True)
 
 
 def name_server(directory: Path) -> RoquetServer:
@@ -84,7 +99,7 @@ def apache_broker(directory: Path, names: str, heap: str) -> ApacheBroker:
         port=port,
         directory=directory,
         properties=broker_conf(port, names, directory / "store"),
-        jvm=("-server", f"-Xms{heap}", f"-Xmx{heap}", *BROKER_GC),
+        jvm=broker_jvm(heap),
     )
 
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from bench.loads import GROUP, TOPIC
+from tests.interop import wire
+
 from roquet.protocol.batch import batch_item
 from roquet.protocol.codes import RequestCode
-from tests.interop import wire
 
 BODY: Final = b"x" * 128
 BATCH: Final = 256
@@ -108,7 +109,6 @@ def _frames() -> Iterator[bytes]:
             RequestCode.SEND_BATCH_MESSAGE,
             {**fixed, "e": str(queue), "k": "false", "m": "true"},
             body,
-            opaque=queue,
         )
         for queue in range(QUEUES)
     ]

@@ -50,7 +50,7 @@ def _load_rows(load: Load, runs: Sequence[Run]) -> list[list[str]]:
         ("client CPU, µs/message", lambda window: window.client_cpu_us, lambda value: f"{value:.1f}"),
         ("mean latency, ms", lambda window: window.average_ms, lambda value: f"{value:.2f}"),
     ]
-    rows = []
+    rows: list[list[str]] = []
     for name, figure, cell in figures:
         sides = [[value for window in side if (value := figure(window)) is not None] for side in windows]
         if any(sides):

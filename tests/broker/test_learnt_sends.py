@@ -110,7 +110,7 @@ UNIQUE_KEY = "AC110001{:024X}"
 names = st.sampled_from(["a", "b", "%", 'quote"d', "back\\slash", "ünïcode", "opaque", '"opaque":7', "UNIQ_KEY"])
 texts = st.one_of(
     st.sampled_from(["x", "tag%d", 'say "hi"', "a\\b", "schlüssel", "k1 k2", " k1  k2 ", "0", '","opaque":1,"', "100%"]),
-    st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=("Cs",)), min_size=1, max_size=12),
+    st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=12),
 )
 properties = st.fixed_dictionaries(
     {},

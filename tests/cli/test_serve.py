@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from socket import gaierror
 
 import pytest
 from click.testing import CliRunner
@@ -83,6 +84,7 @@ class Failing:
         (ConfigError("brokerId=-1"), 2, "roquet: brokerId=-1"),
         (StoreError("store/lock is held"), 1, "roquet: store/lock is held"),
         (PermissionError(13, "denied"), 1, "roquet: cannot listen on 127.0.0.1:80: Permission denied"),
+        (gaierror(-2, "Name unknown"), 1, "roquet: cannot listen on 127.0.0.1:80: Name unknown"),
     ],
 )
 def test_a_server_that_cannot_start_says_why(

@@ -78,15 +78,23 @@ class FakeBroker:
         self.script: defaultdict[int, list[int]] = defaultdict(list)
         self.suggested_broker_id = 0
         self.pull_max = 32
+        self.holds = True
+        self.is_behind = False
+        self.on_request: Callable[[Command], None] = lambda _: None
         self.held: list[Command] = []
         self._cluster = cluster
         self.host = cluster.sim.host(address.partition(":")[0])
         self.start()
 
     def start(self) -> None:
+        """Serve, for the first time or again after the host was killed."""
+        self.host.call(self.serve)
+
+    async def serve(self) -> None:
         self.members.clear()
+        self.held.clear()
         server = Server(self._scripted_handlers(), self._connection_closed)
-        self.host.call(lambda: server.listen("0.0.0.0", int(self.address.partition(":")[2])))
+        await server.listen("0.0.0.0", int(self.address.partition(":")[2]))
 
     def _scripted_handlers(self) -> dict[int, Handler]:
         return {code: self._scripted(handler) for code, handler in self._handlers().items()}
@@ -94,6 +102,7 @@ class FakeBroker:
     def _scripted(self, handler: Handler) -> Handler:
         def handle(request: Command, connection: Connection) -> Answer:
             self.requests[request.code].append(request)
+            self.on_request(request)
             if self.script[request.code]:
                 code = self.script[request.code].pop(0)
                 return None if code == SILENCE else request.answer(code, "scripted")
@@ -121,6 +130,10 @@ class FakeBroker:
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
         }
 
+    def create(self, topic: str, queues: int) -> None:
+        """The topic exists here from now on, with so many queues."""
+        self._cluster.create(topic, self.name, queues)
+
     # sends
 
     def _send(self, request: Command, _: Connection) -> Answer:
@@ -130,7 +143,15 @@ class FakeBroker:
         if header.batch:
             items = list(split_batch(request.body))
         stored = [
-            self.store(header.topic, header.queue_id, body, properties.decode(), flag, header.sys_flag)
+            self.store(
+                header.topic,
+                header.queue_id,
+                body,
+                properties.decode(),
+                flag,
+                header.sys_flag,
+                header.reconsume_times,
+            )
             for flag, body, properties in items
         ]
         ids = ",".join(record.offset_message_id for record in stored)
@@ -176,7 +197,9 @@ class FakeBroker:
             key = fields["consumerGroup"], fields["topic"], int(fields["queueId"])
             self.offsets[key] = int(fields["commitOffset"])
         answer = self._fetch(request)
-        if answer.code != ResponseCode.PULL_NOT_FOUND or not flags & SUSPEND:
+        if self.is_behind:
+            return self._pulled(request, ResponseCode.PULL_RETRY_IMMEDIATELY, int(fields["queueOffset"]), ("", 0))
+        if answer.code != ResponseCode.PULL_NOT_FOUND or not flags & SUSPEND or not self.holds:
             return answer
         self.held.append(request)
         self._look_again(request, connection, self._cluster.sim.now_s + int(fields["suspendTimeoutMillis"]) / 1000)
@@ -309,6 +332,11 @@ class FakeCluster:
         self.listed.add(address)
         self.create(DEFAULT_TOPIC, name, queues=8)
         return broker
+
+    def restart(self, broker: FakeBroker) -> None:
+        """After `kill`, from within a client: it serves again and is listed again."""
+        broker.host.start(broker.serve)
+        self.listed.add(broker.address)
 
     def create(self, topic: str, broker_name: str, queues: int = 4) -> None:
         self.topics.setdefault(topic, {}).setdefault(broker_name, queues)

@@ -92,7 +92,7 @@ def test_messages_are_spread_over_all_queues(cluster: FakeCluster, broker: FakeB
     assert len(cluster.run(send)) == 8
 
 
-@pytest.mark.parametrize("code", [17, 14, 1, 16, 204, 205])
+@pytest.mark.parametrize("code", [17, 14, 1, 16, 204, 205, 2])
 def test_a_refusal_that_another_broker_may_not_share_is_tried_there(
     cluster: FakeCluster, broker: FakeBroker, other: FakeBroker, code: int
 ) -> None:
@@ -106,7 +106,7 @@ def test_a_refusal_that_another_broker_may_not_share_is_tried_there(
     assert cluster.run(send) == ["broker-b"] * 2
 
 
-@pytest.mark.parametrize("code", [2, 13, 26])
+@pytest.mark.parametrize("code", [13, 26])
 def test_any_other_refusal_is_an_error_at_once(cluster: FakeCluster, broker: FakeBroker, code: int) -> None:
     async def send() -> None:
         async with producer(cluster) as p:

@@ -21,7 +21,7 @@ def main() -> None:
     collection = Collection()
     for part in chosen:
         PARTS[part](collection)
-        collection.write_manifest()
+        collection.write()
     say(f"{collection.size()} bytes in all")
 
 

@@ -42,26 +42,26 @@ class Peer:
 
 
 class Collection:
-    """What one capture gathers, written below `root`; its parts may be gathered by several captures."""
+    """What captures gather; nothing below `root` changes before `write`, so a capture that fails leaves the old files."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root
         self._entries = {entry.file: entry for entry in read_manifest(root)}
+        self._new: dict[str, bytes] = {}
+        self._cleared: set[str] = set()
 
     def clear(self, part: str) -> None:
-        """Forgets and removes a part, such as `frames`, before it is captured again."""
+        """Forgets a part, such as `frames`, before it is captured again."""
         self._entries = {file: entry for file, entry in self._entries.items() if not file.startswith(f"{part}/")}
-        shutil.rmtree(self.root / part, ignore_errors=True)
+        self._cleared.add(part)
 
     def __contains__(self, file: str) -> bool:
         return file in self._entries
 
     def add(self, file: str, data: bytes, what: str, written_by: str, command: str, direction: str = "") -> None:
-        place = self.root / file
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
         digest = hashlib.sha256(data).hexdigest()
         self._entries[file] = Entry(file, what, written_by, command, direction, len(data), digest)
+        self._new[file] = data
 
     def add_exchanges(self, caller: Peer, server: Peer, command: str, connections: Iterable[Connection]) -> None:
         """The first of every kind of request that passed, with its answer; later ones of the same kind are left out."""
@@ -87,9 +87,16 @@ class Collection:
             direction = f"{replies.title} to {asks.title}"
             self.add(f"{name}.response.bin", answer.data, what, replies.title, command, direction)
 
-    def write_manifest(self) -> None:
+    def write(self) -> None:
+        for part in self._cleared:
+            shutil.rmtree(self.root / part, ignore_errors=True)
+        for file, data in self._new.items():
+            (self.root / file).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / file).write_bytes(data)
         lines = [json.dumps(asdict(self._entries[file]), ensure_ascii=False) for file in sorted(self._entries)]
         (self.root / MANIFEST).write_text("[\n" + ",\n".join(lines) + "\n]\n")
+        self._new.clear()
+        self._cleared.clear()
 
     def size(self) -> int:
         return sum(entry.size for entry in self._entries.values())

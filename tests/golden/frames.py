@@ -16,6 +16,7 @@ from tests.golden.proxy import Connection, Side
 RESPONSE_FLAG = 1
 ONE_WAY_FLAG = 2
 HELD_MS_MIN = 700
+STANDARD_JSON_VERSION_MIN = 401
 
 REQUEST_NAMES = {
     10: "send-message",
@@ -80,6 +81,9 @@ REQUEST_NAMES = {
     308: "query-correction-offset",
     309: "consume-message-directly",
     310: "send-message-v2",
+    311: "get-unit-topics",
+    312: "get-has-unit-sub-topics",
+    313: "get-has-unit-sub-un-unit-topics",
     314: "clone-group-offset",
     315: "view-broker-stats",
     316: "clean-unused-topic",
@@ -129,6 +133,7 @@ class Frame:
     code: int
     flag: int
     opaque: int
+    version: int
     fields: dict[str, str]
     body: bytes
 
@@ -150,12 +155,13 @@ def parse(data: bytes, side: Side, at_ms: int) -> Frame:
     end = 8 + (word & 0xFFFFFF)
     header, body = data[8:end], data[end:]
     if word >> 24:
-        code, _language, _version, opaque, flag, remark_size = struct.unpack_from(">hBhiii", header)
+        code, _language, version, opaque, flag, remark_size = struct.unpack_from(">hBhiii", header)
         fields = dict(_binary_fields(header[21 + remark_size :]))
-        return Frame(data, side, at_ms, True, code, flag, opaque, fields, body)
+        return Frame(data, side, at_ms, True, code, flag, opaque, version, fields, body)
     values = json.loads(header)
     fields = values.get("extFields") or {}
-    return Frame(data, side, at_ms, False, values["code"], values["flag"], values["opaque"], fields, body)
+    code, flag, opaque, version = (values[name] for name in ("code", "flag", "opaque", "version"))
+    return Frame(data, side, at_ms, False, code, flag, opaque, version, fields, body)
 
 
 def _binary_fields(data: bytes) -> Iterator[tuple[str, str]]:
@@ -200,6 +206,8 @@ class Exchange:
                     yield "slave"
                 if request.body.count(b'"topicName"') == 1:
                     yield "one-topic"
+            case 105 if request.version < STANDARD_JSON_VERSION_MIN:
+                yield "standard-asked" if "acceptStandardJsonOnly" in fields else "old-version"
             case 11 | 361 if fields.get("expressionType") == "SQL92":
                 yield "sql"
             case 37:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
-from tests.golden.collection import Peer
+from tests.golden.collection import Collection, Peer
 from tests.golden.proxy import Connection, RecordingProxy
 from tests.interop import wire
 from tests.interop.apache import ApacheBroker, ApacheNameServer, free_port
@@ -36,13 +36,23 @@ class Seen:
     at_name_server: list[Connection] = field(default_factory=list)
     at_broker: list[Connection] = field(default_factory=list)
 
+    def add_to(self, collection: Collection, caller: Peer, line: str) -> None:
+        collection.add_exchanges(caller, NAME_SERVER, line, self.at_name_server)
+        collection.add_exchanges(caller, BROKER, line, self.at_broker)
+
 
 class Stage:
-    """One name server, one master, their proxies; for use in `with`."""
+    """One name server, one master, their proxies; for use in `with`. `files` are put into the broker's directory."""
 
-    def __init__(self, properties: Mapping[str, str | int], java_options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str | int],
+        java_options: Sequence[str] = (),
+        files: Mapping[str, str] | None = None,
+    ) -> None:
         self._stack = ExitStack()
         self._properties = properties
+        self._files = dict(files or {})
         self._java_options = (IPV4, *java_options)
 
     def __enter__(self) -> Self:
@@ -54,16 +64,7 @@ class Stage:
             self.broker_road = stack.enter_context(
                 RecordingProxy(self.name_server.address, free_port(), replaced=replaced)
             )
-            self.broker = stack.enter_context(
-                _registered_elsewhere(
-                    ApacheBroker(
-                        self.broker_road.address,
-                        port=port,
-                        properties=self._properties,
-                        java_options=self._java_options,
-                    )
-                )
-            )
+            self.broker = stack.enter_context(self._start_broker(port))
             self.broker_door = stack.enter_context(RecordingProxy(f"127.0.0.1:{port}", door))
             self.vip_door = stack.enter_context(RecordingProxy(f"127.0.0.1:{port - 2}", door - 2))
             self.ha_door = stack.enter_context(RecordingProxy(f"127.0.0.1:{port + 1}", door + 1, whole_frames=False))
@@ -73,6 +74,16 @@ class Stage:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def _start_broker(self, port: int) -> ApacheBroker:
+        broker = ApacheBroker(
+            self.broker_road.address, port=port, properties=self._properties, java_options=self._java_options
+        )
+        for name, text in self._files.items():
+            (broker.directory / name).parent.mkdir(exist_ok=True)
+            (broker.directory / name).write_text(text)
+        broker.start(registered=False)  # The name server is going to list another address.
+        return broker
 
     @property
     def namesrv(self) -> str:
@@ -94,10 +105,3 @@ class Stage:
 
 def door_is_listed(stage: Stage) -> bool:
     return wire.has_broker(stage.name_server.address, stage.broker_door.address)
-
-
-@contextmanager
-def _registered_elsewhere(broker: ApacheBroker) -> Iterator[ApacheBroker]:
-    broker.start(registered=False)
-    with broker:
-        yield broker

@@ -15,7 +15,8 @@ import pytest
 
 pytestmark = pytest.mark.process
 
-LISTENING = re.compile(r"roquet namesrv ready on 127\.0\.0\.1:(\d+)\n")
+LISTENING = re.compile(r"roquet (?:namesrv|broker|dev) ready on 127\.0\.0\.1:(\d+)\n")
+signals = pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
 
 
 def config_file(folder: Path, port: int = 0) -> Path:
@@ -25,8 +26,8 @@ def config_file(folder: Path, port: int = 0) -> Path:
 
 
 @contextmanager
-def running(path: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "roquet.cli.main", "namesrv", "-c", str(path)]
+def running(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "roquet.cli.main", *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -34,10 +35,10 @@ def running(path: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+@signals
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_a_server_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    with running(config_file(tmp_path)) as process:
+    with running("namesrv", "-c", config_file(tmp_path)) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         match = LISTENING.fullmatch(line)
@@ -50,10 +51,37 @@ def test_a_signal_stops_a_server_cleanly(tmp_path: Path, number: signal.Signals)
     assert (output, errors) == ("", "")
 
 
+@signals
+def test_a_broker_runs_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        f"listenPort=0\nbindAddress=127.0.0.1\nstorePathRootDir={tmp_path}/store\nmappedFileSizeCommitLog=1048576\n"
+    )
+
+    assert stopped_when_ready("broker", "-c", path) == 0
+    assert (tmp_path / "store").is_dir()
+
+
+@signals
+def test_a_cluster_for_development_runs_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    assert stopped_when_ready("dev", "--port", "0", "--store", tmp_path / "kept") == 0
+    assert (tmp_path / "kept").is_dir()
+
+
+def stopped_when_ready(*arguments: str | Path) -> int:
+    """What a server's process ends with when it is stopped as soon as it is ready."""
+    with running(*arguments) as process:
+        assert process.stdout is not None
+        assert LISTENING.fullmatch(process.stdout.readline()) is not None
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    return process.returncode
+
+
 def test_a_taken_port_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with running(config_file(tmp_path, port)) as process:
+        with running("namesrv", "-c", config_file(tmp_path, port)) as process:
             output, errors = process.communicate(timeout=10)
 
     assert process.returncode == 1

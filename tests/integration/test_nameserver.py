@@ -19,7 +19,8 @@ from roquet.properties import parse
 from roquet.protocol import bodies
 from roquet.protocol.bodies import DataVersion, Registration, Route, TopicConfig, TopicTable
 from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import BINARY, Command
+from roquet.protocol.command import BINARY, Command, decode
+from roquet.protocol.frame import FrameBuffer
 from roquet.protocol.json_dialect import dump_bytes, load
 from roquet.runtime import Runtime
 from roquet.transport.connection import Connection
@@ -456,3 +457,45 @@ async def test_a_setting_that_makes_no_sense_is_refused_with_what_is_allowed(pee
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark is not None
     assert "allowed is true or false" in answer.remark
+
+
+# as Apache's name server answered the same questions
+
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def frame(path: Path) -> Command:
+    (content,) = FrameBuffer().feed(path.read_bytes())
+    return decode(content)
+
+
+@pytest.mark.parametrize(
+    "asked", sorted(GOLDEN.glob("frames/*/10[56]-*.request.bin")), ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
+async def test_a_recorded_question_gets_the_recorded_answer(peer: Peer, asked: Path) -> None:
+    table = TopicTable({"TBW102": TopicConfig("TBW102", 8, 8, perm=7)}, VERSION)
+    body = dump_bytes(Registration(table).to_json())
+    await peer.register(body, clusterName="DefaultCluster", brokerName="broker-a", brokerAddr="127.0.0.1:21222")
+    expected = frame(asked.with_name(asked.name.replace(".request.", ".response.")))
+
+    answer = await peer.connection.call(frame(asked), 5000)
+
+    assert (answer.code, answer.fields, answer.body) == (expected.code, expected.fields, expected.body)
+    assert (answer.header_type, answer.flag) == (expected.header_type, expected.flag)
+
+
+async def test_a_recorded_slave_is_told_what_it_was_told(peer: Peer) -> None:
+    frames = GOLDEN / "ha" / "frames"
+    expected = frame(frames / "103-register-broker-slave-json.response.bin")
+    addresses: dict[str, Any] = {
+        "brokerAddr": expected.fields["masterAddr"],
+        "haServerAddr": expected.fields["haServerAddr"],
+    }
+    await peer.register(clusterName="DefaultCluster", brokerName="broker-a", **addresses)
+
+    answer = await peer.connection.call(frame(frames / "103-register-broker-slave-json.request.bin"), 5000)
+    gone = await peer.connection.call(frame(frames / "104-unregister-broker-json.request.bin"), 5000)
+
+    assert (answer.code, answer.fields, answer.body) == (expected.code, expected.fields, expected.body)
+    assert gone.code == ResponseCode.SUCCESS

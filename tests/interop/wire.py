@@ -14,6 +14,7 @@ from typing import Any
 
 GET_ROUTE_OF_TOPIC = 105
 GET_CLUSTER = 106
+VERSION = 407  # 4.9.7
 
 
 @dataclass(frozen=True)
@@ -38,19 +39,24 @@ def accepts(address: str) -> bool:
 
 
 def ask(
-    address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", timeout_s: float = 3
+    address: str,
+    code: int,
+    fields: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    *,
+    version: int = VERSION,
+    timeout_s: float = 3,
 ) -> Answer:
     """One request and its answer; OSError if there is none."""
     with socket.create_connection(parse_address(address), timeout=timeout_s) as link:
-        link.sendall(request(code, fields, body))
+        link.sendall(request(code, fields, body, version=version))
         return read_answer(link)
 
 
-def request(code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", *, opaque: int = 1) -> bytes:
-    header: dict[str, Any] = {"code": code, "flag": 0, "language": "JAVA", "opaque": opaque, "version": 407}
-    if fields is not None:
-        header["extFields"] = dict(fields)
-    text = json.dumps(header, separators=(",", ":")).encode()
+def request(code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", *, version: int = VERSION) -> bytes:
+    header: dict[str, Any] = {"code": code, "flag": 0, "language": "JAVA", "opaque": 1}
+    header |= {"serializeTypeCurrentRPC": "JSON", "version": version} | ({"extFields": dict(fields)} if fields else {})
+    text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
     return struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body
 
 

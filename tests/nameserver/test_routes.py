@@ -304,5 +304,5 @@ class AnyLife(RuleBasedStateMachine):
                 assert len(set(broker.addresses.values())) == len(broker.addresses)
 
 
-AnyLife.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+AnyLife.TestCase.settings = settings(max_examples=50, stateful_step_count=25)
 TestAnyLife = AnyLife.TestCase

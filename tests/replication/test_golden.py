@@ -56,7 +56,7 @@ def our_master(name: str, log: MemoryLog) -> tuple[bytes, list[int]]:
             continue
         for frame in stream.feed(data):
             if isinstance(frame, Chunk) and frame.at == log.end:
-                log.append(whole[frame.at : frame.at + len(frame.data)])
+                log.append(bytes(whole[frame.at : frame.at + len(frame.data)]))
                 sent += end.look(at_ms)
             sent += end.flush(at_ms)
     assert end.reason == ""

@@ -316,6 +316,7 @@ class MountedDisk:
         if path in drive.names.files:
             drive.change("delete", path)
             drive.rename({other: file for other, file in drive.names.files.items() if other != path})
+            drive.sync_names()
 
     def delete_folder(self, folder: Path) -> None:
         drive = self.drive("delete")

@@ -36,7 +36,7 @@ class Arrivals:
 
     def __init__(self, now_ms: Callable[[], float]) -> None:
         self._now_ms = now_ms
-        self._queues: set[ConsumeQueue] = set()
+        self._queues: dict[ConsumeQueue, None] = {}
 
     def hold(
         self,
@@ -51,7 +51,7 @@ class Arrivals:
         if queue.waiting is None:
             queue.waiting = []
         queue.waiting.append(held)
-        self._queues.add(queue)
+        self._queues[queue] = None
 
     def wake(self, grown: Iterable[ConsumeQueue]) -> None:
         """Answer the pulls that wait at these queues and now find something; one write per connection."""
@@ -83,7 +83,7 @@ class Arrivals:
                 answers.setdefault(held.connection, []).append(answer)
         queue.waiting = still or None
         if not still:
-            self._queues.discard(queue)
+            self._queues.pop(queue, None)
 
 
 def _send(answers: dict[Connection, list[bytes]]) -> None:

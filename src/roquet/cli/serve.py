@@ -7,6 +7,7 @@ import errno
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -97,6 +98,8 @@ def serve(name: str, host: str, port: int, make: Callable[[], AsyncServer]) -> N
         _end(_MISCONFIGURED, str(error))
     except RoquetError as error:
         _end(_FAILED, str(error))
+    except socket.gaierror as error:
+        _end(_FAILED, f"cannot listen on {host}:{port}: {error.strerror}")
     except OSError as error:
         if error.errno not in _CANNOT_LISTEN:
             raise

@@ -47,12 +47,13 @@ class Membership:
         self._routes = routes
         self._producers: set[str] = set()
         self._consumers: dict[str, GroupMember] = {}
-        self._due = routes.changed
+        self.due = routes.changed
+        """Set when brokers are to hear of this client now."""
         self.handlers: dict[int, Handler] = {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed}
 
     def join_as_producer(self, group: str) -> None:
         self._producers.add(group)
-        self._due.set()
+        self.due.set()
 
     def join_as_consumer(self, group: str, member: GroupMember) -> None:
         """:raises MessageError: this client is in that group already."""
@@ -61,11 +62,11 @@ class Membership:
         self._consumers[group] = member
 
     async def run(self) -> None:
-        """Heartbeats, for ever; at once when a route changed, and then the groups divide their queues anew."""
+        """Heartbeats, for ever; those that are due before their time are followed by a new division of queues."""
         while True:
-            changed = await pause(self._due, PERIOD_S)
+            early = await pause(self.due, PERIOD_S)
             await self.beat()
-            for member in self._consumers.values() if changed else ():
+            for member in self._consumers.values() if early else ():
                 member.wake()
 
     async def beat(self) -> None:

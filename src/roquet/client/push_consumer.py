@@ -33,6 +33,8 @@ __all__ = ["Consumer", "ReceivedMessage"]
 log = logging.getLogger(__name__)
 
 REBALANCE_PERIOD_S: Final = 20.0
+MISSING_TOPIC_PERIOD_S: Final = 3.0
+"""How often to look again for a topic that does not exist yet."""
 STORE_PERIOD_S: Final = 5.0
 AGAIN_AFTER_S: Final = 5.0
 """When a failed message is handed out again that no broker took back."""
@@ -89,6 +91,7 @@ class Consumer:
         self._assignment = Assignment(order, self._progress, self._start_offset)
         self._tasks = Tasks()
         self._rebalance_due = asyncio.Event()
+        self._missing = False
         self._handed_out: list[ReceivedMessage] = []
 
     # life
@@ -202,10 +205,11 @@ class Consumer:
 
     async def _rebalance_loop(self) -> None:
         while True:
-            await pause(self._rebalance_due, REBALANCE_PERIOD_S)
+            await pause(self._rebalance_due, MISSING_TOPIC_PERIOD_S if self._missing else REBALANCE_PERIOD_S)
             await attempt(self._rebalance, f"rebalancing {self._group}")
 
     async def _rebalance(self) -> None:
+        self._missing = False
         for topic, subscription in self._subscriptions.items():
             wanted = await self._share_of(topic)
             if wanted is not None:
@@ -216,9 +220,10 @@ class Consumer:
         try:
             route = await self._session.routes.route(topic)
         except RouteNotFound:
+            self._missing = True
             return None
         members = await member_ids(self._session, self._group, route)
-        if members and self._session.client_id not in members:  # a broker that started after our last heartbeat
+        if self._session.client_id not in members:  # a broker that started after our last heartbeat
             await self._session.membership.beat()
             members = await member_ids(self._session, self._group, route)
         if not members:

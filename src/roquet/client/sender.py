@@ -27,13 +27,20 @@ RETRIED_CODES: Final = frozenset(
         ResponseCode.SERVICE_NOT_AVAILABLE,
         ResponseCode.SYSTEM_ERROR,
         ResponseCode.NO_PERMISSION,
+        ResponseCode.SYSTEM_BUSY,
         204,
         205,
     )
 )
-"""Answers after which another broker may do better (protocol.md 6.3)."""
-IN_FLIGHT_MAX: Final = 1024
-"""Sends of one producer that wait for their answers; more wait for their turn, and their time starts with it."""
+"""Answers after which another broker, or the same one later, may do better (protocol.md 6.3).
+
+4.9 gives up when a broker is busy, 5.x and we do not: it has turned the message away, so trying again is safe.
+"""
+IN_FLIGHT_MAX: Final = 256
+"""Sends of one producer that wait for their answers; more wait for their turn, and their time starts with it.
+
+Enough to keep a broker busy. Apache's turns away what has waited there for 200 ms, so more would not be faster.
+"""
 SAME_BROKER_PAUSE_S: Final = 0.1
 """Before a broker that just failed is tried once more, because there is no other."""
 

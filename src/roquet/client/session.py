@@ -19,7 +19,7 @@ from roquet.protocol.command import Command
 from roquet.protocol.message import MessageQueue
 from roquet.runtime import Runtime
 from roquet.transport.channels import Channels
-from roquet.transport.connection import Connection, Handler
+from roquet.transport.connection import Connection
 
 AVOID_S = 5.0
 """How long an address that failed is asked only after the others."""
@@ -31,21 +31,16 @@ Choose = Callable[[Route, str], Iterable[BrokerAddress]]
 
 
 class Session:
-    """Keeps: one connection per address; whoever fails is avoided for a while, and its routes are asked for anew.
-
-    :param handlers: request code -> handler, for what brokers ask beyond the session's own business.
-    """
+    """Keeps: one connection per address; whoever fails is avoided for a while, and its routes are asked for anew."""
 
     def __init__(self, name_server: str, *, client_id: str | None = None, runtime: Runtime | None = None) -> None:
         self.runtime = runtime or Runtime()
         self.client_id = client_id or new_client_id(self.runtime.random)
-        self.handlers: dict[int, Handler] = {}
         self.tasks = Tasks()
-        self._channels = Channels(self.handlers)
         self._name_servers = NameServers(split_addresses(name_server), self.call, self.runtime.random)
         self.routes = RouteTable(self._name_servers)
         self.membership = Membership(self.client_id, self.call, self.routes)
-        self.handlers.update(self.membership.handlers)
+        self._channels = Channels(self.membership.handlers)
         self._connections: dict[str, Connection] = {}
         self._silent_calls: dict[str, int] = {}
         self._avoided_until: dict[str, float] = {}
@@ -97,6 +92,8 @@ class Session:
                 connection = await self._channels.connection(address)
         except TimeoutError:
             raise CallTimeout(f"{address} took no connection within {timeout_ms} ms") from None
+        if self._connections.get(address) not in (None, connection):
+            self.membership.due.set()  # the broker forgot this client with its old connection
         self._connections[address] = connection
         return connection
 

@@ -31,10 +31,11 @@ def _now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class SlaveProgress:
-    """How far one slave has come; `reason` says why it is gone."""
+    """How far one slave has come: what it was sent, what it has. `reason` says why it is gone."""
 
     address: str
     phase: master.Phase
+    sent: PhysicalOffset
     acked: PhysicalOffset
     behind: int
     silent_ms: int
@@ -207,5 +208,5 @@ class _SlaveConnection(asyncio.Protocol):
 
     def progress(self, reason: str = "") -> SlaveProgress:
         known = self.slave
-        behind = self._log.end - known.acked
-        return SlaveProgress(self.address, known.phase, known.acked, behind, _now_ms() - known.heard_ms, reason)
+        sent, acked, silent_ms = known.next_offset, known.acked, _now_ms() - known.heard_ms
+        return SlaveProgress(self.address, known.phase, sent, acked, self._log.end - acked, silent_ms, reason)

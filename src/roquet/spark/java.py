@@ -6,6 +6,7 @@ Keeps: a Java that the machine's owner chose comes first (JAVA_HOME, then PATH),
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import importlib.util
 import logging
@@ -183,7 +184,9 @@ def _writable_parents() -> Iterator[Path]:
         cache = os.path.expanduser("~/Library/Caches")
     if os.path.isabs(cache):
         yield Path(cache) / "roquet"
-    yield Path(tempfile.mkdtemp(prefix="roquet-"))
+    made = tempfile.mkdtemp(prefix="roquet-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    yield Path(made)
 
 
 def _write_program(path: Path, text: str) -> None:

@@ -17,8 +17,21 @@ from roquet.spark.schema import arrow_schema, spark_schema
 class RocketMQSource(DataSource):
     """Topics of a RocketMQ 4.x cluster as a table, a row per message.
 
-    The options are those of `roquet.spark.options`; `spark.read.schema("body binary, tags string")` reads just
-    these columns.
+    `spark.read.schema("body binary, tags string")` reads just these columns, which saves making the others.
+
+    nameServer               host:port of the name servers, separated by ; or ,
+    subscribe (or topic)     topics, separated by commas
+    startingOffsets          earliest, or JSON: {"orders":{"broker-a":{"0":23,"1":-2}}}, -2 is earliest
+    endingOffsets            latest, or JSON, -1 is latest; queues that the JSON leaves out keep the default
+    tags                     *, or tags separated by ||
+    failOnDataLoss           true: messages asked for and gone end the read; false: they are logged and left out
+    readFrom                 any: the master, a slave when it is gone; master; slave
+    minPartitions            none: a task per queue; queues are split until there are so many
+    maxRecordsPerPartition   none; queues are split until no task has more
+    includeProperties        true; false leaves out the column properties
+    pullBatchSize            32 messages per pull; brokers rarely give more
+    pullTimeoutMs            3000, for one call to one broker
+    noProgressTimeoutMs      30000; without one message of progress for so long a read fails
     """
 
     @classmethod

@@ -7,13 +7,18 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+import numpy as np
+
 from roquet.storage.disk import Disk
 from roquet.storage.segments import Segments
 
 ENTRY: Final = Struct(">qiq")
 """Physical offset, record size, tag code (schedule topic: delivery time)."""
 ENTRY_SIZE: Final = ENTRY.size
-BLANK_ENTRY: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
+_ENTRIES: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+BLANK_RECORD_SIZE: Final = 0x7FFFFFFF
+"""The size in an entry that points to nothing."""
+BLANK_ENTRY: Final = ENTRY.pack(0, BLANK_RECORD_SIZE, 0)
 """What stands before the first entry of a queue that does not begin at a file's start."""
 _RECOVERED_FILES: Final = 3
 
@@ -59,7 +64,7 @@ class ConsumeQueue:
                 if physical < 0 or size <= 0:
                     break
                 valid += 1
-                log_end = physical + size if size != 0x7FFFFFFF else log_end
+                log_end = physical + size if size != BLANK_RECORD_SIZE else log_end
             at += valid * ENTRY_SIZE
             end = at
             if valid * ENTRY_SIZE < len(data):
@@ -112,40 +117,46 @@ class ConsumeQueue:
         return (offset // per_file + 1) * per_file
 
     def truncate(self, log_end: int) -> None:
-        """Drop every entry of a record at or behind physical offset `log_end`."""
-        while self.max_offset > self._segments.start // ENTRY_SIZE:
-            last = next(self.entries(self.max_offset - 1, 1), None)
-            assert last is not None
-            physical, size, _ = last
-            if physical < log_end and size != 0x7FFFFFFF:
-                self.log_end = physical + size
-                break
-            if size == 0x7FFFFFFF:
-                self.log_end = 0
-                self.drop_all()
+        """Drop the first entry of a record at or behind physical offset `log_end`, and every entry after it."""
+        segments = self._segments
+        for start in reversed(segments.starts):
+            data = segments.read(start, self.max_offset * ENTRY_SIZE)
+            physical = np.frombuffer(data, _ENTRIES)["physical"]
+            if len(physical) and physical[0] < log_end:
+                beyond = np.flatnonzero(physical >= log_end)
+                if len(beyond):
+                    self._end_at(start // ENTRY_SIZE + int(beyond[0]))
                 return
-            self.max_offset -= 1
-            self._erase(self.max_offset)
-        else:
-            self.log_end = 0
-        self.min_offset = min(self.min_offset, self.max_offset)
-        self._flushed_to = min(self._flushed_to, self.max_offset * ENTRY_SIZE)
-        self._segments.drop_after(max(self.max_offset * ENTRY_SIZE, self._segments.start + 1))
-        self._file_start = self._file_end = 0
+            self._end_at(start // ENTRY_SIZE)
 
-    def _erase(self, offset: int) -> None:
-        """Zero an entry, so that the next load does not take it for valid."""
-        at = offset * ENTRY_SIZE
-        file = self._segments.file_at(at)
-        assert file is not None
-        file.buffer[at % self._file_size : at % self._file_size + ENTRY_SIZE] = bytes(ENTRY_SIZE)
+    def drop_last(self) -> None:
+        """Drop the last entry."""
+        self._end_at(self.max_offset - 1)
+
+    def _end_at(self, offset: int) -> None:
+        """Let the queue end before `offset`; what stood behind it is zeroed, lest the next load takes it for valid.
+
+        Blanks that nothing follows any more go, too.
+        """
+        segments = self._segments
+        last = next(self.entries(offset - 1, 1), None) if offset * ENTRY_SIZE > segments.start else None
+        if last is None or last[1] == BLANK_RECORD_SIZE:
+            self.drop_all()
+            return
+        segments.drop_after(offset * ENTRY_SIZE)
+        segments.erase(offset * ENTRY_SIZE)
+        self.max_offset = offset
+        self.min_offset = min(self.min_offset, offset)
+        self.log_end = last[0] + last[1]
+        self._flushed_to = min(self._flushed_to, offset * ENTRY_SIZE)
+        self._file_start = self._file_end = 0
 
     def correct_min_offset(self, log_start: int) -> None:
         """Let the queue begin at its first entry that points at or behind `log_start`."""
         for start in self._segments.starts:
             data = self._segments.read(start, self.max_offset * ENTRY_SIZE)
             for index, (physical, size, _) in enumerate(ENTRY.iter_unpack(data)):
-                if physical >= log_start and size != 0x7FFFFFFF:
+                if physical >= log_start and size != BLANK_RECORD_SIZE:
                     self.min_offset = start // ENTRY_SIZE + index
                     return
         self.min_offset = self.max_offset

@@ -73,7 +73,7 @@ class Disk(Protocol):
         ...
 
     def delete(self, path: Path) -> None:
-        """Delete a file; one that is not there is no error."""
+        """Delete a file, durably; one that is not there is no error."""
         ...
 
     def delete_folder(self, folder: Path) -> None:
@@ -201,6 +201,8 @@ class RealDisk:
 
     def delete(self, path: Path) -> None:
         path.unlink(missing_ok=True)
+        if path.parent.is_dir():
+            self._sync_folder(path.parent)
 
     def delete_folder(self, folder: Path) -> None:
         if folder.is_dir():

@@ -7,7 +7,7 @@ from enum import Enum
 
 from roquet.protocol.filters import TagFilter
 from roquet.storage.commit_log import CommitLog
-from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue
+from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE, ConsumeQueue
 
 
 class FetchStatus(Enum):
@@ -92,7 +92,7 @@ def _scan(
         last_at = at
         if codes and not wanted.wants_code(code):
             continue
-        record = log.record_bytes(at, size) if size != 0x7FFFFFFF else None
+        record = log.record_bytes(at, size) if size != BLANK_RECORD_SIZE else None
         if record is None:
             was_removed = True
             continue

@@ -32,11 +32,14 @@ class Segments:
         self.files: list[DiskFile] = []
 
     def load(self) -> None:
-        """Open what is there.
+        """Open what is there. A last file without a byte is one whose making a crash cut short: it goes.
 
         :raises StoreError: a file that does not belong here, or a gap between two (store-and-ha.md 1.1).
         """
-        for name, size in self._disk.names(self._folder):
+        names = self._disk.names(self._folder)
+        if names and names[-1][1] == 0:
+            self._disk.delete(self._folder / names.pop()[0])
+        for name, size in names:
             path = self._folder / name
             if len(name) != NAME_DIGITS or not name.isdigit() or int(name) % self.file_size:
                 raise StoreError(f"{path} does not belong into a store of {self.file_size}-byte files; move it away")
@@ -96,14 +99,18 @@ class Segments:
             self._drop(len(self.starts) - 1)
 
     def erase(self, at: int) -> None:
-        """Zero what stands from `at` to the end of its file; pages that are zero already stay untouched."""
+        """Zero what stands from `at` to the end of its file, durably; pages that are zero already stay untouched."""
         file = self.file_at(at)
         if file is None:
             return
+        is_changed = False
         for start in range(at % self.file_size, self.file_size, ERASE_SIZE):
             size = min(ERASE_SIZE, self.file_size - start)
             if file.buffer[start : start + size] != _ZEROS[:size]:
                 file.buffer[start : start + size] = _ZEROS[:size]
+                is_changed = True
+        if is_changed:
+            file.sync(at % self.file_size, self.file_size)
 
     def drop_before(self, start: int) -> None:
         """Delete the files that end at or before `start`."""

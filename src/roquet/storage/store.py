@@ -18,7 +18,7 @@ from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.disk import Disk, Lock, RealDisk
-from roquet.storage.dispatch import Dispatch
+from roquet.storage.dispatch import Dispatch, read_arrival
 from roquet.storage.fetch import Fetched, FetchLimits, fetch
 from roquet.storage.index import Index
 from roquet.storage.recovery import scan_start, valid_end
@@ -128,8 +128,7 @@ class Store:
         self.log.truncate(end, erase=crashed)
         self.log.synced_until(start)
         for queue in self.queues():
-            if queue.log_end > end:
-                queue.truncate(end)
+            self._cut(queue, start if crashed else end, crashed=crashed)
         resume = max((queue.log_end for queue in self.queues()), default=0)
         if crashed:
             resume = min(resume, start, end if refill is None else refill)
@@ -140,6 +139,27 @@ class Store:
         log.info(
             "store %s: log %d to %d%s", self.config.root, self.log.start, end, ", after a crash" if crashed else ""
         )
+
+    def _cut(self, queue: ConsumeQueue, end: PhysicalOffset, *, crashed: bool) -> None:
+        """Drop the entries of records from `end` on.
+
+        After a crash also those at the queue's end that do not name the record they point to: an entry may be older
+        than what stands in the log now, when its page was on disk and the page that replaced it was not.
+        """
+        if queue.log_end > end:
+            queue.truncate(end)
+        while crashed and queue.max_offset > queue.min_offset and not self._is_true(queue, queue.max_offset - 1):
+            queue.drop_last()
+
+    def _is_true(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Whether an entry points to a record of this queue and offset."""
+        entry = queue.entry(offset)
+        assert entry is not None
+        record = self.message_at(entry[0])
+        if record is None or len(record) != entry[1]:
+            return entry[0] < self.log.start
+        arrival = read_arrival(entry[0], memoryview(record))
+        return (arrival.topic, arrival.queue_id, arrival.queue_offset) == (queue.topic, queue.queue_id, offset)
 
     def close(self) -> None:
         """Make everything durable and leave the mark of a clean stop."""

@@ -15,7 +15,7 @@ CLOSE_S = 1.0
 class Server:
     """One listening port.
 
-    Keeps: `connections` are those accepted and not yet closed.
+    Keeps: `connections` are those accepted and not yet closed, in the order they came.
 
     :param handlers: request code -> handler; every other code is answered with "not supported".
     :param on_closed: told of each connection that ended.
@@ -27,7 +27,7 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.Task[None] | None = None
         self._one_less = asyncio.Event()
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
 
     async def listen(self, host: str, port: int) -> int:
         """Start to accept; gives the port, which the system chose where 0 was asked for."""
@@ -37,10 +37,13 @@ class Server:
         return int(self._listener.sockets[0].getsockname()[1])
 
     def _accept(self) -> Connection:
-        return Connection(self._handlers, self.connections.add, self._closed)
+        return Connection(self._handlers, self._opened, self._closed)
+
+    def _opened(self, connection: Connection) -> None:
+        self.connections[connection] = None
 
     def _closed(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self._one_less.set()
         if self._on_closed is not None:
             self._on_closed(connection)

@@ -1,0 +1,119 @@
+"""Any crash at any point, with any part of what was not synced lost or torn: what was promised is there afterwards."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from roquet.protocol.filters import TagFilter
+from roquet.protocol.record import decode
+from roquet.storage.store import Store, StoreConfig
+from tests.simulation.disk import DeadProcessError, Drive
+
+CONFIG = StoreConfig(
+    Path("/store"),
+    Path("/store/commitlog"),
+    commit_log_file_size=16384,
+    consume_queue_file_size=400,
+    index_slots=32,
+    index_entries=64,
+)
+LIVES = 6
+
+
+class History:
+    """What a store was given over several lives of its process, and what it must still have.
+
+    Keeps: `stored` are the records that nobody has proven lost; those before `durable` may not be lost. What an append
+    wrote before the power went may be there or not.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
+        self._drive = Drive(random.Random(seed + 1))
+        self._now_ms = 1_700_000_000_000
+        self.stored: dict[int, tuple[str, bytes]] = {}
+        self.unfinished: list[tuple[str, bytes]] = []
+        self.durable = 0
+
+    def live(self) -> None:
+        """One life: recover, check, append, sync now and then, and end well or badly."""
+        store = Store(CONFIG, lambda: self._now_ms, self._drive.mount())
+        self._maybe_lose_power(0.2, 8)
+        try:
+            store.open()
+            self.check(store)
+            self._maybe_lose_power(0.3, 30)
+            for _ in range(self._chance.randrange(150)):
+                self._append(store)
+                self._maybe_sync(store)
+            if self._chance.random() < 0.25:
+                store.close()
+        except DeadProcessError:
+            return
+        if self._chance.random() < 0.3:
+            self._drive.unmount()
+        else:
+            self._drive.crash()
+
+    def _maybe_lose_power(self, likely: float, changes_max: int) -> None:
+        if self._chance.random() < likely:
+            self._drive.lose_power_after(self._chance.randrange(changes_max))
+
+    def _append(self, store: Store) -> None:
+        chance = self._chance
+        self._now_ms += chance.randrange(50)
+        topic, body = f"t{chance.randrange(3)}", chance.randbytes(chance.randrange(400))
+        keys = [b"k%d" % chance.randrange(5)]
+        self.unfinished.append((topic, body))
+        at = store.append(store.queue(topic, 0), body, b"", keys, 0, 0, 0, self._now_ms, bytes(8))
+        self.stored[at] = self.unfinished.pop()
+        store.end_turn()
+
+    def _maybe_sync(self, store: Store) -> None:
+        draw, end = self._chance.random(), store.log.end
+        if draw < 0.1:
+            store.log.sync(end)
+        elif draw < 0.15:
+            store.checkpoint_work()()
+        else:
+            return
+        store.log.synced(end)
+        self.durable = end
+
+    def check(self, store: Store) -> None:
+        """Nothing durable is lost, and the queues say what the log says."""
+        assert store.log.end >= self.durable
+        self.stored = {at: value for at, value in self.stored.items() if at < store.log.end}
+        for at, (_, body) in self.stored.items():
+            record = store.message_at(at)
+            assert record is not None
+            assert decode(record, verify=True).body == body
+        found = {queue.topic: self._in_queue(store, queue.topic) for queue in store.queues()}
+        assert +Counter(found) == Counter(topic for topic, _ in self.stored.values())
+
+    def _in_queue(self, store: Store, topic: str) -> int:
+        """How many messages a queue gives; each must say that it is this one."""
+        offset = store.min_offset(topic, 0)
+        first = offset
+        while offset < store.max_offset(topic, 0):
+            fetched = store.fetch(topic, 0, offset, 32, TagFilter())
+            for expected, data in enumerate(fetched.records, offset):
+                record = decode(data, verify=True)
+                assert (record.topic, record.queue_offset) == (topic, expected)
+                if (topic, record.body) in self.unfinished:
+                    self.stored[record.physical_offset] = topic, record.body
+                assert self.stored[record.physical_offset] == (topic, record.body)
+            assert fetched.next_offset == offset + len(fetched.records)
+            offset = fetched.next_offset
+        return offset - first
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_a_store_keeps_its_promises_over_crashes(seed: int) -> None:
+    history = History(seed)
+    for _ in range(LIVES):
+        history.live()
