@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 
 from bench import machine
 from bench.measure import Run, measure
 from bench.options import HERE, Options, Side, read_options
-from bench.profiling import profile_into
+from bench.profiling import Profile, profile_into
 from bench.programs import CLIENT_JVM, broker_jvm, compile_roquet
 from bench.table import page
 
@@ -31,14 +32,19 @@ def main(arguments: Sequence[str]) -> None:
     setting = _setting(options, arguments, began)
     raw = OUT / f"{began:%Y%m%d-%H%M%S}.json"
     runs: list[Run] = []
-    for number in range(1, options.rounds + 1):
-        for load in options.loads:
-            for side in options.sides:
-                run = measure(load, side, number, options, profile_into(OUT, load.name, None))
-                runs.append(run)
-                _say(run)
-                _save(raw, setting, runs)
-                options.results.write_text(page(options.loads, runs, setting))
+    failures: list[str] = []
+    for number, load, side in product(range(1, options.rounds + 1), options.loads, options.sides):
+        try:
+            runs.append(measure(load, side, number, options, Profile()))
+        except (RuntimeError, TimeoutError, OSError) as error:
+            print(error, file=sys.stderr, flush=True)
+            failures.append(f"`{load.name}` {side} round {number}: {str(error).splitlines()[0]}")
+            continue
+        _say(runs[-1])
+        _save(raw, setting, runs)
+        options.results.write_text(page(options.loads, runs, setting, failures))
+    if failures:
+        sys.exit("\n".join(failures))
 
 
 def _profile(options: Options) -> None:
@@ -76,7 +82,7 @@ def _say(run: Run) -> None:
     for window in run.windows:
         print(
             f"  {window.messages_per_s:>9,.0f} messages/s, CPU µs/message: broker {window.broker_cpu_us:.1f},"
-            f" client {window.client_cpu_us:.1f}; others {window.others:.0%} of the cores",
+            f" client {window.client_cpu_us:.1f}; failed {window.failed:,}; others {window.others:.0%} of the cores",
             flush=True,
         )
 

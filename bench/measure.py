@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,6 @@ class Run:
     round: int
     start_s: float
     windows: tuple[Window, ...]
-    failed: int
     memory: Memory
 
 
@@ -57,14 +57,12 @@ def measure(load: Load, side: Side, number: int, options: Options, profile: Prof
         readings = Readings(load, client, broker)
         readings.wait(options.warmup_s)
         with profile.attached(broker.pid):
-            windows = tuple(readings.window(options.window_s) for _ in range(options.windows))
+            windows = tuple(_windows(load, broker.address, readings, options))
         memory = procfs.memory(broker.pid)
-        if load.drains:
-            _check_left(broker.address, windows[-1])
         client.kill()
         if profile.needs_end:
             broker.stop()
-        return Run(load.name, side, number, start_s, windows, readings.last.failed, memory)
+        return Run(load.name, side, number, start_s, windows, memory)
 
 
 def _start(broker: RoquetServer | ApacheBroker, names: str) -> float:
@@ -78,10 +76,12 @@ def _start(broker: RoquetServer | ApacheBroker, names: str) -> float:
     return acknowledged_s - begin_s
 
 
-def _check_left(broker: str, last: Window) -> None:
-    """A figure from after the end of the backlog is none."""
-    left, reach = unread(broker), int(STORED_AFTER_S * last.messages_per_s)
-    if left <= reach:
-        raise RuntimeError(
-            f"the backlog may have ended within the last window ({left:,} left): give a larger --backlog"
-        )
+def _windows(load: Load, broker: str, readings: Readings, options: Options) -> Iterator[Window]:
+    """As many as are asked for, fewer where a backlog ends before."""
+    for number in range(options.windows):
+        window = readings.window(options.window_s)
+        if load.drains and unread(broker) <= STORED_AFTER_S * window.messages_per_s:
+            if number == 0:
+                raise RuntimeError("the backlog may have ended within the first window: give a larger --backlog")
+            return
+        yield window

@@ -107,7 +107,7 @@ def start_benchmark(load: Load, names: str, directory: Path) -> Program:
     """Apache's benchmark class, running; its reports go to the program's output."""
     client = Program(load.name, directory)
     logging = directory / "logback.xml"
-    logging.write_text(LOGBACK.format(level="WARN"))
+    logging.write_text(LOGBACK.format(level="OFF"))
     home = [f"-Duser.home={directory}", f"-Drmq.logback.configurationFile={logging}"]
     launcher = [str(JSON_HEADERS)] if load.json_headers else []
     command = [*CLIENT_JVM, *OPENED, *home, "-cp", java_classpath(Version.V5), *launcher, *load.command(names)]

@@ -24,6 +24,7 @@ class Window:
     average_ms: float | None
     broker_cpu_us: float
     client_cpu_us: float
+    failed: int
     others: float
 
 
@@ -35,6 +36,7 @@ class _Look:
     broker_s: float
     client_s: float
     busy_s: float
+    failed: int
 
 
 class Readings:
@@ -46,10 +48,6 @@ class Readings:
         self._broker = broker
         self._lines_seen = 0
         self._reports: list[Report] = []
-
-    @property
-    def last(self) -> Report:
-        return self._reports[-1]
 
     def wait(self, seconds: float) -> None:
         self._poll_until(time.monotonic() + seconds)
@@ -72,11 +70,18 @@ class Readings:
             rate.average_ms,
             broker_s / messages * _MICRO,
             client_s / messages * _MICRO,
+            end.failed - begin.failed,
             (end.busy_s - begin.busy_s - broker_s - client_s) / elapsed / procfs.CORES,
         )
 
     def _look(self) -> _Look:
-        return _Look(time.monotonic(), procfs.cpu_s(self._broker.pid), procfs.cpu_s(self._client.pid), procfs.busy_s())
+        return _Look(
+            time.monotonic(),
+            procfs.cpu_s(self._broker.pid),
+            procfs.cpu_s(self._client.pid),
+            procfs.busy_s(),
+            self._reports[-1].failed if self._reports else 0,
+        )
 
     def _poll_until(self, deadline: float) -> None:
         while time.monotonic() < deadline:

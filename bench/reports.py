@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from statistics import fmean
 from typing import Final
 
@@ -40,10 +41,11 @@ def parse_report(line: str, load: Load, at_s: float) -> Report | None:
     if not line.startswith(_OPENING):
         return None
     figures = dict(part.rpartition(":")[::2] for part in line.strip().split(" | "))
+    average_ms = float(figures.get(_AVERAGE, "nan"))  # And where nothing was sent, NaN is what it says.
     return Report(
         at_s,
         float(figures[load.rate]),
-        float(figures[_AVERAGE]) if _AVERAGE in figures else None,
+        None if isnan(average_ms) else average_ms,
         sum(int(figures[name]) for name in load.failures),
     )
 

@@ -17,8 +17,11 @@ NONE: Final = "–"
 Cell = Callable[[float], str]
 
 
-def page(loads: Sequence[Load], runs: Sequence[Run], setting: Sequence[str]) -> str:
-    """All that was measured; a load without a run yet is left out."""
+def page(loads: Sequence[Load], runs: Sequence[Run], setting: Sequence[str], failures: Sequence[str]) -> str:
+    """All that was measured; a load without a run yet is left out.
+
+    :param failures: the runs that gave no figures, and why.
+    """
     measured = [load for load in loads if any(run.load == load.name for run in runs)]
     parts = [
         "# roquet's broker and Apache's 4.9.7, side by side",
@@ -37,7 +40,7 @@ def page(loads: Sequence[Load], runs: Sequence[Run], setting: Sequence[str]) -> 
         "Empty store; the client runs before the broker does. Median (least – greatest) over all runs.",
         _table(("roquet", "Apache", "ratio"), [_pair([run.start_s for run in _of(runs, side)] for side in Side)]),
         "## How far to trust this",
-        *_doubts(runs),
+        *_doubts(runs, failures),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -94,14 +97,20 @@ def _of(runs: Iterable[Run], side: Side, load: Load | None = None) -> list[Run]:
     return [run for run in runs if run.side is side and (load is None or run.load == load.name)]
 
 
-def _doubts(runs: Sequence[Run]) -> list[str]:
+def _doubts(runs: Sequence[Run], failures: Sequence[str]) -> list[str]:
     others = [window.others for run in runs for window in run.windows]
     lines = [
         "Other processes and the kernel's own work took"
         f" {median(others):.0%} of all cores in the median window, {max(others):.0%} in the worst."
     ]
-    failed = [f"`{run.load}` {run.side} round {run.round}: {run.failed:,}" for run in runs if run.failed]
-    lines.append(f"Failed requests since the client's start: {'; '.join(failed) or 'none'}.")
+    failed = [
+        f"`{run.load}` {run.side} round {run.round}: {window.failed:,}"
+        for run in runs
+        for window in run.windows
+        if window.failed
+    ]
+    lines.append(f"Requests that failed within a window: {'; '.join(failed) or 'none'}.")
+    lines += [f"Not measured: {failure}" for failure in failures]
     return lines
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tests.golden.capture_admin import run_mqadmin
 from tests.golden.collection import Collection, Peer, shown
+from tests.golden.frames import exchanges
 from tests.golden.java_client import JavaClient
 from tests.golden.stage import BINARY, BROKER, IPV4, NAME_SERVER, Stage, say
-from tests.interop.apache import Version, go_client
+from tests.interop.apache import Version, go_client, wait_until
 
 BROKER_PROPERTIES: dict[str, str | int] = {
     "forceRegister": "false",  # It then asks for the stored data version before it registers.
@@ -22,6 +23,7 @@ ACL = """accounts:
     defaultTopicPerm: PUB|SUB
     defaultGroupPerm: PUB|SUB
 """
+QUERY_DATA_VERSION = 322
 GO = "client-go-2.1.2"
 
 
@@ -34,11 +36,12 @@ def capture(collection: Collection) -> None:
         _go(collection, stage)
         for version in Version:
             run_mqadmin(collection, stage, version)
-        stage.broker.stop()
-        _add_registrations(collection, stage, "json")
+        _add_registrations(collection, stage, BROKER_PROPERTIES)
     with Stage(BROKER_PROPERTIES, [BINARY]) as stage:
-        stage.broker.stop()
-        _add_registrations(collection, stage, "binary")
+        _add_registrations(collection, stage, BROKER_PROPERTIES)
+    compressed = BROKER_PROPERTIES | {"compressedRegister": "true"}
+    with Stage(compressed) as stage:
+        _add_registrations(collection, stage, compressed)
     with Stage({"aclEnable": "true"}, files={"conf/plain_acl.yml": ACL}) as stage:
         _signed(collection, stage)
 
@@ -74,6 +77,15 @@ def _run_go(collection: Collection, stage: Stage, directory: str, command: str, 
     seen.add_to(collection, Peer(f"frames/{directory}", "Apache Go client 2.1.2"), line)
 
 
-def _add_registrations(collection: Collection, stage: Stage, form: str) -> None:
-    line = f"BrokerStartup, {form} headers, {shown(*(f'{k}={v}' for k, v in BROKER_PROPERTIES.items()))}, then SIGTERM"
+def _add_registrations(collection: Collection, stage: Stage, properties: dict[str, str | int]) -> None:
+    """What passed between broker and name server, to the broker's end."""
+
+    def asked() -> bool:
+        connections = list(stage.broker_road.connections)
+        return any(one.request.code == QUERY_DATA_VERSION for each in connections for one in exchanges(each))
+
+    wait_until(asked, "the broker's question for the stored data version")
+    stage.broker.stop()
+    configured = shown(*(f"{key}={value}" for key, value in properties.items()))
+    line = f"java {shown(*stage.java_options)} BrokerStartup with {configured}, then SIGTERM"
     collection.add_exchanges(BROKER, NAME_SERVER, line, stage.broker_road.connections)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.golden.collection import Collection, shown
 from tests.golden.stage import BROKER, IPV4, say
+from tests.interop import wire
 from tests.interop.apache import ApacheBroker, ApacheNameServer, Version, mqadmin, run_driver, wait_until
 
 TOPIC = "GoldenStore"
@@ -74,6 +75,24 @@ def capture(collection: Collection) -> None:
         kept = (name_server.directory / "namesrv" / "kvConfig.json").read_bytes()
         line = "mqadmin updateKvConfig -s golden -k key -v value"
         collection.add("store/name-server/kvConfig.json", kept, "key-value file", "Apache name server 4.9.7", line)
+        broker.close()
+        _add_ipv6(collection, name_server)
+
+
+def _add_ipv6(collection: Collection, name_server: ApacheNameServer) -> None:
+    """A record whose producer and broker have IPv6 addresses; the client dials `::1:port` as it stands in the route."""
+    properties: dict[str, str | int] = {"brokerIP1": "::1", "mappedFileSizeCommitLog": COMMIT_LOG_FILE_SIZE}
+    broker = ApacheBroker(name_server.address, properties=properties)
+    broker.start(registered=False)
+    with broker:
+        wait_until(lambda: wire.has_broker(name_server.address, f"::1:{broker.port}"), "the broker's IPv6 address")
+        words = ["produce", name_server.address, "GoldenIpv6", "1", "--tag", "TagA"]
+        sent = Done(shown("java", "roquet.Driver", *words), run_driver(Version.V4, *words).check())
+        data = (broker.store_dir / "commitlog" / f"{0:020}").read_bytes()
+        data = data[: int.from_bytes(data[:4])]
+    line = f"BrokerStartup with {shown(*(f'{key}={value}' for key, value in properties.items()))}; {sent.command}"
+    collection.add("records/ipv6.bin", data, "ipv6 record", BROKER.title, line)
+    _add_json(collection, "records/ipv6.json", [sent], "what the producer of ipv6.bin was told")
 
 
 def _produce(broker: ApacheBroker) -> list[Done]:

@@ -5,7 +5,6 @@ Keeps: every file below the collection's root is in the manifest, and the other 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterable
@@ -30,7 +29,6 @@ class Entry:
     command: str
     direction: str
     size: int
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Peer:
 
 
 class Collection:
-    """What captures gather; nothing below `root` changes before `write`, so a capture that fails leaves the old files."""
+    """What captures gather. Nothing below `root` changes before `write`: a capture that fails leaves the old files."""
 
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root
@@ -59,8 +57,7 @@ class Collection:
         return file in self._entries
 
     def add(self, file: str, data: bytes, what: str, written_by: str, command: str, direction: str = "") -> None:
-        digest = hashlib.sha256(data).hexdigest()
-        self._entries[file] = Entry(file, what, written_by, command, direction, len(data), digest)
+        self._entries[file] = Entry(file, what, written_by, command, direction, len(data))
         self._new[file] = data
 
     def add_exchanges(self, caller: Peer, server: Peer, command: str, connections: Iterable[Connection]) -> None:

@@ -204,6 +204,8 @@ class Exchange:
             case 103:
                 if fields["brokerId"] != "0":
                     yield "slave"
+                if fields.get("compressed") == "true":
+                    yield "compressed"
                 if request.body.count(b'"topicName"') == 1:
                     yield "one-topic"
             case 105 if request.version < STANDARD_JSON_VERSION_MIN:

@@ -53,7 +53,8 @@ class Stage:
         self._stack = ExitStack()
         self._properties = properties
         self._files = dict(files or {})
-        self._java_options = (IPV4, *java_options)
+        self._claimed: set[int] = set()
+        self.java_options = (IPV4, *java_options)
 
     def __enter__(self) -> Self:
         with self._stack as stack:
@@ -77,7 +78,7 @@ class Stage:
 
     def _start_broker(self, port: int) -> ApacheBroker:
         broker = ApacheBroker(
-            self.broker_road.address, port=port, properties=self._properties, java_options=self._java_options
+            self.broker_road.address, port=port, properties=self._properties, java_options=self.java_options
         )
         for name, text in self._files.items():
             (broker.directory / name).parent.mkdir(exist_ok=True)
@@ -92,15 +93,17 @@ class Stage:
 
     @contextmanager
     def watch(self) -> Iterator[Seen]:
-        """Fills in, at its end, the connections opened meanwhile."""
-        seen = Seen()
+        """Fills in, at its end, the connections opened meanwhile, but for those of a watch within this one."""
         doors = [self.name_server_door, self.broker_door, self.vip_door]
         before = [len(door.connections) for door in doors]
+        seen = Seen()
         yield seen
-        first, *others = [door.connections[count:] for door, count in zip(doors, before, strict=True)]
-        seen.at_name_server.extend(first)
-        for connections in others:
-            seen.at_broker.extend(connections)
+        mine = [
+            [connection for connection in door.connections[count:] if id(connection) not in self._claimed]
+            for door, count in zip(doors, before, strict=True)
+        ]
+        seen.at_name_server, seen.at_broker = mine[0], mine[1] + mine[2]
+        self._claimed |= {id(connection) for connections in mine for connection in connections}
 
 
 def door_is_listed(stage: Stage) -> bool:

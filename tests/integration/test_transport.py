@@ -203,7 +203,7 @@ async def test_a_closed_server_has_no_connection_left(both: Both) -> None:
 
     await both.server.close()
 
-    assert both.server.connections == set()
+    assert not both.server.connections
     assert len(both.ended) == 1
 
 

@@ -150,5 +150,5 @@ def test_spark_starts_on_the_wheels_java_where_there_is_no_other(
                 (tools / tool.name).symlink_to(tool)
     monkeypatch.setenv("PATH", str(tools))
     assert shutil.which("java") is None
-    job = subprocess.run([sys.executable, "-c", JOB], capture_output=True, text=True, timeout=300, check=False)
+    job = subprocess.run([sys.executable, "-c", JOB], capture_output=True, text=True, timeout=600, check=False)
     assert "answer: Java 21, 499500" in job.stdout, job.stderr[-2000:]

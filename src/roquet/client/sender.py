@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -153,21 +153,27 @@ class Sender:
         return (await self._destinations_of(topic, deadline)).queues
 
     async def _destinations_of(self, topic: str, deadline: float) -> Destinations:
-        route = self._session.routes.known_publish_route(topic)
-        if route is None:
-            route = await self._route(topic, deadline)
-        known = self._destinations.get(topic)
-        if known is None or known.route is not route:
-            start = self._session.runtime.random.getrandbits(31)
-            known = self._destinations[topic] = Destinations(route, publish_queues(topic, route), QueueTurn(start))
+        """Where the topic can be sent to. A route without a master is asked for anew each time: one may be back."""
+        routes = self._session.routes
+        route = routes.known_publish_route(topic) or await self._ask(topic, routes.publish_route, deadline)
+        known = self._seen(topic, route)
+        if not known.queues:
+            known = self._seen(topic, await self._ask(topic, routes.refresh, deadline))
         if not known.queues:
             raise RouteNotFound(f"topic {topic} has no queue that may be written and whose master is up")
         return known
 
-    async def _route(self, topic: str, deadline: float) -> Route:
+    def _seen(self, topic: str, route: Route) -> Destinations:
+        known = self._destinations.get(topic)
+        if known is None or known.route is not route:
+            start = self._session.runtime.random.getrandbits(31)
+            known = self._destinations[topic] = Destinations(route, publish_queues(topic, route), QueueTurn(start))
+        return known
+
+    async def _ask(self, topic: str, ask: Callable[[str], Awaitable[Route]], deadline: float) -> Route:
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._session.routes.publish_route(topic)
+                return await ask(topic)
         except TimeoutError:
             raise CallTimeout(f"no name server told the route of {topic} in time") from None
 

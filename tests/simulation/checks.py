@@ -1,0 +1,282 @@
+"""What must be true of a cluster after every event, and what once all is calm.
+
+A check is made for one cluster and then called after every event, so each of them looks only at what is new since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from tests.simulation.clients import GROUP, TOPIC
+
+from roquet.broker.server import Broker
+from roquet.protocol.message import KEYS, TAGS, tag_code
+from roquet.protocol.record import Record, decode
+from roquet.storage.commit_log import CommitLog
+from roquet.storage.store import Store
+from roquet.units import PhysicalOffset
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+    from tests.simulation.nodes import BrokerNode
+
+Check: TypeAlias = "Callable[[Cluster], Callable[[], None]]"
+
+ALL_TIMES: Final = (0, 1 << 62)
+
+
+def record_at(store: Store, at: int) -> Record | None:
+    """The whole record at a physical offset, if one stands there."""
+    data = store.message_at(at)
+    return decode(data, verify=True) if data is not None else None
+
+
+def key_at(store: Store, at: int) -> str | None:
+    """The key of the message at a physical offset."""
+    record = record_at(store, at)
+    return record.properties.get(KEYS) if record is not None else None
+
+
+def read_log(log: CommitLog, start: int, end: int) -> bytes:
+    """The bytes from `start` to `end`, whatever files they are in."""
+    parts: list[bytes] = []
+    while start < end:
+        part = bytes(log.read(PhysicalOffset(start), end - start))
+        assert part, f"the log has nothing at {start}, though it reaches from {log.start} to {log.end}"
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)
+
+
+# after every event
+
+
+def logs_agree_where_they_overlap(cluster: Cluster) -> Callable[[], None]:
+    """A slave's log is its master's, byte for byte.
+
+    One exception: a master whose power failed may have lost what a slave has. It may then go on in another way, but
+    the slave must not go on from there.
+    """
+    pairs = [LogPair(cluster.master, slave) for slave in cluster.slaves]
+
+    def check() -> None:
+        for pair in pairs:
+            pair.check()
+
+    return check
+
+
+class LogPair:
+    """A master's log and a slave's.
+
+    Keeps: all that both had before `same_to` was equal in these two lives; `is_ahead`: since they were last known to
+    be equal, the slave had more than its master.
+    """
+
+    def __init__(self, master: BrokerNode, slave: BrokerNode) -> None:
+        self._master = master
+        self._slave = slave
+        self._lives = (0, 0)
+        self._ends = (0, 0)
+        self._same_to = 0
+        self._is_ahead = False
+
+    def check(self) -> None:
+        master, slave = self._master.broker, self._slave.broker
+        if master is None or slave is None:
+            return
+        lives, ends = (self._master.life, self._slave.life), (master.store.log.end, slave.store.log.end)
+        if (lives, ends) == (self._lives, self._ends):
+            return
+        has_grown = self._lives[1] == lives[1] and ends[1] > self._ends[1]
+        if lives != self._lives:
+            self._same_to = 0
+        self._lives, self._ends = lives, ends
+        different_at = self._compare(master.store.log, slave.store.log)
+        if different_at is not None and (has_grown or not self._is_ahead):
+            raise AssertionError(f"{self._slave.name} has another byte than its master at {different_at} of {ends}")
+        self._is_ahead = ends[1] > ends[0] or different_at is not None
+
+    def _compare(self, master: CommitLog, slave: CommitLog) -> int | None:
+        """The first place where they differ."""
+        start = max(self._same_to, master.start, slave.start)
+        end = min(master.end, slave.end)
+        if start >= end:
+            return None
+        left, right = read_log(master, start, end), read_log(slave, start, end)
+        if left == right:
+            self._same_to = end
+            return None
+        return start + next(index for index in range(end - start) if left[index] != right[index])
+
+
+def queues_agree_with_the_log(cluster: Cluster) -> Callable[[], None]:
+    """Every record has its entry and every entry its record, on every broker."""
+    followers = [QueueFollower(node) for node in cluster.brokers.values()]
+
+    def check() -> None:
+        for follower in followers:
+            follower.check()
+
+    return check
+
+
+class QueueFollower:
+    """Walks the log of one broker and counts what its queues must hold.
+
+    Keeps: every record before `_position` was found in its queue, which goes on at `_next[topic, queue id]`.
+    """
+
+    def __init__(self, node: BrokerNode) -> None:
+        self._node = node
+        self._life = 0
+        self._position = 0
+        self._next: dict[tuple[str, int], int] = {}
+
+    def check(self) -> None:
+        broker = self._node.broker
+        if broker is None:
+            return
+        store = broker.store
+        if self._node.life != self._life:
+            self._life, self._position = self._node.life, store.log.start
+            self._next.clear()
+        if self._position == store.dispatch.position:
+            return
+        for at, data in store.log.walk(PhysicalOffset(max(self._position, store.log.start))):
+            self._check_record(store, decode(data, verify=True))
+        self._position = store.dispatch.position
+        for queue in store.queues():
+            end = self._next.get((queue.topic, queue.queue_id), queue.min_offset)
+            assert queue.max_offset == end, f"{self._where(queue.topic, queue.queue_id)} ends at {queue.max_offset}, not {end}"
+
+    def _check_record(self, store: Store, record: Record) -> None:
+        place = (record.topic, record.queue_id)
+        where = f"{self._where(*place)} offset {record.queue_offset}, record at {record.physical_offset}"
+        queue = store.known_queue(*place)
+        assert queue is not None, f"{where}: no such queue"
+        due = self._next.get(place, queue.min_offset)
+        assert record.queue_offset == due, f"{where}: {due} is due"
+        wanted = (record.physical_offset, len(record.encode()), tag_code(record.properties.get(TAGS)))
+        assert queue.entry(due) == wanted, f"{where}: the entry is {queue.entry(due)}"
+        self._next[place] = due + 1
+
+    def _where(self, topic: str, queue_id: int) -> str:
+        return f"{self._node.name}, queue {queue_id} of {topic}"
+
+
+def progress_only_grows(cluster: Cluster) -> Callable[[], None]:
+    """What the group committed to the master never goes back while that lives, and covers only what the group got."""
+    follower = ProgressFollower(cluster)
+    return follower.check
+
+
+class ProgressFollower:
+    """Keeps: in this life of the master, `_committed[queue id]` was committed and all before it had been received."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._life = 0
+        self._changes = -1
+        self._committed: dict[int, int] = {}
+
+    def check(self) -> None:
+        node = self._cluster.master
+        broker = node.broker
+        if broker is None:
+            return
+        if node.life != self._life:
+            self._life, self._changes = node.life, -1
+            self._committed.clear()
+        if broker.progress.changes == self._changes:
+            return
+        self._changes = broker.progress.changes
+        for queue_id in range(len(list(broker.store.queues()))):
+            offset = broker.progress.committed(GROUP, TOPIC, queue_id)
+            if offset is not None:
+                self._check_queue(broker, queue_id, offset)
+
+    def _check_queue(self, broker: Broker, queue_id: int, offset: int) -> None:
+        before = self._committed.get(queue_id, 0)
+        assert offset >= before, f"the progress of queue {queue_id} went back from {before} to {offset}"
+        received = self._cluster.received()
+        for passed in range(before, offset):
+            entry = broker.store.known_queue(TOPIC, queue_id).entry(passed)  # type: ignore[union-attr]
+            assert entry is not None, f"progress of queue {queue_id} is {offset}, offset {passed} does not exist"
+            key = key_at(broker.store, entry[0])
+            assert key in received, f"progress of queue {queue_id} is {offset}, {key} at {passed} was not received"
+        self._committed[queue_id] = offset
+
+
+def acknowledged_is_kept(cluster: Cluster) -> Callable[[], None]:
+    """At every moment, each acknowledged message is in the log of at least one broker that serves.
+
+    That holds for as long as one broker at a time is in trouble and the others have caught up before the next one is.
+    """
+    return KeptMessages(cluster).check
+
+
+class KeptMessages:
+    """Keeps: of the first `_known` acknowledged messages each was found in these lives of the brokers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lives: list[int] = []
+        self._known = 0
+
+    def check(self) -> None:
+        nodes = list(self._cluster.brokers.values())
+        lives = [node.life if node.broker is not None else 0 for node in nodes]
+        acknowledged = self._cluster.producer.acknowledged
+        if lives == self._lives and self._known == len(acknowledged):
+            return
+        stores = [node.broker.store for node in nodes if node.broker is not None]
+        new = list(acknowledged.items())[self._known if lives == self._lives else 0 :]
+        for key, result in new if stores else ():
+            at = int(result.offset_message_id[16:], 16)
+            assert any(key_at(store, at) == key for store in stores), f"{key}, acknowledged at {at}, is in no log"
+        self._lives, self._known = lives, len(acknowledged)
+
+
+ALWAYS: Final[tuple[Check, ...]] = (
+    logs_agree_where_they_overlap,
+    queues_agree_with_the_log,
+    progress_only_grows,
+    acknowledged_is_kept,
+)
+
+
+# when all is calm
+
+
+def check_quiet(cluster: Cluster) -> None:
+    """The slaves have what the master has; whoever asks any of them gets it; the group has got it."""
+    master = cluster.broker(cluster.master.name).store.log
+    acknowledged = cluster.acknowledged()
+    for slave in cluster.slaves:
+        log = cluster.broker(slave.name).store.log
+        assert log.end == master.end, f"{slave.name} ends at {log.end}, its master at {master.end}"
+        start = max(log.start, master.start)
+        assert read_log(log, start, log.end) == read_log(master, start, master.end)
+    for name in cluster.brokers:
+        if name in cluster.wiped:
+            acknowledged &= _since(cluster, cluster.broker(name))
+        missing = acknowledged - cluster.readable_from(name)
+        assert not missing, f"acknowledged, but not readable from {name}: {sorted(missing)}"
+        lost = [key for key in acknowledged if not _is_found_by_key(cluster, cluster.broker(name).store, key)]
+        assert not lost, f"acknowledged, but not found by key on {name}: {lost}"
+    missing = cluster.acknowledged() - cluster.received()
+    assert not missing, f"acknowledged, but never received: {sorted(missing)}"
+
+
+def _since(cluster: Cluster, broker: Broker) -> set[str]:
+    """The acknowledged messages that belong into a log which begins later than its master's."""
+    start = broker.store.log.start
+    results = cluster.producer.acknowledged.items()
+    return {key for key, result in results if int(result.offset_message_id[16:], 16) >= start}
+
+
+def _is_found_by_key(cluster: Cluster, store: Store, key: str) -> bool:
+    hits = store.find_by_key(TOPIC, key, 64, *ALL_TIMES)
+    return any(decode(record).properties.get(KEYS) == key for record in hits.records)

@@ -1,0 +1,118 @@
+"""A producer and a member of a consumer group on simulated hosts, and what they remember of every message."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from itertools import count
+from typing import Final
+
+from tests.simulation.simulation import Host
+
+from roquet.client.producer import Producer
+from roquet.client.push_consumer import Consumer, ReceivedMessage
+from roquet.client.send_result import SendResult, SendStatus
+from roquet.errors import RoquetError
+
+TOPIC: Final = "orders"
+GROUP: Final = "billing"
+BODY_SIZES: Final = (0, 0, 50, 300, 1500, 3000)
+"""Bodies are up to one of these sizes large, whichever the message's key says."""
+PAUSE_S: Final = 0.02
+"""The mean time between two sends."""
+
+
+def body_of(key: str) -> bytes:
+    """What the message with this key holds; nobody has to remember it."""
+    chance = random.Random(key)
+    return chance.randbytes(chance.randint(0, chance.choice(BODY_SIZES)))
+
+
+class ProducerNode:
+    """A producer in one process.
+
+    Keeps: each key was sent once; when all is quiet it is in exactly one of `acknowledged` (SEND_OK) and `unsure`
+    (every other answer, or none: stored or not).
+    """
+
+    def __init__(self, host: Host, name_server: str) -> None:
+        self.host = host
+        self.acknowledged: dict[str, SendResult] = {}
+        self.unsure: dict[str, SendResult | RoquetError] = {}
+        self.pending: dict[str, None] = {}
+        self._name_server = name_server
+        self._keys = (f"key-{number}" for number in count())
+        self._producer: Producer | None = None
+
+    def start(self) -> None:
+        self.host.call(self._open)
+
+    async def _open(self) -> None:
+        client_id = f"{self.host.address}@producer"
+        producer = Producer(self._name_server, "shop", client_id=client_id, runtime=self.host.runtime())
+        self._producer = await producer.__aenter__()
+
+    def send(self, count: int, pause_s: float = PAUSE_S) -> None:
+        """Begin to send so many messages, one after the other, without waiting for their answers."""
+        keys = [next(self._keys) for _ in range(count)]
+        self.pending.update(dict.fromkeys(keys))
+        self.host.start(lambda: self._send_all(keys, pause_s))
+
+    async def _send_all(self, keys: list[str], pause_s: float) -> None:
+        async with asyncio.TaskGroup() as group:
+            for key in keys:
+                await asyncio.sleep(self.host.random.expovariate(1 / pause_s))
+                group.create_task(self._send(key))
+
+    async def _send(self, key: str) -> None:
+        assert self._producer is not None
+        answer: SendResult | RoquetError
+        try:
+            answer = await self._producer.send(TOPIC, body_of(key), keys=key, tags=f"tag-{len(key)}")
+        except RoquetError as error:
+            answer = error
+        del self.pending[key]
+        if isinstance(answer, SendResult) and answer.status is SendStatus.SEND_OK:
+            self.acknowledged[key] = answer
+        else:
+            self.unsure[key] = answer
+
+
+class ConsumerNode:
+    """One member of the group, one process after the other.
+
+    Keeps: `received` counts how often each key was handed to the application, in all lives.
+    """
+
+    def __init__(self, host: Host, name_server: str) -> None:
+        self.host = host
+        self.received: Counter[str] = Counter()
+        self.consumer: Consumer | None = None
+        self._name_server = name_server
+        self._lives = 0
+
+    def start(self) -> None:
+        self._lives += 1
+        self.host.start(self._consume)
+
+    async def _consume(self) -> None:
+        """A start without a name server fails, and whoever started it tries again."""
+        while True:
+            try:
+                await self._consume_for_ever()
+            except RoquetError:
+                await asyncio.sleep(1)
+
+    async def _consume_for_ever(self) -> None:
+        client_id = f"{self.host.address}@{self._lives}"
+        async with Consumer(
+            self._name_server, GROUP, TOPIC, "first", client_id=client_id, runtime=self.host.runtime()
+        ) as self.consumer:
+            async for message in self.consumer:
+                self._receive(message)
+
+    def _receive(self, message: ReceivedMessage) -> None:
+        (key,) = message.keys
+        assert message.body == body_of(key), f"{key} came with another body"
+        self.received[key] += 1

@@ -1,0 +1,17 @@
+"""Tests with an argument `seed` run once for each seed of `--seeds`, and for those that once failed."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "also_seeds(*seeds): seeds that once failed; they run whatever --seeds says")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" not in metafunc.fixturenames or list(metafunc.definition.iter_markers("parametrize")):
+        return
+    once_failed = [seed for mark in metafunc.definition.iter_markers("also_seeds") for seed in mark.args]
+    seeds = dict.fromkeys([*once_failed, *range(metafunc.config.getoption("--seeds"))])
+    metafunc.parametrize("seed", list(seeds))

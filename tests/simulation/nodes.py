@@ -1,0 +1,134 @@
+"""A broker and a name server on simulated hosts: started, ended in every way, started again on what their drive has."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from tests.simulation.simulation import Host
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.server import Broker
+from roquet.broker.store_settings import BrokerRole, FlushDisk
+from roquet.nameserver.config import NamesrvConfig
+from roquet.nameserver.server import NameServer
+from roquet.replication.slave import Phase
+
+STORE: Final = "/store"
+BROKER_NAME: Final = "broker-a"
+BROKER_PORT: Final = 10911
+NAME_SERVER_PORT: Final = 9876
+STOP_S_MAX: Final = 120.0
+
+
+class BrokerNode:
+    """One broker process after the other on one host.
+
+    Keeps: `broker` is the one that serves now, None while none does; `life` counts the starts.
+    """
+
+    def __init__(self, name: str, host: Host, config: BrokerConfig) -> None:
+        self.name = name
+        self.host = host
+        self.config = config
+        self.life = 0
+        self._broker: Broker | None = None
+
+    @property
+    def broker(self) -> Broker | None:
+        return self._broker if self.host.is_running else None
+
+    @property
+    def address(self) -> str:
+        return self.config.address
+
+    @property
+    def is_slave(self) -> bool:
+        return self.config.is_slave
+
+    def start(self) -> None:
+        """Begin to recover and serve; `broker` is there as soon as it does."""
+        self._broker = None
+        self.life += 1
+        self.host.start(self._serve)
+
+    async def _serve(self) -> None:
+        broker = Broker(self.config, self.host.runtime(), self.host.disk)
+        await broker.start()
+        self._broker = broker
+        await asyncio.Event().wait()
+
+    def stop(self) -> None:
+        """As an operator does it: the broker finishes its work, then its process ends."""
+        broker = self.broker
+        assert broker is not None, f"{self.name} does not serve"
+        self.host.call(broker.stop, STOP_S_MAX)
+        self.host.kill()
+
+    def wipe(self) -> None:
+        """End it and delete all its files, so that it starts from nothing."""
+        if self.host.is_running:
+            self.host.kill()
+        disk = self.host.drive.mount()
+        for path in list(self.host.drive.names.files):
+            disk.delete(path)
+        self.host.drive.unmount()
+
+    @property
+    def phase(self) -> Phase | None:
+        """Where a slave stands with its master."""
+        broker = self.broker
+        if broker is None or broker.ha_client is None:
+            return None
+        return broker.ha_client._state.phase  # `progress` reads the clock, which only runs with the loop
+
+    def does_not_fit(self, master: Broker) -> bool:
+        """A slave that cannot follow its master, since that has lost what the slave has: an operator has to help."""
+        if self.broker is None:
+            return False
+        return self.phase is Phase.STOPPED or self.broker.store.log.end > master.store.log.end
+
+    def follows(self, master: Broker) -> bool:
+        """A slave that has all its master has, and is being told more."""
+        if self.broker is None:
+            return False
+        return self.phase is Phase.FOLLOWING and self.broker.store.log.end == master.store.log.end
+
+
+class NameServerNode:
+    """One name server process after the other on one host; it keeps nothing on its drive."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.is_serving = False
+
+    def start(self) -> None:
+        self.is_serving = False
+        self.host.start(self._serve)
+
+    async def _serve(self) -> None:
+        nowhere = Path("no-such-folder-of-a-simulated-name-server")
+        config = NamesrvConfig(
+            listen_port=NAME_SERVER_PORT,
+            kv_config_path=str(nowhere / "kvConfig.json"),
+            config_store_path=str(nowhere / "namesrv.properties"),
+        )
+        await NameServer(config, self.host.runtime()).start()
+        self.is_serving = True
+        await asyncio.Event().wait()
+
+
+def with_role(config: BrokerConfig, role: BrokerRole, broker_id: int, address: str, flush: FlushDisk) -> BrokerConfig:
+    """The configuration of one broker of a pair."""
+    return replace(
+        config,
+        broker_name=BROKER_NAME,
+        broker_id=broker_id,
+        broker_ip1=address,
+        broker_ip2=address,
+        listen_port=BROKER_PORT,
+        store=replace(config.store, store_path_root_dir=STORE, flush_disk_type=flush),
+        replication=replace(config.replication, broker_role=role),
+    )
