@@ -17,8 +17,10 @@ from roquet.client.pull_flow import Limits
 from roquet.client.push_consumer import Consumer, ReceivedMessage
 from roquet.errors import ConfigError, ConnectionClosed, MessageError
 from roquet.protocol.bodies import FROM_TIMESTAMP, Heartbeat, parse
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
 from roquet.protocol.headers.pull import COMMIT_OFFSET
+from roquet.protocol.json_dialect import ObjectKeys, dump_dialect
 from roquet.protocol.message import MessageQueue
 
 SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -663,6 +665,50 @@ def test_when_nobody_can_store_progress_it_is_kept_until_somebody_can(cluster: F
 
     fill(broker, 2)
     cluster.run(consume)
+
+
+# administrators
+
+
+def ask(cluster: FakeCluster, broker: FakeBroker, request: Command) -> Command:
+    """What the group's member answers to a broker."""
+
+    async def call() -> Command:
+        return await next(iter(broker.members["G"].values())).call(request, 5000)
+
+    return cluster.run(call, on=broker.host)
+
+
+def test_a_reset_takes_the_group_back_to_the_offsets_given(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> tuple[list[bytes], list[bytes]]:
+        async with consumer(cluster) as c:
+            before = await bodies(c, 4)
+            table = ObjectKeys({'{"brokerName":"broker-a","queueId":0,"topic":"T"}': 1})
+            request = Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, {"topic": "T", "group": "G", "timestamp": "0"})
+            request.body = dump_dialect({"offsetTable": table})
+            broker.members["G"][f"{CLIENT}@test"].notify(request)
+            return before, await bodies(c, 3)
+
+    fill(broker, 4)
+    assert cluster.run(consume) == ([b"0", b"1", b"2", b"3"], [b"1", b"2", b"3"])
+    assert stored(broker) == {0: 4}
+
+
+def test_a_member_tells_how_far_it_is(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            await bodies(c, 3)
+            await asyncio.sleep(1_000)
+
+    fill(broker, 4)
+    cluster.client.start(consume)
+    cluster.sim.run_for(10)
+    answer = ask(cluster, broker, Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "T", "group": "G"}))
+    assert answer.body == (
+        b'{"consumerTable":{},"messageQueueTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:3}}'
+    )
+    other = Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "T", "group": "other"})
+    assert ask(cluster, broker, other).code == ResponseCode.SYSTEM_ERROR
 
 
 def test_assigned_tells_the_queues_of_this_member(cluster: FakeCluster, broker: FakeBroker) -> None:

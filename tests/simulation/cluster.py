@@ -224,6 +224,15 @@ class Cluster:
         """The power fails: what was never synced is gone."""
         self.host(name).crash(silently)
 
+    def lose_power_soon(self, name: str, changes_max: int = 40) -> None:
+        """The power fails at one of the next changes to the drive, in the middle of whatever is going on then."""
+        self.host(name).drive.lose_power_after(self.chance.randrange(changes_max))
+
+    def lose_power_by_now(self, name: str) -> None:
+        """After `lose_power_soon`: if it has not happened yet, it happens now."""
+        if self.host(name).is_running:
+            self.crash(name)
+
     def kill(self, name: str) -> None:
         """The process dies, its files keep what was written."""
         self.host(name).kill()
@@ -231,6 +240,11 @@ class Cluster:
     def stop(self, name: str) -> None:
         """The broker ends in an orderly way."""
         self.brokers[name].stop()
+
+    def wipe(self, name: str) -> None:
+        """End a slave and delete its store."""
+        self.brokers[name].wipe()
+        self.wiped.append(name)
 
     def start(self, name: str) -> None:
         """Start what is down."""
@@ -291,6 +305,10 @@ class Cluster:
             self.wait_until_serving(name)
         self.wait_for_answers()
         self._wait_until_all_follow(SETTLE_S_MAX)
+        self.wait_until_all_received()
+
+    def wait_until_all_received(self) -> None:
+        """The group gets every acknowledged message."""
         self.sim.run_until(self._all_received, SETTLE_S_MAX)
 
     def _all_received(self) -> bool:
@@ -304,9 +322,8 @@ class Cluster:
             if not misfits:
                 return
             for slave in misfits:
-                self.wiped.append(slave.name)
-                slave.wipe()
-                slave.start()
+                self.wipe(slave.name)
+                self.start(slave.name)
 
     def _is_settled(self, slave: BrokerNode, master: Broker) -> bool:
         """It has everything, or it will never have it."""

@@ -3,9 +3,113 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
-from tests.simulation.cluster import CONSUMER, NAME_SERVER, Cluster
+from tests.simulation.cluster import CONSUMER, NAME_SERVER, PRODUCER, Cluster
 from tests.simulation.disk import DriveSpeed
 from tests.simulation.network import LinkQuality
+
+from roquet.broker.store_settings import FlushDisk
+
+MASTER, SLAVE, OTHER = "sync-master", "slave", "slave-2"
+ROUNDS: Final = 4
+SECONDS_MAX: Final = 30
+
+Trouble: TypeAlias = Callable[[Cluster], None]
+
+
+def _some_broker(cluster: Cluster) -> str:
+    return cluster.chance.choice(list(cluster.brokers))
+
+
+def kill_somebody(cluster: Cluster) -> None:
+    cluster.kill(cluster.chance.choice([NAME_SERVER, CONSUMER, *cluster.brokers]))
+
+
+def stop_a_broker(cluster: Cluster) -> None:
+    cluster.stop(_some_broker(cluster))
+
+
+def crash_a_slave(cluster: Cluster) -> None:
+    slave = cluster.chance.choice(cluster.slaves).name
+    cluster.lose_power_soon(slave)
+    cluster.run_for(1)
+    cluster.lose_power_by_now(slave)
+
+
+def crash_the_master(cluster: Cluster) -> None:
+    cluster.lose_power_soon(MASTER)
+    cluster.run_for(1)
+    cluster.lose_power_by_now(MASTER)
+
+
+def crash_the_name_server(cluster: Cluster) -> None:
+    cluster.crash(NAME_SERVER, silently=cluster.chance.random() < 0.5)
+
+
+def isolate_somebody(cluster: Cluster) -> None:
+    cluster.isolate(cluster.chance.choice([NAME_SERVER, CONSUMER, PRODUCER, *cluster.brokers]))
+
+
+def cut_a_link(cluster: Cluster) -> None:
+    cluster.cut(_some_broker(cluster), cluster.chance.choice(cluster.names))
+
+
+def half_open_a_link(cluster: Cluster) -> None:
+    cluster.half_open(_some_broker(cluster), cluster.chance.choice(cluster.names))
+
+
+def partition_a_link(cluster: Cluster) -> None:
+    one_way = cluster.chance.random() < 0.5
+    cluster.partition(_some_broker(cluster), cluster.chance.choice(cluster.names), one_way)
+
+
+def slow_the_network(cluster: Cluster) -> None:
+    cluster.sim.network.quality = LinkQuality((0.01, 0.3), 0.1, (0.5, 4.0), split_chance=0.9, window=8_192)
+
+
+def slow_a_drive(cluster: Cluster) -> None:
+    cluster.host(_some_broker(cluster)).drive.speed = DriveSpeed((0.1, 3.0))
+
+
+def set_a_clock(cluster: Cluster) -> None:
+    cluster.host(_some_broker(cluster)).clock_ahead_ms += cluster.chance.randint(-60_000, 60_000)
+
+
+TROUBLES: Final[tuple[Trouble, ...]] = (
+    kill_somebody,
+    stop_a_broker,
+    crash_a_slave,
+    crash_the_name_server,
+    isolate_somebody,
+    cut_a_link,
+    half_open_a_link,
+    partition_a_link,
+    slow_the_network,
+    slow_a_drive,
+    set_a_clock,
+)
+
+
+def go_through(cluster: Cluster, troubles: tuple[Trouble, ...]) -> None:
+    for _ in range(ROUNDS):
+        cluster.send(20)
+        cluster.run_for_up_to(0.5)
+        trouble = cluster.chance.choice(troubles)
+        cluster.sim.note("trouble", trouble.__name__)
+        trouble(cluster)
+        cluster.send(10)
+        cluster.run_for_up_to(SECONDS_MAX)
+        cluster.settle()
+    cluster.check_everything()
+
+
+def test_troubles_that_lose_no_bytes_of_the_master(seed: int) -> None:
+    with Cluster(seed, MASTER, SLAVE, OTHER) as cluster:
+        go_through(cluster, TROUBLES)
+        assert not cluster.wiped
+
+
+def test_troubles_of_all_kinds_with_every_send_synced(seed: int) -> None:
+    with Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH) as cluster:
+        go_through(cluster, (*TROUBLES, crash_the_master, crash_the_master))

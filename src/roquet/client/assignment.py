@@ -50,7 +50,7 @@ class Assignment:
         A queue whose start cannot be found out now is left for the next time.
         """
         current = self.queues(topic)
-        await self.drop(current - wanted)
+        await self.drop(sorted(current - wanted))
         added = sorted(wanted - current)
         await asyncio.gather(*(self._add(queue, tag_filter) for queue in added))
 
@@ -83,6 +83,6 @@ class Assignment:
 
     async def close(self) -> None:
         try:
-            await self.drop(self.queues())
+            await self.drop(sorted(self.queues()))
         finally:
             await self._tasks.close()

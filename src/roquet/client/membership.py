@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from roquet.client.member_calls import reset_offsets, status_body
 from roquet.client.name_servers import Call
 from roquet.client.route_table import RouteTable
 from roquet.client.tasks import attempt, pause
 from roquet.errors import MessageError
 from roquet.protocol.bodies import ConsumerData, Heartbeat
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.members import ConsumerGroupHeader, UnregisterClientHeader
 from roquet.protocol.json_dialect import dump_bytes
+from roquet.protocol.message import MessageQueue
 from roquet.transport.connection import Connection, Handler, checked
 
 log = logging.getLogger(__name__)
@@ -29,11 +31,14 @@ TIMEOUT_MS: Final = 3000
 class GroupMember:
     """A consumer of this client, as its session sees it.
 
-    `data` gives what heartbeats say of it, `wake` is told when the group's members changed.
+    `data` gives what heartbeats say of it, `wake` is told when the group's members changed, `reset` to go on at other
+    offsets, `progress` tells how far it is with the queues of a topic.
     """
 
     data: Callable[[], ConsumerData]
     wake: Callable[[], None]
+    reset: Callable[[Mapping[MessageQueue, int]], None]
+    progress: Callable[[str], Mapping[MessageQueue, int]]
 
 
 class Membership:
@@ -49,7 +54,11 @@ class Membership:
         self._consumers: dict[str, GroupMember] = {}
         self.due = routes.changed
         """Set when brokers are to hear of this client now."""
-        self.handlers: dict[int, Handler] = {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed}
+        self.handlers: dict[int, Handler] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
+        }
 
     def join_as_producer(self, group: str) -> None:
         self._producers.add(group)
@@ -115,3 +124,17 @@ class Membership:
         member = self._consumers.get(ConsumerGroupHeader.read(request.fields).consumer_group)
         if member is not None:
             member.wake()
+
+    def _reset_offsets(self, request: Command, connection: Connection) -> None:
+        member = self._consumers.get(request.fields.get("group", ""))
+        offsets = reset_offsets(request.body)
+        log.info("%s sets %s back to %s", connection.peer_address, request.fields, offsets)
+        if member is not None:
+            member.reset(offsets)
+
+    def _status(self, request: Command, _: Connection) -> Command:
+        group, topic = request.fields.get("group", ""), request.fields.get("topic", "")
+        member = self._consumers.get(group)
+        if member is None:
+            return request.answer(ResponseCode.SYSTEM_ERROR, f"this client is not in group {group}")
+        return request.answer(ResponseCode.SUCCESS, body=status_body(member.progress(topic)))

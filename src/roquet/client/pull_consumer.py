@@ -42,13 +42,14 @@ class PullConsumer:
         group: str = "roquet-pull",
         read_from: ReadFrom = "any",
         timeout_ms: int = 3000,
+        client_id: str | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         check_group(group)
         self._group = group
         self._read_from = read_from
         self._timeout_ms = timeout_ms
-        self._session = Session(name_server, runtime=runtime)
+        self._session = Session(name_server, client_id=client_id, runtime=runtime)
         self._suggested: dict[MessageQueue, int] = {}
 
     async def __aenter__(self) -> Self:

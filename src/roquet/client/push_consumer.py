@@ -92,6 +92,7 @@ class Consumer:
         self._tasks = Tasks()
         self._rebalance_due = asyncio.Event()
         self._missing = False
+        self._resets: dict[MessageQueue, int] = {}
         self._handed_out: list[ReceivedMessage] = []
 
     # life
@@ -109,7 +110,7 @@ class Consumer:
     async def _join(self) -> None:
         """Heartbeat before the first division of queues, which the brokers' lists of members need (trap 60)."""
         await self._look_up_routes()
-        member = GroupMember(self._heartbeat_data, self._rebalance_due.set)
+        member = GroupMember(self._heartbeat_data, self._rebalance_due.set, self._reset, self._assignment.progress_of)
         self._session.membership.join_as_consumer(self._group, member)
         await self._session.membership.beat()
         await self._rebalance()
@@ -206,7 +207,20 @@ class Consumer:
     async def _rebalance_loop(self) -> None:
         while True:
             await pause(self._rebalance_due, MISSING_TOPIC_PERIOD_S if self._missing else REBALANCE_PERIOD_S)
+            await attempt(self._carry_out_resets, f"setting back {self._group}")
             await attempt(self._rebalance, f"rebalancing {self._group}")
+
+    def _reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        self._resets.update(offsets)
+        self._rebalance_due.set()
+
+    async def _carry_out_resets(self) -> None:
+        """Let go of these queues and store where they go on; the division that follows takes them up there."""
+        while self._resets:
+            queue, offset = self._resets.popitem()
+            if queue in self._assignment.queues():
+                await self._assignment.drop([queue])
+                await self._progress.set_back(queue, offset)
 
     async def _rebalance(self) -> None:
         self._missing = False

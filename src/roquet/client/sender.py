@@ -42,7 +42,7 @@ IN_FLIGHT_MAX: Final = 256
 Enough to keep a broker busy. Apache's turns away what has waited there for 200 ms, so more would not be faster.
 """
 SAME_BROKER_PAUSE_S: Final = 0.1
-"""Before a broker that just failed is tried once more, because there is no other."""
+"""Before a broker that failed is tried once more, because there is no other."""
 
 Pick = Callable[[Sequence[MessageQueue]], MessageQueue]
 """The one queue of a route that a message must go to."""
@@ -103,8 +103,9 @@ class Sender:
                 if tries_left == 0 or not _may_try_again(error) or _left_ms(deadline) <= 0:
                     raise
                 log.info("send to %s is tried again: %s", queue, error)
-            await self._before_next_try(message.topic, queue, queue.broker_name in failed or pick is not None, deadline)
             failed.add(queue.broker_name)
+            is_alone = pick is not None or all(other.broker_name in failed for other in destinations.queues)
+            await self._before_next_try(message.topic, is_alone, deadline)
         raise AssertionError("the last try returns or raises")
 
     def _next_queue(self, destinations: Destinations, failed: set[str]) -> MessageQueue:
@@ -177,17 +178,17 @@ class Sender:
         except TimeoutError:
             raise CallTimeout(f"no name server told the route of {topic} in time") from None
 
-    async def _before_next_try(self, topic: str, queue: MessageQueue, is_same: bool, deadline: float) -> None:
-        """Ask for the route anew, since a broker that fails may be gone; do not hurry to the same one again."""
+    async def _before_next_try(self, topic: str, is_alone: bool, deadline: float) -> None:
+        """Ask for the route anew, since a broker that fails may be gone; do not hurry to one without alternative."""
         try:
             async with asyncio.timeout_at(deadline):
-                if is_same:
+                if is_alone:
                     await asyncio.sleep(SAME_BROKER_PAUSE_S)
                 await self._session.routes.refresh(topic)
         except RouteNotFound:
             pass  # still to be created: the route it will have is known
         except (ConnectionClosed, CallTimeout, ResponseError, TimeoutError) as error:
-            log.warning("the route of %s is not refreshed after %s failed: %s", topic, queue.broker_name, error)
+            log.warning("the route of %s cannot be refreshed: %s", topic, error or "no time left")
 
 
 def _left_ms(deadline: float) -> int:

@@ -131,7 +131,7 @@ class _MasterConnection(asyncio.Protocol):
                 loop = asyncio.get_running_loop()
                 await loop.create_connection(lambda: self, host.strip("[]"), int(port))
         except (OSError, TimeoutError, ValueError) as error:
-            self._client.told(self, slave.Failed(f"cannot connect: {error or 'no answer'}"))
+            self._client.told(self, slave.Failed(f"cannot connect: {str(error) or 'no answer'}"))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name

@@ -47,8 +47,16 @@ class Channels:
         if opening is None:
             opening = asyncio.get_running_loop().create_task(self._connect(address))
             self._opening[address] = opening
-            opening.add_done_callback(lambda _: self._opening.pop(address, None))
+            opening.add_done_callback(self._opened(address))
         return await asyncio.shield(opening)
+
+    def _opened(self, address: str) -> Callable[[asyncio.Task[Connection]], None]:
+        def forget(opening: asyncio.Task[Connection]) -> None:
+            self._opening.pop(address, None)
+            if not opening.cancelled():
+                opening.exception()  # whoever waited may have given up by now, and nobody else would ask
+
+        return forget
 
     async def _connect(self, address: str) -> Connection:
         host, port = split_address(address)
@@ -59,7 +67,7 @@ class Channels:
                     lambda: Connection(self._handlers, on_closed=self._closed(address)), host, port
                 )
         except (OSError, TimeoutError) as error:
-            raise ConnectionClosed(f"cannot connect to {address}: {error or 'no answer'}") from error
+            raise ConnectionClosed(f"cannot connect to {address}: {str(error) or 'no answer'}") from error
         self._open[address] = connection
         if self._sweep is None:
             self._sweep = loop.create_task(sweep_idle(self._open.values))

@@ -210,24 +210,33 @@ class Sends:
     def _store_batch(
         self, header: SendHeader, queue: ConsumeQueue, body: bytes, sys_flag: int, connection: Connection
     ) -> list[PhysicalOffset]:
-        """Independent messages with consecutive offsets (protocol.md 5.4)."""
+        """Independent messages with consecutive offsets (protocol.md 5.4).
+
+        All get the properties of the batch, but a message that has a unique key keeps it: clients of 5.x give the
+        batch one of its own, beside those that they show as ids of the messages.
+        """
         if header.sys_flag & (m.COMPRESSED | m.TRANSACTION_BITS) or header.topic.startswith(m.RETRY_PREFIX):
             remark = "a batch can neither be compressed, nor transactional, nor go to a retry topic"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
         self._check_size(body, b"")
-        shared = m.join_properties({**m.split_properties(header.properties), m.CLUSTER: self._config.cluster})
-        items = [self._batch_item(*parts, shared.encode()) for parts in split_batch(body)]
+        shared = {**m.split_properties(header.properties), m.CLUSTER: self._config.cluster}
+        for_keyless = m.join_properties(shared).encode()
+        shared.pop(m.UNIQ_KEY, None)
+        for_keyed = m.join_properties(shared).encode()
+        items = [self._batch_item(*parts, for_keyed, for_keyless) for parts in split_batch(body)]
         if not items:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without messages")
         return self._store.append_batch(
             queue, items, sys_flag, header.born_timestamp, connection.peer_host, header.reconsume_times
         )
 
-    def _batch_item(self, flag: int, body: bytes, properties: bytes, shared: bytes) -> BatchItem:
+    def _batch_item(
+        self, flag: int, body: bytes, properties: bytes, for_keyed: bytes, for_keyless: bytes
+    ) -> BatchItem:
         pairs = m.split_properties(properties.decode())
         if properties and not properties.endswith(m.PROPERTY_SEPARATOR.encode()):
             properties += m.PROPERTY_SEPARATOR.encode()
-        properties += shared
+        properties += for_keyed if m.UNIQ_KEY in pairs else for_keyless
         self._check_kind(pairs)
         if len(properties) > m.PROPERTIES_SIZE_MAX:
             remark = f"properties of {len(properties)} bytes in a batch, allowed are {m.PROPERTIES_SIZE_MAX}"

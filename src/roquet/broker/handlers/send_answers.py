@@ -13,6 +13,7 @@ _BINARY_HEAD: Final = Struct(">hbh")
 _INT: Final = Struct(">i")
 _SHORT: Final = Struct(">h")
 _JSON_PREFIXES: Final[dict[int, bytes]] = {}
+_PIECES_MAX: Final = 4096
 
 
 class SendAnswers:
@@ -25,8 +26,8 @@ class SendAnswers:
             b'"language":"PYTHON","opaque":%%b,"serializeTypeCurrentRPC":"JSON","version":%d}' % (always, VERSION)
         )
         self._binary_head = _BINARY_HEAD.pack(0, LANGUAGE_NUMBERS["PYTHON"], VERSION)
-        self._binary_flag = _INT.pack(RESPONSE) + _INT.pack(0)
         self._binary_always = _field(b"MSG_REGION", region.encode()) + _field(b"TRACE_ON", to_text(trace_on).encode())
+        self._binary_pieces: dict[tuple[int, int, int], tuple[bytes, bytes, bytes, bytes]] = {}
 
     def json(self, message_ids: bytes, queue_id: int, queue_offset: int, opaque: bytes) -> bytes:
         """A whole frame; `opaque` in decimal digits."""
@@ -35,24 +36,37 @@ class SendAnswers:
         prefix = _JSON_PREFIXES.get(size)
         if prefix is None:
             prefix = _SIZES.pack(4 + size, JSON << 24 | size)
-            if len(_JSON_PREFIXES) < 65536:
+            if len(_JSON_PREFIXES) < _PIECES_MAX:
                 _JSON_PREFIXES[size] = prefix
         return prefix + header
 
     def binary(self, message_ids: bytes, queue_id: int, queue_offset: int, opaque: bytes) -> bytes:
         """A whole frame; `opaque` as four bytes."""
-        fields = b"".join(
-            (
-                self._binary_always,
-                _field(b"msgId", message_ids),
-                _field(b"queueId", b"%d" % queue_id),
-                _field(b"queueOffset", b"%d" % queue_offset),
-            )
-        )
-        size = len(self._binary_head) + 4 + len(self._binary_flag) + 4 + len(fields)
-        head = _SIZES.pack(4 + size, BINARY << 24 | size)
-        return b"".join((head, self._binary_head, opaque, self._binary_flag, _INT.pack(len(fields)), fields))
+        queue, offset = b"%d" % queue_id, b"%d" % queue_offset
+        sizes = len(message_ids), len(queue), len(offset)
+        pieces = self._binary_pieces.get(sizes)
+        if pieces is None:
+            pieces = self._pieces_for(*sizes)
+        first, second, third, fourth = pieces
+        return b"".join((first, opaque, second, message_ids, third, queue, fourth, offset))
+
+    def _pieces_for(self, ids_size: int, queue_size: int, offset_size: int) -> tuple[bytes, bytes, bytes, bytes]:
+        """What stands before opaque, message ids, queue id and queue offset, for values of these sizes."""
+        always = self._binary_always + _name(b"msgId", ids_size)
+        queue, offset = _name(b"queueId", queue_size), _name(b"queueOffset", offset_size)
+        fields_size = len(always) + ids_size + len(queue) + queue_size + len(offset) + offset_size
+        flags = _INT.pack(RESPONSE) + _INT.pack(0) + _INT.pack(fields_size)
+        size = len(self._binary_head) + 4 + len(flags) + fields_size
+        first = _SIZES.pack(4 + size, BINARY << 24 | size) + self._binary_head
+        pieces = first, flags + always, queue, offset
+        if len(self._binary_pieces) < _PIECES_MAX:
+            self._binary_pieces[ids_size, queue_size, offset_size] = pieces
+        return pieces
+
+
+def _name(name: bytes, value_size: int) -> bytes:
+    return b"".join((_SHORT.pack(len(name)), name, _INT.pack(value_size)))
 
 
 def _field(name: bytes, value: bytes) -> bytes:
-    return b"".join((_SHORT.pack(len(name)), name, _INT.pack(len(value)), value))
+    return _name(name, len(value)) + value

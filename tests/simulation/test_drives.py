@@ -1,0 +1,36 @@
+"""Slow, full and failing drives hold up answers; they do not make them wrong."""
+
+from __future__ import annotations
+
+import errno
+
+from tests.simulation.cluster import Cluster
+from tests.simulation.disk import DriveSpeed
+
+from roquet.broker.store_settings import FlushDisk
+
+MASTER, SLAVE = "sync-master", "slave"
+TROUBLES = (errno.ENOSPC, errno.EIO)
+
+
+def test_a_slow_drive_delays_answers_or_has_them_say_so(seed: int) -> None:
+    with Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH) as cluster:
+        name = cluster.chance.choice((MASTER, SLAVE))
+        cluster.host(name).drive.speed = DriveSpeed((0.5, 8.0))
+        cluster.send(40)
+        cluster.run_for_up_to(20)
+        cluster.crash(name)
+        cluster.settle()
+        cluster.check_everything()
+
+
+def test_a_drive_that_fails_for_a_while(seed: int) -> None:
+    with Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH) as cluster:
+        cluster.send(80)
+        cluster.run_for_up_to(0.5)
+        cluster.host(cluster.chance.choice((MASTER, SLAVE))).drive.trouble = cluster.chance.choice(TROUBLES)
+        cluster.run_for_up_to(20)
+        cluster.heal()
+        cluster.send(20)
+        cluster.settle()
+        cluster.check_everything()
