@@ -305,6 +305,7 @@ class Cluster:
             self.wait_until_serving(name)
         self.wait_for_answers()
         self._wait_until_all_follow(SETTLE_S_MAX)
+        self.sim.run_until(self._is_topic_everywhere, SETTLE_S_MAX)
         self.wait_until_all_received()
 
     def wait_until_all_received(self) -> None:

@@ -215,9 +215,18 @@ class Simulation:
         try:
             if error is None:
                 self._fail_with_what_is_left()
+        except SimulationError as left:
+            error = left
+            raise
+        finally:
+            self._end(is_failing=error is not None)
+
+    def _end(self, *, is_failing: bool) -> None:
+        """Cancel what still runs; what comes of it is of interest only where nothing else is."""
+        try:
             self._cancel_everything()
         except SimulationError:
-            if error is None:
+            if not is_failing:
                 raise
         finally:
             self.loop.close()

@@ -7,8 +7,8 @@ import random
 import socket
 from ipaddress import ip_address
 
-_ELSEWHERE = ("192.0.2.1", 9)
-"""An address of no host; asking for the way there sends nothing."""
+_ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+"""Addresses of no host; asking for the way there sends nothing."""
 
 
 def new_client_id(chance: random.Random) -> str:
@@ -18,12 +18,14 @@ def new_client_id(chance: random.Random) -> str:
 
 def local_address() -> str:
     """The address this host would use to reach others; loopback where there is no way out."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    for family, elsewhere in _ELSEWHERE:
         try:
-            probe.connect(_ELSEWHERE)
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((elsewhere, 9))
+                return str(probe.getsockname()[0])
         except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
+            continue
+    return "127.0.0.1"
 
 
 def address_bytes(client_id: str, chance: random.Random) -> bytes:

@@ -9,19 +9,18 @@ from types import TracebackType
 from typing import Final, Self
 
 from roquet.client.assignment import Assignment
-from roquet.client.group_members import member_ids
+from roquet.client.division import Division
 from roquet.client.inbox import Delivery, Inbox
 from roquet.client.membership import GroupMember
 from roquet.client.progress import Progress
 from roquet.client.pull_flow import Limits
 from roquet.client.queue_pull import PullOrder
-from roquet.client.rebalance import Strategy, allocate, average
+from roquet.client.rebalance import Strategy, average
 from roquet.client.received import ReceivedMessage
-from roquet.client.routes import subscribe_queues
 from roquet.client.send_back import SendBack
 from roquet.client.session import Session
 from roquet.client.start_position import Start, start_offset, wire_name
-from roquet.client.tasks import Tasks, attempt, every, pause
+from roquet.client.tasks import Tasks, every
 from roquet.errors import ConfigError, MessageError, RouteNotFound
 from roquet.protocol.bodies import ConsumerData, Subscription
 from roquet.protocol.filters import ALL
@@ -32,9 +31,6 @@ __all__ = ["Consumer", "ReceivedMessage"]
 
 log = logging.getLogger(__name__)
 
-REBALANCE_PERIOD_S: Final = 20.0
-MISSING_TOPIC_PERIOD_S: Final = 3.0
-"""How often to look again for a topic that does not exist yet."""
 STORE_PERIOD_S: Final = 5.0
 AGAIN_AFTER_S: Final = 5.0
 """When a failed message is handed out again that no broker took back."""
@@ -79,7 +75,6 @@ class Consumer:
         check_group(group)
         self._group = group
         self._start_at = start
-        self._strategy = strategy
         self._session = Session(name_server, client_id=client_id, runtime=runtime)
         self._subscriptions = _subscriptions(group, topics, self._session.runtime.now_ms())
         self._inbox = Inbox()
@@ -90,9 +85,7 @@ class Consumer:
         )
         self._assignment = Assignment(order, self._progress, self._start_offset)
         self._tasks = Tasks()
-        self._rebalance_due = asyncio.Event()
-        self._missing = False
-        self._resets: dict[MessageQueue, int] = {}
+        self._division = Division(self._session, group, self._subscriptions, strategy, self._assignment, self._progress)
         self._handed_out: list[ReceivedMessage] = []
 
     # life
@@ -110,11 +103,13 @@ class Consumer:
     async def _join(self) -> None:
         """Heartbeat before the first division of queues, which the brokers' lists of members need (trap 60)."""
         await self._look_up_routes()
-        member = GroupMember(self._heartbeat_data, self._rebalance_due.set, self._reset, self._assignment.progress_of)
+        member = GroupMember(
+            self._heartbeat_data, self._division.due.set, self._division.reset, self._assignment.progress_of
+        )
         self._session.membership.join_as_consumer(self._group, member)
         await self._session.membership.beat()
-        await self._rebalance()
-        self._tasks.start(self._rebalance_loop(), f"rebalance {self._group}")
+        await self._division.renew()
+        self._tasks.start(self._division.run(), f"division of {self._group}")
         store = every(STORE_PERIOD_S, self._assignment.store_progress, "storing progress")
         self._tasks.start(store, f"progress {self._group}")
 
@@ -203,46 +198,6 @@ class Consumer:
     def assigned(self) -> frozenset[MessageQueue]:
         """The queues that this member consumes now."""
         return self._assignment.queues()
-
-    async def _rebalance_loop(self) -> None:
-        while True:
-            await pause(self._rebalance_due, MISSING_TOPIC_PERIOD_S if self._missing else REBALANCE_PERIOD_S)
-            await attempt(self._carry_out_resets, f"setting back {self._group}")
-            await attempt(self._rebalance, f"rebalancing {self._group}")
-
-    def _reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        self._resets.update(offsets)
-        self._rebalance_due.set()
-
-    async def _carry_out_resets(self) -> None:
-        """Let go of these queues and store where they go on; the division that follows takes them up there."""
-        while self._resets:
-            queue, offset = self._resets.popitem()
-            if queue in self._assignment.queues():
-                await self._assignment.drop([queue])
-                await self._progress.set_back(queue, offset)
-
-    async def _rebalance(self) -> None:
-        self._missing = False
-        for topic, subscription in self._subscriptions.items():
-            wanted = await self._share_of(topic)
-            if wanted is not None:
-                await self._assignment.become(topic, wanted, subscription.tag_filter)
-
-    async def _share_of(self, topic: str) -> frozenset[MessageQueue] | None:
-        """The queues of a topic that are ours; None where that cannot be known: then nothing changes."""
-        try:
-            route = await self._session.routes.route(topic)
-        except RouteNotFound:
-            self._missing = True
-            return None
-        members = await member_ids(self._session, self._group, route)
-        if self._session.client_id not in members:  # a broker that started after our last heartbeat
-            await self._session.membership.beat()
-            members = await member_ids(self._session, self._group, route)
-        if not members:
-            return None
-        return allocate(self._strategy, subscribe_queues(topic, route), members, self._session.client_id)
 
     async def _start_offset(self, queue: MessageQueue) -> int:
         return await start_offset(self._session, self._progress, queue, self._start_at)

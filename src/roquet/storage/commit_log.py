@@ -108,11 +108,14 @@ class CommitLog:
 
     def record_bytes(self, at: int, size: int) -> bytes | None:
         """The `size` bytes at `at`, which a consume queue entry names; None once their file is deleted."""
-        file = self._segments.file_at(at) if at >= self._segments.start else None
-        if file is None:
-            return None
         index = at % self.file_size
-        return bytes(file.buffer[index : index + size])
+        data = self.file_buffer(at)[index : index + size]
+        return bytes(data) if len(data) == size else None
+
+    def file_buffer(self, at: int) -> mmap.mmap | bytearray:
+        """All bytes of the file that holds `at`; none once it is deleted."""
+        file = self._segments.file_at(at)
+        return file.buffer if file is not None else bytearray()
 
     def walk(self, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, memoryview]]:
         """Each whole record from `at` to the end, blanks skipped; a record that is not all here yet ends the walk.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -47,7 +48,7 @@ class Fetched:
     next_offset: int
     min_offset: int
     max_offset: int
-    records: list[bytes] = field(default_factory=list)
+    records: list[bytes | bytearray] = field(default_factory=list)
     behind: int = 0
 
 
@@ -75,28 +76,36 @@ def fetch(
 def _scan(
     log: CommitLog, queue: ConsumeQueue, offset: int, count_max: int, wanted: TagFilter, limits: FetchLimits
 ) -> Fetched:
-    records: list[bytes] = []
+    records: list[bytes | bytearray] = []
     memory_start = log.end - limits.memory_bytes
-    size_taken = scanned = last_at = 0
+    is_in_memory = False
+    count_limit, size_limit = min(limits.count_on_disk, count_max), limits.size_on_disk
+    buffer: mmap.mmap | bytearray = bytearray()
+    file_start = -log.file_size
+    file_size, codes = log.file_size, wanted.codes
+    count = size_taken = scanned = last_at = 0
     was_removed = False
-    codes = wanted.codes
-    entry_count = max(_SCAN_BYTES, count_max * ENTRY_SIZE) // ENTRY_SIZE
-    for at, size, code in queue.entries(offset, entry_count):
-        if records:
-            on_disk = at < memory_start
-            count_limit = limits.count_on_disk if on_disk else limits.count_in_memory
-            size_limit = limits.size_on_disk if on_disk else limits.size_in_memory
-            if len(records) >= min(count_limit, count_max) or size_taken + size > size_limit:
-                break
+    for at, size, code in queue.entries(offset, max(_SCAN_BYTES // ENTRY_SIZE, count_max)):
+        if not is_in_memory and at >= memory_start:
+            is_in_memory = True
+            count_limit, size_limit = min(limits.count_in_memory, count_max), limits.size_in_memory
+        if count >= count_limit or (count and size_taken + size > size_limit):
+            break
         scanned += 1
         last_at = at
         if codes and not wanted.wants_code(code):
             continue
-        record = log.record_bytes(at, size) if size != BLANK_RECORD_SIZE else None
-        if record is None:
+        index = at - file_start
+        if not 0 <= index < file_size:
+            buffer = log.file_buffer(at)
+            file_start = at - at % file_size
+            index = at - file_start
+        record = buffer[index : index + size]
+        if len(record) < size or size == BLANK_RECORD_SIZE:
             was_removed = True
             continue
         records.append(record)
+        count += 1
         size_taken += size
     if not scanned:
         return Fetched(FetchStatus.OFFSET_FOUND_NULL, queue.next_file(offset), queue.min_offset, queue.max_offset)

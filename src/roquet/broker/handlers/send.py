@@ -230,9 +230,7 @@ class Sends:
             queue, items, sys_flag, header.born_timestamp, connection.peer_host, header.reconsume_times
         )
 
-    def _batch_item(
-        self, flag: int, body: bytes, properties: bytes, for_keyed: bytes, for_keyless: bytes
-    ) -> BatchItem:
+    def _batch_item(self, flag: int, body: bytes, properties: bytes, for_keyed: bytes, for_keyless: bytes) -> BatchItem:
         pairs = m.split_properties(properties.decode())
         if properties and not properties.endswith(m.PROPERTY_SEPARATOR.encode()):
             properties += m.PROPERTY_SEPARATOR.encode()

@@ -1,0 +1,93 @@
+"""Keeps one member's share of its group's queues up to date: each 20 s, and whenever something changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from roquet.client.assignment import Assignment
+from roquet.client.group_members import member_ids
+from roquet.client.progress import Progress
+from roquet.client.rebalance import Strategy, allocate
+from roquet.client.routes import subscribe_queues
+from roquet.client.session import Session
+from roquet.client.tasks import attempt, pause
+from roquet.errors import RouteNotFound
+from roquet.protocol.bodies import Subscription
+from roquet.protocol.message import MessageQueue
+
+PERIOD_S: Final = 20.0
+MISSING_TOPIC_PERIOD_S: Final = 3.0
+"""How often to look again for a topic that does not exist yet."""
+
+
+class Division:
+    """Keeps: what is assigned is what all members agree on, as far as the brokers tell who they are; while they do not
+    tell, nothing changes (protocol.md 6.6).
+
+    :param subscriptions: topic -> what is wanted of it.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        subscriptions: Mapping[str, Subscription],
+        strategy: Strategy,
+        assignment: Assignment,
+        progress: Progress,
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._subscriptions = subscriptions
+        self._strategy = strategy
+        self._assignment = assignment
+        self._progress = progress
+        self._resets: dict[MessageQueue, int] = {}
+        self._topic_missing = False
+        self.due = asyncio.Event()
+        """Set when the queues are to be divided anew now."""
+
+    async def run(self) -> None:
+        """Divide anew, for ever; what fails is logged and tried again."""
+        while True:
+            await pause(self.due, MISSING_TOPIC_PERIOD_S if self._topic_missing else PERIOD_S)
+            await attempt(self._carry_out_resets, f"setting back {self._group}")
+            await attempt(self.renew, f"dividing the queues of {self._group}")
+
+    async def renew(self) -> None:
+        """Divide anew, now."""
+        self._topic_missing = False
+        for topic, subscription in self._subscriptions.items():
+            wanted = await self._share_of(topic)
+            if wanted is not None:
+                await self._assignment.become(topic, wanted, subscription.tag_filter)
+
+    async def _share_of(self, topic: str) -> frozenset[MessageQueue] | None:
+        """The queues of a topic that are ours; None where that cannot be known."""
+        try:
+            route = await self._session.routes.route(topic)
+        except RouteNotFound:
+            self._topic_missing = True
+            return None
+        members = await member_ids(self._session, self._group, route)
+        if self._session.client_id not in members:  # a broker that started after our last heartbeat
+            await self._session.membership.beat()
+            members = await member_ids(self._session, self._group, route)
+        if not members:
+            return None
+        return allocate(self._strategy, subscribe_queues(topic, route), members, self._session.client_id)
+
+    def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at these offsets with the queues that are ours; soon."""
+        self._resets.update(offsets)
+        self.due.set()
+
+    async def _carry_out_resets(self) -> None:
+        """Let go of these queues and store where they go on; the division that follows takes them up there."""
+        while self._resets:
+            queue, offset = self._resets.popitem()
+            if queue in self._assignment.queues():
+                await self._assignment.drop([queue])
+                await self._progress.set_back(queue, offset)
