@@ -1,4 +1,7 @@
-"""roquet: Apache RocketMQ in Python."""
+"""roquet: Apache RocketMQ in Python.
+
+What most programs need is here. Each name is loaded when it is first used, so `import roquet` costs next to nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,53 +9,69 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from roquet.client.producer import Producer as Producer
-    from roquet.client.pull_consumer import PullConsumer as PullConsumer
-    from roquet.client.pull_result import PullResult as PullResult
-    from roquet.client.pull_result import PullStatus as PullStatus
-    from roquet.client.push_consumer import Consumer as Consumer
-    from roquet.client.received import ReceivedMessage as ReceivedMessage
-    from roquet.client.send_result import SendResult as SendResult
-    from roquet.client.send_result import SendStatus as SendStatus
-    from roquet.errors import CallTimeout as CallTimeout
-    from roquet.errors import ConnectionClosed as ConnectionClosed
-    from roquet.errors import MessageError as MessageError
-    from roquet.errors import ResponseError as ResponseError
-    from roquet.errors import RoquetError as RoquetError
-    from roquet.errors import RouteNotFound as RouteNotFound
-    from roquet.protocol.message import Message as Message
-    from roquet.protocol.message import MessageQueue as MessageQueue
+    from roquet.client.producer import Producer
+    from roquet.client.pull_consumer import PullConsumer
+    from roquet.client.pull_flow import Limits
+    from roquet.client.pull_result import PullResult, PullStatus
+    from roquet.client.push_consumer import Consumer
+    from roquet.client.received import ReceivedMessage
+    from roquet.client.send_result import SendResult, SendStatus
+    from roquet.errors import (
+        CallTimeout,
+        ConfigError,
+        ConnectionClosed,
+        MessageError,
+        ResponseError,
+        RoquetError,
+        RouteNotFound,
+    )
+    from roquet.protocol.message import Message, MessageQueue
 
-_HOME = {
-    "CallTimeout": "roquet.errors",
-    "ConnectionClosed": "roquet.errors",
-    "Consumer": "roquet.client.push_consumer",
-    "Message": "roquet.protocol.message",
-    "MessageError": "roquet.errors",
-    "MessageQueue": "roquet.protocol.message",
-    "Producer": "roquet.client.producer",
-    "PullConsumer": "roquet.client.pull_consumer",
-    "PullResult": "roquet.client.pull_result",
-    "PullStatus": "roquet.client.pull_result",
-    "ReceivedMessage": "roquet.client.received",
-    "ResponseError": "roquet.errors",
-    "RoquetError": "roquet.errors",
-    "RouteNotFound": "roquet.errors",
-    "SendResult": "roquet.client.send_result",
-    "SendStatus": "roquet.client.send_result",
+__all__ = [
+    "CallTimeout",
+    "ConfigError",
+    "ConnectionClosed",
+    "Consumer",
+    "Limits",
+    "Message",
+    "MessageError",
+    "MessageQueue",
+    "Producer",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
+    "ReceivedMessage",
+    "ResponseError",
+    "RoquetError",
+    "RouteNotFound",
+    "SendResult",
+    "SendStatus",
+]
+
+_HOMES = {
+    "Consumer": "client.push_consumer",
+    "Limits": "client.pull_flow",
+    "Message": "protocol.message",
+    "MessageQueue": "protocol.message",
+    "Producer": "client.producer",
+    "PullConsumer": "client.pull_consumer",
+    "PullResult": "client.pull_result",
+    "PullStatus": "client.pull_result",
+    "ReceivedMessage": "client.received",
+    "SendResult": "client.send_result",
+    "SendStatus": "client.send_result",
 }
-"""Public name -> its module, loaded when the name is first used: `import roquet` alone costs next to nothing."""
-
-__all__ = [*_HOME]
+"""Where a public name comes from; from errors, when it is not here."""
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+if not TYPE_CHECKING:  # a type checker would take any name at all for one of these
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+        return value
 
 
 def __dir__() -> list[str]:
-    return [*_HOME]
+    return __all__

@@ -20,6 +20,7 @@ from roquet.broker.state_files import Then
 from roquet.broker.topics import TopicRegistry, topics_at_start
 from roquet.broker.turn import Turn
 from roquet.errors import PeerError
+from roquet.protocol.batch import batch_item
 from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import BINARY, JSON, Command
@@ -45,7 +46,13 @@ class Side:
         log = self.store.log
         durability = Durability(DurabilityConfig(False, False), lambda: 0, lambda: log.end, None, lambda: 0.0)
         sends = Sends(
-            SendConfig("C"), self.store, catalogue, durability, Turn(self.store.end_turn), lambda: NOW_MS, random.Random(1)
+            SendConfig("C"),
+            self.store,
+            catalogue,
+            durability,
+            Turn(self.store.end_turn),
+            lambda: NOW_MS,
+            random.Random(1),
         )
         self.connection = Connection(sends.routes())
         self.connection.peer_host = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50])
@@ -64,6 +71,10 @@ class Side:
 
     def log_bytes(self) -> bytes:
         return bytes(self.store.log.read(self.store.log.start, 1 << 20))
+
+    def entries(self) -> list[tuple[str, int, list[tuple[int, int, int]]]]:
+        """Everything in all consume queues."""
+        return [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in self.store.queues()]
 
     @property
     def forms(self) -> int:
@@ -88,6 +99,21 @@ def send_frame(
     return command.encode()[4:]
 
 
+def batch_frame(
+    opaque: int,
+    messages: list[tuple[bytes, dict[str, str]]],
+    *,
+    batch_key: str = "",
+    header_type: int = JSON,
+) -> bytes:
+    """A batch; clients of 5.x give it a unique key of its own."""
+    shared = {"UNIQ_KEY": batch_key, "WAIT": "true"} if batch_key else {"WAIT": "true"}
+    header = SendHeaderV2("group", "TopicTest", 1, 0, NOW_MS, 0, properties=join_properties(shared), batch=True)
+    body = b"".join(batch_item(0, body, join_properties(pairs).encode()) for body, pairs in messages)
+    command = Command(RequestCode.SEND_BATCH_MESSAGE, header.write(), body, opaque, header_type=header_type)
+    return command.encode()[4:]
+
+
 def run_both(frames: list[bytes]) -> tuple[Side, Side]:
     """Give the frames to a side that learns and to one that does not, and compare all they did."""
 
@@ -97,7 +123,9 @@ def run_both(frames: list[bytes]) -> tuple[Side, Side]:
             assert learning.take(frame) == general.take(frame)
         assert learning.log_bytes() == general.log_bytes()
         queues = [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in learning.store.queues()]
-        assert queues == [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in general.store.queues()]
+        assert queues == [
+            (queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in general.store.queues()
+        ]
         learning.store.abandon()
         general.store.abandon()
         return learning, general
@@ -109,7 +137,9 @@ def run_both(frames: list[bytes]) -> tuple[Side, Side]:
 UNIQUE_KEY = "AC110001{:024X}"
 names = st.sampled_from(["a", "b", "%", 'quote"d', "back\\slash", "ünïcode", "opaque", '"opaque":7', "UNIQ_KEY"])
 texts = st.one_of(
-    st.sampled_from(["x", "tag%d", 'say "hi"', "a\\b", "schlüssel", "k1 k2", " k1  k2 ", "0", '","opaque":1,"', "100%"]),
+    st.sampled_from(
+        ["x", "tag%d", 'say "hi"', "a\\b", "schlüssel", "k1 k2", " k1  k2 ", "0", '","opaque":1,"', "100%"]
+    ),
     st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=12),
 )
 properties = st.fixed_dictionaries(
@@ -173,6 +203,59 @@ def test_a_producers_usual_sends_are_learnt_once(header_type: int, code: int) ->
             header_type=header_type,
             code=code,
             born_ms=NOW_MS + n,
+        )
+        for n in range(50)
+    ]
+    learning, _ = run_both(frames)
+    assert learning.forms == 1
+
+
+batches = st.builds(
+    batch_frame,
+    st.integers(10, 12),
+    st.one_of(
+        st.lists(st.tuples(st.binary(min_size=1, max_size=9), properties), max_size=5),
+        st.lists(
+            st.tuples(
+                st.binary(min_size=4, max_size=4),
+                st.fixed_dictionaries({"UNIQ_KEY": st.integers(0, 99).map(UNIQUE_KEY.format), "TAGS": st.just("t")}),
+            ),
+            max_size=5,
+        ),
+    ),
+    batch_key=st.sampled_from(["", UNIQUE_KEY.format(7), UNIQUE_KEY.format(8)]),
+    header_type=st.sampled_from([JSON, BINARY]),
+)
+
+
+@settings(max_examples=80)
+@given(st.lists(batches, min_size=1, max_size=6))
+def test_any_batches_come_out_the_same(frames: list[bytes]) -> None:
+    run_both([*frames, *frames])
+
+
+@settings(max_examples=80)
+@given(st.lists(st.tuples(st.integers(0, 4000), st.binary(min_size=1, max_size=3)), min_size=1, max_size=20))
+def test_any_bytes_in_a_learnt_batch_come_out_the_same(changes: list[tuple[int, bytes]]) -> None:
+    messages = [(b"body %d" % n, {"UNIQ_KEY": UNIQUE_KEY.format(n), "KEYS": "k", "WAIT": "true"}) for n in range(4)]
+    frame = batch_frame(1234, messages)
+    frames = [frame, frame]
+    for at, data in changes:
+        changed = bytearray(frame)
+        at %= len(frame) - len(data)
+        changed[at : at + len(data)] = data
+        frames.append(bytes(changed))
+    run_both(frames)
+
+
+@pytest.mark.parametrize("header_type", [JSON, BINARY])
+def test_a_producers_usual_batches_are_learnt_once(header_type: int) -> None:
+    frames = [
+        batch_frame(
+            1000 + n,
+            [(b"body %04d" % (n + k), {"UNIQ_KEY": UNIQUE_KEY.format(n + k), "TAGS": "t"}) for k in range(16)],
+            batch_key=UNIQUE_KEY.format(n),
+            header_type=header_type,
         )
         for n in range(50)
     ]

@@ -177,6 +177,33 @@ def test_a_restarted_broker_is_found_again(cluster: FakeCluster, broker: FakeBro
     assert sorted(bodies(broker)) == [b"after", b"before"]
 
 
+def test_a_master_that_is_back_is_found_with_the_next_send(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def send() -> None:
+        async with producer(cluster) as p:
+            cluster.listed.discard(broker.address)
+            with pytest.raises(RouteNotFound, match="whose master is up"):
+                await p.send("T", b"meanwhile")
+            cluster.listed.add(broker.address)
+            await p.send("T", b"after")
+
+    cluster.broker("10.0.1.2:10911", broker_id=1, log=broker.log)
+    cluster.create("T", "broker-a")
+    cluster.run(send)
+    assert bodies(broker) == [b"after"]
+
+
+def test_a_broker_that_is_busy_is_not_asked_again_at_once(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def send() -> float:
+        async with producer(cluster) as p:
+            await p.queues("T")
+            began = cluster.sim.now_s
+            await p.send("T", b"hi")
+            return cluster.sim.now_s - began
+
+    broker.script[SEND] = [2]
+    assert 0.1 <= cluster.run(send) < 0.2
+
+
 def test_messages_of_one_key_keep_their_queue_and_their_order(
     cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
 ) -> None:

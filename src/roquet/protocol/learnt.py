@@ -53,6 +53,8 @@ class Shape:
 
     def match(self, frame: bytes) -> tuple[bytes, ...] | None:
         """What stands in the changing places, as it stands there; None when the frame has another form."""
+        if len(frame) < self.header_end:
+            return None
         values = self.pieces.unpack_from(frame)
         return values[1::2] if values[::2] == self.constants else None
 

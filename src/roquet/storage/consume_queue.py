@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
@@ -40,7 +41,7 @@ class ConsumeQueue:
         self.max_offset = 0
         self.log_end = 0
         self._flushed_to = 0
-        self._buffer: object = None
+        self._buffer: mmap.mmap | bytearray = bytearray()
         self._file_start = 0
         self._file_end = 0
         self.waiting: list[object] | None = None
@@ -80,9 +81,24 @@ class ConsumeQueue:
         at = offset * ENTRY_SIZE
         if not self._file_start <= at < self._file_end:
             self._enter(at)
-        ENTRY.pack_into(self._buffer, at - self._file_start, physical, size, tag_code)  # type: ignore[arg-type]
+        ENTRY.pack_into(self._buffer, at - self._file_start, physical, size, tag_code)
         self.max_offset = offset + 1
         self.log_end = physical + size
+
+    def put_many(self, offset: int, places: range, size: int, tag_code: int) -> None:
+        """Write the entries of records of one size, from queue offset `offset` on."""
+        at, end = offset * ENTRY_SIZE, (offset + len(places)) * ENTRY_SIZE
+        if not self._file_start <= at < end <= self._file_end:
+            for position, physical in enumerate(places, offset):
+                self.put(position, physical, size, tag_code)
+            return
+        entries = np.empty(len(places), _ENTRIES)
+        entries["physical"] = np.arange(places.start, places.stop, places.step)
+        entries["size"] = size
+        entries["tag_code"] = tag_code
+        self._buffer[at - self._file_start : end - self._file_start] = entries.tobytes()
+        self.max_offset = offset + len(places)
+        self.log_end = places.stop
 
     def _enter(self, at: int) -> None:
         """Make the file of byte `at` the one in use; the first file is filled with blanks up to `at`."""

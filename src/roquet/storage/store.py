@@ -12,6 +12,7 @@ from zlib import crc32
 
 from roquet.errors import CorruptRecord
 from roquet.protocol import message as m
+from roquet.protocol.batch_rows import BatchForm, Rows, record_rows
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import MAGIC, decode, layout
 from roquet.storage.checkpoint import Checkpoint
@@ -296,6 +297,61 @@ class Store:
             at = PhysicalOffset(at + pack.size)
         return places
 
+    def append_rows(
+        self,
+        queue: ConsumeQueue,
+        form: BatchForm,
+        data: bytes,
+        rows: Rows,
+        first: BatchItem,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+    ) -> range:
+        """What `append_batch` does, for a batch whose messages are alike; the physical offsets.
+
+        :param first: the first message as it is stored; the others differ from it as their rows do.
+        :raises ValueError: together they are larger than a file.
+        """
+        topic, count = queue.topic_bytes, len(rows)
+        pack = layout(sys_flag, len(first.body), len(topic), len(first.properties))
+        buffer, index, at = self.log.place(pack.size * count)
+        first_record = pack.pack(
+            *(pack.size, MAGIC, 0, queue.queue_id, first.flag, 0, 0, sys_flag, born_ms, born_host),
+            *(self._next_store_ms(), self.store_host, reconsume_times, 0, len(first.body), first.body),
+            *(len(topic), topic, len(first.properties), first.properties),
+        )
+        properties_at = pack.size - len(first.properties)
+        body_at = properties_at - 2 - len(topic) - 1 - len(first.body)
+        records = record_rows(form, data, rows, first_record, body_at, properties_at, queue.max_offset, at)
+        buffer[index : index + pack.size * count] = records.tobytes()
+        places = range(at, at + pack.size * count, pack.size)
+        self.dispatch.position = PhysicalOffset(places.stop)
+        queue.put_many(queue.max_offset, places, pack.size, first.tag_code)
+        if queue.waiting:
+            self.grown.append(queue)
+        if self.index is not None:
+            self._index_rows(queue.topic, form, data, first, places)
+        return places
+
+    def _index_rows(self, topic: str, form: BatchForm, data: bytes, first: BatchItem, places: range) -> None:
+        assert self.index is not None
+        if form.key_at == form.key_end:
+            for at in places:
+                self.index.add(topic, first.keys, at, self.store_ms)
+            return
+        shared = first.keys[1:]
+        for key, at in zip(form.unique_keys(data), places, strict=True):
+            self.index.add(topic, (key, *shared), at, self.store_ms)
+
+    def _next_store_ms(self) -> int:
+        """Now, but never before the record that was stored last."""
+        now_ms = self._now_ms()
+        if now_ms > self.store_ms:
+            self.store_ms = now_ms
+        return self.store_ms
+
     def _write(
         self,
         pack: Struct,
@@ -317,10 +373,7 @@ class Store:
         size, topic = pack.size, queue.topic_bytes
         takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
         queue_offset = queue.max_offset if takes_a_slot else 0
-        store_ms = self._now_ms()
-        if store_ms < self.store_ms:
-            store_ms = self.store_ms
-        self.store_ms = store_ms
+        store_ms = self._next_store_ms()
         pack.pack_into(
             buffer,
             index,

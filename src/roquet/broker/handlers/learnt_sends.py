@@ -14,16 +14,21 @@ from roquet.broker.durability import Durability
 from roquet.broker.handlers.send_answers import SendAnswers
 from roquet.broker.topics import TopicRegistry
 from roquet.broker.turn import Turn
+from roquet.errors import Refused
 from roquet.protocol import message as m
+from roquet.protocol.batch import split_batch
+from roquet.protocol.batch_rows import BatchForm, Rows, learn_form
 from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import BINARY, Command
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.learnt import Shape, is_safe, learn, shape_key
 from roquet.storage.consume_queue import ConsumeQueue
-from roquet.storage.store import Store
+from roquet.storage.store import BatchItem, Store
 from roquet.transport.connection import Connection
 
+MakeItem = Callable[[int, bytes, bytes], BatchItem]
+"""Flag, body and properties of a message in a batch -> the message as it is stored, or Refused."""
 _ALWAYS_LEARNT: Final = 64
 _LEARN_EVERY: Final = 100
 """A connection whose sends are all different learns the first few, then rarely: learning costs more than parsing."""
@@ -64,7 +69,7 @@ class LearntSends:
         for known in self._sends.get(frame[:4], ()):
             values = known.match(frame)
             if values is not None:
-                answer = self._send(known, values, frame)
+                answer = self._send_batch(known, values, frame) if known.is_batch else self._send(known, values, frame)
                 if answer is not None:
                     return answer
         self._unknown = frame
@@ -111,6 +116,30 @@ class LearntSends:
             return self._durability.hold(known.connection, answer, self._store.log.end)
         return answer
 
+    def _send_batch(self, known: _LearntSend, values: tuple[bytes, ...], frame: bytes) -> bytes | None:
+        """Store a batch of messages that are alike; None when they are not, or a value needs the general path."""
+        queue = known.queues.get(values[known.queue_id_at]) or known.find_queue(values[known.queue_id_at])
+        data = frame[known.header_end :]
+        born = values[known.born_at]
+        opaque = values[known.opaque_at]
+        if queue is None or len(data) > self._size_max or not born.isdigit() or not known.takes_opaque(opaque):
+            return None
+        alike = known.rows(data)
+        if alike is None:
+            return None
+        form, first, rows = alike
+        places = self._store.append_rows(
+            queue, form, data, rows, first, known.sys_flag, int(born), known.born_host, known.reconsume_times
+        )
+        if not self._turn.is_due:
+            self._turn.due()
+        head = self._message_id_head
+        message_ids = b",".join([b"%b%016X" % (head, at) for at in places])
+        answer = known.answer(message_ids, queue.queue_id, queue.max_offset - len(places), opaque)
+        if known.waits:
+            return self._durability.hold(known.connection, answer, self._store.log.end)
+        return answer
+
     def _tag_code(self, tags: bytes) -> int:
         if len(self._tag_codes) >= _TAGS_MAX:
             self._tag_codes.clear()
@@ -124,6 +153,7 @@ class LearntSends:
         topic: TopicConfig,
         sys_flag: int,
         stored_properties: Callable[[dict[str, str]], str],
+        batch_item: MakeItem,
     ) -> None:
         """Learn the form of the send that `take` did not know a moment ago and the general path has now stored."""
         frame, self._unknown = self._unknown, b""
@@ -136,9 +166,17 @@ class LearntSends:
         if len(self._sends) >= _SHAPES_MAX:
             self._sends.clear()
         known = _LearntSend(
-            shape, self._store, self._durability, self._answers, connection, topic, sys_flag, stored_properties
+            shape,
+            self._store,
+            self._durability,
+            self._answers,
+            connection,
+            topic,
+            sys_flag,
+            stored_properties,
+            batch_item,
         )
-        if known.properties(shape.match(frame) or ()) == known.properties_of_example:
+        if known.properties(known.match(frame) or ()) == known.properties_of_example:
             self._sends.setdefault(shape_key(frame), []).append(known)
 
 
@@ -155,19 +193,22 @@ class _LearntSend:
         topic: TopicConfig,
         sys_flag: int,
         stored_properties: Callable[[dict[str, str]], str],
+        batch_item: MakeItem,
     ) -> None:
         request = shape.command
         kind = SendHeader if request.code == RequestCode.SEND_MESSAGE else SendHeaderV2
         header = kind.read(request.fields)
         pairs = m.split_properties(header.properties)
         places = shape.places
-        self._unpack = shape.pieces.unpack_from
-        self._constants = shape.constants
+        self.match = shape.match
         self._store = store
         self._topic = topic
         self._queue_limit = max(topic.write_queues, topic.read_queues)
         self.header_end = shape.header_end
         self.queues: dict[bytes, ConsumeQueue] = {}
+        self.is_batch = header.batch
+        self._batch_item = batch_item
+        self._batch: tuple[BatchForm, BatchItem] | None = None
         self.connection = connection
         self.born_host = connection.peer_host
         self.flag = header.flag
@@ -183,18 +224,31 @@ class _LearntSend:
         self.properties_of_example = example.encode()
         self._set_properties(example, pairs)
 
-    def match(self, frame: bytes) -> tuple[Any, ...] | None:
-        if len(frame) < self.header_end:
-            return None
-        values = self._unpack(frame)
-        return values[1::2] if values[::2] == self._constants else None
-
     def find_queue(self, queue_id: bytes) -> ConsumeQueue | None:
         """The queue of a queue id as it stands in the header; None for one that the topic does not have."""
         if not queue_id.isdigit() or int(queue_id) >= self._queue_limit:
             return None
         queue = self.queues[queue_id] = self._store.queue(self._topic.name, int(queue_id))
         return queue
+
+    def rows(self, data: bytes) -> tuple[BatchForm, BatchItem, Rows] | None:
+        """A batch whose messages are alike, with its first message as it is stored; None for any other batch."""
+        known = self._batch
+        rows = known[0].rows(data) if known is not None else None
+        if known is None or rows is None:
+            known = self._batch = self._learn_batch(data)
+            rows = known[0].rows(data) if known is not None else None
+        return (*known, rows) if known is not None and rows is not None else None
+
+    def _learn_batch(self, data: bytes) -> tuple[BatchForm, BatchItem] | None:
+        try:
+            flag, body, properties = next(split_batch(data))
+            form = learn_form(data)
+            if form is None or form.key_at == form.key_end:
+                return None
+            return form, self._batch_item(flag, body, properties)
+        except (ValueError, StopIteration, Refused):
+            return None
 
     def takes_opaque(self, opaque: bytes) -> bool:
         """Whether an opaque can be copied into the answer as it stands."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.durability import Durability
-from roquet.broker.handlers.learnt_sends import LearntSends
+from roquet.broker.handlers.learnt_sends import LearntSends, MakeItem
 from roquet.broker.handlers.send_answers import SendAnswers
 from roquet.broker.turn import Turn
 from roquet.errors import MessageError, Refused
@@ -95,7 +95,7 @@ class Sends:
             places = [self._store_one(header, queue, request.body, pairs, sys_flag, connection)]
         self._turn.due()
         answer = self._answer(request, queue, places)
-        if not header.batch and not request.is_one_way:
+        if not request.is_one_way:
             self._learn(request, connection, header, topic, sys_flag)
         if self._durability.waits and pairs.get(m.WAIT) != "false":
             return self._durability.hold(connection, answer, self._store.log.end)
@@ -219,16 +219,21 @@ class Sends:
             remark = "a batch can neither be compressed, nor transactional, nor go to a retry topic"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
         self._check_size(body, b"")
-        shared = {**m.split_properties(header.properties), m.CLUSTER: self._config.cluster}
-        for_keyless = m.join_properties(shared).encode()
-        shared.pop(m.UNIQ_KEY, None)
-        for_keyed = m.join_properties(shared).encode()
-        items = [self._batch_item(*parts, for_keyed, for_keyless) for parts in split_batch(body)]
+        make_item = self._item_maker(header)
+        items = [make_item(*parts) for parts in split_batch(body)]
         if not items:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without messages")
         return self._store.append_batch(
             queue, items, sys_flag, header.born_timestamp, connection.peer_host, header.reconsume_times
         )
+
+    def _item_maker(self, header: SendHeader) -> MakeItem:
+        """What makes stored messages of a batch's; the batch's own properties are prepared once."""
+        shared = {**m.split_properties(header.properties), m.CLUSTER: self._config.cluster}
+        for_keyless = m.join_properties(shared).encode()
+        shared.pop(m.UNIQ_KEY, None)
+        for_keyed = m.join_properties(shared).encode()
+        return lambda flag, body, properties: self._batch_item(flag, body, properties, for_keyed, for_keyless)
 
     def _batch_item(self, flag: int, body: bytes, properties: bytes, for_keyed: bytes, for_keyless: bytes) -> BatchItem:
         pairs = m.split_properties(properties.decode())
@@ -273,4 +278,6 @@ class Sends:
                 self._answers,
                 self._config.message_size_max,
             )
-        connection.shortcut.learn(request, connection, topic, sys_flag, self._stored_properties)
+        connection.shortcut.learn(
+            request, connection, topic, sys_flag, self._stored_properties, self._item_maker(header)
+        )
