@@ -145,7 +145,7 @@ def record_rows(
     records = np.empty((count, size), np.uint8)
     records[:] = np.frombuffer(first_record, np.uint8)
     records[:, body_at : body_at + form.body_size] = rows[:, _BODY_AT : _BODY_AT + form.body_size]
-    if form.key_at < form.key_end:
+    if form.key_at < form.key_end:  # else they have no unique keys
         key_at = properties_at + form.key_at - form.properties_at
         key_end = key_at + form.key_end - form.key_at
         records[:, key_at:key_end] = rows[:, form.key_at : form.key_end]

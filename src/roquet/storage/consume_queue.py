@@ -57,7 +57,7 @@ class ConsumeQueue:
         if not segments.starts:
             return
         end = log_end = 0
-        at = segments.starts[-_RECOVERED_FILES:][0]
+        first = at = segments.starts[-_RECOVERED_FILES:][0]
         while at < segments.capacity_end:
             data = segments.read(at, segments.capacity_end)
             valid = 0
@@ -70,6 +70,9 @@ class ConsumeQueue:
             end = at
             if valid * ENTRY_SIZE < len(data):
                 break
+        if first == segments.start and not log_end:
+            self.drop_all()  # not one entry came through a crash: the next may have any offset
+            return
         segments.drop_after(max(end, segments.start + 1))
         self.max_offset = end // ENTRY_SIZE
         self.min_offset = segments.start // ENTRY_SIZE

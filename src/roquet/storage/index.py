@@ -5,7 +5,7 @@ Keys are gathered, then hashed and linked in one pass over columns, not one by o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from struct import Struct
@@ -158,6 +158,10 @@ class Index:
         pending = self._pending
         for key in keys:
             pending.append((topic, key, at, store_ms))
+
+    def add_many(self, topic: str, keys: Iterable[bytes], places: Sequence[int], store_ms: int) -> None:
+        """Note one key of each of several records that were stored together."""
+        self._pending += [(topic, key, at, store_ms) for key, at in zip(keys, places, strict=False)]
 
     def flush_if_many(self) -> None:
         """Chain the noted keys once there are enough of them for a pass over columns to pay."""

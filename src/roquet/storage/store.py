@@ -6,6 +6,7 @@ import logging
 import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from struct import Struct
 from zlib import crc32
@@ -309,7 +310,7 @@ class Store:
         born_host: bytes,
         reconsume_times: int = 0,
     ) -> range:
-        """What `append_batch` does, for a batch whose messages are alike; the physical offsets.
+        """What `append_batch` does, for a batch whose messages are alike and have unique keys; the physical offsets.
 
         :param first: the first message as it is stored; the others differ from it as their rows do.
         :raises ValueError: together they are larger than a file.
@@ -337,13 +338,9 @@ class Store:
 
     def _index_rows(self, topic: str, form: BatchForm, data: bytes, first: BatchItem, places: range) -> None:
         assert self.index is not None
-        if form.key_at == form.key_end:
-            for at in places:
-                self.index.add(topic, first.keys, at, self.store_ms)
-            return
-        shared = first.keys[1:]
-        for key, at in zip(form.unique_keys(data), places, strict=True):
-            self.index.add(topic, (key, *shared), at, self.store_ms)
+        self.index.add_many(topic, form.unique_keys(data), places, self.store_ms)
+        for key in first.keys[1:]:
+            self.index.add_many(topic, repeat(key), places, self.store_ms)
 
     def _next_store_ms(self) -> int:
         """Now, but never before the record that was stored last."""
