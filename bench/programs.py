@@ -29,7 +29,7 @@ BROKER_GC: Final = (
     "-XX:-OmitStackTraceInFastThrow",
 )
 """From Apache's start script for Java 9 and newer, without its `AlwaysPreTouch`: that takes all the heap at once."""
-CLIENT_JVM: Final = ("-Xms512m", "-Xmx512m", "-Xmn256m", "-XX:+UseParallelGC")
+CLIENT_JVM: Final = ("-Xms1g", "-Xmx1g", "-Xmn512m", "-XX:+UseParallelGC")
 
 
 def broker_jvm(heap: str) -> tuple[str, ...]:

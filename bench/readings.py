@@ -63,7 +63,9 @@ class Readings:
             self._poll_until(time.monotonic() + POLL_S)
         end = self._look()
         elapsed = end.at_s - begin.at_s
-        messages = max(1.0, rate.messages_per_s * elapsed)
+        messages = rate.messages_per_s * elapsed
+        if not messages:
+            raise RuntimeError(f"nothing got through, {end.failed - begin.failed:,} requests failed: a starved client?")
         broker_s, client_s = end.broker_s - begin.broker_s, end.client_s - begin.client_s
         return Window(
             rate.messages_per_s,

@@ -108,3 +108,12 @@ def test_where_a_group_stands_in_the_queues_of_its_topics(world: World) -> None:
     assert set(stats(topic="U")) == {("U", 0)}
     beat(client, "T")
     assert set(stats()) == {("T", 0), ("T", 1)}, "the group is connected and no longer wants U"
+
+
+def test_who_consumes_a_topic(world: World) -> None:
+    client = world.client()
+    world.progress.commit("was-here", "T", 1, 2)
+    world.progress.commit("elsewhere", "U", 1, 2)
+    beat(client, "T")
+    assert client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="T") == {"groupList": ["g", "was-here"]}
+    assert client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="nobody's") == {"groupList": []}

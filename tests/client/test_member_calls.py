@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.client.member_calls import reset_offsets, status_body
+from roquet.client.member_calls import QueueState, reset_offsets, running_info_body, status_body
 from roquet.errors import PeerError
+from roquet.protocol.bodies import ConsumerData, Subscription
 from roquet.protocol.json_dialect import load
 from roquet.protocol.message import MessageQueue
 
@@ -31,8 +32,22 @@ def test_what_is_no_table_of_offsets_breaks_the_protocol(body: bytes) -> None:
 
 
 def test_the_status_is_written_as_java_reads_it() -> None:
-    assert status_body(QUEUES) == (
+    states = {queue: QueueState(offset, offset, 0, 0, 0, 0) for queue, offset in QUEUES.items()}
+    states[MessageQueue("U", "broker-a", 0)] = QueueState(9, 9, 0, 0, 0, 0)
+    assert status_body(states, "T") == (
         b'{"consumerTable":{},"messageQueueTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:5,'
         b'{"brokerName":"broker-a","queueId":1,"topic":"T"}:6}}'
     )
-    assert len(load(status_body(QUEUES))["messageQueueTable"]) == 2
+
+
+def test_running_info_tells_what_waits_in_each_queue() -> None:
+    data = ConsumerData("G", subscriptions=(Subscription("T", "a||b", 17),))
+    states = {MessageQueue("T", "broker-a", 1): QueueState(6, 9, 3, 5 << 20, 170, 180)}
+    document = load(running_info_body(data, states, started_ms=150))
+    ((key, queue),) = document["mqTable"].items()
+    assert load(key) == {"brokerName": "broker-a", "queueId": 1, "topic": "T"}
+    assert (queue["cachedMsgCount"], queue["cachedMsgMinOffset"], queue["cachedMsgMaxOffset"]) == (3, 6, 9)
+    assert (queue["cachedMsgSizeInMiB"], queue["commitOffset"], queue["droped"]) == (5, 6, False)
+    assert (queue["lastPullTimestamp"], queue["lastConsumeTimestamp"]) == (170, 180)
+    assert [subscription["subString"] for subscription in document["subscriptionSet"]] == ["a||b"]
+    assert document["properties"]["PROP_CONSUMER_START_TIMESTAMP"] == "150"

@@ -636,6 +636,29 @@ def test_reading_goes_on_from_the_slave_when_the_master_dies_and_returns_to_it_l
     cluster.run(consume, within_s=600)
 
 
+def test_a_master_that_falls_silent_holds_up_reading_for_half_a_minute_at_most(
+    cluster: FakeCluster, broker: FakeBroker, slave: FakeBroker
+) -> None:
+    async def consume() -> list[float]:
+        delays_s: list[float] = []
+        async with consumer(cluster) as c:
+            await bodies(c, 1)
+            broker.host.crash(silently=True)  # and the name server goes on listing it
+            for _ in range(20):
+                slave.store("T", 0, b"hi")
+                began = cluster.sim.now_s
+                await bodies(c, 1)
+                delays_s.append(cluster.sim.now_s - began)
+                await asyncio.sleep(10)
+        return delays_s
+
+    fill(broker, 1)
+    first, *later = cluster.run(consume, within_s=1000)
+    assert first < 35
+    assert max(later) < 4
+    assert sum(delay_s > 1 for delay_s in later) < 8, "only now and then is the master tried again"
+
+
 def test_a_slave_behind_the_offset_is_not_asked_without_pause(
     cluster: FakeCluster, broker: FakeBroker, slave: FakeBroker
 ) -> None:
@@ -707,6 +730,8 @@ def test_a_member_tells_how_far_it_is(cluster: FakeCluster, broker: FakeBroker) 
     assert answer.body == (
         b'{"consumerTable":{},"messageQueueTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:3}}'
     )
+    running = ask(cluster, broker, Command(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "G"}))
+    assert b'"cachedMsgCount":1' in running.body
     other = Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "T", "group": "other"})
     assert ask(cluster, broker, other).code == ResponseCode.SYSTEM_ERROR
 

@@ -22,7 +22,14 @@ pytestmark = pytest.mark.interop
 
 HOST = "127.0.0.1"
 FILE_SIZE = 64 * 1024
-PROPERTIES = {"mappedFileSizeCommitLog": FILE_SIZE, "mappedFileSizeConsumeQueue": 20_000}
+PATIENCE_MS = 20_000
+"""On a busy host the other side's start-up takes more than the usual three seconds from its first message."""
+PROPERTIES = {
+    "mappedFileSizeCommitLog": FILE_SIZE,
+    "mappedFileSizeConsumeQueue": 20_000,
+    "slaveTimeout": PATIENCE_MS,
+}
+LARGE = ("--size", 1_000, "--compress-over", 100_000)
 CONSUME_SECONDS = 60
 
 
@@ -72,7 +79,7 @@ Broker = ApacheBroker | RoquetBroker
 
 def produce(broker: Broker, topic: str, count: int) -> None:
     """Every answer says that a slave has the message."""
-    sent = run_driver(Version.V4, "produce", broker.namesrv, topic, count, "--size", 1_000, "--compress-over", 100_000)
+    sent = run_driver(Version.V4, "produce", broker.namesrv, topic, count, *LARGE, "--timeout", PATIENCE_MS)
     assert {line["sendStatus"] for line in sent.check()} == {"SEND_OK"}
 
 
@@ -83,7 +90,7 @@ def log_files(broker: Broker) -> dict[str, bytes]:
 
 
 def await_same_log(first: Broker, second: Broker, files_min: int) -> None:
-    wait_until(lambda: log_files(first) == log_files(second), "equal commit logs")
+    wait_until(lambda: log_files(first) == log_files(second), "equal commit logs", timeout_s=120)
     assert len(log_files(first)) >= files_min
 
 
@@ -94,7 +101,7 @@ def await_slave(master: Broker, topic: str) -> None:
         sent = run_driver(Version.V4, "produce", master.namesrv, topic, 1, "--retry", 0)
         return [line.get("sendStatus") for line in sent.lines] == ["SEND_OK"]
 
-    wait_until(is_replicated, "a send that a slave acknowledged")
+    wait_until(is_replicated, "a send that a slave acknowledged", timeout_s=120)
 
 
 def test_an_apache_slave_has_the_log_of_our_master_and_stands_in_for_it(name_server: ApacheNameServer) -> None:
@@ -140,7 +147,7 @@ def copied_across_a_crash_of_the_slave(master: Broker, slave: Broker, topic: str
     produce(master, topic, 150)
     await_same_log(master, slave, files_min=3)
     slave.kill()
-    run_driver(Version.V4, "produce", master.namesrv, topic, 50, "--size", 1_000, "--compress-over", 100_000)
+    run_driver(Version.V4, "produce", master.namesrv, topic, 50, *LARGE)
     slave.start()
     await_same_log(master, slave, files_min=4)
 

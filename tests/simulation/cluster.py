@@ -73,7 +73,10 @@ class Cluster:
             for number in range(1, consumers + 1)
         }
         self.wiped: list[str] = []
-        """The slaves that had to start from nothing, because they could not follow their master any more."""
+        """The slaves whose stores were deleted, because they could not follow their master any more."""
+        self.began_anew: set[str] = set()
+        """The slaves that may lack what is older than their master's last file: wiped ones, and those whose power
+        failed, maybe before anything of their log was on the drive."""
         self._always = always
         self._swallowed = SwallowedErrors()
 
@@ -163,6 +166,10 @@ class Cluster:
     def slaves(self) -> list[BrokerNode]:
         return self._nodes[1:]
 
+    @property
+    def slave_names(self) -> set[str]:
+        return {slave.name for slave in self.slaves}
+
     def broker(self, name: str) -> Broker:
         """The broker that serves under this name."""
         broker = self.brokers[name].broker
@@ -222,10 +229,12 @@ class Cluster:
 
     def crash(self, name: str, silently: bool = False) -> None:
         """The power fails: what was never synced is gone."""
+        self.began_anew |= {name} & self.slave_names
         self.host(name).crash(silently)
 
     def lose_power_soon(self, name: str, changes_max: int = 40) -> None:
         """The power fails at one of the next changes to the drive, in the middle of whatever is going on then."""
+        self.began_anew |= {name} & self.slave_names
         self.host(name).drive.lose_power_after(self.chance.randrange(changes_max))
 
     def lose_power_by_now(self, name: str) -> None:
@@ -245,6 +254,7 @@ class Cluster:
         """End a slave and delete its store."""
         self.brokers[name].wipe()
         self.wiped.append(name)
+        self.began_anew.add(name)
 
     def start(self, name: str) -> None:
         """Start what is down."""

@@ -39,6 +39,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.record import host_bytes
 from roquet.replication import master, slave
 from roquet.replication.client import HaClient
+from roquet.replication.log import DurablePart
 from roquet.replication.server import HaServer
 from roquet.runtime import Runtime
 from roquet.storage.disk import Disk
@@ -52,7 +53,7 @@ log = logging.getLogger(__name__)
 
 EXPIRY_SCAN_MS = 10_000
 DURABILITY_SCAN_MS = 100
-INDEX_FLUSH_MS = 200
+KEEP_UP_MS = 200
 
 
 class Broker:
@@ -106,6 +107,10 @@ class Broker:
         await self._close_servers()
         self.store.abandon()
 
+    @property
+    def _syncs(self) -> bool:
+        return self.config.store.flush_disk_type is FlushDisk.SYNC_FLUSH
+
     # building
 
     def _build(self) -> None:
@@ -157,7 +162,7 @@ class Broker:
     def _durability_config(self) -> DurabilityConfig:
         store, replication = self.config.store, self.config.replication
         return DurabilityConfig(
-            store.flush_disk_type is FlushDisk.SYNC_FLUSH,
+            self._syncs,
             replication.broker_role is BrokerRole.SYNC_MASTER,
             store.sync_flush_timeout,
             replication.slave_timeout,
@@ -204,7 +209,8 @@ class Broker:
         if self.config.is_slave:
             self.ha_client = HaClient(self.store.log, self._replicated, self._slave_rules())
         else:
-            self.ha_server = HaServer(self.store.log, self._slave_acked, self._master_rules())
+            log = DurablePart(self.store.log) if self._syncs else self.store.log
+            self.ha_server = HaServer(log, self._slave_acked, self._master_rules())
         self.slave_sync = SlaveSync(
             self.channels,
             self.catalogue,
@@ -323,8 +329,8 @@ class Broker:
         settings = config.store
         self._spawn(self.registrar.run())
         self._spawn(tasks.checkpoint(store, runtime, settings.flush_consume_queue_thorough_interval))
-        if settings.flush_disk_type is FlushDisk.SYNC_FLUSH:
-            self._spawn(tasks.flush_for_waiters(store, self.durability, self.flush_wanted, runtime))
+        if self._syncs:
+            self._spawn(tasks.flush_when_wanted(store, self.flush_wanted, self._flushed, runtime))
         else:
             self._spawn(
                 tasks.flush_now_and_then(
@@ -335,7 +341,7 @@ class Broker:
                     settings.flush_commit_log_thorough_interval,
                 )
             )
-        self._spawn(tasks.each(INDEX_FLUSH_MS, store.flush_index))
+        self._spawn(tasks.each(KEEP_UP_MS, self._keep_up))
         if self.durability.waits:
             self._spawn(tasks.each(DURABILITY_SCAN_MS, self.durability.expire))
         self._spawn(tasks.each(SWEEP_MS if config.long_polling_enable else 1000, self.arrivals.sweep))
@@ -369,10 +375,10 @@ class Broker:
         """After a turn of the loop that appended: index, slaves, disk and held pulls, each once."""
         store = self.store
         store.end_turn()
-        if self.ha_server is not None:
-            self.ha_server.notify_growth()
-        if self.durability.held_count:
+        if self._syncs:
             self.flush_wanted.set()
+        elif self.ha_server is not None:
+            self.ha_server.notify_growth()
         if store.grown:
             grown, store.grown = store.grown, []
             self.arrivals.wake(grown)
@@ -381,6 +387,18 @@ class Broker:
         """A master's bytes were written to our log."""
         self.store.replicated()
         self.turn.due()
+
+    def _keep_up(self) -> None:
+        """Write the keys that came since, and dispatch what found no room on the drive before."""
+        if self.store.dispatch.behind:
+            self._replicated()
+        self.store.flush_index()
+
+    def _flushed(self) -> None:
+        """More of the log is on disk, in answer to `flush_wanted`."""
+        if self.ha_server is not None:
+            self.ha_server.notify_growth()
+        self.durability.advance()
 
     def _slave_acked(self) -> None:
         self.durability.advance()

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from roquet.broker.durability import Durability
 from roquet.runtime import Runtime
 from roquet.storage.store import Store
 
@@ -18,22 +17,27 @@ RETRY_S: Final = 1.0
 
 
 async def each(period_ms: float, work: Callable[[], None]) -> None:
-    """Do `work` every `period_ms`, for ever; a failure is logged and does not end the loop."""
+    """Do `work` every `period_ms`, for ever; a failure is logged, once until it works again, and does not end it."""
+    is_failing = False
     while True:
         await asyncio.sleep(period_ms / 1000)
         try:
             work()
         except Exception:
-            log.exception("periodic work %s failed, it goes on", work)
+            if not is_failing:
+                log.exception("periodic work %s fails, it is tried again", work)
+            is_failing = True
+        else:
+            is_failing = False
 
 
-async def flush_for_waiters(store: Store, durability: Durability, wanted: asyncio.Event, runtime: Runtime) -> None:
-    """SYNC_FLUSH: one sync for all sends that wait by then, again and again (store-and-ha.md 2.6)."""
+async def flush_when_wanted(store: Store, wanted: asyncio.Event, flushed: Callable[[], None], runtime: Runtime) -> None:
+    """SYNC_FLUSH: one sync for all that was stored by then, again and again (store-and-ha.md 2.6)."""
     while True:
         await wanted.wait()
         wanted.clear()
         if await flush(store, runtime):
-            durability.advance()
+            flushed()
         else:
             await asyncio.sleep(RETRY_S)
             wanted.set()

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+from roquet.client.member_calls import QueueState
 from roquet.client.progress import Progress
 from roquet.client.queue_pull import PullOrder, QueuePull
 from roquet.client.tasks import Tasks, attempt, cancel
@@ -40,9 +41,9 @@ class Assignment:
         """Those of one topic, or all."""
         return frozenset(queue for queue in self._running if topic in (None, queue.topic))
 
-    def progress_of(self, topic: str) -> dict[MessageQueue, int]:
-        """How far this consumer is with its queues of a topic; more than what the brokers know already."""
-        return {queue: self._running[queue].pull.taken.progress for queue in self.queues(topic)}
+    def states(self) -> dict[MessageQueue, QueueState]:
+        """How this consumer stands with its queues; ahead of what the brokers know."""
+        return {queue: running.pull.state() for queue, running in self._running.items()}
 
     async def become(self, topic: str, wanted: frozenset[MessageQueue], tag_filter: TagFilter) -> None:
         """Take and give queues of a topic until exactly `wanted` are left.

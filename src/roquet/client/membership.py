@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from roquet.client.member_calls import reset_offsets, status_body
+from roquet.client.member_calls import QueueState, reset_offsets, running_info_body, status_body
 from roquet.client.name_servers import Call
 from roquet.client.route_table import RouteTable
 from roquet.client.tasks import attempt, pause
-from roquet.errors import MessageError
+from roquet.errors import MessageError, Refused
 from roquet.protocol.bodies import ConsumerData, Heartbeat
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -32,13 +32,14 @@ class GroupMember:
     """A consumer of this client, as its session sees it.
 
     `data` gives what heartbeats say of it, `wake` is told when the group's members changed, `reset` to go on at other
-    offsets, `progress` tells how far it is with the queues of a topic.
+    offsets, `states` tells how it stands with its queues.
     """
 
     data: Callable[[], ConsumerData]
     wake: Callable[[], None]
     reset: Callable[[Mapping[MessageQueue, int]], None]
-    progress: Callable[[str], Mapping[MessageQueue, int]]
+    states: Callable[[], Mapping[MessageQueue, QueueState]]
+    started_ms: int
 
 
 class Membership:
@@ -58,6 +59,7 @@ class Membership:
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
         }
 
     def join_as_producer(self, group: str) -> None:
@@ -133,8 +135,16 @@ class Membership:
             member.reset(offsets)
 
     def _status(self, request: Command, _: Connection) -> Command:
-        group, topic = request.fields.get("group", ""), request.fields.get("topic", "")
+        member = self._member(request.fields.get("group", ""))
+        return request.answer(ResponseCode.SUCCESS, body=status_body(member.states(), request.fields.get("topic", "")))
+
+    def _running_info(self, request: Command, _: Connection) -> Command:
+        member = self._member(ConsumerGroupHeader.read(request.fields).consumer_group)
+        body = running_info_body(member.data(), member.states(), member.started_ms)
+        return request.answer(ResponseCode.SUCCESS, body=body)
+
+    def _member(self, group: str) -> GroupMember:
         member = self._consumers.get(group)
         if member is None:
-            return request.answer(ResponseCode.SYSTEM_ERROR, f"this client is not in group {group}")
-        return request.answer(ResponseCode.SUCCESS, body=status_body(member.progress(topic)))
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"this client is not in group {group}")
+        return member

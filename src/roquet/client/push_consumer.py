@@ -104,7 +104,11 @@ class Consumer:
         """Heartbeat before the first division of queues, which the brokers' lists of members need (trap 60)."""
         await self._look_up_routes()
         member = GroupMember(
-            self._heartbeat_data, self._division.due.set, self._division.reset, self._assignment.progress_of
+            self._heartbeat_data,
+            self._division.due.set,
+            self._division.reset,
+            self._assignment.states,
+            self._session.runtime.now_ms(),
         )
         self._session.membership.join_as_consumer(self._group, member)
         await self._session.membership.beat()

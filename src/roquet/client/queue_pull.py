@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from roquet.client.inbox import Delivery
+from roquet.client.member_calls import QueueState
 from roquet.client.process_queue import ProcessQueue
 from roquet.client.pull_flow import Limits, PullPosition, delay_after_failure_ms, has_room, sys_flag
 from roquet.client.pull_result import PullResult, PullStatus
@@ -51,7 +52,8 @@ class QueuePull:
         self._position = PullPosition(start)
         self._fails = False
         self._done = asyncio.Event()
-        self.taken = ProcessQueue(start, self._done.set)
+        self._pulled_ms = self._done_ms = order.session.runtime.now_ms()
+        self.taken = ProcessQueue(start, self._on_done)
 
     async def run(self) -> None:
         """Pull for ever; what fails is logged and tried again."""
@@ -66,6 +68,15 @@ class QueuePull:
                 delay_ms = delay_after_failure_ms(error)
             if delay_ms:
                 await asyncio.sleep(delay_ms / 1000)
+
+    def state(self) -> QueueState:
+        taken = self.taken
+        last = taken.progress + taken.span
+        return QueueState(taken.progress, last, taken.count, taken.size, self._pulled_ms, self._done_ms)
+
+    def _on_done(self) -> None:
+        self._done_ms = self._order.session.runtime.now_ms()
+        self._done.set()
 
     def _failed(self, error: RoquetError) -> float:
         """Said once until it works again, not each second."""
@@ -88,6 +99,7 @@ class QueuePull:
             TIMEOUT_MS,
             lambda route, broker_name: read_addresses(route, broker_name, self._position.broker_id),
         )
+        self._pulled_ms = self._order.session.runtime.now_ms()
         result = pull_result(response, at.address, self._tag_filter)
         if self._fails:
             self._fails = False
@@ -129,6 +141,6 @@ class QueuePull:
         )
         self.taken.dropped = True
         await asyncio.sleep(self._position.answered(result, 0) / 1000)
-        self.taken = ProcessQueue(result.next_offset, self._done.set)
+        self.taken = ProcessQueue(result.next_offset, self._on_done)
         await self._order.set_back(self._queue, result.next_offset)
         return 0

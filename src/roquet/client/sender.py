@@ -188,7 +188,7 @@ class Sender:
         except RouteNotFound:
             pass  # still to be created: the route it will have is known
         except (ConnectionClosed, CallTimeout, ResponseError, TimeoutError) as error:
-            log.warning("the route of %s cannot be refreshed: %s", topic, error or "no time left")
+            log.warning("the route of %s cannot be refreshed: %s", topic, str(error) or "no time left")
 
 
 def _left_ms(deadline: float) -> int:

@@ -12,7 +12,7 @@ from roquet.client.membership import Membership
 from roquet.client.name_servers import NameServers, split_addresses
 from roquet.client.route_table import REFRESH_PERIOD_S, RouteTable
 from roquet.client.routes import MASTER_ID, BrokerAddress, read_addresses
-from roquet.client.tasks import Tasks, every
+from roquet.client.tasks import Tasks, attempt, every
 from roquet.errors import CallTimeout, ConnectionClosed, RouteNotFound
 from roquet.protocol.bodies import Route
 from roquet.protocol.command import Command
@@ -22,7 +22,9 @@ from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 
 AVOID_S = 5.0
-"""How long an address that failed is asked only after the others."""
+"""How long an address whose connection failed is asked only after the others."""
+AVOID_SILENT_S = 30.0
+"""The same for one that does not answer at all: each try costs seconds."""
 SILENT_CALLS_MAX = 2
 """Timeouts in a row after which a connection counts as dead: one late answer shall not cost the others theirs."""
 
@@ -44,6 +46,7 @@ class Session:
         self._connections: dict[str, Connection] = {}
         self._silent_calls: dict[str, int] = {}
         self._avoided_until: dict[str, float] = {}
+        self._refreshing: set[str] = set()
 
     async def __aenter__(self) -> Self:
         self.tasks.start(every(REFRESH_PERIOD_S, self._refresh, "refreshing routes"), "routes")
@@ -92,6 +95,10 @@ class Session:
                 connection = await self._channels.connection(address)
         except TimeoutError:
             raise CallTimeout(f"{address} took no connection within {timeout_ms} ms") from None
+        except ConnectionClosed as error:
+            if isinstance(error.__cause__, TimeoutError):
+                raise CallTimeout(str(error)) from error
+            raise
         if self._connections.get(address) not in (None, connection):
             self.membership.due.set()  # the broker forgot this client with its old connection
         self._connections[address] = connection
@@ -122,9 +129,9 @@ class Session:
     ) -> tuple[BrokerAddress, Command]:
         """Ask the processes of the queue's broker one after the other until one answers; its answer, of whatever code.
 
-        When all fail the route is refreshed at once and those that are new are asked, too.
+        Whenever one fails the route is asked for anew; when all fail, those that are new in it are asked, too.
 
-        :param choose: which ones, best first; those that failed within the last 5 s come last.
+        :param choose: which ones, best first; those that failed a short while ago come last.
         :param timeout_ms: for each of them.
         :raises RouteNotFound: the route has none of the wanted.
         :raises ConnectionClosed: none can be reached; CallTimeout: the last one did not answer.
@@ -140,15 +147,27 @@ class Session:
                 try:
                     return at, await self.call(at.address, request(at), timeout_ms)
                 except (ConnectionClosed, CallTimeout) as error:
-                    self.avoid(at.address)
+                    self._avoid(at.address, AVOID_S if isinstance(error, ConnectionClosed) else AVOID_SILENT_S)
+                    self._refresh_soon(queue.topic)
                     failure = error
         raise failure or RouteNotFound(
             f"no fitting address of broker {queue.broker_name} in the route of {queue.topic}"
         )
 
-    def avoid(self, address: str) -> None:
-        """Let others go before `address` for a while."""
-        self._avoided_until[address] = asyncio.get_running_loop().time() + AVOID_S
+    def _avoid(self, address: str, seconds: float) -> None:
+        self._avoided_until[address] = asyncio.get_running_loop().time() + seconds
+
+    def _refresh_soon(self, topic: str) -> None:
+        """Beside the calls: they shall not wait for a name server that may be gone as well."""
+        if topic not in self._refreshing:
+            self._refreshing.add(topic)
+            self.tasks.start(self._refresh_one(topic), f"route of {topic}")
+
+    async def _refresh_one(self, topic: str) -> None:
+        try:
+            await attempt(lambda: self.routes.refresh(topic), f"refreshing the route of {topic}")
+        finally:
+            self._refreshing.discard(topic)
 
     def _least_suspect_first(self, addresses: Iterable[BrokerAddress]) -> list[BrokerAddress]:
         if not self._avoided_until:

@@ -54,6 +54,10 @@ class HaClient:
             self._tick()
         self._feed(slave.MasterKnown(address))
 
+    @property
+    def phase(self) -> slave.Phase:
+        return self._state.phase
+
     def progress(self) -> MasterProgress:
         state = self._state
         return MasterProgress(state.master, state.phase, self._log.end, _now_ms() - state.heard_ms, state.reason)

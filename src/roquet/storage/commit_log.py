@@ -39,8 +39,8 @@ class CommitLog:
 
     @property
     def start(self) -> PhysicalOffset:
-        """The first offset that still exists."""
-        return PhysicalOffset(self._segments.start)
+        """The first offset that still exists; the end while there is nothing."""
+        return PhysicalOffset(self._segments.start) if self._segments.starts else self.end
 
     @property
     def file_starts(self) -> list[int]:

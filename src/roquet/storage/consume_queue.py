@@ -79,6 +79,15 @@ class ConsumeQueue:
         self.log_end = log_end
         self._flushed_to = end
 
+    def make_room(self, count: int) -> None:
+        """See to it that the next `count` entries have their files; on a full drive this fails before they are due."""
+        at = self.max_offset * ENTRY_SIZE
+        if not self._file_start <= at < self._file_end:
+            self._enter(at)
+        last = at + (count - 1) * ENTRY_SIZE
+        if last >= self._file_end:
+            self._enter(last)
+
     def put(self, offset: int, physical: int, size: int, tag_code: int) -> None:
         """Write the entry of queue offset `offset`, which is the next one (or the first, anywhere)."""
         at = offset * ENTRY_SIZE

@@ -100,6 +100,8 @@ class Dispatch:
         self._index = index
         self._delay_ms = delay_ms
         self.position = PhysicalOffset(0)
+        self.store_ms = 0
+        """When the newest record that was dispatched here was stored, ms."""
 
     @property
     def behind(self) -> int:
@@ -112,7 +114,9 @@ class Dispatch:
         self.position = max(self.position, self._log.start)
         try:
             for at, data in self._log.walk(self.position):
-                queue = self.put(read_arrival(at, data))
+                arrival = read_arrival(at, data)
+                queue = self.put(arrival)
+                self.store_ms = max(self.store_ms, arrival.store_ms)
                 self.position = PhysicalOffset(at + len(data))
                 if queue is not None:
                     grown.append(queue)
@@ -124,10 +128,12 @@ class Dispatch:
 
     def put(self, arrival: Arrival) -> ConsumeQueue | None:
         """Dispatch one record; the queue that grew, None when it takes no slot or was there already."""
+        queue = self._put_into_queue(arrival) if arrival.takes_a_queue_slot else None
         if self._index is not None and arrival.physical >= self._index.end_at:
             self._index.add(arrival.topic, arrival.keys, arrival.physical, arrival.store_ms)
-        if not arrival.takes_a_queue_slot:
-            return None
+        return queue
+
+    def _put_into_queue(self, arrival: Arrival) -> ConsumeQueue | None:
         queue = self._queues(arrival.topic, arrival.queue_id)
         if arrival.physical + arrival.size <= queue.log_end or arrival.queue_offset < queue.max_offset:
             return None

@@ -34,7 +34,7 @@ class IndexFile:
     """One file: hash slots, and entries chained from them.
 
     Keeps: entry 0 is never used; `count` is the number of the next entry; a slot names the newest entry of its
-    chain, an entry the one before it.
+    chain, an entry the one before it; what was there when the file had `_synced` entries is durable.
     """
 
     def __init__(self, file: DiskFile, path: Path, slots: int, entries: int) -> None:
@@ -46,6 +46,7 @@ class IndexFile:
         header = _HEADER.unpack_from(file.buffer)
         self.begin_ms, self.end_ms, self.begin_at, self.end_at, self._used_slots, count = header
         self.count: int = max(count, 1)
+        self._synced = 0
 
     @property
     def room(self) -> int:
@@ -102,7 +103,11 @@ class IndexFile:
         return found
 
     def sync(self) -> None:
-        self._file.sync(0, self._file.size)
+        """Make durable what is not; may be called off the loop."""
+        count = self.count
+        if count != self._synced:
+            self._file.sync(0, self._file.size)
+            self._synced = count
 
     def close(self) -> None:
         del self._slots, self._entries
@@ -163,27 +168,23 @@ class Index:
         """Note one key of each of several records that were stored together."""
         self._pending += [(topic, key, at, store_ms) for key, at in zip(keys, places, strict=False)]
 
-    def flush_if_many(self) -> None:
-        """Chain the noted keys once there are enough of them for a pass over columns to pay."""
-        if len(self._pending) >= _KEYS_PER_PASS:
-            self.flush()
+    @property
+    def is_due(self) -> bool:
+        """Whether enough keys are noted for a pass over columns to pay."""
+        return len(self._pending) >= _KEYS_PER_PASS
 
     def flush(self) -> None:
-        """Chain all noted keys."""
-        pending = self._pending
-        if not pending:
-            return
-        self._pending = []
-        _, _, offsets, times = zip(*pending, strict=True)
-        self._chain(self._hashes(pending), np.array(offsets, np.int64), np.array(times, np.int64))
+        """Chain all noted keys.
 
-    def _chain(self, hashes: Ints, offsets: Ints, times_ms: Ints) -> None:
-        while len(hashes):
+        :raises OSError: there is no room for another file; what is not chained yet stays noted.
+        """
+        while self._pending:
             if not self.files or not self.files[-1].room:
-                self._grow(int(times_ms[0]))
+                self._grow(self._pending[0][3])
             room = self.files[-1].room
-            self.files[-1].add(hashes[:room], offsets[:room], times_ms[:room])
-            hashes, offsets, times_ms = hashes[room:], offsets[room:], times_ms[room:]
+            pending, self._pending = self._pending[:room], self._pending[room:]
+            _, _, offsets, times = zip(*pending, strict=True)
+            self.files[-1].add(self._hashes(pending), np.array(offsets, np.int64), np.array(times, np.int64))
 
     def _grow(self, now_ms: int) -> None:
         """Add a file, named by its time of creation, unlike any other."""
@@ -195,7 +196,6 @@ class Index:
         path = self._folder / name
         fresh = IndexFile(self._disk.open(path, self._size), path, self._slots, self._capacity)
         if self.files:
-            self.files[-1].sync()
             fresh.continue_from(self.files[-1].end_ms, self.files[-1].end_at)
         self.files.append(fresh)
 
@@ -225,11 +225,10 @@ class Index:
         return hashes.view(np.int32)
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
-        """Physical offsets of at most `count_max` records that may have that key, newest first.
+        """Physical offsets of at most `count_max` records that may have that key, newest first; see `flush`.
 
         Only hashes are compared: whoever asked checks the key itself (protocol.md 7.3, trap 45).
         """
-        self.flush()
         key_hash = abs(java_hash(f"{topic}#{key}"))
         key_hash = 0 if key_hash == _NO_POSITIVE else key_hash
         found: list[int] = []
@@ -241,9 +240,9 @@ class Index:
         return found
 
     def sync(self) -> None:
-        """Make the newest file durable; older ones were synced when they filled up."""
-        if self.files:
-            self.files[-1].sync()
+        """Make all chained keys durable; may be called off the loop."""
+        for file in list(self.files):
+            file.sync()
 
     def close(self) -> None:
         for file in self.files:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import mmap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
@@ -91,6 +92,8 @@ class Store:
         """Address and port that new records name as theirs."""
         self.store_ms = 0
         """Store time of the newest record, ms."""
+        self._held_up: set[str] = set()
+        """What the drive had no room for; until it has, the checkpoint stays where it is."""
         self.grown: list[ConsumeQueue] = []
         """Queues with held pulls that grew since somebody last emptied this list."""
 
@@ -103,7 +106,7 @@ class Store:
     # opening and closing
 
     def open(self) -> None:
-        """Load and recover; afterwards the log ends behind its last valid record and all of it is dispatched.
+        """Load and recover; afterwards the log ends behind its last valid record, is durable, and all dispatched.
 
         :raises StoreError: another broker uses the directory, or a file does not belong there.
         """
@@ -113,6 +116,8 @@ class Store:
         self._load_queues()
         self.checkpoint.load()
         self._recover(crashed)
+        self.log.sync(self.log.end)
+        self.log.synced(self.log.end)
         self.disk.replace(self._abort, b"")
 
     def _load_queues(self) -> None:
@@ -136,6 +141,7 @@ class Store:
             resume = min(resume, start, end if refill is None else refill)
         self.dispatch.position = PhysicalOffset(max(resume, self.log.start))
         self.dispatch.catch_up()
+        self.store_ms = max(self.checkpoint.log_ms, self.dispatch.store_ms)
         for queue in self.queues():
             queue.correct_min_offset(self.log.start)
         log.info(
@@ -187,9 +193,9 @@ class Store:
 
     def checkpoint_work(self) -> Callable[[], None]:
         """What makes log, queues and index durable as they are now and notes it; may be run off the loop."""
-        store_ms, end = self.store_ms, self.log.end
-        queues, index, checkpoint = list(self.queues()), self.index, self.checkpoint
         self.flush_index()
+        end, store_ms = self.log.end, 0 if self._held_up else self.store_ms
+        queues, index, checkpoint = list(self.queues()), self.index, self.checkpoint
 
         def work() -> None:
             self.log.sync(end)
@@ -261,9 +267,10 @@ class Store:
 
         `sys_flag` has the host bits that fit `born_host` and `store_host`. The caller checked all limits.
 
-        :raises ValueError: the record is larger than a file.
+        :raises ValueError: the record is larger than a file. OSError: there is no room for it; nothing was written.
         """
         pack = layout(sys_flag, len(body), len(queue.topic_bytes), len(properties))
+        queue.make_room(1)
         buffer, index, at = self.log.place(pack.size)
         self._write(
             pack, buffer, index, at, queue, body, properties, keys, tag_code, flag, sys_flag, born_ms, born_host,
@@ -282,10 +289,11 @@ class Store:
     ) -> list[PhysicalOffset]:
         """Write records with consecutive queue offsets, all of them into one file or none (store-and-ha.md 2.3).
 
-        :raises ValueError: together they are larger than a file.
+        :raises ValueError: together they are larger than a file. OSError: there is no room; nothing was written.
         """
         topic_size = len(queue.topic_bytes)
         packs = [layout(sys_flag, len(item.body), topic_size, len(item.properties)) for item in items]
+        queue.make_room(len(items))
         buffer, index, at = self.log.place(sum(pack.size for pack in packs))
         places: list[PhysicalOffset] = []
         for pack, item in zip(packs, items, strict=True):
@@ -313,10 +321,11 @@ class Store:
         """What `append_batch` does, for a batch whose messages are alike and have unique keys; the physical offsets.
 
         :param first: the first message as it is stored; the others differ from it as their rows do.
-        :raises ValueError: together they are larger than a file.
+        :raises ValueError: together they are larger than a file. OSError: there is no room; nothing was written.
         """
         topic, count = queue.topic_bytes, len(rows)
         pack = layout(sys_flag, len(first.body), len(topic), len(first.properties))
+        queue.make_room(count)
         buffer, index, at = self.log.place(pack.size * count)
         first_record = pack.pack(
             *(pack.size, MAGIC, 0, queue.queue_id, first.flag, 0, 0, sys_flag, born_ms, born_host),
@@ -404,18 +413,33 @@ class Store:
             self.index.add(queue.topic, keys, at, store_ms)
 
     def replicated(self) -> None:
-        """Dispatch what replication wrote to the log."""
-        self.grown += [queue for queue in self.dispatch.catch_up() if queue.waiting]
+        """Dispatch what replication wrote to the log, and what could not be dispatched before."""
+        with self._room_wanted("dispatch of replicated records"):
+            self.grown += [queue for queue in self.dispatch.catch_up() if queue.waiting]
+        self.store_ms = max(self.store_ms, self.dispatch.store_ms)
 
     def end_turn(self) -> None:
         """What is done once for all appends of a loop turn."""
-        if self.index is not None:
-            self.index.flush_if_many()
+        if self.index is not None and self.index.is_due:
+            self.flush_index()
 
     def flush_index(self) -> None:
         """Write the keys that were noted since."""
         if self.index is not None:
-            self.index.flush()
+            with self._room_wanted("the index"):
+                self.index.flush()
+
+    @contextmanager
+    def _room_wanted(self, what: str) -> Iterator[None]:
+        """What the drive has no room for now is tried again later; said once, not each time."""
+        try:
+            yield
+        except OSError as error:
+            if what not in self._held_up:
+                log.error("%s is held up: %s", what, error)
+            self._held_up.add(what)
+        else:
+            self._held_up.discard(what)
 
     def _delay_ms(self, level: int) -> int:
         """ms of a delay level; an unknown one counts as a second (store-and-ha.md 3.2)."""
@@ -467,6 +491,7 @@ class Store:
         """The newest records stored in the time range whose key has the same hash as `key`, oldest first."""
         if self.index is None:
             return KeyHits([], 0, 0)
+        self.flush_index()
         found = self.index.find(topic, key, begin_ms, end_ms, min(count_max, KEY_HITS_MAX))
         records = [record for at in sorted(found) if (record := self.message_at(at)) is not None]
         return KeyHits(records, self.index.end_ms, max(self.index.end_at, 0))

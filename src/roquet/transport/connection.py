@@ -116,7 +116,12 @@ class Connection(asyncio.Protocol):
 
     def _take(self, frame: bytes) -> bytes | None:
         if self.shortcut is not None:
-            answer = self.shortcut.take(frame)
+            try:
+                answer = self.shortcut.take(frame)
+            except Exception as error:
+                request = decode(frame)
+                refusal = self._failure(request, error)
+                return None if request.is_one_way else refusal.encode()
             if answer is not None:
                 return answer
         command = decode(frame)
@@ -131,22 +136,32 @@ class Connection(asyncio.Protocol):
         return response if isinstance(response, bytes) else response.encode()
 
     def _handle(self, request: Command) -> Answer:
-        """The one place where an error becomes a response code."""
         handler = self._handlers.get(request.code)
         if handler is None:
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
             return request.answer(code, f" request type {request.code} not supported")
         try:
             return handler(request, self)
-        except Refused as refusal:
-            return request.answer(refusal.code, refusal.remark)
-        except PeerError:
-            raise
-        except ValueError as error:
-            return request.answer(ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}")
         except Exception as error:
-            log.exception("request %s from %s failed", request.code, self.peer_address)
-            return request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            return self._failure(request, error)
+
+    def _failure(self, request: Command, error: Exception) -> Command:
+        """The one place where an error becomes a response code.
+
+        :raises PeerError: the one that it is; the connection ends by it.
+        """
+        match error:
+            case PeerError():
+                raise error
+            case Refused():
+                return request.answer(error.code, error.remark)
+            case ValueError():
+                return request.answer(ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}")
+            case OSError():
+                log.error("request %s from %s failed: %s", request.code, self.peer_address, error)
+            case _:
+                log.error("request %s from %s failed", request.code, self.peer_address, exc_info=error)
+        return request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     # frames out
 

@@ -1,4 +1,4 @@
-"""Admin tools and groups: codes 200, 201, 203, 204, 207, 208 (protocol.md 2.5, 4.4, 4.5)."""
+"""Admin tools and groups: codes 200, 201, 203, 204, 207, 208, 300 (protocol.md 2.5, 4.4, 4.5)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from roquet.errors import MessageError, Refused
 from roquet.protocol.bodies import GroupConfig, TopicConfig, parse, queue_to_json
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.headers.admin import DeleteGroupHeader, GroupHeader, ProducerGroupHeader
+from roquet.protocol.headers.admin import DeleteGroupHeader, GroupHeader, ProducerGroupHeader, TopicHeader
 from roquet.protocol.json_dialect import ObjectKeys, dump_bytes, dump_dialect
 from roquet.protocol.message import MessageQueue, check_group
 from roquet.storage.store import Store
@@ -54,6 +54,7 @@ class GroupAdmin:
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
         }
 
     def update(self, request: Command, connection: Connection) -> None:
@@ -110,6 +111,13 @@ class GroupAdmin:
             if topic is not None and not self._gave_up(group, name):
                 offsets.update(self._positions(group, topic))
         return request.answer(ResponseCode.SUCCESS, body=dump_dialect({"consumeTps": 0.0, "offsetTable": offsets}))
+
+    def groups_of_topic(self, request: Command, connection: Connection) -> Command:
+        """Those that want the topic now, and those that ever got something of it."""
+        topic = TopicHeader.read(request.fields).topic
+        online = (group.name for group in self._consumers.groups.values() if topic in group.subscriptions)
+        names = sorted({*online, *self._progress.groups_of(topic)})
+        return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"groupList": names}))
 
     def _gave_up(self, group: str, topic: str) -> bool:
         """Whether a connected group no longer wants a topic in which it still has progress."""

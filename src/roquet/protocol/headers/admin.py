@@ -22,7 +22,7 @@ class CreateTopicHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class TopicHeader(Header):
-    """Codes 202 and 215: one topic."""
+    """Codes 202, 215 and 300: one topic."""
 
     topic: str
 
