@@ -72,6 +72,8 @@ class Cluster:
             CONSUMER if number == 1 else f"{CONSUMER}-{number}": ConsumerNode(self.sim.host(f"10.0.3.{number}"), server)
             for number in range(1, consumers + 1)
         }
+        self.words_may_come_late = consumers > 1
+        """Whether something was done to the network, or to a consumer, after which old packets may still arrive."""
         self.wiped: list[str] = []
         """The slaves whose stores were deleted, because they could not follow their master any more."""
         self.began_anew: set[str] = set()
@@ -244,6 +246,7 @@ class Cluster:
 
     def kill(self, name: str) -> None:
         """The process dies, its files keep what was written."""
+        self.words_may_come_late |= name in self.consumers
         self.host(name).kill()
 
     def stop(self, name: str) -> None:
@@ -278,19 +281,28 @@ class Cluster:
 
     def cut(self, a: str, b: str) -> None:
         """Reset every connection between two hosts."""
+        self.words_may_come_late = True
         self.sim.network.cut(self.host(a).address, self.host(b).address)
 
     def half_open(self, a: str, b: str) -> None:
         """The connections between two hosts lose everything from now on, and tell nobody."""
+        self.words_may_come_late = True
         self.sim.network.half_open(self.host(a).address, self.host(b).address)
 
     def partition(self, a: str, b: str, one_way: bool = False) -> None:
         """Nothing gets from `a` to `b`, nor back unless `one_way`."""
+        self.words_may_come_late = True
         self.sim.network.partition(self.host(a).address, self.host(b).address, one_way)
 
     def isolate(self, name: str) -> None:
         """Nothing gets to this host or away from it."""
+        self.words_may_come_late = True
         self.sim.network.isolate(self.host(name).address)
+
+    def slow_down(self, quality: LinkQuality) -> None:
+        """The whole network is like this from now on."""
+        self.words_may_come_late = True
+        self.sim.network.quality = quality
 
     def heal(self) -> None:
         """The network and the drives are well again."""

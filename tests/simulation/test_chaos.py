@@ -65,7 +65,7 @@ def partition_a_link(cluster: Cluster) -> None:
 
 
 def slow_the_network(cluster: Cluster) -> None:
-    cluster.sim.network.quality = LinkQuality((0.01, 0.3), 0.1, (0.5, 4.0), split_chance=0.9, window=8_192)
+    cluster.slow_down(LinkQuality((0.01, 0.3), 0.1, (0.5, 4.0), split_chance=0.9, window=8_192))
 
 
 def slow_a_drive(cluster: Cluster) -> None:

@@ -64,9 +64,7 @@ def test_a_host_is_reached_by_nobody_for_a_while(seed: int) -> None:
 
 def test_packets_are_slow_small_and_few(seed: int) -> None:
     with Cluster(seed, MASTER, SLAVE) as cluster:
-        cluster.sim.network.quality = LinkQuality(
-            latency_s=(0.01, 0.5), spike_chance=0.1, spike_s=(0.5, 4.0), split_chance=0.9, window=4_096
-        )
+        cluster.slow_down(LinkQuality((0.01, 0.5), 0.1, (0.5, 4.0), split_chance=0.9, window=4_096))
         cluster.send(40)
         cluster.run_for_up_to(20)
         check_after_healing(cluster)

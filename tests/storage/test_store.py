@@ -155,6 +155,20 @@ def test_fetch_of_what_lies_far_behind_is_shorter(tmp_path: Path, clock: Clock) 
     assert fetched.behind > 150
 
 
+def test_what_is_not_durable_is_not_shown_where_that_is_asked_for(tmp_path: Path, clock: Clock) -> None:
+    store = opened(tmp_path, clock, reads_only_durable=True)
+    for n in range(3):
+        put(store, b"%d" % n)
+    hidden = store.fetch("T", 0, 0, 32, TagFilter())
+    assert (hidden.status, hidden.next_offset) == (FetchStatus.OFFSET_OVERFLOW_ONE, 0)
+    store.log.synced(store.log.end)
+    put(store, b"3")
+    shown = store.fetch("T", 0, 0, 32, TagFilter())
+    assert [decode(record).body for record in shown.records] == [b"0", b"1", b"2"]
+    assert shown.next_offset == 3
+    store.abandon()
+
+
 def test_messages_are_found_by_key_even_where_hashes_chain(store: Store) -> None:
     places = {f"key-{n}": put(store, b"%d" % n, key=f"key-{n}") for n in range(100)}
     for key, at in places.items():

@@ -157,6 +157,7 @@ class Broker:
                 store.max_transfer_bytes_on_message_in_memory,
                 store.max_transfer_bytes_on_message_in_disk,
             ),
+            self._syncs and not self.config.is_slave,
         )
 
     def _durability_config(self) -> DurabilityConfig:
@@ -372,15 +373,19 @@ class Broker:
     # what happens
 
     def _end_turn(self) -> None:
-        """After a turn of the loop that appended: index, slaves, disk and held pulls, each once."""
-        store = self.store
-        store.end_turn()
+        """After a turn of the loop that appended: index, then disk or slaves and held pulls, each once."""
+        self.store.end_turn()
         if self._syncs:
             self.flush_wanted.set()
-        elif self.ha_server is not None:
+        if not self.store.config.reads_only_durable:
+            self._show_growth()
+
+    def _show_growth(self) -> None:
+        """More of the log may be seen: by slaves, and by pulls that wait."""
+        if self.ha_server is not None:
             self.ha_server.notify_growth()
-        if store.grown:
-            grown, store.grown = store.grown, []
+        if self.store.grown:
+            grown, self.store.grown = self.store.grown, []
             self.arrivals.wake(grown)
 
     def _replicated(self) -> None:
@@ -396,8 +401,7 @@ class Broker:
 
     def _flushed(self) -> None:
         """More of the log is on disk, in answer to `flush_wanted`."""
-        if self.ha_server is not None:
-            self.ha_server.notify_growth()
+        self._show_growth()
         self.durability.advance()
 
     def _slave_acked(self) -> None:

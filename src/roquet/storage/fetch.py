@@ -56,9 +56,15 @@ _SCAN_BYTES = 16000
 
 
 def fetch(
-    log: CommitLog, queue: ConsumeQueue | None, offset: int, count_max: int, wanted: TagFilter, limits: FetchLimits
+    log: CommitLog,
+    queue: ConsumeQueue | None,
+    offset: int,
+    count_max: int,
+    wanted: TagFilter,
+    limits: FetchLimits,
+    readable_to: int,
 ) -> Fetched:
-    """Records of `queue` from queue offset `offset` on, at most `count_max`."""
+    """Records of `queue` from queue offset `offset` on, at most `count_max`, that stand before `readable_to`."""
     if queue is None:
         return Fetched(FetchStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
     low, high = queue.min_offset, queue.max_offset
@@ -70,11 +76,17 @@ def fetch(
         return Fetched(FetchStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
         return Fetched(FetchStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-    return _scan(log, queue, offset, count_max, wanted, limits)
+    return _scan(log, queue, offset, count_max, wanted, limits, readable_to)
 
 
 def _scan(
-    log: CommitLog, queue: ConsumeQueue, offset: int, count_max: int, wanted: TagFilter, limits: FetchLimits
+    log: CommitLog,
+    queue: ConsumeQueue,
+    offset: int,
+    count_max: int,
+    wanted: TagFilter,
+    limits: FetchLimits,
+    readable_to: int,
 ) -> Fetched:
     records: list[bytes | bytearray] = []
     memory_start = log.end - limits.memory_bytes
@@ -90,6 +102,10 @@ def _scan(
             is_in_memory = True
             count_limit, size_limit = min(limits.count_in_memory, count_max), limits.size_in_memory
         if count >= count_limit or (count and size_taken + size > size_limit):
+            break
+        if at >= readable_to:
+            if not scanned:
+                return Fetched(FetchStatus.OFFSET_OVERFLOW_ONE, offset, queue.min_offset, queue.max_offset)
             break
         scanned += 1
         last_at = at

@@ -46,6 +46,8 @@ class StoreConfig:
     verify_on_recovery: bool = True
     delay_levels_ms: tuple[int, ...] = ()
     limits: FetchLimits = field(default_factory=lambda: FetchLimits(8 << 30))
+    reads_only_durable: bool = False
+    """Show nobody what a power failure could still take back, so that its queue offset never means two messages."""
 
 
 @dataclass(slots=True)
@@ -452,7 +454,9 @@ class Store:
 
     def fetch(self, topic: str, queue_id: int, offset: int, count_max: int, wanted: TagFilter) -> Fetched:
         """Records of a queue from `offset` on."""
-        return fetch(self.log, self.known_queue(topic, queue_id), offset, count_max, wanted, self.config.limits)
+        readable_to = self.log.flushed_to if self.config.reads_only_durable else self.log.end
+        queue = self.known_queue(topic, queue_id)
+        return fetch(self.log, queue, offset, count_max, wanted, self.config.limits, readable_to)
 
     def message_at(self, at: int) -> bytes | None:
         """The record at physical offset `at`, None where none stands."""
