@@ -6,7 +6,7 @@ import hmac
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -152,7 +152,7 @@ def test_a_request_has_an_answer_unless_its_name_says_that_it_has_none(path: Pat
 
 @pytest.mark.parametrize("path", of_frames(lambda path: not is_request(path)))
 def test_an_answer_has_the_header_form_of_its_request_unless_its_name_says_otherwise(path: Path) -> None:
-    """Apache's forgets it where the answer is written by another thread, or records are sent from the file."""
+    """Apache's broker forgets it for a held pull and for a query, its 5.x client for a reply that it was pushed."""
     request = command(path.with_name(path.name.replace(".response.", ".request.")))
     answer = command(path)
 
@@ -353,6 +353,37 @@ def apaches_view(size: int, record: Record) -> dict[str, Any]:
 def local_changes(record: Record, line: Mapping[str, Any]) -> dict[str, str]:
     """A consumer gives a retried message its topic back and drops the mark that said so."""
     return {name: record.properties[name] for name in ("RETRY_TOPIC", "DELAY") if name in record.properties}
+
+
+def is_told(line: Mapping[str, Any]) -> bool:
+    """A transaction's producer is not told where the half message went; what is checked later was never told."""
+    return "checked" not in line and line["offsetMsgId"] is not None
+
+
+def assert_stored_as_told(told: Path, records: Iterable[Record]) -> None:
+    found = {record.offset_message_id: record for record in records}
+    lines = [line for run in json.loads(told.read_bytes()) for line in run["lines"] if is_told(line)]
+    assert lines
+
+    for line in lines:
+        ids = zip(line["offsetMsgId"].split(","), line["msgId"].split(","), strict=True)
+        for nth, (offset_id, unique_key) in enumerate(ids):
+            record = found[offset_id]
+            assert record.properties["UNIQ_KEY"] == unique_key
+            assert int(record.properties.get("REAL_QID", record.queue_id)) == line["queueId"]
+            assert record.queue_offset == line["queueOffset"] + nth
+
+
+@pytest.mark.parametrize("log", STORES, ids=lambda log: log.parent.name)
+def test_records_are_those_that_apaches_producers_were_told_of(log: Path) -> None:
+    assert_stored_as_told(log.parent / "sent.json", (record for _, record in records_of(log)))
+
+
+def test_the_record_with_ipv6_hosts_is_the_one_that_its_producer_was_told_of() -> None:
+    record = decode_record((ROOT / "records" / "ipv6.bin").read_bytes())
+
+    assert_stored_as_told(ROOT / "records" / "ipv6.json", [record])
+    assert host_text(record.store_host).startswith("[::1]:")
 
 
 # files

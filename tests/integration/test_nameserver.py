@@ -17,7 +17,7 @@ from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.properties import parse
 from roquet.protocol import bodies
-from roquet.protocol.bodies import DataVersion, Registration, Route, TopicConfig, TopicTable
+from roquet.protocol.bodies import ClusterInfo, DataVersion, Heartbeat, Registration, Route, TopicConfig, TopicTable
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import BINARY, Command, decode
 from roquet.protocol.frame import FrameBuffer
@@ -340,8 +340,8 @@ async def test_a_deleted_topic_has_no_route(peer: Peer) -> None:
     assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def put(peer: Peer, value: str = "a:4") -> None:
-    order: dict[str, Any] = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T"}
+async def put(peer: Peer, value: str = "a:4", topic: str = "T") -> None:
+    order: dict[str, Any] = {"namespace": "ORDER_TOPIC_CONFIG", "key": topic}
     assert (await peer.ask(RequestCode.PUT_KV_CONFIG, **order, value=value)).code == ResponseCode.SUCCESS
 
 
@@ -463,6 +463,16 @@ async def test_a_setting_that_makes_no_sense_is_refused_with_what_is_allowed(pee
 
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+FRAMES = GOLDEN / "frames"
+OF_BROKER = FRAMES / "broker-4.9.7"
+ADMIN_CODES = (100, 101, 102, 205, 206, 216, 219, 224, 304, 311, 312, 313, 318, 319, 327)
+SETTINGS_OF_OURS = {"bindAddress", "configBlackList"}
+SETTINGS_OF_NETTY = {
+    *("serverChannelMaxIdleTimeSeconds", "serverSocketBacklog", "serverSocketRcvBufSize", "serverSocketSndBufSize"),
+    *("serverAsyncSemaphoreValue", "serverOnewaySemaphoreValue", "serverCallbackExecutorThreads"),
+    *("serverSelectorThreads", "serverWorkerThreads", "serverPooledByteBufAllocatorEnable"),
+    *("writeBufferHighWaterMark", "writeBufferLowWaterMark", "useEpollNativeSelector"),
+}
 
 
 def frame(path: Path) -> Command:
@@ -470,19 +480,137 @@ def frame(path: Path) -> Command:
     return decode(content)
 
 
-@pytest.mark.parametrize(
-    "asked", sorted(GOLDEN.glob("frames/*/10[56]-*.request.bin")), ids=lambda path: f"{path.parent.name}/{path.stem}"
-)
+def answer_to(asked: Path) -> Command:
+    return frame(asked.with_name(asked.name.replace(".request.", ".response.")))
+
+
+def recorded(pattern: str) -> list[Any]:
+    return [pytest.param(path, id=f"{path.parent.name}/{path.stem}") for path in sorted(FRAMES.glob(pattern))]
+
+
+def registered_at_start() -> dict[str, TopicConfig]:
+    """The topics that Apache's broker registered when it started."""
+    body = frame(OF_BROKER / "103-register-broker-json.request.bin").body
+    return dict(bodies.parse(body, Registration.from_json).table.topics)
+
+
+def told_by(asked: Command, answer: Command) -> tuple[str, dict[str, TopicConfig]]:
+    """Where the broker of a capture was to be found, its proxy, and the topic that was asked for, if there was one."""
+    if answer.code != ResponseCode.SUCCESS:
+        return MASTER["brokerAddr"], {}
+    if asked.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+        (broker,) = bodies.parse(answer.body, ClusterInfo.from_json).brokers.values()
+        return broker.addresses[0], {}
+    route = bodies.parse(answer.body, Route.from_json)
+    (broker,), (queues,) = route.brokers, route.queues
+    topic = TopicConfig(asked.fields["topic"], queues.read_queues, queues.write_queues, queues.perm)
+    return broker.addresses[0], {topic.name: topic}
+
+
+async def register_recorded(peer: Peer, address: str, topics: Mapping[str, TopicConfig]) -> None:
+    body = dump_bytes(Registration(TopicTable(topics, VERSION)).to_json())
+    names: dict[str, Any] = dict(frame(OF_BROKER / "103-register-broker-json.request.bin").fields)
+    answer = await peer.register(body, **{**names, "brokerAddr": address, "bodyCrc32": 0})
+    assert answer.code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("asked", recorded("*/10[56]-*.request.bin"))
 async def test_a_recorded_question_gets_the_recorded_answer(peer: Peer, asked: Path) -> None:
-    table = TopicTable({"TBW102": TopicConfig("TBW102", 8, 8, perm=7)}, VERSION)
-    body = dump_bytes(Registration(table).to_json())
-    await peer.register(body, clusterName="DefaultCluster", brokerName="broker-a", brokerAddr="127.0.0.1:21222")
-    expected = frame(asked.with_name(asked.name.replace(".request.", ".response.")))
+    """A topic of the start is registered as it was then, whatever the answer says of it; one made later as told."""
+    expected = answer_to(asked)
+    address, made_later = told_by(frame(asked), expected)
+    await register_recorded(peer, address, made_later | registered_at_start())
 
     answer = await peer.connection.call(frame(asked), 5000)
 
     assert (answer.code, answer.fields, answer.body) == (expected.code, expected.fields, expected.body)
     assert (answer.header_type, answer.flag) == (expected.header_type, expected.flag)
+    assert answer.remark == (expected.remark and expected.remark.partition("\n")[0]), (
+        "without the address of a help page"
+    )
+
+
+@pytest.mark.parametrize("sent", recorded("broker-4.9.7/103-*.request.bin"))
+async def test_a_recorded_registration_counts(peer: Peer, sent: Path) -> None:
+    request = frame(sent)
+    twin = frame(sent.with_name(sent.name.replace("-compressed", "")))
+    topics = load(twin.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+
+    if request.is_one_way:
+        peer.connection.notify(request)
+    else:
+        answer, expected = await peer.connection.call(request, 5000), answer_to(sent)
+        assert (answer.code, answer.fields, answer.body) == (expected.code, expected.fields, expected.body)
+        assert answer.header_type == expected.header_type
+
+    listed = load((await peer.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)).body)["topicList"]
+    assert set(listed) == topics.keys()
+    for name, topic in topics.items():
+        route = bodies.parse((await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=name)).body, Route.from_json)
+        assert route.brokers[0].addresses == {0: request.fields["brokerAddr"]}
+        queues = route.queues[0]
+        told = (queues.read_queues, queues.write_queues, queues.perm, queues.topic_sys_flag)
+        assert told == tuple(topic[name] for name in ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag"))
+
+
+@pytest.mark.parametrize("asked", recorded("broker-4.9.7/322-*.request.bin"))
+async def test_a_recorded_version_is_the_registered_one(peer: Peer, asked: Path) -> None:
+    request, expected = frame(asked), answer_to(asked)
+    version = bodies.parse(request.body, DataVersion.from_json)
+    names: dict[str, Any] = dict(request.fields)
+    await peer.register(dump_bytes(Registration(TopicTable({}, version)).to_json()), **names)
+
+    answer = await peer.connection.call(request, 5000)
+
+    assert (answer.code, answer.fields, answer.body) == (expected.code, expected.fields, expected.body)
+    assert answer.header_type == expected.header_type
+
+
+@pytest.mark.parametrize("asked", recorded("broker-4.9.7/104-*.request.bin"))
+async def test_a_recorded_goodbye_counts(peer: Peer, asked: Path) -> None:
+    expected = answer_to(asked)
+    await peer.connection.call(frame(asked.with_name(asked.name.replace("104-un", "103-"))), 5000)
+
+    answer = await peer.connection.call(frame(asked), 5000)
+
+    assert (answer.code, answer.fields, answer.body) == (expected.code, expected.fields, expected.body)
+    assert answer.header_type == expected.header_type
+    assert load((await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)["brokerAddrTable"] == {}
+
+
+def listed_topics(asked: Path) -> set[str]:
+    """What Apache's name server listed in the same session; what the session's own consumers made came later."""
+    topics = set(load(frame(asked.with_name("206-get-all-topics-json.response.bin")).body)["topicList"])
+    if frame(asked).code in (RequestCode.WIPE_WRITE_PERM_OF_BROKER, RequestCode.ADD_WRITE_PERM_OF_BROKER):
+        for heartbeat in asked.parent.glob("34-heartbeat-consumer-*.request.bin"):
+            consumers = bodies.parse(frame(heartbeat).body, Heartbeat.from_json).consumers
+            topics |= {f"%RETRY%{consumer.group}" for consumer in consumers}
+    return topics
+
+
+@pytest.mark.parametrize("asked", [param for code in ADMIN_CODES for param in recorded(f"*/{code}-*.request.bin")])
+async def test_a_recorded_administrator_gets_the_recorded_answer(peer: Peer, asked: Path) -> None:
+    request, expected = frame(asked), answer_to(asked)
+    clusters = asked.with_name("106-get-cluster-info-json.request.bin")
+    address, _ = told_by(frame(clusters), answer_to(clusters))
+    await register_recorded(peer, address, {name: TopicConfig(name, 4, 4) for name in listed_topics(asked)})
+    await put(peer, "broker-a:4", topic=request.fields.get("key", "Admin4"))
+
+    answer = await peer.connection.call(request, 5000)
+
+    assert (answer.code, answer.remark, answer.fields) == (expected.code, expected.remark, expected.fields)
+    assert answer.header_type == expected.header_type
+    if request.code == RequestCode.GET_NAMESRV_CONFIG:
+        ours, apaches = (dict(parse(side.body.decode()).pairs).keys() for side in (answer, expected))
+        assert (ours - apaches, apaches - ours) == (SETTINGS_OF_OURS, SETTINGS_OF_NETTY)
+    elif expected.body:
+        assert in_any_order(load(answer.body)) == in_any_order(load(expected.body))
+    else:
+        assert answer.body == b""
+
+
+def in_any_order(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: sorted(value) if name == "topicList" else value for name, value in document.items()}
 
 
 async def test_a_recorded_slave_is_told_what_it_was_told(peer: Peer) -> None:

@@ -38,9 +38,8 @@ class BatchForm:
     properties: bytes
     key_at: int
     key_end: int
-    _head: Rows
-    _before_key: Rows
-    _after_key: Rows
+    _first: Rows
+    _is_shared: Rows
 
     @property
     def properties_at(self) -> int:
@@ -51,13 +50,11 @@ class BatchForm:
         if not data or len(data) % self.item_size:
             return None
         rows = np.frombuffer(data, np.uint8).reshape(-1, self.item_size)
-        if not (rows[:, :_BODY_AT] == self._head).all():
-            return None
-        if not (rows[:, _BODY_AT + self.body_size : self.key_at] == self._before_key).all():
+        if ((rows ^ self._first) & self._is_shared).any():
             return None
         if self.key_at < self.key_end and not rows[:, self.key_at : self.key_end].tobytes().isalnum():
             return None
-        return rows if (rows[:, self.key_end :] == self._after_key).all() else None
+        return rows
 
     def unique_keys(self, data: bytes) -> list[bytes]:
         """The unique key of each message."""
@@ -79,19 +76,12 @@ def learn_form(data: bytes) -> BatchForm | None:
     key_at, key_end = places[0] if places else (len(properties), len(properties))
     if not properties[key_at:key_end].isalnum() and places:
         return None
-    first = np.frombuffer(data, np.uint8, size)
+    first = np.frombuffer(data[:size], np.uint8)
     key_at, key_end = key_at + properties_at, key_end + properties_at
-    return BatchForm(
-        size,
-        flag,
-        body_size,
-        properties,
-        key_at,
-        key_end,
-        first[:_BODY_AT].copy(),
-        first[_BODY_AT + body_size : key_at].copy(),
-        first[key_end:].copy(),
-    )
+    is_shared = np.full(size, 0xFF, np.uint8)
+    is_shared[_BODY_AT : _BODY_AT + body_size] = 0
+    is_shared[key_at:key_end] = 0
+    return BatchForm(size, flag, body_size, properties, key_at, key_end, first, is_shared)
 
 
 def _key_places(properties: bytes) -> list[tuple[int, int]]:

@@ -5,7 +5,8 @@ Keys are gathered, then hashed and linked in one pass over columns, not one by o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from struct import Struct
@@ -114,10 +115,23 @@ class IndexFile:
         self._file.close()
 
 
+@dataclass(slots=True)
+class _Keys:
+    """Keys of one size, of records of one topic."""
+
+    keys: list[bytes]
+    places: list[int]
+    times_ms: list[int]
+
+
+_NOTHING: Final[Ints] = np.empty((0, 3), np.int64)
+
+
 class Index:
     """All index files, by age.
 
-    Keeps: `_pending` are keys of records already in the log, until `flush` chains them.
+    Keeps: `_noted` are keys of records already in the log, by topic and size, and `_hashed` what was made of earlier
+    ones, until `flush` has chained them all.
     """
 
     def __init__(self, disk: Disk, folder: Path, slots: int, entries: int) -> None:
@@ -127,7 +141,9 @@ class Index:
         self._capacity = entries
         self._size = _HEADER_SIZE + slots * 4 + entries * _ENTRY.itemsize
         self._prefixes: dict[str, int] = {}
-        self._pending: list[tuple[str, bytes, int, int]] = []
+        self._noted: dict[tuple[str, int], _Keys] = {}
+        self._noted_count = 0
+        self._hashed = _NOTHING
         self.files: list[IndexFile] = []
 
     def load(self, valid_until_ms: int | None) -> int | None:
@@ -160,31 +176,56 @@ class Index:
 
     def add(self, topic: str, keys: Sequence[bytes], at: int, store_ms: int) -> None:
         """Note a record's keys; `flush` makes them findable."""
-        pending = self._pending
         for key in keys:
-            pending.append((topic, key, at, store_ms))
+            noted = self._noted.get((topic, len(key))) or self._alike(topic, key)
+            noted.keys.append(key)
+            noted.places.append(at)
+            noted.times_ms.append(store_ms)
+        self._noted_count += len(keys)
 
-    def add_many(self, topic: str, keys: Iterable[bytes], places: Sequence[int], store_ms: int) -> None:
-        """Note one key of each of several records that were stored together."""
-        self._pending += [(topic, key, at, store_ms) for key, at in zip(keys, places, strict=False)]
+    def add_many(self, topic: str, keys: Sequence[bytes], places: Sequence[int], store_ms: int) -> None:
+        """Note one key of each of several records that were stored together; the keys have one size."""
+        noted = self._noted.get((topic, len(keys[0]))) or self._alike(topic, keys[0])
+        noted.keys += keys
+        noted.places += places
+        noted.times_ms += [store_ms] * len(places)
+        self._noted_count += len(places)
+
+    def _alike(self, topic: str, key: bytes) -> _Keys:
+        noted = self._noted[topic, len(key)] = _Keys([], [], [])
+        return noted
 
     @property
     def is_due(self) -> bool:
         """Whether enough keys are noted for a pass over columns to pay."""
-        return len(self._pending) >= _KEYS_PER_PASS
+        return self._noted_count >= _KEYS_PER_PASS
 
     def flush(self) -> None:
-        """Chain all noted keys.
+        """Chain all noted keys, in the order of their records.
 
         :raises OSError: there is no room for another file; what is not chained yet stays noted.
         """
-        while self._pending:
+        if self._noted_count:
+            self._hash()
+        while len(self._hashed):
             if not self.files or not self.files[-1].room:
-                self._grow(self._pending[0][3])
+                self._grow(int(self._hashed[0, 2]))
             room = self.files[-1].room
-            pending, self._pending = self._pending[:room], self._pending[room:]
-            _, _, offsets, times = zip(*pending, strict=True)
-            self.files[-1].add(self._hashes(pending), np.array(offsets, np.int64), np.array(times, np.int64))
+            chained, self._hashed = self._hashed[:room], self._hashed[room:]
+            self.files[-1].add(chained[:, 0], chained[:, 1], chained[:, 2])
+
+    def _hash(self) -> None:
+        """Turn what was noted into rows of hash, physical offset and store time."""
+        noted, self._noted, self._noted_count = self._noted, {}, 0
+        parts = [self._hashed]
+        for (topic, size), alike in noted.items():
+            rows = np.empty((len(alike.keys), 3), np.int64)
+            rows[:, 0] = self._hashes(topic, size, alike.keys)
+            rows[:, 1] = alike.places
+            rows[:, 2] = alike.times_ms
+            parts.append(rows)
+        rows = np.concatenate(parts)
+        self._hashed = rows[np.argsort(rows[:, 1], kind="stable")]
 
     def _grow(self, now_ms: int) -> None:
         """Add a file, named by its time of creation, unlike any other."""
@@ -199,19 +240,13 @@ class Index:
             fresh.continue_from(self.files[-1].end_ms, self.files[-1].end_at)
         self.files.append(fresh)
 
-    def _hashes(self, pending: Sequence[tuple[str, bytes, int, int]]) -> Ints:
-        """Java's hash of `topic#key` for each, made non-negative as Apache does."""
-        alike: dict[tuple[str, int], list[int]] = {}
-        for position, (topic, key, _, _) in enumerate(pending):
-            alike.setdefault((topic, len(key)), []).append(position)
-        hashes = np.empty(len(pending), np.int64)
-        for (topic, size), positions in alike.items():
-            hashes[positions] = self._hashes_of_size(topic, size, [pending[position][1] for position in positions])
-        hashes = np.abs(hashes)
+    def _hashes(self, topic: str, size: int, keys: list[bytes]) -> Ints:
+        """Java's hash of `topic#key` for each key of that size, made non-negative as Apache does."""
+        hashes = np.abs(self._java_hashes(topic, size, keys).astype(np.int64))
         hashes[hashes == _NO_POSITIVE] = 0
         return hashes
 
-    def _hashes_of_size(self, topic: str, size: int, keys: list[bytes]) -> npt.NDArray[np.int32]:
+    def _java_hashes(self, topic: str, size: int, keys: list[bytes]) -> npt.NDArray[np.int32]:
         text = b"".join(keys)
         if not text.isascii():
             return np.array([java_hash(f"{topic}#{key.decode()}") for key in keys], np.int32)

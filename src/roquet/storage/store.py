@@ -7,7 +7,6 @@ import mmap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import repeat
 from pathlib import Path
 from struct import Struct
 from zlib import crc32
@@ -337,7 +336,7 @@ class Store:
         properties_at = pack.size - len(first.properties)
         body_at = properties_at - 2 - len(topic) - 1 - len(first.body)
         records = record_rows(form, data, rows, first_record, body_at, properties_at, queue.max_offset, at)
-        buffer[index : index + pack.size * count] = records.tobytes()
+        buffer[index : index + pack.size * count] = records.data.cast("B")
         places = range(at, at + pack.size * count, pack.size)
         self.dispatch.position = PhysicalOffset(places.stop)
         queue.put_many(queue.max_offset, places, pack.size, first.tag_code)
@@ -351,7 +350,7 @@ class Store:
         assert self.index is not None
         self.index.add_many(topic, form.unique_keys(data), places, self.store_ms)
         for key in first.keys[1:]:
-            self.index.add_many(topic, repeat(key), places, self.store_ms)
+            self.index.add_many(topic, [key] * len(places), places, self.store_ms)
 
     def _next_store_ms(self) -> int:
         """Now, but never before the record that was stored last."""

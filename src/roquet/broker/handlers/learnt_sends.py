@@ -133,12 +133,17 @@ class LearntSends:
         )
         if not self._turn.is_due:
             self._turn.due()
-        head = self._message_id_head
-        message_ids = b",".join([b"%b%016X" % (head, at) for at in places])
+        message_ids = self._message_ids(places)
         answer = known.answer(message_ids, queue.queue_id, queue.max_offset - len(places), opaque)
         if known.waits:
             return self._durability.hold(known.connection, answer, self._store.log.end)
         return answer
+
+    def _message_ids(self, places: range) -> bytes:
+        """The ids of a batch's messages: store host and place of each, in hexadecimal digits."""
+        head = self._message_id_head
+        digits = b"".join([at.to_bytes(8, "big") for at in places]).hex().upper().encode()
+        return b",".join([head + digits[at : at + 16] for at in range(0, len(digits), 16)])
 
     def _tag_code(self, tags: bytes) -> int:
         if len(self._tag_codes) >= _TAGS_MAX:
