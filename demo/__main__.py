@@ -34,7 +34,7 @@ PATIENCE_S: Final = 300.0
 """So long the demo waits for something that should happen within seconds."""
 OUTPUT: Final = Path("demo-out")
 
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 class Story:

@@ -14,12 +14,12 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, decode
 from roquet.protocol.json_dialect import dump_bytes, load
 
-FRAMES: Final = Path(__file__).parent.parent / "golden" / "frames"
+GOLDEN: Final = Path(__file__).parent.parent / "golden"
 CODES: Final = (
     *(12, 14, 15, 17, 21, 26, 28, 29, 30, 31, 32, 34, 35, 38, 41, 42, 43, 45),
     *(200, 201, 202, 203, 204, 207, 208, 215, 300, 305, 351, 9999),
 )
-REQUESTS: Final = sorted(path for code in CODES for path in FRAMES.glob(f"*/{code}-*.request.bin"))
+REQUESTS: Final = sorted(path for code in CODES for path in GOLDEN.rglob(f"{code}-*.request.bin"))
 OUR_REMARKS: Final = {
     "not set any response code": None,
     "the consumer group[GroupGolden5Binary] not online": "no consumer of group GroupGolden5Binary is connected",
@@ -43,7 +43,7 @@ def answer_to(path: Path) -> Path:
 def recorded_answer(path: Path) -> Command:
     """Go's client was gone before its last offset was answered; the answer to mqadmin's has no more to say."""
     if path.name == "15-update-consumer-offset-unanswered-json.request.bin":
-        return frame(FRAMES / "mqadmin-4.9.7" / "15-update-consumer-offset-json.response.bin")
+        return frame(GOLDEN / "frames" / "mqadmin-4.9.7" / "15-update-consumer-offset-json.response.bin")
     return frame(answer_to(path))
 
 
@@ -52,7 +52,7 @@ def is_refused(path: Path) -> bool:
 
 
 def of_requests(is_meant: Callable[[Path], bool]) -> list[Any]:
-    return [pytest.param(path, id=f"{path.parent.name}/{path.name}") for path in REQUESTS if is_meant(path)]
+    return [pytest.param(path, id=str(path.relative_to(GOLDEN))) for path in REQUESTS if is_meant(path)]
 
 
 def ask(client: Client, request: Command) -> Command:

@@ -14,13 +14,18 @@ from roquet.protocol.message import UNIQ_KEY, split_properties
 from roquet.protocol.record import decode as decode_record
 
 FRAMES = Path(__file__).parent.parent / "golden" / "frames"
-BATCHES = sorted(FRAMES.glob("client-*/320-send-batch-message-*.request.bin"))
+BATCHES = sorted(FRAMES.glob("*/320-send-batch-message-*.request.bin"))
+
+
+def content(path: Path) -> bytes:
+    """A frame without its length."""
+    return path.read_bytes()[4:]
 
 
 @pytest.mark.parametrize("path", BATCHES, ids=lambda path: f"{path.parent.name}/{path.name}")
 async def test_messages_of_a_batch_keep_their_own_unique_keys(tmp_path: Path, path: Path) -> None:
     """A 5.x client names the batch, too; a Go client names the batch only."""
-    frame = path.read_bytes()[4:]
+    frame = content(path)
     request = decode(frame)
     own = [split_properties(pairs.decode()).get(UNIQ_KEY) for _, _, pairs in split_batch(request.body)]
     of_batch = split_properties(SendHeaderV2.read(request.fields).properties).get(UNIQ_KEY)

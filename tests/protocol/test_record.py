@@ -12,7 +12,17 @@ from tests.protocol.strategies import records
 from roquet.errors import CorruptRecord
 from roquet.protocol import record
 from roquet.protocol.message import BORN_HOST_V6, STORE_HOST_V6
-from roquet.protocol.record import Record, blank, checksum, decode, decode_all, host_bits, host_bytes, host_text
+from roquet.protocol.record import (
+    Record,
+    blank,
+    check,
+    checksum,
+    decode,
+    decode_all,
+    host_bits,
+    host_bytes,
+    host_text,
+)
 from roquet.units import PhysicalOffset, QueueOffset
 
 APACHE = bytes.fromhex(
@@ -172,6 +182,13 @@ def test_any_damage_leaves_a_record_or_a_corrupt_one(data: st.DataObject) -> Non
         list(decode_all(bytes(damaged)))
     except CorruptRecord as error:
         assert error.at < len(damaged)  # noqa: PT017 - both outcomes are right
+
+
+def test_a_record_of_which_only_the_beginning_was_written_is_never_valid() -> None:
+    for written in range(len(APACHE)):
+        with pytest.raises(CorruptRecord):
+            check(memoryview(APACHE[:written].ljust(len(APACHE), b"\0")), READ.physical_offset, verify=True)
+    check(memoryview(APACHE), READ.physical_offset, verify=True)
 
 
 def test_a_blank_names_the_rest_of_a_file() -> None:

@@ -34,12 +34,13 @@ class ProducerNode:
     """A producer in one process.
 
     Keeps: each key was sent once; when all is quiet it is in exactly one of `acknowledged` (SEND_OK) and `unsure`
-    (every other answer, or none: stored or not).
+    (every other answer, or none: stored or not). `acknowledged_s` says when.
     """
 
     def __init__(self, host: Host, name_server: str) -> None:
         self.host = host
         self.acknowledged: dict[str, SendResult] = {}
+        self.acknowledged_s: dict[str, float] = {}
         self.unsure: dict[str, SendResult | RoquetError] = {}
         self.pending: dict[str, None] = {}
         self._name_server = name_server
@@ -76,6 +77,7 @@ class ProducerNode:
         del self.pending[key]
         if isinstance(answer, SendResult) and answer.status is SendStatus.SEND_OK:
             self.acknowledged[key] = answer
+            self.acknowledged_s[key] = asyncio.get_running_loop().time()
         else:
             self.unsure[key] = answer
 
@@ -83,12 +85,14 @@ class ProducerNode:
 class ConsumerNode:
     """One member of the group, one process after the other.
 
-    Keeps: `received` counts how often each key was handed to the application, in all lives.
+    Keeps: `received` counts how often each key was handed to the application, in all lives, `received_s` says when
+    first.
     """
 
     def __init__(self, host: Host, name_server: str) -> None:
         self.host = host
         self.received: Counter[str] = Counter()
+        self.received_s: dict[str, float] = {}
         self.consumer: Consumer | None = None
         self._name_server = name_server
         self._lives = 0
@@ -117,3 +121,4 @@ class ConsumerNode:
         (key,) = message.keys
         assert message.body == body_of(key), f"{key} came with another body"
         self.received[key] += 1
+        self.received_s.setdefault(key, asyncio.get_running_loop().time())

@@ -14,13 +14,13 @@ What differs between two seeds beside the world itself (sizes of files and chunk
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
 from tests.simulation import checks
-from tests.simulation.clients import GROUP, TOPIC, ConsumerNode, ProducerNode
+from tests.simulation.clients import TOPIC, ConsumerNode, ProducerNode
 from tests.simulation.disk import DriveSpeed
 from tests.simulation.loop import current_process
 from tests.simulation.network import LinkQuality

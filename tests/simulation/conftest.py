@@ -10,7 +10,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "seed" not in metafunc.fixturenames or list(metafunc.definition.iter_markers("parametrize")):
+    """Unless a test names its seeds itself."""
+    named = [str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize")]
+    if "seed" not in metafunc.fixturenames or any("seed" in names.split(",") for names in named):
         return
     once_failed = [seed for mark in metafunc.definition.iter_markers("also_seeds") for seed in mark.args]
     seeds = dict.fromkeys([*once_failed, *range(metafunc.config.getoption("--seeds"))])

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.simulation.cluster import CONSUMER, Cluster
 
+from roquet.broker.store_settings import FlushDisk
+
 MASTER, SLAVE = "sync-master", "slave"
+AT_ONCE_S = 1.5
+"""More than the longest delays of drive and network together, less than the broker's next look at held pulls."""
+
+
+@pytest.mark.parametrize("flush", FlushDisk)
+def test_a_waiting_consumer_gets_a_message_at_once(seed: int, flush: FlushDisk) -> None:
+    with Cluster(seed, MASTER, SLAVE, flush=flush) as cluster:
+        before = cluster.acknowledged()
+        cluster.produce(60)
+        cluster.settle()
+        acknowledged_s, received_s = cluster.producer.acknowledged_s, cluster.consumers[CONSUMER].received_s
+        assert max(received_s[key] - acknowledged_s[key] for key in cluster.acknowledged() - before) < AT_ONCE_S
 
 
 def test_a_killed_consumer_goes_on_where_it_was(seed: int) -> None:

@@ -60,6 +60,10 @@ class Arrivals:
             self._answer(queue, lambda _: False, answers)
         _send(answers)
 
+    def wake_since(self, at: int) -> None:
+        """The same at all queues with a record at or behind physical offset `at`, which could not be read so far."""
+        self.wake([queue for queue in self._queues if queue.log_end > at])
+
     def sweep(self) -> None:
         """Answer what waited its time, and what a wake-up passed over (its tags did not match: time to move on)."""
         now_ms = self._now_ms()

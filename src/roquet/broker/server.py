@@ -132,6 +132,7 @@ class Broker:
         self.arrivals = Arrivals(lambda: loop.time() * 1000)
         self.turn = Turn(self._end_turn)
         self.flush_wanted = asyncio.Event()
+        self._shown_to = 0
         self._build_registration()
         handlers = self._handlers()
         fast = {code: handler for code, handler in handlers.items() if code != RequestCode.PULL_MESSAGE}
@@ -377,15 +378,12 @@ class Broker:
         self.store.end_turn()
         if self._syncs:
             self.flush_wanted.set()
-        if not self.store.config.reads_only_durable:
-            self._show_growth()
-
-    def _show_growth(self) -> None:
-        """More of the log may be seen: by slaves, and by pulls that wait."""
+        grown, self.store.grown = self.store.grown, []
+        if self.store.config.reads_only_durable:
+            return
         if self.ha_server is not None:
             self.ha_server.notify_growth()
-        if self.store.grown:
-            grown, self.store.grown = self.store.grown, []
+        if grown:
             self.arrivals.wake(grown)
 
     def _replicated(self) -> None:
@@ -400,8 +398,11 @@ class Broker:
         self.store.flush_index()
 
     def _flushed(self) -> None:
-        """More of the log is on disk, in answer to `flush_wanted`."""
-        self._show_growth()
+        """More of the log is on disk, in answer to `flush_wanted`: slaves and waiting pulls may see it now."""
+        if self.ha_server is not None:
+            self.ha_server.notify_growth()
+        shown_to, self._shown_to = self._shown_to, self.store.log.flushed_to
+        self.arrivals.wake_since(shown_to)
         self.durability.advance()
 
     def _slave_acked(self) -> None:

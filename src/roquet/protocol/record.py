@@ -144,6 +144,10 @@ def host_bits(born_host: bytes, store_host: bytes) -> int:
 def check(data: memoryview, at: PhysicalOffset, *, verify: bool) -> None:
     """Check the record that `data` is, without decoding it: its parts add up and it belongs at physical offset `at`.
 
+    The checksum is that of the body alone. A record of which only the beginning was written, by a slave that got no
+    more or by a drive that lost power, is told by the zeros behind: no topic has any, and no broker stores properties
+    that end with one.
+
     :param verify: also compare the body with its checksum.
     :raises CorruptRecord: something does not fit.
     """
@@ -162,6 +166,8 @@ def check(data: memoryview, at: PhysicalOffset, *, verify: bool) -> None:
         raise CorruptRecord(at, "its parts do not add up to its size")
     if _PHYSICAL.unpack_from(data, _PHYSICAL_AT)[0] != at:
         raise CorruptRecord(at, "it says it stands elsewhere")
+    if 0 in data[topic_at : properties_at - 2] or (properties_at < size and not data[-1]):
+        raise CorruptRecord(at, "its topic or properties were not written to the end")
     if verify and checksum(data[fixed.size : body_end]) != crc:
         raise CorruptRecord(at, "its body does not have the stored checksum")
 
