@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from bench.loads import GROUP, TOPIC
-from tests.interop import wire
-
 from roquet.protocol.batch import batch_item
 from roquet.protocol.codes import RequestCode
+from tests.interop import wire
 
 BODY: Final = b"x" * 128
 BATCH: Final = 256

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from tests.simulation.simulation import Host, Simulation
-
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.config import BrokerConfig, read_config
 from roquet.broker.groups import GroupRegistry
@@ -33,6 +31,7 @@ from roquet.storage.store import Store, StoreConfig
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.server import Server
+from tests.simulation.simulation import Host, Simulation
 
 ADDRESS: Final = "10.0.0.1"
 BROKER: Final = f"{ADDRESS}:10911"

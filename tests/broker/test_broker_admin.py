@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tests.broker.harness import World
-
 from roquet.broker.config import read_config
 from roquet.broker.runtime_info import duration_text, size_text
 from roquet.properties import parse
 from roquet.protocol.codes import RequestCode
+from tests.broker.harness import World
 
 NAMES = """
 bootTimestamp runtime putMessageEntireTimeMax putMessageTimesTotal putMessageFailedTimes putMessageSizeTotal

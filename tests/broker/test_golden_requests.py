@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.broker.harness import BROKER, Client, World
 
 from roquet.protocol.bodies import ConsumerData, Heartbeat, Subscription, TopicConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command, decode
 from roquet.protocol.json_dialect import dump_bytes, load
+from tests.broker.harness import BROKER, Client, World
 
 GOLDEN: Final = Path(__file__).parent.parent / "golden"
 CODES: Final = (

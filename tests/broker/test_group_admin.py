@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.broker.harness import Client, World
-from tests.simulation.simulation import Simulation
 
 from roquet.broker.state_files import GROUPS
 from roquet.protocol.bodies import ConsumerData, GroupConfig, GroupTable, Heartbeat, Subscription, TopicConfig, parse
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.json_dialect import dump_bytes, load
+from tests.broker.harness import Client, World
+from tests.simulation.simulation import Simulation
 
 STRICT = GroupConfig("g", retry_max_times=3, consume_broadcast_enable=False)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.broker.harness import Client, World
-
 from roquet.broker.queue_locks import LEASE_MS
 from roquet.protocol.bodies import QueueLocks
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.json_dialect import dump_bytes
 from roquet.protocol.message import MessageQueue
+from tests.broker.harness import Client, World
 
 QUEUES = frozenset(MessageQueue("T", "broker-a", queue_id) for queue_id in range(2))
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from tests.broker.harness import Client, World
-from tests.simulation.simulation import Simulation
-
 from roquet.broker.members import SILENCE_MS_MAX
 from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.json_dialect import dump_bytes
+from tests.broker.harness import Client, World
+from tests.simulation.simulation import Simulation
 
 
 def beat(client: Client, client_id: str, *groups: str, topic: str = "T", producers: tuple[str, ...] = ()) -> None:

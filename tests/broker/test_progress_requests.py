@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tests.broker.harness import ON_DISK, World
-
 from roquet.protocol.codes import RequestCode, ResponseCode
+from tests.broker.harness import ON_DISK, World
 
 
 def test_a_committed_offset_is_given_back(world: World) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tests.broker.harness import World
-
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.record import decode, decode_all
+from tests.broker.harness import World
 
 EVER = {"beginTimestamp": 0, "endTimestamp": 2**63 - 1}
 

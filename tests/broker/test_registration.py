@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.simulation.simulation import Host, Simulation
 
 from roquet.broker.registration import BrokerIdentity, Registrar
 from roquet.nameserver.config import NamesrvConfig
@@ -17,6 +16,7 @@ from roquet.protocol.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.server import Server
+from tests.simulation.simulation import Host, Simulation
 
 MASTER, SLAVE, TOOL = "10.0.0.1", "10.0.0.2", "10.0.0.9"
 NAME_SERVERS = ("10.0.1.1:9876", "10.0.1.2:9876")

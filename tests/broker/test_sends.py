@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.broker.test_learnt_sends import Side
 
 from roquet.protocol.batch import split_batch
 from roquet.protocol.command import decode
 from roquet.protocol.headers.send import SendHeaderV2
 from roquet.protocol.message import UNIQ_KEY, split_properties
 from roquet.protocol.record import decode as decode_record
+from tests.broker.test_learnt_sends import Side
 
 FRAMES = Path(__file__).parent.parent / "golden" / "frames"
 BATCHES = sorted(FRAMES.glob("*/320-send-batch-message-*.request.bin"))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.broker.harness import ADDRESS, World
-from tests.simulation.simulation import Simulation
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.groups import GroupRegistry
@@ -17,6 +15,8 @@ from roquet.broker.topics import TopicRegistry, topics_at_start
 from roquet.protocol.bodies import GroupConfig, OffsetTable, TopicConfig
 from roquet.transport.channels import Channels
 from roquet.transport.server import Server
+from tests.broker.harness import ADDRESS, World
+from tests.simulation.simulation import Simulation
 
 
 class Slave:

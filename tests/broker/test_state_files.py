@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.simulation.simulation import Host, Simulation
 
 from roquet.broker import state_files
 from roquet.broker.progress import ConsumerProgress
@@ -16,6 +15,7 @@ from roquet.errors import StoreError
 from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable
 from roquet.runtime import Runtime
 from roquet.storage.disk import RealDisk
+from tests.simulation.simulation import Host, Simulation
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "store" / "clean" / "config"
 HOST = "10.0.0.1"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 
 import pytest
-from tests.broker.harness import World
-from tests.simulation.simulation import Simulation
 
 from roquet.broker.state_files import TOPICS
 from roquet.protocol.bodies import TopicConfig, TopicTable, parse
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.json_dialect import load
+from tests.broker.harness import World
+from tests.simulation.simulation import Simulation
 
 FIELDS = {"defaultTopic": "TBW102", "perm": 6, "topicFilterType": "SINGLE_TAG", "order": "true"}
 CREATE = {"readQueueNums": 2, "writeQueueNums": 3, **FIELDS}

@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from tests.simulation.simulation import Host, Simulation
-
 from roquet.protocol.batch import split_batch
 from roquet.protocol.bodies import BrokerData, Heartbeat, QueueData, Route, parse
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -32,6 +30,7 @@ from roquet.protocol.record import Record, decode, host_bytes
 from roquet.transport.connection import Answer, Connection, Handler
 from roquet.transport.server import Server
 from roquet.units import PhysicalOffset, QueueOffset
+from tests.simulation.simulation import Host, Simulation
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from tests.client.cluster import FakeBroker, FakeCluster
 from tests.simulation.simulation import Simulation
 

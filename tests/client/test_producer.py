@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 
 from roquet.client.producer import Producer, SendStatus
 from roquet.client.sender import IN_FLIGHT_MAX
 from roquet.errors import CallTimeout, ConfigError, ConnectionClosed, MessageError, ResponseError, RouteNotFound
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.message import Message, MessageQueue
+from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 
 SEND = RequestCode.SEND_MESSAGE_V2
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 
 from roquet.client.pull_consumer import PullConsumer, PullStatus
 from roquet.errors import CallTimeout, ConnectionClosed, MessageError, ResponseError, RouteNotFound
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
 from roquet.protocol.message import MessageQueue
+from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 
 PULL = RequestCode.PULL_MESSAGE
 QUEUE = MessageQueue("T", "broker-a", 0)

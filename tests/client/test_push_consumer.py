@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.client.cluster import CLIENT, NAME_SERVER, FakeBroker, FakeCluster
-from tests.simulation.simulation import Host
 
 from roquet.client.pull_flow import Limits
 from roquet.client.push_consumer import Consumer, ReceivedMessage
@@ -22,6 +20,8 @@ from roquet.protocol.command import Command
 from roquet.protocol.headers.pull import COMMIT_OFFSET
 from roquet.protocol.json_dialect import ObjectKeys, dump_dialect
 from roquet.protocol.message import MessageQueue
+from tests.client.cluster import CLIENT, NAME_SERVER, FakeBroker, FakeCluster
+from tests.simulation.simulation import Host
 
 SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
 OTHER_CLIENT = "10.0.9.2"

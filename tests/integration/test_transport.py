@@ -90,7 +90,7 @@ class Both:
 async def settled(is_so: Callable[[], bool]) -> None:
     """Wait for what comes within a few turns of the loop."""
     async with asyncio.timeout(5):
-        while not is_so():  # noqa: ASYNC110 - a connection tells its end to its owner only
+        while not is_so():
             await asyncio.sleep(0)
 
 

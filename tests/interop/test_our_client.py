@@ -11,6 +11,13 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
+
+from roquet.client.producer import Producer, SendStatus
+from roquet.client.pull_consumer import PullConsumer, PullStatus
+from roquet.client.push_consumer import Consumer, ReceivedMessage
+from roquet.client.unique_key import made_at_ms
+from roquet.errors import ResponseError
+from roquet.protocol.message import Message, MessageQueue
 from tests.interop.apache import (
     ApacheBroker,
     ApacheNameServer,
@@ -21,13 +28,6 @@ from tests.interop.apache import (
     run_driver,
     start_driver,
 )
-
-from roquet.client.producer import Producer, SendStatus
-from roquet.client.pull_consumer import PullConsumer, PullStatus
-from roquet.client.push_consumer import Consumer, ReceivedMessage
-from roquet.client.unique_key import made_at_ms
-from roquet.errors import ResponseError
-from roquet.protocol.message import Message, MessageQueue
 
 pytestmark = pytest.mark.interop
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+
 from tests.interop import wire
 from tests.interop.apache import (
     ApacheBroker,

@@ -7,9 +7,9 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocol.strategies import int32
 
 from roquet.protocol.batch import batch_item, split_batch
+from tests.protocol.strategies import int32
 
 APACHE = bytes.fromhex("000000210000000000000000000000000000000268690009544147530154616741")
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocol.strategies import names, registrations
 
 from roquet.protocol import bodies
 from roquet.protocol.bodies import (
@@ -37,6 +36,7 @@ from roquet.protocol.bodies import (
 from roquet.protocol.filters import SQL92
 from roquet.protocol.json_dialect import dump_bytes, dump_dialect, dump_file, load
 from roquet.protocol.message import MessageQueue
+from tests.protocol.strategies import names, registrations
 
 VERSION = '{"counter":5,"timestamp":1700000000000}'
 TOPIC = (

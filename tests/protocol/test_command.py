@@ -9,11 +9,11 @@ from struct import Struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocol.strategies import any_command, commands
 
 from roquet.errors import PeerError
 from roquet.protocol.codes import LANGUAGE_NUMBERS, VERSION
 from roquet.protocol.command import BINARY, JSON, ONE_WAY, RESPONSE, Command, decode, to_text
+from tests.protocol.strategies import any_command, commands
 
 JAVA_JSON_HEADER = (
     b'{"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,'

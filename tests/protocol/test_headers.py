@@ -11,7 +11,6 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocol.strategies import int64, text
 
 from roquet.errors import Refused
 from roquet.protocol import headers
@@ -23,6 +22,7 @@ from roquet.protocol.headers.query import QueryMessageHeader
 from roquet.protocol.headers.routing import RegisterBrokerHeader, RouteHeader
 from roquet.protocol.headers.send import SendAnswer, SendHeader, SendHeaderV2
 from roquet.units import QueueOffset
+from tests.protocol.strategies import int64, text
 
 for module in pkgutil.iter_modules(headers.__path__):
     importlib.import_module(f"{headers.__name__}.{module.name}")

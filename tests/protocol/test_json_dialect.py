@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocol.strategies import int64, text
 
 from roquet.protocol.json_dialect import IntKeys, ObjectKeys, dump_ascii, dump_bytes, dump_dialect, dump_file, load
+from tests.protocol.strategies import int64, text
 
 QUEUE = '{"brokerName":"b","queueId":0,"topic":"T"}'
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocol.strategies import text
 
 from roquet.errors import MessageError
 from roquet.protocol.message import (
@@ -22,6 +21,7 @@ from roquet.protocol.message import (
     tag_code,
 )
 from roquet.units import PhysicalOffset
+from tests.protocol.strategies import text
 
 property_text = text.filter(lambda value: value != "" and not {"\x01", "\x02"} & set(value))
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.protocol.strategies import records
 
 from roquet.errors import CorruptRecord
 from roquet.protocol import record
@@ -24,6 +23,7 @@ from roquet.protocol.record import (
     host_text,
 )
 from roquet.units import PhysicalOffset, QueueOffset
+from tests.protocol.strategies import records
 
 APACHE = bytes.fromhex(
     "00000067daa320a758932aac0000000300000000000000000000000500000000000003e8000000000000018bcfe56800"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.replication.ends import MasterEnd, SlaveEnd
-from tests.replication.memory_log import MemoryLog
 
 from roquet.replication import master, slave
+from tests.replication.ends import MasterEnd, SlaveEnd
+from tests.replication.memory_log import MemoryLog
 
 MIB = 1024 * 1024
 RECORDS = bytes(range(251)) * 3

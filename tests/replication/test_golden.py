@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.replication.ends import MasterEnd, SlaveEnd
-from tests.replication.memory_log import MemoryLog
 
 from roquet.replication import master, slave
 from roquet.replication.frames import REPORT, Chunk, ChunkStream, Heartbeat, ReportStream, header, report
 from roquet.units import PhysicalOffset
+from tests.replication.ends import MasterEnd, SlaveEnd
+from tests.replication.memory_log import MemoryLog
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "ha"
 FILE_SIZE = 16_384

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.replication.ends import MasterEnd, SlaveEnd
-from tests.replication.memory_log import MemoryLog
 
 from roquet.replication import master, slave
+from tests.replication.ends import MasterEnd, SlaveEnd
+from tests.replication.memory_log import MemoryLog
 
 FILE_SIZE = 64
 MASTER_RULES = master.Rules(chunk_size=16)

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from tests.simulation.clients import GROUP, TOPIC
-
 from roquet.broker.server import Broker
 from roquet.protocol.message import KEYS, TAGS, tag_code
 from roquet.protocol.record import Record, decode
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.store import Store
 from roquet.units import PhysicalOffset
+from tests.simulation.clients import GROUP, TOPIC
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster

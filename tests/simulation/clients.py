@@ -8,12 +8,11 @@ from collections import Counter
 from itertools import count
 from typing import Final
 
-from tests.simulation.simulation import Host
-
 from roquet.client.producer import Producer
 from roquet.client.push_consumer import Consumer, ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
 from roquet.errors import CallTimeout, ConnectionClosed, ResponseError, RoquetError, RouteNotFound
+from tests.simulation.simulation import Host
 
 TOPIC: Final = "orders"
 GROUP: Final = "billing"

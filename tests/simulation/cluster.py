@@ -19,6 +19,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
+from roquet.broker.config import BrokerConfig
+from roquet.broker.server import Broker
+from roquet.broker.store_settings import BrokerRole, FlushDisk, StoreSettings
 from tests.simulation import checks
 from tests.simulation.clients import TOPIC, ConsumerNode, ProducerNode
 from tests.simulation.disk import DriveSpeed
@@ -27,10 +30,6 @@ from tests.simulation.network import LinkQuality
 from tests.simulation.nodes import BROKER_NAME, NAME_SERVER_PORT, BrokerNode, NameServerNode, with_role
 from tests.simulation.reading import read_everything
 from tests.simulation.simulation import Host, Simulation
-
-from roquet.broker.config import BrokerConfig
-from roquet.broker.server import Broker
-from roquet.broker.store_settings import BrokerRole, FlushDisk, StoreSettings
 
 NAME_SERVER: Final = "name-server"
 PRODUCER: Final = "producer"

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from tests.simulation.loop import block
-
 from roquet.errors import StoreError
+from tests.simulation.loop import block
 
 Note: TypeAlias = Callable[..., None]
 

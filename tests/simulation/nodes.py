@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from tests.simulation.simulation import Host
-
 from roquet.broker.config import BrokerConfig
 from roquet.broker.server import Broker
 from roquet.broker.store_settings import BrokerRole, FlushDisk
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.replication.slave import Phase
+from tests.simulation.simulation import Host
 
 STORE: Final = "/store"
 BROKER_NAME: Final = "broker-a"

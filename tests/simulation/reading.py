@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-from tests.simulation.clients import GROUP, TOPIC, body_of
-
 from roquet.client.pull_result import PullResult, PullStatus
 from roquet.client.pulling import pull_request, pull_result
 from roquet.protocol.codes import RequestCode
@@ -17,6 +15,7 @@ from roquet.protocol.headers.pull import SUBSCRIPTION
 from roquet.protocol.message import KEYS, MessageQueue
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked
+from tests.simulation.clients import GROUP, TOPIC, body_of
 
 CALL_MS: Final = 3000
 COUNT_MAX: Final = 32

@@ -23,11 +23,10 @@ from contextvars import Context
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from roquet.runtime import Runtime
 from tests.simulation.disk import Drive, MountedDisk
 from tests.simulation.loop import Process, SimulationError, current_process
 from tests.simulation.network import Network, NetworkedLoop
-
-from roquet.runtime import Runtime
 
 T = TypeVar("T")
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from roquet.broker.store_settings import FlushDisk
 from tests.simulation.cluster import CONSUMER, NAME_SERVER, PRODUCER, Cluster
 from tests.simulation.disk import DriveSpeed
 from tests.simulation.network import LinkQuality
-
-from roquet.broker.store_settings import FlushDisk
 
 MASTER, SLAVE, OTHER = "sync-master", "slave", "slave-2"
 ROUNDS: Final = 4

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.simulation.cluster import CONSUMER, Cluster
 
 from roquet.broker.store_settings import FlushDisk
+from tests.simulation.cluster import CONSUMER, Cluster
 
 MASTER, SLAVE = "sync-master", "slave"
 AT_ONCE_S = 1.5

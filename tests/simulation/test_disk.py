@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.simulation.disk import PAGE_SIZE, SECTOR_SIZE, DeadProcessError, Drive, DriveSpeed, MountedDisk
-from tests.simulation.recorder import A
-from tests.simulation.simulation import Simulation
 
 from roquet.errors import StoreError
 from roquet.storage.disk import Disk
+from tests.simulation.disk import PAGE_SIZE, SECTOR_SIZE, DeadProcessError, Drive, DriveSpeed, MountedDisk
+from tests.simulation.recorder import A
+from tests.simulation.simulation import Simulation
 
 FOLDER = Path("/store/commitlog")
 PATH = FOLDER / "00000000000000000000"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 
+from roquet.broker.store_settings import FlushDisk
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import DriveSpeed
-
-from roquet.broker.store_settings import FlushDisk
 
 MASTER, SLAVE = "sync-master", "slave"
 TROUBLES = (errno.ENOSPC, errno.EIO)

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.simulation.loop import DeadlockError, NotReachedError, RunawayError, UnhandledError, block
-from tests.simulation.recorder import PORT, A, B, Recorder, connect
-from tests.simulation.simulation import Host, Simulation
 
 from roquet.protocol.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.server import Server
+from tests.simulation.loop import DeadlockError, NotReachedError, RunawayError, UnhandledError, block
+from tests.simulation.recorder import PORT, A, B, Recorder, connect
+from tests.simulation.simulation import Host, Simulation
 
 
 async def tick_for_ever(pause_s: float = 1.0) -> None:
-    while True:  # noqa: ASYNC110 - only the passing of time is wanted
+    while True:
         await asyncio.sleep(pause_s)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from roquet.broker.store_settings import FlushDisk
 from tests.simulation import checks
 from tests.simulation.cluster import Cluster
-
-from roquet.broker.store_settings import FlushDisk
 
 MASTER, SLAVE = "sync-master", "slave"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from tests.simulation.network import LinkQuality
 from tests.simulation.recorder import PORT, A, B, Recorder, connect
 from tests.simulation.simulation import Simulation

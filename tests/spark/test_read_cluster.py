@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.spark.stand_in import Broker, Queues, StandIn, cluster, record
 
 from roquet.errors import RoquetError, RouteNotFound
 from roquet.protocol.message import MessageQueue
@@ -13,6 +12,7 @@ from roquet.spark.queue_read import NoProgress
 from roquet.spark.ranges import Bounds, DataLoss, QueueRange
 from roquet.spark.read_cluster import queue_bounds, read
 from roquet.spark.schema import ARROW_SCHEMA
+from tests.spark.stand_in import Broker, Queues, StandIn, cluster, record
 
 SCHEMA = pa.schema([ARROW_SCHEMA.field(name) for name in ("brokerName", "queueOffset")])
 QUEUE = MessageQueue("orders", "broker-a", 0)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.stand_in import Broker, StandIn, cluster, record
 
 from roquet.protocol.record import checksum
 from roquet.spark.schema import SPARK_SCHEMA
+from tests.spark.stand_in import Broker, StandIn, cluster, record
 
 pytestmark = pytest.mark.spark
 

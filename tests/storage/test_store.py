@@ -13,6 +13,7 @@ from roquet.protocol.message import java_hash, tag_code
 from roquet.protocol.record import decode
 from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import BatchItem, Store, StoreConfig
+from roquet.units import PhysicalOffset
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
@@ -306,6 +307,42 @@ def test_replicated_bytes_are_dispatched_like_appended_ones(tmp_path: Path, cloc
     assert copy.log.end == store.log.end
     assert bodies(copy) == bodies(store)
     assert len(copy.find_by_key("T", "k7", 32, 0, 1 << 62).records) == 1
+    copy.abandon()
+
+
+def test_store_times_do_not_go_back_when_the_clock_does_between_two_lives(tmp_path: Path, clock: Clock) -> None:
+    """Recovery looks for the newest file from before the checkpoint: one from an earlier time must not be newer."""
+    store = opened(tmp_path, clock)
+    put(store, b"before")
+    before_ms = store.store_time("T", 0, 0)
+    store.close()
+    clock.ms -= 3_600_000
+    store = opened(tmp_path, clock)
+    put(store, b"after")
+    assert store.store_time("T", 0, 1) >= before_ms
+    store.abandon()
+
+
+def test_the_checkpoint_of_a_copy_moves_with_what_it_got(tmp_path: Path, clock: Clock, store: Store) -> None:
+    put(store, b"x")
+    copy = opened(tmp_path / "copy", clock)
+    copy.log.replicate(copy.log.end, store.log.read(store.log.start, 1000))
+    copy.replicated()
+    copy.checkpoint_work()()
+    assert copy.checkpoint.log_ms == store.store_time("T", 0, 0)
+    copy.abandon()
+
+
+def test_a_log_without_a_byte_starts_where_it_ends(tmp_path: Path, clock: Clock, store: Store) -> None:
+    """A copy that begins with its master's second file, and loses all of it before anything was synced."""
+    for _ in range(15):
+        put(store, bytes(300))
+    copy = opened(tmp_path / "copy", clock)
+    copy.log.replicate(PhysicalOffset(4096), store.log.read(PhysicalOffset(4096), 1000))
+    copy.abandon()
+    (tmp_path / "copy" / "commitlog" / f"{4096:020d}").write_bytes(bytes(4096))
+    copy = opened(tmp_path / "copy", clock)
+    assert (copy.log.start, copy.log.end) == (4096, 4096)
     copy.abandon()
 
 

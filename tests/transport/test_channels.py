@@ -1,0 +1,35 @@
+"""Connections by address, on a simulated network; tests/integration has the same on a real one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from roquet.errors import ConnectionClosed
+from roquet.transport.channels import CONNECT_TIMEOUT_S, Channels
+from tests.simulation.simulation import Simulation
+
+NOBODY = "10.0.0.2:7000"
+
+
+def test_a_connect_that_fails_after_its_caller_gave_up_is_nobodys_loss() -> None:
+    """The simulation would fail with a task whose exception nobody took, as asyncio would complain about it."""
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S / 2):
+                await Channels().connection(NOBODY)
+
+    with Simulation(1) as sim:
+        sim.host("10.0.0.1").call(give_up)
+        sim.run_for(2 * CONNECT_TIMEOUT_S)
+
+
+def test_a_host_that_does_not_answer_is_said_to_be_silent() -> None:
+    async def connect() -> None:
+        with pytest.raises(ConnectionClosed, match=f"cannot connect to {NOBODY}: no answer"):
+            await Channels().connection(NOBODY)
+
+    with Simulation(1) as sim:
+        sim.host("10.0.0.1").call(connect)
