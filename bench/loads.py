@@ -10,6 +10,8 @@ TOPIC: Final = "BenchmarkTest"
 GROUP: Final = "benchmark_consumer"
 PACKAGE: Final = "org.apache.rocketmq.example.benchmark"
 JSON_SUFFIX: Final = "-json"
+JSON: Final = "--json"
+LIMIT: Final = "--limit"
 REPORT_MS: Final = 1000
 
 
@@ -20,7 +22,7 @@ class Load:
     :param rate: the figure of its reports that counts messages per second.
     :param failures: the figures of its reports that count what went wrong since the start.
     :param drains: it reads a backlog that is written before it starts.
-    :param json_headers: the classes speak with binary headers, unless this is asked for.
+    :param settings: for `Launcher.java`, where the class needs what its arguments do not reach.
     """
 
     name: str
@@ -30,7 +32,7 @@ class Load:
     rate: str = "Send TPS"
     failures: tuple[str, ...] = ("Send Failed", "Response Failed")
     drains: bool = False
-    json_headers: bool = False
+    settings: tuple[str, ...] = ()
 
     def command(self, name_server: str) -> list[str]:
         """The class and its arguments, as `java` takes them."""
@@ -38,13 +40,27 @@ class Load:
         return [f"{PACKAGE}.{self.java_class}", *common, *self.arguments]
 
     def with_json_headers(self) -> Load:
-        return replace(self, name=self.name + JSON_SUFFIX, title=f"{self.title}, JSON headers", json_headers=True)
+        return replace(
+            self, name=self.name + JSON_SUFFIX, title=f"{self.title}, JSON headers", settings=(*self.settings, JSON)
+        )
 
 
 LOADS: Final = (
     Load("sync128", "sync, 64 threads, 128 B", "Producer", ("-w", "64", "-s", "128")),
     Load("sync1k", "sync, 64 threads, 1 KiB", "Producer", ("-w", "64", "-s", "1024")),
-    Load("async128", "async, 64 threads, 128 B", "Producer", ("-w", "64", "-s", "128", "-y", "true")),
+    Load(
+        "async128",
+        "async, 64 threads, 128 B, 1024 under way",
+        "Producer",
+        ("-w", "64", "-s", "128", "-y", "true"),
+        settings=(LIMIT,),
+    ),
+    Load(
+        "unlimited128",
+        "async, 64 threads, 128 B, no limit",
+        "Producer",
+        ("-w", "64", "-s", "128", "-y", "true"),
+    ),
     Load(
         "keyed", "sync, 64 threads, 128 B, key, 5 tags", "Producer", ("-w", "64", "-s", "128", "-k", "true", "-l", "5")
     ),

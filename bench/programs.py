@@ -19,7 +19,7 @@ ROQUET: Final = Path(sys.executable).with_name("roquet")
 BYTE_CODE: Final = Path(__file__).with_name("out") / "byte-code"
 PYTHON: Final = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(BYTE_CODE)}
 """Byte code is kept, as where it is installed; not beside the sources."""
-JSON_HEADERS: Final = Path(__file__).with_name("JsonHeaders.java")
+LAUNCHER: Final = Path(__file__).with_name("Launcher.java")
 BROKER_GC: Final = (
     "-XX:+UseG1GC",
     "-XX:G1HeapRegionSize=16m",
@@ -109,7 +109,7 @@ def start_benchmark(load: Load, names: str, directory: Path) -> Program:
     logging = directory / "logback.xml"
     logging.write_text(LOGBACK.format(level="OFF"))
     home = [f"-Duser.home={directory}", f"-Drmq.logback.configurationFile={logging}"]
-    launcher = [str(JSON_HEADERS)] if load.json_headers else []
+    launcher = [str(LAUNCHER), *load.settings] if load.settings else []
     command = [*CLIENT_JVM, *OPENED, *home, "-cp", java_classpath(Version.V5), *launcher, *load.command(names)]
     client.launch([str(java()), *command], {"ROCKETMQ_HOME": str(directory), "NAMESRV_ADDR": ""})
     return client

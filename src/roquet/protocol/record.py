@@ -115,7 +115,7 @@ class Record:
         )
 
 
-def checksum(body: bytes | memoryview) -> int:
+def checksum(body: bytes | bytearray | memoryview) -> int:
     """CRC-32 of the stored (maybe compressed) body, without its top bit."""
     return crc32(body) & 0x7FFFFFFF
 
@@ -172,7 +172,7 @@ def check(data: memoryview, at: PhysicalOffset, *, verify: bool) -> None:
         raise CorruptRecord(at, "its body does not have the stored checksum")
 
 
-def decode(data: bytes | memoryview, at: int = 0, *, verify: bool = False) -> Record:
+def decode(data: bytes | bytearray | memoryview, at: int = 0, *, verify: bool = False) -> Record:
     """The record that starts at index `at` of `data`.
 
     :param verify: also compare the body with its checksum.
@@ -214,7 +214,7 @@ def decode(data: bytes | memoryview, at: int = 0, *, verify: bool = False) -> Re
 
 
 def _tail(
-    data: bytes | memoryview, at: int, size: int, body_at: int, body_size: int, magic: int
+    data: bytes | bytearray | memoryview, at: int, size: int, body_at: int, body_size: int, magic: int
 ) -> tuple[bytes, str, str]:
     """Body, topic and properties; their lengths must add up to the record's size exactly."""
     end = at + size
@@ -240,7 +240,7 @@ def _tail(
         raise CorruptRecord(at, f"topic or properties are not UTF-8: {error}") from error
 
 
-def decode_all(data: bytes | memoryview) -> Iterator[Record]:
+def decode_all(data: bytes | bytearray | memoryview) -> Iterator[Record]:
     """The records of a pull answer, one after the other."""
     at = 0
     while at < len(data):
@@ -254,7 +254,7 @@ def blank(size: int) -> bytes:
     return _SIZE_AND_MAGIC.pack(size, BLANK_MAGIC)
 
 
-def size_and_magic(data: bytes | memoryview, at: int) -> tuple[int, int]:
+def size_and_magic(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
     """The first two fields of whatever stands at `at`."""
     size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
     return size, magic
