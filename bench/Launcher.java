@@ -19,6 +19,7 @@ import org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl;
  */
 public final class Launcher {
     private static final String GROUP = "benchmark_producer";
+    private static final String HEADERS = "rocketmq.serialize.type";
 
     public static void main(String[] args) throws Exception {
         Deque<String> rest = new ArrayDeque<>(Arrays.asList(args));
@@ -42,6 +43,9 @@ public final class Launcher {
     /** As soon as the producer is there; a moment later would be too late. */
     private static void limit() {
         try {
+            while (System.getProperty(HEADERS) == null) { // Nothing of the client may be loaded before it is set.
+                Thread.sleep(1);
+            }
             var clients = MQClientManager.class.getDeclaredField("factoryTable");
             clients.setAccessible(true);
             var table = (Map<?, ?>) clients.get(MQClientManager.getInstance());

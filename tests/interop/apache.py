@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Self
 
 from tests.interop import wire
-from tests.interop.processes import Client, Finished, Program, free_port, wait_until
+from tests.interop.processes import Client, Finished, Program, Session, free_port, wait_until
 from tests.interop.toolchain import Version, go_driver, java, java_classpath, require_go, require_java
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "ApacheNameServer",
     "Client",
     "Finished",
+    "JavaClients",
+    "Session",
     "Spoken",
     "Version",
     "free_port",
@@ -32,6 +36,7 @@ __all__ = [
     "run_java",
     "start_driver",
     "start_go_client",
+    "start_session",
     "wait_until",
 ]
 
@@ -166,6 +171,33 @@ class ApacheBroker(_Server):
             self.wait_ready(lambda: wire.has_broker(first, self.address), f"{self.address} is listed by {first}")
 
 
+class JavaClients:
+    """Java clients by release and kind of header, such as `4.9.7-binary`; each starts when it is first asked for."""
+
+    KINDS = tuple(f"{version}-{header}" for version in Version for header in ("json", "binary"))
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+        self._sessions: dict[str, Session] = {}
+
+    def __getitem__(self, kind: str) -> Session:
+        session = self._sessions.get(kind)
+        if session is None or not session.alive:
+            version, header = kind.split("-")
+            options = ["-Xmx128m", *(["-Drocketmq.serialize.type=ROCKETMQ"] if header == "binary" else [])]
+            session = self._running.enter_context(start_session(Version(version), java_options=options))
+            self._sessions[kind] = session
+        return session
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.close()
+
+
 @dataclass(frozen=True)
 class Spoken:
     """What a program such as an mqadmin command printed."""
@@ -186,6 +218,14 @@ def run_driver(
 def start_driver(version: Version, *args: str | int | Path, java_options: Sequence[str] = ()) -> Client:
     """Our Java driver, running; for use in `with`."""
     return _start_java(version, "roquet.Driver", args, (*CLIENT_JVM, *java_options))
+
+
+def start_session(version: Version, *, java_options: Sequence[str] = ()) -> Session:
+    """Our Java driver, waiting for commands; for use in `with`."""
+    session = Session(f"session-{version}")
+    _launch_java(session, version, "roquet.Driver", ["session"], (*CLIENT_JVM, *java_options), listens=True)
+    session.wait_started()
+    return session
 
 
 def run_java(
@@ -223,12 +263,25 @@ def mqadmin(
 
 def _start_java(version: Version, main_class: str, args: Sequence[str | int | Path], options: Sequence[str]) -> Client:
     client = Client(main_class.rpartition(".")[2].lower())
+    _launch_java(client, version, main_class, args, options)
+    return client
+
+
+def _launch_java(
+    client: Client,
+    version: Version,
+    main_class: str,
+    args: Sequence[str | int | Path],
+    options: Sequence[str],
+    *,
+    listens: bool = False,
+) -> None:
     options = [*_java_options(client.directory, "OFF"), *options]
     client.launch(
         [str(java()), *options, "-cp", java_classpath(version), main_class, *map(str, args)],
         {"ROCKETMQ_HOME": str(client.directory), "NAMESRV_ADDR": "", "LC_ALL": "C.UTF-8"},  # Arguments are UTF-8.
+        listens=listens,
     )
-    return client
 
 
 def _java_options(home: Path, log_level: str) -> list[str]:

@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -64,18 +65,34 @@ class Program:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def launch(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def launch(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, listens: bool = False
+    ) -> None:
+        """Starts it; one that listens is told more by `tell`."""
         assert not self.alive, f"{self.name} runs already"
+        self._hang_up()
         with open(self.directory / "out", "ab") as out, open(self.directory / "err", "ab") as err:
             self._process = subprocess.Popen(
                 command,
                 cwd=self.directory,
                 env=os.environ | dict(environment or {}),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if listens else subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
             )
         _running.add(self)
+
+    def tell(self, line: str) -> None:
+        """A line for its standard input."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def _hang_up(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError):  # It ended before it took all that it was told.
+                self._process.stdin.close()
 
     @property
     def alive(self) -> bool:
@@ -144,6 +161,7 @@ class Program:
 
     def close(self) -> None:
         self.kill()
+        self._hang_up()
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -197,3 +215,51 @@ class Client(Program):
         """Waits for its end."""
         status = self.wait_end(timeout_s)
         return Finished(status, self.lines(), self.log())
+
+
+class Session(Client):
+    """A driver that stays and runs one command after the other, which spares the start of a JVM for each."""
+
+    def __init__(self, name: str, directory: Path | None = None) -> None:
+        super().__init__(name, directory)
+        self._read_to = 0
+        self._lines: list[dict[str, Any]] = []
+        self._status: int | None = 0
+
+    def run(self, *words: object, timeout_s: float = 120) -> Finished:
+        """One command to its end."""
+        self.begin(*words)
+        return self.finish(timeout_s)
+
+    def begin(self, *words: object) -> None:
+        """Starts a command; `lines` and `wait_lines` see what it prints, `finish` waits for its end."""
+        assert self._status is not None, f"{self.name} is still at work"
+        self._lines, self._status = [], None
+        self.tell("\t".join(map(str, words)))
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What the present command, or the last one, printed so far."""
+        self._read()
+        return list(self._lines)
+
+    def finish(self, timeout_s: float = 120) -> Finished:
+        self.wait_ready(self._has_ended, "the end of a command", timeout_s)
+        assert self._status is not None
+        return Finished(self._status, list(self._lines), self.log())
+
+    def _has_ended(self) -> bool:
+        self._read()
+        return self._status is not None
+
+    def _read(self) -> None:
+        with open(self.directory / "out", "rb") as out:
+            out.seek(self._read_to)
+            complete = out.read().rpartition(b"\n")[0]
+        self._read_to += len(complete) + 1 if complete else 0
+        for line in complete.split(b"\n"):
+            if line.startswith(b"{"):
+                printed = json.loads(line)
+                if "ended" in printed:
+                    self._status = printed["ended"]
+                else:
+                    self._lines.append(printed)

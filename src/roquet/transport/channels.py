@@ -30,7 +30,7 @@ class Channels:
     """
 
     def __init__(self, handlers: Mapping[int, Handler] | None = None) -> None:
-        self._handlers = handlers or {}
+        self._handlers: Mapping[int, Handler] = {} if handlers is None else handlers
         self._open: dict[str, Connection] = {}
         self._opening: dict[str, asyncio.Task[Connection]] = {}
         self._sweep: asyncio.Task[None] | None = None

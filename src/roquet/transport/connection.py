@@ -45,6 +45,7 @@ class Connection(asyncio.Protocol):
     :param handlers: request code -> handler, for what the other side asks.
     :param on_open: told once the connection stands.
     :param on_closed: told once, when the connection is gone for whatever reason.
+    :param holds_back: read no more requests while answers pile up; for one side only, else both could wait for ever.
     """
 
     def __init__(
@@ -52,7 +53,10 @@ class Connection(asyncio.Protocol):
         handlers: Mapping[int, Handler],
         on_open: Callable[[Connection], None] | None = None,
         on_closed: Callable[[Connection], None] | None = None,
+        *,
+        holds_back: bool = False,
     ) -> None:
+        self._holds_back = holds_back
         self._handlers = handlers
         self._on_open = on_open
         self._on_closed = on_closed
@@ -105,11 +109,11 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The peer does not read what it asked for: it gets no more until it does."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._holds_back and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
+        if self._holds_back and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     # frames in

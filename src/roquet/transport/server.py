@@ -37,7 +37,7 @@ class Server:
         return int(self._listener.sockets[0].getsockname()[1])
 
     def _accept(self) -> Connection:
-        return Connection(self._handlers, self._opened, self._closed)
+        return Connection(self._handlers, self._opened, self._closed, holds_back=True)
 
     def _opened(self, connection: Connection) -> None:
         self.connections[connection] = None

@@ -1,5 +1,9 @@
 package roquet;
 
+import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
@@ -45,6 +49,7 @@ import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.RPCHook;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
  * Apache's Java client on a command line: one JSON object per line on standard output, notes on standard error.
@@ -58,17 +63,32 @@ public final class Driver {
     private final List<String> words = new ArrayList<>();
     private final Map<String, String> options = new HashMap<>();
 
-    public static void main(String[] args) {
-        int status;
+    public static void main(String[] args) throws IOException {
+        int status = args[0].equals("session") ? session() : execute(args);
+        OUT.flush();
+        Runtime.getRuntime().halt(status);
+    }
+
+    private static int execute(String[] args) {
         try {
-            status = new Driver(args).run();
+            return new Driver(args).run();
         } catch (Throwable failure) {
             failure.printStackTrace();
             printFailure(failure);
-            status = 1;
+            return 1;
         }
-        OUT.flush();
-        Runtime.getRuntime().halt(status);
+    }
+
+    /** One command after the other: each is a line of standard input with tabs between its words. */
+    private static int session() throws IOException {
+        BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        note("started");
+        for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+            Map<String, Object> ended = new LinkedHashMap<>();
+            ended.put("ended", execute(line.split("\t")));
+            print(ended);
+        }
+        return 0;
     }
 
     private Driver(String[] args) {
@@ -103,6 +123,8 @@ public final class Driver {
                 return request();
             case "reply":
                 return reply();
+            case "admin":
+                return admin();
             default:
                 throw new IllegalArgumentException("unknown command " + words.get(0));
         }
@@ -240,7 +262,8 @@ public final class Driver {
 
     private Message message(int i) {
         StringBuilder body = new StringBuilder(text("body", "message-") + i);
-        while (body.length() < number("size", 0)) {
+        int size = number("size", 0);
+        while (body.length() < size) {
             body.append((char) ('a' + body.length() % 26));
         }
         Message message = new Message(topic(), body.toString().getBytes(StandardCharsets.UTF_8));
@@ -307,6 +330,7 @@ public final class Driver {
         }
         consumer.setConsumeMessageBatchMaxSize(number("consume-batch", 1));
         consumer.setPullBatchSize(number("pull-batch", 32));
+        consumer.setPullThresholdForQueue(number("cache", 1000));
         if (has("sql")) {
             consumer.subscribe(topic(), MessageSelector.bySql(text("sql", "")));
         } else {
@@ -508,10 +532,36 @@ public final class Driver {
         return complete ? 0 : 1;
     }
 
+    // ---- mqadmin
+
+    /** NS COMMAND ARGUMENT...: what the command printed; mqadmin itself tells of a failure in `err` only. */
+    private int admin() {
+        PrintStream out = System.out;
+        PrintStream err = System.err;
+        ByteArrayOutputStream said = new ByteArrayOutputStream();
+        ByteArrayOutputStream complained = new ByteArrayOutputStream();
+        System.setProperty("rocketmq.namesrv.addr", words.get(1));
+        System.setOut(new PrintStream(said, true, StandardCharsets.UTF_8));
+        System.setErr(new PrintStream(complained, true, StandardCharsets.UTF_8));
+        try {
+            MQAdminStartup.main0(words.subList(2, words.size()).toArray(new String[0]), null);
+        } finally {
+            System.setOut(out);
+            System.setErr(err);
+        }
+        Map<String, Object> line = new LinkedHashMap<>();
+        line.put("out", said.toString(StandardCharsets.UTF_8));
+        line.put("err", complained.toString(StandardCharsets.UTF_8));
+        print(line);
+        return 0;
+    }
+
     // ---- shared
 
     private void configure(ClientConfig client) {
         client.setNamesrvAddr(words.get(1));
+        client.setPollNameServerInterval(number("poll", 30_000));
+        client.setHeartbeatBrokerInterval(number("heartbeat", 30_000));
         if (has("instance")) {
             client.setInstanceName(text("instance", ""));
         }

@@ -1,0 +1,146 @@
+"""Our name server and brokers as a user starts them, real processes of the command line; the surface is `apache.py`'s.
+
+What is started in a `with` block is gone after it; `stop()` is an orderly end, `kill()` a crash, and `start()` after
+either goes on with the same store and ports.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from tests.interop import wire
+from tests.interop.apache import HOST, free_port, wait_until
+from tests.interop.processes import Program
+
+CLUSTER = "roquet-cluster"
+BROKER = "roquet-a"
+SEND_MESSAGE = 10
+UPDATE_AND_CREATE_TOPIC = 17
+PATIENT = {"slaveTimeout": 20_000}
+"""A busy host may let a slave wait for longer than the usual 3 s."""
+SMALL = {"mappedFileSizeCommitLog": 64 * 1024 * 1024, "maxHashSlotNum": 500_000, "maxIndexNum": 2_000_000}
+
+
+class _Server(Program):
+    """`roquet COMMAND -c FILE`."""
+
+    def __init__(self, name: str, command: str, port: int) -> None:
+        super().__init__(name)
+        self.port = port
+        self.address = f"{HOST}:{port}"
+        self.properties: dict[str, object] = {"listenPort": port, "bindAddress": HOST}
+        self._command = command
+
+    def start(self) -> None:
+        """Returns when it serves."""
+        settings = self.directory / "server.conf"
+        settings.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
+        command = [sys.executable, "-m", "roquet.cli.main", self._command, "-c", str(settings)]
+        self.launch(command, {"NAMESRV_ADDR": ""})
+        self.wait_ready(lambda: wire.accepts(self.address), f"{self.address} accepts")
+
+    def stop(self) -> None:
+        """SIGTERM; it has to end in order."""
+        super().stop()
+        assert self.status == 0, f"{self.name} ended with {self.status}:\n{self.log()[-4000:]}"
+
+    def __enter__(self) -> Self:
+        if not self.alive:
+            self.start()
+        return self
+
+
+class RoquetNameServer(_Server):
+    """Our name server; `address` is where it listens."""
+
+    def __init__(self) -> None:
+        super().__init__("roquet-namesrv", "namesrv", free_port())
+        self.properties |= {"kvConfigPath": self.directory / "kvConfig.json"}
+
+
+class RoquetBroker(_Server):
+    """Our broker; it serves clients at `address`, on the port two below, and slaves on the port one above."""
+
+    def __init__(
+        self,
+        namesrv: str,
+        *,
+        name: str = BROKER,
+        cluster: str = CLUSTER,
+        role: str = "ASYNC_MASTER",
+        broker_id: int = 0,
+        properties: Mapping[str, str | int] | None = None,
+    ) -> None:
+        super().__init__(f"roquet-broker-{broker_id}", "broker", free_port(-2, 1))
+        self.namesrv = namesrv
+        self.store_dir = self.directory / "store"
+        self.properties |= {
+            "brokerClusterName": cluster,
+            "brokerName": name,
+            "brokerId": broker_id,
+            "brokerRole": role,
+            "brokerIP1": HOST,
+            "brokerIP2": HOST,
+            "namesrvAddr": namesrv,
+            "storePathRootDir": self.store_dir,
+            **PATIENT,
+            **SMALL,
+            **(properties or {}),
+        }
+
+    def start(self) -> None:
+        """Returns when it serves and its name server lists it."""
+        super().start()
+        self.wait_ready(lambda: wire.has_broker(self.namesrv, self.address), f"{self.address} is listed")
+
+    def state(self, name: str) -> str:
+        """The text of one of its state files, such as `topics`; empty as long as there is none."""
+        file = self.store_dir / "config" / f"{name}.json"
+        return file.read_text() if file.exists() else ""
+
+
+class RoquetCluster:
+    """Name server, SYNC_MASTER and SLAVE."""
+
+    def __init__(self) -> None:
+        self.name_server = RoquetNameServer()
+        self.master = RoquetBroker(self.name_server.address, role="SYNC_MASTER")
+        self.slave = RoquetBroker(self.name_server.address, role="SLAVE", broker_id=1)
+        self._running = ExitStack()
+
+    @property
+    def namesrv(self) -> str:
+        return self.name_server.address
+
+    def create_topic(self, topic: str, queues: int) -> None:
+        """Returns when the name server has a route for it."""
+        fields = {"topic": topic, "defaultTopic": "TBW102", "perm": "6", "topicFilterType": "SINGLE_TAG"}
+        fields |= {"readQueueNums": str(queues), "writeQueueNums": str(queues), "order": "false"}
+        assert wire.ask(self.master.address, UPDATE_AND_CREATE_TOPIC, fields).code == 0
+        wait_until(lambda: wire.has_topic(self.namesrv, topic), f"a route for {topic}")
+
+    def wait_replicated(self) -> None:
+        """Until a send is answered with success, which says that the slave has it."""
+        wait_until(lambda: _is_stored_twice(self.master.address), "a send that the slave acknowledged")
+
+    def __enter__(self) -> Self:
+        for server in (self.name_server, self.master, self.slave):
+            self._running.enter_context(server)
+        self.wait_replicated()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.close()
+
+
+def _is_stored_twice(master: str) -> bool:
+    """Whether one send to the topic that every broker has for itself is answered with 0."""
+    fields = {"producerGroup": "probe", "topic": BROKER, "defaultTopic": BROKER, "defaultTopicQueueNums": "1"}
+    fields |= {"queueId": "0", "sysFlag": "0", "bornTimestamp": "0", "flag": "0", "properties": ""}
+    return wire.ask(master, SEND_MESSAGE, fields, b"probe", timeout_s=10).code == 0
