@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -23,6 +24,7 @@ OUT = HERE / "out"
 
 def main(arguments: Sequence[str]) -> None:
     options = read_options(arguments)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # So that nothing is left running.
     OUT.mkdir(exist_ok=True)
     compile_roquet()
     if options.profiler is not None:

@@ -7,6 +7,7 @@ from string import ascii_lowercase
 from typing import Any
 
 import pytest
+
 from tests.interop.apache import JavaClients, go_client, require_go
 from tests.interop.roquet_cluster import RoquetCluster
 

@@ -11,11 +11,11 @@ from math import inf
 from typing import Any
 
 import pytest
+
+from roquet.protocol.json_dialect import load
 from tests.interop import wire
 from tests.interop.apache import JavaClients, Session, Version, start_driver, wait_until
 from tests.interop.roquet_cluster import BROKER, CLUSTER, RoquetBroker, RoquetCluster
-
-from roquet.protocol.json_dialect import load
 
 pytestmark = pytest.mark.interop
 

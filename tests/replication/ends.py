@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roquet.replication import master, slave
 from roquet.replication.frames import ChunkStream, ReportStream, header, report
-from roquet.replication.log import ReplicatedLog
+from roquet.replication.log import ReplicatedLog, bytes_between
 from roquet.units import PhysicalOffset
 
 ADDRESS = "master:10912"
@@ -63,7 +63,7 @@ class SlaveEnd:
         self._chunks = ChunkStream()
         self.is_open = True
         start = slave.overlap_start(self.log.start, self.log.end, self.log.file_size, self.follower.rules)
-        tail = bytes(self.log.read(start, self.log.end - start))
+        tail = bytes_between(self.log, start, self.log.end)
         return self.feed(slave.Connected(self.log.end, tail), now_ms)
 
     def hear(self, data: bytes, now_ms: int = 0) -> bytes:

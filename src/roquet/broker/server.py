@@ -95,7 +95,7 @@ class Broker:
         await self.registrar.unregister()
         await self._end_tasks()
         await tasks.flush(self.store, self.runtime)
-        self.durability.advance()
+        self._flushed()
         await self._close_servers()
         for file in self._files():
             await file.flush()

@@ -50,7 +50,7 @@ class BatchForm:
         if not data or len(data) % self.item_size:
             return None
         rows = np.frombuffer(data, np.uint8).reshape(-1, self.item_size)
-        if ((rows ^ self._first) & self._is_shared).any():
+        if np.count_nonzero((rows ^ self._first) & self._is_shared):
             return None
         if self.key_at < self.key_end and not rows[:, self.key_at : self.key_end].tobytes().isalnum():
             return None

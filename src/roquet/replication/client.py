@@ -11,7 +11,7 @@ from typing import Final, cast
 from roquet.errors import PeerError, StoreError
 from roquet.replication import slave
 from roquet.replication.frames import ChunkStream, report
-from roquet.replication.log import ReplicatedLog
+from roquet.replication.log import ReplicatedLog, bytes_between
 from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class HaClient:
     def connected(self, connection: _MasterConnection) -> None:
         end, rules = self._log.end, self._state.rules
         tail_start = slave.overlap_start(self._log.start, end, self._log.file_size, rules)
-        self.told(connection, slave.Connected(end, bytes(self._log.read(tail_start, end - tail_start))))
+        self.told(connection, slave.Connected(end, bytes_between(self._log, tail_start, end)))
 
     def told(self, connection: _MasterConnection, *events: slave.Event) -> None:
         """What one connection has to say counts for as long as it is the one in use."""

@@ -31,6 +31,17 @@ class ReplicatedLog(Protocol):
         ...
 
 
+def bytes_between(log: ReplicatedLog, start: PhysicalOffset, end: PhysicalOffset) -> bytes:
+    """The log's bytes from `start` to `end`, in whatever files they are."""
+    parts: list[bytes] = []
+    while start < end:
+        part = bytes(log.read(start, end - start))
+        assert part, f"the log has no byte at {start}, but begins at {log.start} and ends at {log.end}"
+        parts.append(part)
+        start = PhysicalOffset(start + len(part))
+    return b"".join(parts)
+
+
 class DurablePart:
     """The part of a log that is on disk.
 

@@ -20,6 +20,9 @@ RETRY_SOON_MS: Final = 1_000
 IDLE_HEARTBEATS_MAX: Final = 1
 """A master's first heartbeat may come before the bytes it has; a second one means it has none."""
 
+TELLING_SIZE: Final = 91
+"""The fixed part of a record: place, times and checksum of two different ones are not the same."""
+
 
 class Phase(Enum):
     IDLE = "idle"
@@ -72,12 +75,14 @@ class Follower:
 
 
 def overlap_start(log_start: PhysicalOffset, log_end: PhysicalOffset, file_size: int, rules: Rules) -> PhysicalOffset:
-    """Where the tail to compare begins: never in an older file, which the master may have deleted, and never at 0,
-    which would ask for the master's last file.
+    """Where the tail to compare begins: in the last file, since the master may have deleted older ones, unless that
+    has too little to tell two logs apart; and never at 0, which would ask for the master's last file.
     """
     if log_end == 0:
         return log_end
-    return PhysicalOffset(max(log_start, log_end - log_end % file_size, log_end - rules.overlap_size, 1))
+    telling = max(log_start, log_end - TELLING_SIZE)
+    file_start = telling - telling % file_size
+    return PhysicalOffset(max(log_start, file_start, log_end - rules.overlap_size, 1))
 
 
 # events; with them Heartbeat and Chunk

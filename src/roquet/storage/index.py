@@ -74,7 +74,8 @@ class IndexFile:
         entries = self._entries[count : count + more]
         entries["hash"] = hashes
         entries["at"] = offsets
-        entries["seconds"] = np.clip((times_ms - self.begin_ms) // 1000, 0, 0x7FFFFFFF) if self.begin_ms > 0 else 0
+        seconds = (times_ms - self.begin_ms) // 1000
+        entries["seconds"] = np.minimum(np.maximum(seconds, 0), 0x7FFFFFFF) if self.begin_ms > 0 else 0
         entries["previous"] = previous
         last = np.append(~same, True)
         self._slots[slots[order[last]]] = numbers[order[last]]
