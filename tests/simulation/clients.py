@@ -12,6 +12,7 @@ from roquet.client.producer import Producer
 from roquet.client.push_consumer import Consumer, ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
 from roquet.errors import CallTimeout, ConnectionClosed, ResponseError, RoquetError, RouteNotFound
+from roquet.protocol.message import Message
 from tests.simulation.simulation import Host
 
 TOPIC: Final = "orders"
@@ -19,6 +20,8 @@ GROUP: Final = "billing"
 BODY_SIZES: Final = (1, 1, 50, 300, 1500, 3000)
 """Bodies are up to one of these sizes large, whichever the message's key says."""
 NO_ANSWER: Final = (CallTimeout, ConnectionClosed, ResponseError, RouteNotFound)
+BATCH_CHANCE: Final = 0.1
+BATCH_SIZE_MAX: Final = 6
 PAUSE_S: Final = 0.02
 """The mean time between two sends."""
 
@@ -27,6 +30,10 @@ def body_of(key: str) -> bytes:
     """What the message with this key holds; nobody has to remember it."""
     chance = random.Random(key)
     return chance.randbytes(chance.randint(1, chance.choice(BODY_SIZES)))
+
+
+def message_of(key: str) -> Message:
+    return Message(TOPIC, body_of(key), f"tag-{len(key)}", key)
 
 
 class ProducerNode:
@@ -61,18 +68,31 @@ class ProducerNode:
         self.host.start(lambda: self._send_all(keys, pause_s))
 
     async def _send_all(self, keys: list[str], pause_s: float) -> None:
+        """One by one for the most part, some of them in batches."""
+        chance = self.host.random
         async with asyncio.TaskGroup() as group:
-            for key in keys:
-                await asyncio.sleep(self.host.random.expovariate(1 / pause_s))
-                group.create_task(self._send(key))
+            while keys:
+                size = 1 if chance.random() > BATCH_CHANCE else chance.randint(2, BATCH_SIZE_MAX)
+                together, keys = keys[:size], keys[size:]
+                await asyncio.sleep(chance.expovariate(1 / pause_s))
+                group.create_task(self._send(together))
 
-    async def _send(self, key: str) -> None:
-        assert self._producer is not None
-        answer: SendResult | RoquetError
+    async def _send(self, keys: list[str]) -> None:
+        answers: list[SendResult] | RoquetError
         try:
-            answer = await self._producer.send(TOPIC, body_of(key), keys=key, tags=f"tag-{len(key)}")
+            answers = await self._ask_for_answers([message_of(key) for key in keys])
         except NO_ANSWER as error:
-            answer = error
+            answers = error
+        for place, key in enumerate(keys):
+            self._answered(key, answers if isinstance(answers, RoquetError) else answers[place])
+
+    async def _ask_for_answers(self, messages: list[Message]) -> list[SendResult]:
+        assert self._producer is not None
+        if len(messages) == 1:
+            return [await self._producer.send(messages[0])]
+        return await self._producer.send_batch(messages)
+
+    def _answered(self, key: str, answer: SendResult | RoquetError) -> None:
         del self.pending[key]
         if isinstance(answer, SendResult) and answer.status is SendStatus.SEND_OK:
             self.acknowledged[key] = answer
