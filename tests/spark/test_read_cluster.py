@@ -79,7 +79,7 @@ def test_planning_survives_a_dead_master_too() -> None:
 def test_a_master_that_dies_without_a_slave_ends_in_an_error_in_time() -> None:
     master = Broker(0, queues(200))
     master.dies_after_pulls = 3
-    with cluster(master) as stand_in, pytest.raises(NoProgress, match=r"no answer for offset 96 in 0\.3 s") as error:
+    with cluster(master) as stand_in, pytest.raises(NoProgress, match=r"no answer for offset \d+ in 0\.3 s") as error:
         offsets(QueueRange(QUEUE, 0, 200), options(stand_in, noprogresstimeoutms="300"))
     assert error.value.__notes__ == ["while reading orders@broker-a:0[0, 200)"]
 
