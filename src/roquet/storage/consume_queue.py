@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from roquet.storage.disk import Disk
 from roquet.storage.segments import Segments
@@ -22,6 +23,15 @@ BLANK_RECORD_SIZE: Final = 0x7FFFFFFF
 BLANK_ENTRY: Final = ENTRY.pack(0, BLANK_RECORD_SIZE, 0)
 """What stands before the first entry of a queue that does not begin at a file's start."""
 _RECOVERED_FILES: Final = 3
+
+
+def encode_entries(physical: npt.NDArray[np.int64], size: int, tag_codes: int | Sequence[int]) -> bytes:
+    """Entries of records of one size; `tag_codes` one by one, or the one that all have."""
+    entries = np.empty(len(physical), _ENTRIES)
+    entries["physical"] = physical
+    entries["size"] = size
+    entries["tag_code"] = tag_codes
+    return entries.tobytes()
 
 
 class ConsumeQueue:
@@ -97,20 +107,17 @@ class ConsumeQueue:
         self.max_offset = offset + 1
         self.log_end = physical + size
 
-    def put_many(self, offset: int, places: range, size: int, tag_code: int) -> None:
-        """Write the entries of records of one size, from queue offset `offset` on."""
-        at, end = offset * ENTRY_SIZE, (offset + len(places)) * ENTRY_SIZE
+    def put_many(self, entries: bytes, log_end: int) -> None:
+        """Write the next entries, encoded by `encode_entries`; the record of the last one ends at `log_end`."""
+        at = self.max_offset * ENTRY_SIZE
+        end = at + len(entries)
         if not self._file_start <= at < end <= self._file_end:
-            for position, physical in enumerate(places, offset):
-                self.put(position, physical, size, tag_code)
+            for offset, entry in enumerate(ENTRY.iter_unpack(entries), self.max_offset):
+                self.put(offset, *entry)
             return
-        entries = np.empty(len(places), _ENTRIES)
-        entries["physical"] = np.arange(places.start, places.stop, places.step)
-        entries["size"] = size
-        entries["tag_code"] = tag_code
-        self._buffer[at - self._file_start : end - self._file_start] = entries.tobytes()
-        self.max_offset = offset + len(places)
-        self.log_end = places.stop
+        self._buffer[at - self._file_start : end - self._file_start] = entries
+        self.max_offset = end // ENTRY_SIZE
+        self.log_end = log_end
 
     def _enter(self, at: int) -> None:
         """Make the file of byte `at` the one in use; the first file is filled with blanks up to `at`."""
@@ -145,17 +152,22 @@ class ConsumeQueue:
         return (offset // per_file + 1) * per_file
 
     def truncate(self, log_end: int) -> None:
-        """Drop the first entry of a record at or behind physical offset `log_end`, and every entry after it."""
-        segments = self._segments
-        for start in reversed(segments.starts):
-            data = segments.read(start, self.max_offset * ENTRY_SIZE)
-            physical = np.frombuffer(data, _ENTRIES)["physical"]
-            if len(physical) and physical[0] < log_end:
-                beyond = np.flatnonzero(physical >= log_end)
-                if len(beyond):
-                    self._end_at(start // ENTRY_SIZE + int(beyond[0]))
+        """Drop the first entry of a record at or behind physical offset `log_end`, and every entry after it.
+
+        An entry that was never written counts as one of these: a crash may leave such in any file.
+        """
+        for start in reversed(self._segments.starts):
+            kept = self._kept_in_file(start, log_end)
+            if kept:
+                self._end_at(start // ENTRY_SIZE + kept)
                 return
-            self._end_at(start // ENTRY_SIZE)
+        self.drop_all()
+
+    def _kept_in_file(self, start: int, log_end: int) -> int:
+        """How many entries of a file, from its first on, are there and of records before `log_end`."""
+        entries = np.frombuffer(self._segments.read(start, self.max_offset * ENTRY_SIZE), _ENTRIES)
+        is_kept = (entries["size"] > 0) & (entries["physical"] >= 0) & (entries["physical"] < log_end)
+        return len(is_kept) if is_kept.all() else int(is_kept.argmin())
 
     def drop_last(self) -> None:
         """Drop the last entry."""

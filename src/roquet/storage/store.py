@@ -155,7 +155,7 @@ class Store:
         After a crash also those at the queue's end that do not name the record they point to: an entry may be older
         than what stands in the log now, when its page was on disk and the page that replaced it was not.
         """
-        if queue.log_end > end:
+        if crashed or queue.log_end > end:
             queue.truncate(end)
         while crashed and queue.max_offset > queue.min_offset and not self._is_true(queue, queue.max_offset - 1):
             queue.drop_last()
