@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from roquet.storage.disk import Disk
 from roquet.storage.segments import Segments
@@ -23,15 +22,6 @@ BLANK_RECORD_SIZE: Final = 0x7FFFFFFF
 BLANK_ENTRY: Final = ENTRY.pack(0, BLANK_RECORD_SIZE, 0)
 """What stands before the first entry of a queue that does not begin at a file's start."""
 _RECOVERED_FILES: Final = 3
-
-
-def encode_entries(physical: npt.NDArray[np.int64], size: int, tag_codes: int | Sequence[int]) -> bytes:
-    """Entries of records of one size; `tag_codes` one by one, or the one that all have."""
-    entries = np.empty(len(physical), _ENTRIES)
-    entries["physical"] = physical
-    entries["size"] = size
-    entries["tag_code"] = tag_codes
-    return entries.tobytes()
 
 
 class ConsumeQueue:
@@ -107,17 +97,20 @@ class ConsumeQueue:
         self.max_offset = offset + 1
         self.log_end = physical + size
 
-    def put_many(self, entries: bytes, log_end: int) -> None:
-        """Write the next entries, encoded by `encode_entries`; the record of the last one ends at `log_end`."""
-        at = self.max_offset * ENTRY_SIZE
-        end = at + len(entries)
+    def put_many(self, offset: int, places: range, size: int, tag_code: int) -> None:
+        """Write the entries of records of one size, from queue offset `offset` on."""
+        at, end = offset * ENTRY_SIZE, (offset + len(places)) * ENTRY_SIZE
         if not self._file_start <= at < end <= self._file_end:
-            for offset, entry in enumerate(ENTRY.iter_unpack(entries), self.max_offset):
-                self.put(offset, *entry)
+            for position, physical in enumerate(places, offset):
+                self.put(position, physical, size, tag_code)
             return
-        self._buffer[at - self._file_start : end - self._file_start] = entries
-        self.max_offset = end // ENTRY_SIZE
-        self.log_end = log_end
+        entries = np.empty(len(places), _ENTRIES)
+        entries["physical"] = np.arange(places.start, places.stop, places.step)
+        entries["size"] = size
+        entries["tag_code"] = tag_code
+        self._buffer[at - self._file_start : end - self._file_start] = entries.tobytes()
+        self.max_offset = offset + len(places)
+        self.log_end = places.stop
 
     def _enter(self, at: int) -> None:
         """Make the file of byte `at` the one in use; the first file is filled with blanks up to `at`."""
