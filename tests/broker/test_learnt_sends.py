@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import tempfile
+from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -26,8 +29,11 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import BINARY, JSON, Command
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.message import join_properties
+from roquet.protocol.record import decode
+from roquet.storage.disk import Disk
 from roquet.storage.store import Store, StoreConfig
 from roquet.transport.connection import Connection
+from tests.simulation.disk import Drive
 
 NOW_MS = 1_700_000_000_000
 
@@ -35,10 +41,10 @@ NOW_MS = 1_700_000_000_000
 class Side:
     """One broker's send path on one connection, with or without learning."""
 
-    def __init__(self, folder: Path, *, learns: bool) -> None:
+    def __init__(self, folder: Path, *, learns: bool, entries_per_file: int = 1000, disk: Disk | None = None) -> None:
         self.learns = learns
-        config = StoreConfig(folder, folder / "commitlog", 1 << 20, 20 * 1000, index_enabled=False)
-        self.store = Store(config, lambda: NOW_MS)
+        config = StoreConfig(folder, folder / "commitlog", 1 << 20, 20 * entries_per_file, index_enabled=False)
+        self.store = Store(config, lambda: NOW_MS, disk)
         self.store.open()
         self.store.store_host = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
         self.topics = TopicRegistry(topics_at_start("C", "b"), NOW_MS)
@@ -60,14 +66,24 @@ class Side:
     def _changed(self, then: Then | None = None) -> None:
         assert then is None
 
-    def take(self, frame: bytes) -> bytes | None:
-        """The answer, None when the connection would be closed."""
+    def take(self, *frames: bytes) -> list[bytes]:
+        """The answers to frames that come in one read; less of them when the connection would be closed."""
+        taken: list[bytes] = []
+
+        def otherwise(frame: bytes) -> bytes | None:
+            try:
+                return self.connection._take(frame)
+            except PeerError:
+                return None
+
         if not self.learns:
-            self.connection.shortcut = None
-        try:
-            return self.connection._take(frame)
-        except PeerError:
-            return None
+            return [answer for frame in frames if (answer := otherwise(frame)) is not None]
+        if self.connection.shortcut is None:
+            taken = [answer for answer in [otherwise(frames[0])] if answer is not None]
+            frames = frames[1:]
+        if self.connection.shortcut is None:
+            return taken + (self.take(*frames) if frames else [])
+        return taken + self.connection.shortcut.take(list(frames), otherwise)
 
     def log_bytes(self) -> bytes:
         return bytes(self.store.log.read(self.store.log.start, 1 << 20))
@@ -114,13 +130,20 @@ def batch_frame(
     return command.encode()[4:]
 
 
-def run_both(frames: list[bytes]) -> tuple[Side, Side]:
-    """Give the frames to a side that learns and to one that does not, and compare all they did."""
+def run_both(frames: list[bytes], reads: Sequence[int] = (1,)) -> tuple[Side, Side]:
+    """Give the frames to a side that learns and to one that does not, and compare all they did.
+
+    :param reads: so many frames come at once, again and again.
+    """
 
     async def run(folder: Path) -> tuple[Side, Side]:
         learning, general = Side(folder / "a", learns=True), Side(folder / "b", learns=False)
-        for frame in frames:
-            assert learning.take(frame) == general.take(frame)
+        at = 0
+        for size in cycle(reads):
+            if at >= len(frames):
+                break
+            read, at = frames[at : at + size], at + size
+            assert learning.take(*read) == general.take(*read)
         assert learning.log_bytes() == general.log_bytes()
         queues = [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in learning.store.queues()]
         assert queues == [
@@ -166,10 +189,36 @@ sends = st.builds(
 )
 
 
+read_sizes = st.lists(st.sampled_from([1, 2, 7, 30]), min_size=1, max_size=4)
+
+
 @settings(max_examples=60, deadline=None)
-@given(st.lists(sends, min_size=1, max_size=12))
-def test_any_sends_come_out_the_same(frames: list[bytes]) -> None:
-    run_both([*frames, *frames])
+@given(st.lists(sends, min_size=1, max_size=12), read_sizes)
+def test_any_sends_come_out_the_same(frames: list[bytes], reads: list[int]) -> None:
+    run_both([*frames, *frames], reads)
+
+
+usual_sends = st.builds(
+    send_frame,
+    st.integers(1000, 9999),
+    st.sampled_from([0, 1, 2, 3, 3, 7, 10]),
+    st.fixed_dictionaries(
+        {
+            "KEYS": st.sampled_from(["k1", "k2", "k1 k2", "k3-k4", "ab ab", "äö"]),
+            "UNIQ_KEY": st.integers(0, 1 << 90).map(UNIQUE_KEY.format),
+            "TAGS": st.sampled_from(["a", "b", "c", "*"]),
+        }
+    ),
+    st.sampled_from([b"", b"aaaa", b"bbbb", b"cccc", b"longer"]),
+    header_type=st.sampled_from([JSON, BINARY]),
+    born_ms=st.sampled_from([NOW_MS, NOW_MS + 1, 5]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(usual_sends, min_size=30, max_size=60), read_sizes)
+def test_runs_of_usual_sends_come_out_the_same(frames: list[bytes], reads: list[int]) -> None:
+    run_both([*frames, *frames], [*reads, 60])
 
 
 @settings(max_examples=80, deadline=None)
@@ -187,8 +236,8 @@ def test_any_bytes_in_a_learnt_frame_come_out_the_same(
         changed = bytearray(frame)
         at %= len(frame) - len(data)
         changed[at : at + len(data)] = data
-        frames.append(bytes(changed))
-    run_both(frames)
+        frames += [bytes(changed), frame]
+    run_both(frames, [1, 1, 1, 40])
 
 
 @pytest.mark.parametrize("header_type", [JSON, BINARY])
@@ -206,8 +255,9 @@ def test_a_producers_usual_sends_are_learnt_once(header_type: int, code: int) ->
         )
         for n in range(50)
     ]
-    learning, _ = run_both(frames)
-    assert learning.forms == 1
+    for reads in ([1], [20]):
+        learning, _ = run_both(frames, [1, 1, *reads])
+        assert learning.forms == 1
 
 
 batches = st.builds(
@@ -229,9 +279,9 @@ batches = st.builds(
 
 
 @settings(max_examples=80)
-@given(st.lists(batches, min_size=1, max_size=6))
-def test_any_batches_come_out_the_same(frames: list[bytes]) -> None:
-    run_both([*frames, *frames])
+@given(st.lists(batches, min_size=1, max_size=6), read_sizes)
+def test_any_batches_come_out_the_same(frames: list[bytes], reads: list[int]) -> None:
+    run_both([*frames, *frames], reads)
 
 
 @settings(max_examples=80)
@@ -244,8 +294,8 @@ def test_any_bytes_in_a_learnt_batch_come_out_the_same(changes: list[tuple[int, 
         changed = bytearray(frame)
         at %= len(frame) - len(data)
         changed[at : at + len(data)] = data
-        frames.append(bytes(changed))
-    run_both(frames)
+        frames += [bytes(changed), frame]
+    run_both(frames, [1, 1, 1, 40])
 
 
 @pytest.mark.parametrize("header_type", [JSON, BINARY])
@@ -259,8 +309,9 @@ def test_a_producers_usual_batches_are_learnt_once(header_type: int) -> None:
         )
         for n in range(50)
     ]
-    learning, _ = run_both(frames)
-    assert learning.forms == 1
+    for reads in ([1], [20]):
+        learning, _ = run_both(frames, [1, 1, *reads])
+        assert learning.forms == 1
 
 
 def test_a_changed_topic_is_learnt_anew() -> None:
@@ -270,10 +321,40 @@ def test_a_changed_topic_is_learnt_anew() -> None:
         for _ in range(3):
             side.take(frame)
         side.topics.update(TopicConfig("TopicTest", 2, 2), NOW_MS)
-        answer = side.take(frame)
-        assert answer is not None
+        (answer,) = side.take(frame)
         assert b"queue 3 of topic TopicTest" in answer
         side.store.abandon()
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(run(Path(folder)))
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_run_that_finds_no_room_is_refused_message_by_message(is_batch: bool) -> None:
+    """And it is taken once there is room, without a gap in log or queue."""
+
+    def frames(first: int, count: int) -> list[bytes]:
+        if is_batch:
+            pairs = [[{"UNIQ_KEY": UNIQUE_KEY.format(n * 2 + k)} for k in (0, 1)] for n in range(first, first + count)]
+            return [batch_frame(1000, [(b"body", pair) for pair in two]) for two in pairs]
+        return [send_frame(1000, 1, {"UNIQ_KEY": UNIQUE_KEY.format(n)}) for n in range(first, first + count)]
+
+    async def run() -> None:
+        drive = Drive(random.Random(1))
+        side = Side(Path("/store"), learns=True, entries_per_file=12, disk=drive.mount())
+        for frame in frames(0, 2):
+            side.take(frame)
+        drive.trouble = errno.ENOSPC
+        refusals = side.take(*frames(2, 12))
+        before = side.store.log.end
+        drive.trouble = None
+        answers = side.take(*frames(2, 12))
+        assert [b"No space left" in refusal for refusal in refusals] == [True] * 12
+        assert [b'"code":0' in answer for answer in answers] == [True] * 12
+        records = [decode(data) for _, data in side.store.log.walk(side.store.log.start)]
+        assert [record.queue_offset for record in records] == list(range(28 if is_batch else 14))
+        assert before == records[4 if is_batch else 2].physical_offset
+        assert side.entries()[0][2][-1][0] == records[11].physical_offset  # of the first file
+        side.store.abandon()
+
+    asyncio.run(run())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
 
 from roquet.errors import Refused
@@ -16,14 +19,16 @@ SERVER, CLIENT, PORT = "10.0.0.1", "10.0.0.2", 7000
 LEARN, ASK = 1, 2
 
 
-class Failing:
-    """A shortcut that was learnt, and that meets a trouble each time it is taken."""
+class Refusing:
+    """A shortcut that was learnt, and that refuses the first request of a read; the others go the general way."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, connection: Connection, error: Exception) -> None:
+        self._connection = connection
         self._error = error
 
-    def take(self, frame: bytes) -> bytes | None:
-        raise self._error
+    def take(self, frames: list[bytes], otherwise: Callable[[bytes], bytes | None]) -> list[bytes]:
+        answers = [self._connection.failed(frames[0], self._error)]
+        return answers + [answer for frame in frames[1:] if (answer := otherwise(frame)) is not None]
 
 
 @pytest.mark.parametrize(
@@ -33,17 +38,20 @@ class Failing:
         (Refused(ResponseCode.NO_PERMISSION, "no"), ResponseCode.NO_PERMISSION),
     ],
 )
-def test_what_fails_on_a_shortcut_is_answered_like_everything_else(error: Exception, code: ResponseCode) -> None:
+def test_a_shortcut_takes_all_of_a_read_and_answers_what_fails_there(error: Exception, code: ResponseCode) -> None:
     def learn(request: Command, connection: Connection) -> Command:
-        connection.shortcut = Failing(error)
+        connection.shortcut = Refusing(connection, error)
         return request.answer(ResponseCode.SUCCESS)
 
     async def ask() -> list[int]:
         channels = Channels()
-        answers = [await channels.call(f"{SERVER}:{PORT}", Command(code), 1000) for code in (LEARN, ASK, ASK)]
+        await channels.call(f"{SERVER}:{PORT}", Command(LEARN), 1000)
+        connection = await channels.connection(f"{SERVER}:{PORT}")
+        answers = await asyncio.gather(*(connection.call(Command(code), 1000) for code in (ASK, LEARN, ASK)))
         await channels.close()
         return [answer.code for answer in answers]
 
     with Simulation(1) as sim:
         sim.host(SERVER).call(lambda: Server({LEARN: learn}).listen("0.0.0.0", PORT))
-        assert sim.host(CLIENT).call(ask) == [ResponseCode.SUCCESS, code, code]
+        unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert sim.host(CLIENT).call(ask) == [code, ResponseCode.SUCCESS, unknown]

@@ -46,6 +46,11 @@ class CommitLog:
     def file_starts(self) -> list[int]:
         return self._segments.starts
 
+    @property
+    def room(self) -> int:
+        """Bytes of records that fit into the file in use."""
+        return max(0, self._room_end - self.end - BLANK_SIZE)
+
     def place(self, size: int) -> tuple[mmap.mmap | bytearray, int, PhysicalOffset]:
         """Take the next `size` bytes for a record: a buffer, the index in it, and the physical offset.
 

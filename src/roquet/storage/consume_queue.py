@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from roquet.storage.disk import Disk
 from roquet.storage.segments import Segments
@@ -22,6 +23,15 @@ BLANK_RECORD_SIZE: Final = 0x7FFFFFFF
 BLANK_ENTRY: Final = ENTRY.pack(0, BLANK_RECORD_SIZE, 0)
 """What stands before the first entry of a queue that does not begin at a file's start."""
 _RECOVERED_FILES: Final = 3
+
+
+def encode_entries(physical: npt.NDArray[np.int64], size: int, tag_codes: int | Sequence[int]) -> bytes:
+    """Entries of records of one size; `tag_codes` one by one, or the one that all have."""
+    entries = np.empty(len(physical), _ENTRIES)
+    entries["physical"] = physical
+    entries["size"] = size
+    entries["tag_code"] = tag_codes
+    return entries.tobytes()
 
 
 class ConsumeQueue:
@@ -44,6 +54,8 @@ class ConsumeQueue:
         self._buffer: mmap.mmap | bytearray = bytearray()
         self._file_start = 0
         self._file_end = 0
+        self.room_to = 0
+        """Queue offset up to which the file in use takes the next entries, 0 while none is in use."""
         self.waiting: list[object] | None = None
         """Pulls held until this queue grows; the broker's arrivals keep them here, where an append sees them."""
 
@@ -97,20 +109,17 @@ class ConsumeQueue:
         self.max_offset = offset + 1
         self.log_end = physical + size
 
-    def put_many(self, offset: int, places: range, size: int, tag_code: int) -> None:
-        """Write the entries of records of one size, from queue offset `offset` on."""
-        at, end = offset * ENTRY_SIZE, (offset + len(places)) * ENTRY_SIZE
+    def put_many(self, entries: bytes, log_end: int) -> None:
+        """Write the next entries, encoded by `encode_entries`; the record of the last one ends at `log_end`."""
+        at = self.max_offset * ENTRY_SIZE
+        end = at + len(entries)
         if not self._file_start <= at < end <= self._file_end:
-            for position, physical in enumerate(places, offset):
-                self.put(position, physical, size, tag_code)
+            for offset, entry in enumerate(ENTRY.iter_unpack(entries), self.max_offset):
+                self.put(offset, *entry)
             return
-        entries = np.empty(len(places), _ENTRIES)
-        entries["physical"] = np.arange(places.start, places.stop, places.step)
-        entries["size"] = size
-        entries["tag_code"] = tag_code
-        self._buffer[at - self._file_start : end - self._file_start] = entries.tobytes()
-        self.max_offset = offset + len(places)
-        self.log_end = places.stop
+        self._buffer[at - self._file_start : end - self._file_start] = entries
+        self.max_offset = end // ENTRY_SIZE
+        self.log_end = log_end
 
     def _enter(self, at: int) -> None:
         """Make the file of byte `at` the one in use; the first file is filled with blanks up to `at`."""
@@ -127,6 +136,7 @@ class ConsumeQueue:
         self._buffer = file.buffer
         self._file_start = at - at % self._file_size
         self._file_end = self._file_start + self._file_size
+        self.room_to = self._file_end // ENTRY_SIZE
 
     def entries(self, offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
         """(physical offset, size, tag code) from `offset`, at most `count_max`, of one file only."""
@@ -182,7 +192,7 @@ class ConsumeQueue:
         self.min_offset = min(self.min_offset, offset)
         self.log_end = last[0] + last[1]
         self._flushed_to = min(self._flushed_to, offset * ENTRY_SIZE)
-        self._file_start = self._file_end = 0
+        self._file_start = self._file_end = self.room_to = 0
 
     def correct_min_offset(self, log_start: int) -> None:
         """Let the queue begin at its first entry that points at or behind `log_start`."""
@@ -224,7 +234,7 @@ class ConsumeQueue:
         self._segments.drop_all()
         self.min_offset = self.max_offset = 0
         self.log_end = self._flushed_to = 0
-        self._file_start = self._file_end = 0
+        self._file_start = self._file_end = self.room_to = 0
 
     def close(self) -> None:
         self._segments.close()

@@ -121,6 +121,7 @@ class _Keys:
     """Keys of one size, of records of one topic."""
 
     keys: list[bytes]
+    """One key after the other, or several at once, end to end."""
     places: list[int]
     times_ms: list[int]
 
@@ -178,22 +179,23 @@ class Index:
     def add(self, topic: str, keys: Sequence[bytes], at: int, store_ms: int) -> None:
         """Note a record's keys; `flush` makes them findable."""
         for key in keys:
-            noted = self._noted.get((topic, len(key))) or self._alike(topic, key)
+            noted = self._noted.get((topic, len(key))) or self._alike(topic, len(key))
             noted.keys.append(key)
             noted.places.append(at)
             noted.times_ms.append(store_ms)
         self._noted_count += len(keys)
 
-    def add_many(self, topic: str, keys: Sequence[bytes], places: Sequence[int], store_ms: int) -> None:
-        """Note one key of each of several records that were stored together; the keys have one size."""
-        noted = self._noted.get((topic, len(keys[0]))) or self._alike(topic, keys[0])
-        noted.keys += keys
+    def add_many(self, topic: str, keys: bytes, places: Sequence[int], store_ms: int) -> None:
+        """Note one key of each of several records that were stored together; the keys, of one size, end to end."""
+        count = len(places)
+        noted = self._noted.get((topic, len(keys) // count)) or self._alike(topic, len(keys) // count)
+        noted.keys.append(keys)
         noted.places += places
-        noted.times_ms += [store_ms] * len(places)
-        self._noted_count += len(places)
+        noted.times_ms += [store_ms] * count
+        self._noted_count += count
 
-    def _alike(self, topic: str, key: bytes) -> _Keys:
-        noted = self._noted[topic, len(key)] = _Keys([], [], [])
+    def _alike(self, topic: str, size: int) -> _Keys:
+        noted = self._noted[topic, size] = _Keys([], [], [])
         return noted
 
     @property
@@ -220,8 +222,8 @@ class Index:
         noted, self._noted, self._noted_count = self._noted, {}, 0
         parts = [self._hashed]
         for (topic, size), alike in noted.items():
-            rows = np.empty((len(alike.keys), 3), np.int64)
-            rows[:, 0] = self._hashes(topic, size, alike.keys)
+            rows = np.empty((len(alike.places), 3), np.int64)
+            rows[:, 0] = self._hashes(topic, size, b"".join(alike.keys))
             rows[:, 1] = alike.places
             rows[:, 2] = alike.times_ms
             parts.append(rows)
@@ -241,21 +243,21 @@ class Index:
             fresh.continue_from(self.files[-1].end_ms, self.files[-1].end_at)
         self.files.append(fresh)
 
-    def _hashes(self, topic: str, size: int, keys: list[bytes]) -> Ints:
+    def _hashes(self, topic: str, size: int, keys: bytes) -> Ints:
         """Java's hash of `topic#key` for each key of that size, made non-negative as Apache does."""
         hashes = np.abs(self._java_hashes(topic, size, keys).astype(np.int64))
         hashes[hashes == _NO_POSITIVE] = 0
         return hashes
 
-    def _java_hashes(self, topic: str, size: int, keys: list[bytes]) -> npt.NDArray[np.int32]:
-        text = b"".join(keys)
-        if not text.isascii():
-            return np.array([java_hash(f"{topic}#{key.decode()}") for key in keys], np.int32)
+    def _java_hashes(self, topic: str, size: int, keys: bytes) -> npt.NDArray[np.int32]:
+        if not keys.isascii():
+            texts = [keys[at : at + size].decode() for at in range(0, len(keys), size)]
+            return np.array([java_hash(f"{topic}#{text}") for text in texts], np.int32)
         prefix = self._prefixes.get(topic)
         if prefix is None:
             prefix = self._prefixes[topic] = java_hash(topic + "#") & 0xFFFFFFFF
         powers = _powers(size)
-        letters = np.frombuffer(text, np.uint8).reshape(len(keys), size).astype(np.uint32)
+        letters = np.frombuffer(keys, np.uint8).reshape(-1, size).astype(np.uint32)
         first = np.uint32(int(powers[0]) * prefix & 0xFFFFFFFF)
         hashes: npt.NDArray[np.uint32] = letters @ powers[1:] + first
         return hashes.view(np.int32)

@@ -11,14 +11,16 @@ from pathlib import Path
 from struct import Struct
 from zlib import crc32
 
+import numpy as np
+
 from roquet.errors import CorruptRecord
 from roquet.protocol import message as m
-from roquet.protocol.batch_rows import BatchForm, Rows, record_rows
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import MAGIC, decode, layout
+from roquet.protocol.record_rows import AlikeMessages, Ints, record_rows
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.commit_log import CommitLog
-from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue, encode_entries
 from roquet.storage.disk import Disk, Lock, RealDisk
 from roquet.storage.dispatch import Dispatch, read_arrival
 from roquet.storage.fetch import Fetched, FetchLimits, fetch
@@ -307,50 +309,39 @@ class Store:
             at = PhysicalOffset(at + pack.size)
         return places
 
-    def append_rows(
-        self,
-        queue: ConsumeQueue,
-        form: BatchForm,
-        data: bytes,
-        rows: Rows,
-        first: BatchItem,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int = 0,
-    ) -> range:
-        """What `append_batch` does, for a batch whose messages are alike and have unique keys; the physical offsets.
+    def append_alike(self, messages: AlikeMessages, queues: Sequence[ConsumeQueue]) -> tuple[list[int], Ints]:
+        """What `append` and `append_batch` do, for messages of one topic that are alike.
 
-        :param first: the first message as it is stored; the others differ from it as their rows do.
+        :param queues: each gets as many of the messages, one queue after the other; one may be there twice.
+        :return: for each queue the first queue offset, and the physical offset of each message.
         :raises ValueError: together they are larger than a file. OSError: there is no room; nothing was written.
         """
-        topic, count = queue.topic_bytes, len(rows)
-        pack = layout(sys_flag, len(first.body), len(topic), len(first.properties))
-        queue.make_room(count)
-        buffer, index, at = self.log.place(pack.size * count)
+        count, each, topic = len(messages), len(messages) // len(queues), queues[0].topic_bytes
+        pack = layout(messages.sys_flag, len(messages.body), len(topic), len(messages.properties))
+        size = pack.size
+        firsts = _reserve(queues, each)
+        buffer, index, at = self.log.place(size * count)
+        physical = np.arange(at, at + size * count, size)
         first_record = pack.pack(
-            *(pack.size, MAGIC, 0, queue.queue_id, first.flag, 0, 0, sys_flag, born_ms, born_host),
-            *(self._next_store_ms(), self.store_host, reconsume_times, 0, len(first.body), first.body),
-            *(len(topic), topic, len(first.properties), first.properties),
+            *(size, MAGIC, 0, 0, messages.flag, 0, 0, messages.sys_flag, 0, messages.born_host),
+            *(self._next_store_ms(), self.store_host, messages.reconsume_times, 0, len(messages.body), messages.body),
+            *(len(topic), topic, len(messages.properties), messages.properties),
         )
-        properties_at = pack.size - len(first.properties)
-        body_at = properties_at - 2 - len(topic) - 1 - len(first.body)
-        records = record_rows(form, data, rows, first_record, body_at, properties_at, queue.max_offset, at)
-        buffer[index : index + pack.size * count] = records.data.cast("B")
-        places = range(at, at + pack.size * count, pack.size)
-        self.dispatch.position = PhysicalOffset(places.stop)
-        queue.put_many(queue.max_offset, places, pack.size, first.tag_code)
-        if queue.waiting:
-            self.grown.append(queue)
+        numbers = _spread([queue.queue_id for queue in queues], each, 0), _spread(firsts, each, 1)
+        records = record_rows(messages, first_record, len(topic), *numbers, physical)
+        buffer[index : index + size * count] = records.data.cast("B")
+        self.dispatch.position = PhysicalOffset(at + size * count)
+        entries = encode_entries(physical, size, messages.tag_codes)
+        for begin, queue in zip(range(0, count, each), queues, strict=True):
+            end = begin + each
+            queue.put_many(entries[begin * ENTRY_SIZE : end * ENTRY_SIZE], at + end * size)
+            if queue.waiting:
+                self.grown.append(queue)
         if self.index is not None:
-            self._index_rows(queue.topic, form, data, first, places)
-        return places
-
-    def _index_rows(self, topic: str, form: BatchForm, data: bytes, first: BatchItem, places: range) -> None:
-        assert self.index is not None
-        self.index.add_many(topic, form.unique_keys(data), places, self.store_ms)
-        for key in first.keys[1:]:
-            self.index.add_many(topic, [key] * len(places), places, self.store_ms)
+            places = physical.tolist()
+            for keys in messages.keys:
+                self.index.add_many(queues[0].topic, keys, places, self.store_ms)
+        return firsts, physical
 
     def _next_store_ms(self) -> int:
         """Now, but never before the record that was stored last."""
@@ -498,3 +489,24 @@ class Store:
         found = self.index.find(topic, key, begin_ms, end_ms, min(count_max, KEY_HITS_MAX))
         records = [record for at in sorted(found) if (record := self.message_at(at)) is not None]
         return KeyHits(records, self.index.end_ms, max(self.index.end_at, 0))
+
+
+def _reserve(queues: Sequence[ConsumeQueue], each: int) -> list[int]:
+    """See to it that the queues have room for so many entries each; the first queue offset of each."""
+    firsts: list[int] = []
+    taken: dict[ConsumeQueue, int] = {}
+    for queue in queues:
+        before = taken.get(queue, 0)
+        taken[queue] = before + each
+        if queue.max_offset + before + each > queue.room_to:
+            queue.make_room(before + each)
+        firsts.append(queue.max_offset + before)
+    return firsts
+
+
+def _spread(values: Sequence[int], each: int, step: int) -> Ints:
+    """For so many messages per value: the value, and `step` more from each to the next."""
+    found = np.array(values, np.int64)
+    if each == 1:
+        return found
+    return (found[:, np.newaxis] + np.arange(0, each * step, step) if step else np.repeat(found, each)).reshape(-1)

@@ -34,8 +34,11 @@ _GONE: Final = ("0.0.0.0", 0)
 class Shortcut(Protocol):
     """A path that a handler learnt for one connection's usual requests."""
 
-    def take(self, frame: bytes) -> bytes | None:
-        """The encoded answer, b"" for one that comes later; None when the frame has to go the general way."""
+    def take(self, frames: list[bytes], otherwise: Callable[[bytes], bytes | None]) -> list[bytes]:
+        """The encoded answers to the frames of one read; those it does not know go `otherwise`, in their turn.
+
+        It answers its own errors (`Connection.failed`).
+        """
         ...
 
 
@@ -86,11 +89,10 @@ class Connection(asyncio.Protocol):
         self.last_active = self._loop.time()
         try:
             frames = self._frames.feed(data)
-            answers: list[bytes] = []
-            for frame in frames:
-                answer = self._take(frame)
-                if answer:
-                    answers.append(answer)
+            if self.shortcut is not None:
+                answers = self.shortcut.take(frames, self._take)
+            else:
+                answers = [answer for frame in frames if (answer := self._take(frame)) is not None]
         except PeerError as error:
             log.warning("%s: closed, it broke the protocol: %s", self.peer_address, error)
             self.close()
@@ -119,15 +121,7 @@ class Connection(asyncio.Protocol):
     # frames in
 
     def _take(self, frame: bytes) -> bytes | None:
-        if self.shortcut is not None:
-            try:
-                answer = self.shortcut.take(frame)
-            except Exception as error:
-                request = decode(frame)
-                refusal = self._failure(request, error)
-                return None if request.is_one_way else refusal.encode()
-            if answer is not None:
-                return answer
+        """The general way of a frame; the answer, None for one that comes later or never."""
         command = decode(frame)
         if command.is_response:
             waiting = self._calls.pop(command.opaque, None)
@@ -135,9 +129,16 @@ class Connection(asyncio.Protocol):
                 waiting.set_result(command)
             return None
         response = self._handle(command)
-        if response is None or command.is_one_way:
+        if not response or command.is_one_way:
             return None
         return response if isinstance(response, bytes) else response.encode()
+
+    def failed(self, frame: bytes, error: Exception) -> bytes:
+        """The answer to a request that `error` ended, which is not one-way.
+
+        :raises PeerError: `error` is one, or the frame breaks the protocol; either ends the connection.
+        """
+        return self._failure(decode(frame), error).encode()
 
     def _handle(self, request: Command) -> Answer:
         handler = self._handlers.get(request.code)

@@ -1,39 +1,37 @@
 """The usual sends of one connection, taken without parsing (performance.md, technique 2).
 
-What a learnt send does is what the general path in `send` would do for the same frame, record and answer byte for
-byte; the property test in tests/broker/test_learnt_sends.py holds the two together.
+Sends that follow each other and are alike are a run; a run is stored in columns, not message by message. What this
+does is what the general path in `send` would do for the same frames, record and answer byte for byte; the property
+tests in tests/broker/test_learnt_sends.py hold the two together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import itemgetter
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Sequence
+from typing import Final
 
 from roquet.broker.durability import Durability
 from roquet.broker.handlers.send_answers import SendAnswers
+from roquet.broker.handlers.send_forms import Columns, LearntSend, MakeItem, SendKind, Taken
 from roquet.broker.topics import TopicRegistry
 from roquet.broker.turn import Turn
-from roquet.errors import Refused
 from roquet.protocol import message as m
-from roquet.protocol.batch import split_batch
-from roquet.protocol.batch_rows import BatchForm, Rows, learn_form
 from roquet.protocol.bodies import TopicConfig
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import BINARY, Command
-from roquet.protocol.headers.send import SendHeader, SendHeaderV2
-from roquet.protocol.learnt import Shape, is_safe, learn, shape_key
-from roquet.storage.consume_queue import ConsumeQueue
-from roquet.storage.store import BatchItem, Store
+from roquet.protocol.command import Command
+from roquet.protocol.learnt import is_safe, learn, shape_key
+from roquet.protocol.record_rows import AlikeMessages, message_ids
+from roquet.storage.store import Store
 from roquet.transport.connection import Connection
 
-MakeItem = Callable[[int, bytes, bytes], BatchItem]
-"""Flag, body and properties of a message in a batch -> the message as it is stored, or Refused."""
 _ALWAYS_LEARNT: Final = 64
 _LEARN_EVERY: Final = 100
 """A connection whose sends are all different learns the first few, then rarely: learning costs more than parsing."""
 _SHAPES_MAX: Final = 256
 _TAGS_MAX: Final = 1024
+_COLUMNS_FROM: Final = 5
+"""Messages in a run from which on columns are cheaper than one by one."""
+
+Otherwise = Callable[[bytes], bytes | None]
 
 
 class LearntSends:
@@ -47,114 +45,153 @@ class LearntSends:
         topics: TopicRegistry,
         answers: SendAnswers,
         message_size_max: int,
+        connection: Connection,
     ) -> None:
         self._store = store
         self._durability = durability
         self._turn = turn
         self._topics = topics
         self._answers = answers
+        self._connection = connection
         self._message_id_head = store.store_host.hex().upper().encode()
         self._size_max = message_size_max
         self._version = topics.version
-        self._sends: dict[bytes, list[_LearntSend]] = {}
+        self._sends: dict[bytes, list[LearntSend]] = {}
+        self._kinds: dict[Hashable, SendKind] = {}
         self._tag_codes: dict[bytes, int] = {}
         self._unknown = b""
         self._unknown_count = 0
 
-    def take(self, frame: bytes) -> bytes | None:
-        """The answer to a send of a learnt form; None for any other frame."""
+    def take(self, frames: list[bytes], otherwise: Otherwise) -> list[bytes]:
+        """The answers to frames of learnt forms; any other frame goes `otherwise`, in its turn."""
+        answers: list[bytes] = []
+        run: list[Taken] = []
+        kind: SendKind | None = None
+        body_size = -1
+        sends = self._valid_sends()
+        for frame in frames:
+            for known in sends.get(frame[:4], ()):
+                size = len(frame) - known.header_end
+                pieces = known.unpack_from(frame) if size >= 0 else ()
+                if pieces[::2] == known.constants:
+                    values = known.pick(pieces)
+                    queue = known.kind.queues.get(values[1]) or known.kind.find_queue(values[1])
+                    break
+            else:
+                queue = None
+            if queue is None or size > self._size_max:
+                answers += self._store_run(kind, run, otherwise)
+                run = []
+                answers += self._otherwise(frame, otherwise)
+                sends = self._valid_sends()
+                continue
+            if size != body_size or known.kind is not kind:
+                answers += self._store_run(kind, run, otherwise)
+                run = []
+                kind, body_size = known.kind, size
+            run.append((known, values, queue, frame))
+        return answers + self._store_run(kind, run, otherwise)
+
+    def _valid_sends(self) -> dict[bytes, list[LearntSend]]:
         if self._version is not self._topics.version:
             self._version = self._topics.version
             self._sends.clear()
-        for known in self._sends.get(frame[:4], ()):
-            values = known.match(frame)
-            if values is not None:
-                answer = self._send_batch(known, values, frame) if known.is_batch else self._send(known, values, frame)
-                if answer is not None:
-                    return answer
+            self._kinds.clear()
+        return self._sends
+
+    def _otherwise(self, frame: bytes, otherwise: Otherwise) -> list[bytes]:
         self._unknown = frame
-        return None
+        answer = otherwise(frame)
+        return [answer] if answer is not None else []
 
-    def _send(self, known: _LearntSend, values: tuple[bytes, ...], frame: bytes) -> bytes | None:
-        """Store one message; None when a value needs the general path after all."""
-        queue = known.queues.get(values[known.queue_id_at]) or known.find_queue(values[known.queue_id_at])
-        body = frame[known.header_end :]
-        born = values[known.born_at]
-        opaque = values[known.opaque_at]
-        if queue is None or len(body) > self._size_max or not born.isdigit() or not known.takes_opaque(opaque):
-            return None
+    # storing
+
+    def _store_run(self, kind: SendKind | None, run: list[Taken], otherwise: Otherwise) -> list[bytes]:
+        """Store sends of one kind, whose bodies have one size; at once when they suit that."""
+        if kind is None or not run:
+            return []
+        if len(run) < (1 if kind.is_batch else _COLUMNS_FROM):
+            return [answer for taken in run for answer in self._store_one(kind, taken, otherwise)]
+        columns = Columns.of_run(run)
+        messages = kind.alike_in_batches(columns) if kind.is_batch else self._alike(kind, columns)
+        if messages is not None and (len(run) == 1 or kind.size_in_log(messages) <= self._store.log.room):
+            return self._store_alike(kind, columns, messages)
+        if len(run) > 1:
+            return [answer for taken in run for answer in self._store_run(kind, [taken], otherwise)]
+        return self._otherwise(run[0][3], otherwise)
+
+    def _store_one(self, kind: SendKind, taken: Taken, otherwise: Otherwise) -> list[bytes]:
+        """Store a single message by itself; `otherwise` where a value could mean something."""
+        known, values, queue, frame = taken
+        opaque, _, born, *texts = values
+        if not born.isdigit() or not known.takes_opaque(opaque) or not is_safe(b"".join(texts)):
+            return self._otherwise(frame, otherwise)
         keys: Sequence[bytes] = ()
-        tag_code = 0
-        if known.text_at:
-            for at in known.text_at:
-                if not values[at].isalnum() and not is_safe(values[at]):
-                    return None
-            if known.unique_key_at >= 0:
-                keys = (values[known.unique_key_at],)
-            if known.keys_at >= 0:
-                keys = (*keys, *values[known.keys_at].split())
-            if known.tags_at >= 0:
-                tags = values[known.tags_at]
-                tag_code = self._tag_codes.get(tags) or self._tag_code(tags)
-        at = self._store.append(
-            queue,
-            body,
-            known.properties(values),
-            keys,
-            tag_code,
-            known.flag,
-            known.sys_flag,
-            int(born),
-            known.born_host,
-            known.reconsume_times,
-        )
-        if not self._turn.is_due:
-            self._turn.due()
+        if kind.unique_key_at >= 0:
+            keys = (texts[kind.unique_key_at],)
+        if kind.keys_at >= 0:
+            keys = (*keys, *texts[kind.keys_at].split())
+        try:
+            at = self._store.append(
+                queue,
+                frame[known.header_end :],
+                kind.properties(texts),
+                keys,
+                self._tag_code(texts[kind.tags_at]) if kind.tags_at >= 0 else 0,
+                kind.flag,
+                kind.sys_flag,
+                int(born),
+                self._connection.peer_host,
+                kind.reconsume_times,
+            )
+        except Exception as error:
+            return [self._connection.failed(frame, error)]
         message_id = b"%b%016X" % (self._message_id_head, at)
-        answer = known.answer(message_id, queue.queue_id, queue.max_offset - 1, opaque)
-        if known.waits:
-            return self._durability.hold(known.connection, answer, self._store.log.end)
-        return answer
+        return self._stored(kind, [known.answer(message_id, queue.queue_id, queue.max_offset - 1, opaque)])
 
-    def _send_batch(self, known: _LearntSend, values: tuple[bytes, ...], frame: bytes) -> bytes | None:
-        """Store a batch of messages that are alike; None when they are not, or a value needs the general path."""
-        queue = known.queues.get(values[known.queue_id_at]) or known.find_queue(values[known.queue_id_at])
-        data = frame[known.header_end :]
-        born = values[known.born_at]
-        opaque = values[known.opaque_at]
-        if queue is None or len(data) > self._size_max or not born.isdigit() or not known.takes_opaque(opaque):
-            return None
-        alike = known.rows(data)
-        if alike is None:
-            return None
-        form, first, rows = alike
-        places = self._store.append_rows(
-            queue, form, data, rows, first, known.sys_flag, int(born), known.born_host, known.reconsume_times
-        )
-        if not self._turn.is_due:
-            self._turn.due()
-        message_ids = self._message_ids(places)
-        answer = known.answer(message_ids, queue.queue_id, queue.max_offset - len(places), opaque)
-        if known.waits:
-            return self._durability.hold(known.connection, answer, self._store.log.end)
-        return answer
+    def _alike(self, kind: SendKind, columns: Columns) -> AlikeMessages | None:
+        tag_codes: int | list[int] = 0
+        if kind.tags_at >= 0:
+            tag_codes = [self._tag_codes.get(tags) or self._tag_code(tags) for tags in columns.texts[kind.tags_at]]
+        return kind.alike(columns, tag_codes)
 
-    def _message_ids(self, places: range) -> bytes:
-        """The ids of a batch's messages: store host and place of each, in hexadecimal digits."""
-        head = self._message_id_head
-        digits = b"".join([at.to_bytes(8, "big") for at in places]).hex().upper().encode()
-        return b",".join([head + digits[at : at + 16] for at in range(0, len(digits), 16)])
+    def _store_alike(self, kind: SendKind, columns: Columns, messages: AlikeMessages) -> list[bytes]:
+        """Store the messages of a run, as many from each send."""
+        try:
+            offsets, physical = self._store.append_alike(messages, columns.queues)
+        except Exception as error:
+            return [self._connection.failed(frame, error) for frame in columns.frames]
+        ids = message_ids(self._message_id_head, physical)
+        step = len(ids) // len(offsets)
+        answers = [
+            known.answer(ids[at : at + step - 1], queue.queue_id, offset, opaque)
+            for known, queue, offset, opaque, at in zip(
+                columns.forms, columns.queues, offsets, columns.opaques, range(0, len(ids), step), strict=True
+            )
+        ]
+        return self._stored(kind, answers)
+
+    def _stored(self, kind: SendKind, answers: list[bytes]) -> list[bytes]:
+        """The answers that can leave now."""
+        self._turn.due()
+        if not kind.waits:
+            return answers
+        end = self._store.log.end
+        return [now for answer in answers if (now := self._durability.hold(self._connection, answer, end))]
 
     def _tag_code(self, tags: bytes) -> int:
-        if len(self._tag_codes) >= _TAGS_MAX:
-            self._tag_codes.clear()
-        code = self._tag_codes[tags] = m.tag_code(tags.decode())
+        code = self._tag_codes.get(tags)
+        if code is None:
+            if len(self._tag_codes) >= _TAGS_MAX:
+                self._tag_codes.clear()
+            code = self._tag_codes[tags] = m.tag_code(tags.decode())
         return code
+
+    # learning
 
     def learn(
         self,
         request: Command,
-        connection: Connection,
         topic: TopicConfig,
         sys_flag: int,
         stored_properties: Callable[[dict[str, str]], str],
@@ -170,109 +207,9 @@ class LearntSends:
             return
         if len(self._sends) >= _SHAPES_MAX:
             self._sends.clear()
-        known = _LearntSend(
-            shape,
-            self._store,
-            self._durability,
-            self._answers,
-            connection,
-            topic,
-            sys_flag,
-            stored_properties,
-            batch_item,
-        )
-        if known.properties(known.match(frame) or ()) == known.properties_of_example:
-            self._sends.setdefault(shape_key(frame), []).append(known)
-
-
-class _LearntSend:
-    """One form of send, and all that follows from it once."""
-
-    def __init__(
-        self,
-        shape: Shape,
-        store: Store,
-        durability: Durability,
-        answers: SendAnswers,
-        connection: Connection,
-        topic: TopicConfig,
-        sys_flag: int,
-        stored_properties: Callable[[dict[str, str]], str],
-        batch_item: MakeItem,
-    ) -> None:
-        request = shape.command
-        kind = SendHeader if request.code == RequestCode.SEND_MESSAGE else SendHeaderV2
-        header = kind.read(request.fields)
-        pairs = m.split_properties(header.properties)
-        places = shape.places
-        self.match = shape.match
-        self._store = store
-        self._topic = topic
-        self._queue_limit = max(topic.write_queues, topic.read_queues)
-        self.header_end = shape.header_end
-        self.queues: dict[bytes, ConsumeQueue] = {}
-        self.is_batch = header.batch
-        self._batch_item = batch_item
-        self._batch: tuple[BatchForm, BatchItem] | None = None
-        self.connection = connection
-        self.born_host = connection.peer_host
-        self.flag = header.flag
-        self.sys_flag = sys_flag
-        self.reconsume_times = header.reconsume_times
-        self.waits = durability.waits and pairs.get(m.WAIT) != "false"
-        self.opaque_at, self.queue_id_at, self.born_at = places.opaque, places.queue_id, places.born
-        self.unique_key_at, self.keys_at, self.tags_at = places.unique_key, places.keys, places.tags
-        self.text_at = [at for at in (places.unique_key, places.keys, places.tags) if at >= 0]
-        self._is_binary = request.header_type == BINARY
-        self.answer = answers.binary if self._is_binary else answers.json
-        example = stored_properties(pairs)
-        self.properties_of_example = example.encode()
-        self._set_properties(example, pairs)
-
-    def find_queue(self, queue_id: bytes) -> ConsumeQueue | None:
-        """The queue of a queue id as it stands in the header; None for one that the topic does not have."""
-        if not queue_id.isdigit() or int(queue_id) >= self._queue_limit:
-            return None
-        queue = self.queues[queue_id] = self._store.queue(self._topic.name, int(queue_id))
-        return queue
-
-    def rows(self, data: bytes) -> tuple[BatchForm, BatchItem, Rows] | None:
-        """A batch whose messages are alike, with its first message as it is stored; None for any other batch."""
-        known = self._batch
-        rows = known[0].rows(data) if known is not None else None
-        if known is None or rows is None:
-            known = self._batch = self._learn_batch(data)
-            rows = known[0].rows(data) if known is not None else None
-        return (*known, rows) if known is not None and rows is not None else None
-
-    def _learn_batch(self, data: bytes) -> tuple[BatchForm, BatchItem] | None:
-        try:
-            flag, body, properties = next(split_batch(data))
-            form = learn_form(data)
-            if form is None or form.key_at == form.key_end:
-                return None
-            return form, self._batch_item(flag, body, properties)
-        except (ValueError, StopIteration, Refused):
-            return None
-
-    def takes_opaque(self, opaque: bytes) -> bool:
-        """Whether an opaque can be copied into the answer as it stands."""
-        return self._is_binary or (opaque.isdigit() and (opaque[0] != 48 or len(opaque) == 1))
-
-    # stored properties: constant text with the changing values between
-
-    def _set_properties(self, example: str, pairs: dict[str, str]) -> None:
-        places = {m.UNIQ_KEY: self.unique_key_at, m.KEYS: self.keys_at, m.TAGS: self.tags_at}
-        names = [name for name in pairs if places.get(name, -1) >= 0]
-        text = example.replace("%", "%%")
-        for name in names:
-            value = pairs[name].replace("%", "%%")
-            text = text.replace(f"{name}{m.NAME_SEPARATOR}{value}", f"{name}{m.NAME_SEPARATOR}%b", 1)
-        self._properties_format = text.encode()
-        indices = [places[name] for name in names]
-        self._pick: Callable[[tuple[bytes, ...]], Any] = itemgetter(*indices) if indices else lambda _: ()
-
-    def properties(self, values: tuple[bytes, ...]) -> bytes:
-        """What is stored as properties for these values."""
-        stored: bytes = self._properties_format % self._pick(values)
-        return stored
+            self._kinds.clear()
+        host, waits = self._connection.peer_host, self._durability.waits
+        kind = SendKind(shape, self._store, topic, sys_flag, host, waits, stored_properties, batch_item)
+        if kind.is_takeable:
+            kind = self._kinds.setdefault(kind.identity, kind)
+            self._sends.setdefault(shape_key(frame), []).append(LearntSend(shape, kind, self._answers))

@@ -13,8 +13,9 @@ from typing import Final
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.durability import Durability
-from roquet.broker.handlers.learnt_sends import LearntSends, MakeItem
+from roquet.broker.handlers.learnt_sends import LearntSends
 from roquet.broker.handlers.send_answers import SendAnswers
+from roquet.broker.handlers.send_forms import MakeItem
 from roquet.broker.turn import Turn
 from roquet.errors import MessageError, Refused
 from roquet.protocol import message as m
@@ -277,7 +278,6 @@ class Sends:
                 self._catalogue.topic_registry,
                 self._answers,
                 self._config.message_size_max,
+                connection,
             )
-        connection.shortcut.learn(
-            request, connection, topic, sys_flag, self._stored_properties, self._item_maker(header)
-        )
+        connection.shortcut.learn(request, topic, sys_flag, self._stored_properties, self._item_maker(header))

@@ -1,0 +1,226 @@
+"""What a learnt send looks like, and what follows from that once for all that look like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import itemgetter
+
+import numpy as np
+
+from roquet.broker.handlers.send_answers import SendAnswers
+from roquet.errors import Refused
+from roquet.protocol import message as m
+from roquet.protocol.batch import split_batch
+from roquet.protocol.batch_rows import BatchForm, learn_form
+from roquet.protocol.bodies import TopicConfig
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import BINARY
+from roquet.protocol.headers.send import SendHeader, SendHeaderV2
+from roquet.protocol.learnt import Shape, is_safe
+from roquet.protocol.record import layout
+from roquet.protocol.record_rows import AlikeMessages, checksums, rows_of
+from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.store import BatchItem, Store
+
+MakeItem = Callable[[int, bytes, bytes], BatchItem]
+"""Flag, body and properties of a message in a batch -> the message as it is stored, or Refused."""
+
+
+class SendKind:
+    """What sends have in common whose headers may differ in the length of a number.
+
+    `unique_key_at`, `keys_at` and `tags_at` are places among the texts of a send, -1 for what it does not have. Two
+    kinds of one connection with the same `identity` are the same.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        store: Store,
+        topic: TopicConfig,
+        sys_flag: int,
+        born_host: bytes,
+        broker_waits: bool,
+        stored_properties: Callable[[dict[str, str]], str],
+        batch_item: MakeItem,
+    ) -> None:
+        kind = SendHeader if shape.command.code == RequestCode.SEND_MESSAGE else SendHeaderV2
+        header = kind.read(shape.command.fields)
+        pairs = m.split_properties(header.properties)
+        self._store = store
+        self._topic = topic
+        self._topic_size = len(topic.name.encode())
+        self._queue_limit = max(topic.write_queues, topic.read_queues)
+        self._batch_item = batch_item
+        self._batch: tuple[BatchForm, BatchItem] | None = None
+        self.queues: dict[bytes, ConsumeQueue] = {}
+        self.is_batch = header.batch
+        self.flag = header.flag
+        self.sys_flag = sys_flag
+        self.born_host = born_host
+        self.reconsume_times = header.reconsume_times
+        self.waits = broker_waits and pairs.get(m.WAIT) != "false"
+        self.names = [name for name in pairs if name in (m.UNIQ_KEY, m.KEYS, m.TAGS)]
+        self.unique_key_at, self.keys_at, self.tags_at = (
+            self.names.index(name) if name in self.names else -1 for name in (m.UNIQ_KEY, m.KEYS, m.TAGS)
+        )
+        stored = stored_properties(pairs)
+        texts = tuple(pairs[name].encode() for name in self.names)
+        self._constants = self._split(stored, pairs)
+        self._properties_format = b"%b".join(constant.replace(b"%", b"%%") for constant in self._constants)
+        sizes = [len(text) for text in texts]
+        befores = zip(accumulate(map(len, self._constants)), accumulate(sizes, initial=0), strict=True)
+        self._piece_places = [sum(before) for before in befores][:-1]
+        is_shared = self.is_batch and (self.keys_at >= 0 or self.tags_at >= 0)
+        self.is_takeable = not is_shared and self.properties(texts) == stored.encode()
+        """Whether the short way stores just this; not what a batch's own keys or tags would add to its messages."""
+        self.identity: Hashable = (
+            *(topic.name, self.is_batch, self.flag, sys_flag, self.reconsume_times, self.waits),
+            *(*self._constants, *self.names, *sizes),
+        )
+
+    def _split(self, stored: str, pairs: dict[str, str]) -> list[bytes]:
+        """What stands before, between and behind the changing values in properties as they are stored."""
+        constants: list[bytes] = []
+        for name in self.names:
+            start = f"{name}{m.NAME_SEPARATOR}"
+            before, _, stored = stored.partition(f"{start}{pairs[name]}")
+            constants.append(f"{before}{start}".encode())
+        return [*constants, stored.encode()]
+
+    def find_queue(self, queue_id: bytes) -> ConsumeQueue | None:
+        """The queue of a queue id as it stands in the header; None for one that the topic does not have."""
+        if not queue_id.isdigit() or int(queue_id) >= self._queue_limit:
+            return None
+        queue = self.queues[queue_id] = self._store.queue(self._topic.name, int(queue_id))
+        return queue
+
+    def properties(self, texts: Sequence[bytes]) -> bytes:
+        """What is stored as properties of a message with these texts."""
+        return self._properties_format % tuple(texts)
+
+    def size_in_log(self, messages: AlikeMessages) -> int:
+        pack = layout(self.sys_flag, len(messages.body), self._topic_size, len(messages.properties))
+        return pack.size * len(messages)
+
+    def alike(self, columns: Columns, tag_codes: int | list[int]) -> AlikeMessages | None:
+        """Single messages whose bodies have one size; None where a value could mean something."""
+        if not columns.is_plain or (self.keys_at >= 0 and b" " in columns.blocks[self.keys_at]):
+            return None
+        bodies, count = columns.bodies, len(columns.bodies)
+        first = [text[0] for text in columns.texts]
+        return AlikeMessages(
+            self.flag,
+            self.sys_flag,
+            self.reconsume_times,
+            self.born_host,
+            [int(born) for born in columns.born],
+            bodies[0],
+            self.properties(first),
+            rows_of(b"".join(bodies), count),
+            checksums(zip(bodies, strict=True)),
+            [(at, rows_of(block, count)) for at, block in zip(self._piece_places, columns.blocks, strict=True)],
+            [columns.blocks[at] for at in (self.unique_key_at, self.keys_at) if at >= 0],
+            tag_codes,
+        )
+
+    # batches
+
+    def alike_in_batches(self, columns: Columns) -> AlikeMessages | None:
+        """The messages of batches of one size; None where they are not all alike, or a value could mean something."""
+        batches = columns.bodies
+        data = batches[0] if len(batches) == 1 else b"".join(batches)
+        if self._batch is None or (len(batches) == 1 and self._batch[0].rows(data) is None):
+            self._batch = self._learn_batch(batches[0])
+        if self._batch is None or len(batches[0]) % self._batch[0].item_size or not columns.is_plain:
+            return None
+        form, first = self._batch
+        rows = form.rows(data)
+        if rows is None:
+            return None
+        count = len(rows)
+        unique_keys = form.unique_keys(rows)
+        return AlikeMessages(
+            first.flag,
+            self.sys_flag,
+            self.reconsume_times,
+            self.born_host,
+            np.repeat(np.array([int(born) for born in columns.born]), count // len(batches)),
+            form.bodies(rows)[0].tobytes(),
+            first.properties,
+            form.bodies(rows),
+            form.checksums(data),
+            [(form.key_in_properties, unique_keys)],
+            [unique_keys.tobytes(), *(key * count for key in first.keys[1:])],
+            first.tag_code,
+        )
+
+    def _learn_batch(self, data: bytes) -> tuple[BatchForm, BatchItem] | None:
+        try:
+            flag, body, properties = next(split_batch(data))
+            form = learn_form(data)
+            if form is None or form.key_at == form.key_end:
+                return None
+            return form, self._batch_item(flag, body, properties)
+        except (ValueError, StopIteration, Refused):
+            return None
+
+
+class LearntSend:
+    """One form of send header.
+
+    A frame fits whose header ends at `header_end` and which `unpack_from` takes apart into pieces of which every other
+    one, from the first, is among `constants`; `pick` finds opaque, queue id, time of birth and the texts in the others.
+    """
+
+    def __init__(self, shape: Shape, kind: SendKind, answers: SendAnswers) -> None:
+        places = shape.places
+        by_name = {m.UNIQ_KEY: places.unique_key, m.KEYS: places.keys, m.TAGS: places.tags}
+        picked = (places.opaque, places.queue_id, places.born, *(by_name[name] for name in kind.names))
+        self.kind = kind
+        self.header_end = shape.header_end
+        self.unpack_from = shape.pieces.unpack_from
+        self.constants = shape.constants
+        self.pick: Callable[[tuple[bytes, ...]], tuple[bytes, ...]] = itemgetter(*(2 * at + 1 for at in picked))
+        self._is_binary = shape.command.header_type == BINARY
+        self.answer = answers.binary if self._is_binary else answers.json
+
+    def takes_opaque(self, opaque: bytes) -> bool:
+        """Whether an opaque can be copied into the answer as it stands."""
+        return self._is_binary or (opaque.isdigit() and (opaque[0] != 48 or len(opaque) == 1))
+
+
+Taken = tuple[LearntSend, tuple[bytes, ...], ConsumeQueue, bytes]
+"""A send: its form, what `LearntSend.pick` found, its queue and the frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Sends of one kind, taken apart, field by field; `blocks` are the texts of each kind end to end."""
+
+    forms: tuple[LearntSend, ...]
+    queues: tuple[ConsumeQueue, ...]
+    frames: tuple[bytes, ...]
+    opaques: tuple[bytes, ...]
+    born: tuple[bytes, ...]
+    texts: list[tuple[bytes, ...]]
+    blocks: list[bytes]
+    bodies: list[bytes]
+
+    @classmethod
+    def of_run(cls, run: Sequence[Taken]) -> Columns:
+        forms, values, queues, frames = zip(*run, strict=True)
+        opaques, _, born, *texts = zip(*values, strict=True)
+        bodies = [frame[form.header_end :] for form, frame in zip(forms, frames, strict=True)]
+        return cls(forms, queues, frames, opaques, born, texts, [b"".join(text) for text in texts], bodies)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every value means just itself."""
+        return (
+            b"".join(self.born).isdigit()
+            and all(block.isalnum() or is_safe(block) for block in self.blocks)
+            and all(form.takes_opaque(opaque) for form, opaque in zip(self.forms, self.opaques, strict=True))
+        )
