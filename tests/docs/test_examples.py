@@ -1,0 +1,61 @@
+"""The programs in examples/ run as their first lines say."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from roquet.dev import Cluster
+from tests.docs.pages import ROOT
+
+EXAMPLES: Final = ROOT / "examples"
+SECONDS_MAX: Final = 60
+QUIETLY: Final = ("-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function")
+"""pytest leaves nothing behind, and pytest-asyncio has no reason to warn."""
+
+
+def run(folder: Path, *words: str | Path) -> str:
+    """What a program prints that ends well; warnings are errors, as in all tests."""
+    command = [sys.executable, "-W", "error", *map(str, words)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_produce_consume_receives_what_it_sent_and_nothing_twice(cluster: Cluster, tmp_path: Path) -> None:
+    for _ in range(2):
+        output = run(tmp_path, EXAMPLES / "produce_consume.py", cluster.name_server)
+
+        sent, received = (
+            re.findall(rf"^{word} +(\S+ \d+): order (\d+)", output, re.M) for word in ("sent", "received")
+        )
+        assert sorted(sent) == sorted(received)
+        assert len(sent) == 10
+
+
+def test_embedded_test_passes_where_a_user_copies_it_to(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "embedded_test.py", tmp_path)
+
+    assert re.search(r"\b2 passed\b", run(tmp_path, "-m", "pytest", *QUIETLY))
+
+
+@pytest.mark.spark
+def test_spark_batch_adds_up_what_it_sent(
+    cluster: Cluster, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process: it gets the session that is there."""
+    example = runpy.run_path(str(EXAMPLES / "spark_batch.py"))
+
+    example["main"](cluster.name_server, str(tmp_path / "sums"))
+
+    sums = {(row.branch, row.sales, row.amount) for row in spark.read.parquet(str(tmp_path / "sums")).collect()}
+    assert sums == {("b0", 10, 135), ("b1", 10, 145), ("b2", 10, 155)}
+    assert capsys.readouterr().out.count(" b") == 3

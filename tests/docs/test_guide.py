@@ -1,0 +1,205 @@
+"""What the guide shows works: its Python runs, its commands and settings exist, its tables have the code's defaults.
+
+The Python blocks of a page run in their order, in one namespace, against a cluster of their own. `await` outside of a
+function works, as in `python -m asyncio`. Blocks that begin with the name of a file (`# conftest.py`) are written to
+it, and pytest runs them. No Python block is left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import os
+import subprocess
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from types import CodeType
+from typing import Any, Final
+
+import click
+import pytest
+
+import roquet
+from roquet.broker.config import BrokerConfig, read_config
+from roquet.cli.main import main
+from roquet.dev import Cluster
+from roquet.errors import ConfigError
+from roquet.nameserver.config import NamesrvConfig
+from roquet.properties import parse
+from roquet.settings import read_settings, show_settings
+from tests.docs.pages import DOCS, EVERY_PAGE, GUIDE, Block, blocks, code_in, links, name_of, rows
+
+ADDRESS: Final = "127.0.0.1:9876"
+"""What stands in the guide for the name server."""
+SECONDS_MAX: Final = 60
+BROKER_PAGE: Final = DOCS / "guide" / "broker.md"
+CLIENT_PAGE: Final = DOCS / "guide" / "client.md"
+LANGUAGES: Final = {"", "python", "sh", "properties", "text", "hex"}
+"""So that no Python hides under another name."""
+
+
+def needs_spark(page: Path) -> bool:
+    return any("roquet.spark" in block.text for block in blocks(page, "python"))
+
+
+def with_python() -> list[Any]:
+    pages = [page for page in GUIDE if blocks(page, "python")]
+    marks = {page: [pytest.mark.spark] if needs_spark(page) else [] for page in pages}
+    return [pytest.param(page, id=name_of(page), marks=marks[page]) for page in pages]
+
+
+every_page = pytest.mark.parametrize("page", EVERY_PAGE, ids=name_of)
+every_page_of_the_guide = pytest.mark.parametrize("page", GUIDE, ids=name_of)
+
+
+# Python
+
+
+@pytest.mark.parametrize("page", with_python())
+def test_every_python_block_runs(
+    page: Path, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if needs_spark(page):
+        request.getfixturevalue("spark")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    run = PageRun(cluster.name_server, tmp_path)
+    run.blocks(blocks(page, "python"))
+    if run.files:
+        passes_under_pytest(tmp_path)
+
+
+class PageRun:
+    """The blocks of one page, run one after the other.
+
+    Keeps: all see the same namespace; `files` are those that were written instead.
+    """
+
+    def __init__(self, name_server: str, folder: Path) -> None:
+        self._name_server = name_server
+        self._folder = folder
+        self._namespace: dict[str, object] = {"__name__": "__main__"}
+        self.files: list[str] = []
+
+    def blocks(self, these: list[Block]) -> None:
+        with asyncio.Runner() as runner:
+            for block in these:
+                text = block.text.replace(ADDRESS, self._name_server)
+                if block.title.endswith(".py"):
+                    (self._folder / block.title).write_text(text)
+                    self.files.append(block.title)
+                else:
+                    self._run(code_of(block, text), runner)
+
+    def _run(self, code: CodeType, runner: asyncio.Runner) -> None:
+        awaited: Coroutine[Any, Any, None] | None = eval(code, self._namespace)
+        if awaited is not None:
+            runner.run(asyncio.wait_for(awaited, SECONDS_MAX))
+
+
+def code_of(block: Block, text: str) -> CodeType:
+    """Its code, with the page's line numbers."""
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    code = compile("\n" * block.line + text, name_of(block.page), "exec", flags, dont_inherit=True)
+    assert isinstance(code, CodeType)
+    return code
+
+
+def passes_under_pytest(folder: Path) -> None:
+    options = ("-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function", "-W", "error")
+    command = [sys.executable, "-m", "pytest", *options, str(folder)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_block_may_await_outside_of_a_function(tmp_path: Path) -> None:
+    run = PageRun("10.0.0.5:1", tmp_path)
+    texts = ["x = 1", f"import asyncio\nawait asyncio.sleep(0)\nx = x + 1\nhere = {ADDRESS!r}", "assert x == 3"]
+
+    with pytest.raises(AssertionError):
+        run.blocks([Block(CLIENT_PAGE, line, "python", text) for line, text in enumerate(texts)])
+    run.blocks([Block(CLIENT_PAGE, 0, "python", "assert (x, here) == (2, '10.0.0.5:1')")])
+
+
+@every_page
+def test_no_block_has_an_unknown_language(page: Path) -> None:
+    assert {block.language for block in blocks(page)} <= LANGUAGES
+
+
+# commands, settings, links
+
+
+@every_page_of_the_guide
+def test_every_roquet_command_is_understood(page: Path) -> None:
+    lines = [line for block in blocks(page, "sh") for line in block.text.splitlines() if line.startswith("roquet ")]
+    for line in lines:
+        _, name, *options = [word.strip('"') for word in line.partition("#")[0].split()]
+        command = main.get_command(click.Context(main), name)
+        assert command is not None, line
+        command.make_context(name, options)
+
+
+@every_page_of_the_guide
+def test_every_file_of_settings_is_read_without_a_warning(page: Path) -> None:
+    for block in blocks(page, "properties"):
+        pairs = parse(block.text).pairs
+        if block.title == "namesrv.conf":
+            assert read_settings(NamesrvConfig, pairs)[1] == []
+        else:
+            config, warnings = read_config(pairs)
+            assert warnings == []
+            assert config.is_slave is (block.title == "slave.conf")
+
+
+def test_the_broker_s_settings_have_the_defaults_that_the_guide_says() -> None:
+    defaults = dict(show_settings(BrokerConfig()))
+    for names, default, _ in rows(BROKER_PAGE, "setting"):
+        for name in code_in(names):
+            assert [defaults[name]] == (code_in(default) or [""]), name
+
+
+@pytest.mark.parametrize("of", ["Producer", "Consumer", "Limits", "PullConsumer"])
+def test_the_client_s_settings_and_defaults_are_those_of_the_guide(of: str) -> None:
+    parameters = inspect.signature(getattr(roquet, of)).parameters.values()
+    optional = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+    optional.pop("runtime", None)
+
+    shown = {code_in(name)[0]: code_in(default)[0] for name, default, _ in rows(CLIENT_PAGE, f"`{of}`")}
+
+    assert shown == {name: as_written(default) for name, default in optional.items()}
+
+
+def as_written(default: object) -> str:
+    if isinstance(default, str):
+        return f'"{default}"'
+    return default.__name__ if inspect.isfunction(default) else repr(default)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "aclEnable=true",
+        "useTLS=true",
+        "enableDLegerCommitLog=true",
+        "enableLmq=true",
+        "enableMultiDispatch=true",
+        "messageStorePlugIn=a.Plugin",
+        "readOnlyCommitLogStorePaths=/a",
+        "fetchNamesrvAddrByAddressServer=true",
+        "storePathCommitLog=/a,/b",
+    ],
+)
+def test_a_broker_does_not_start_with_what_the_guide_says_is_refused(setting: str) -> None:
+    name, _, value = setting.partition("=")
+    refused = [code_in(what) for what, answer in rows(BROKER_PAGE, "refused") if answer == "the broker does not start"]
+    assert name in refused[0]
+
+    with pytest.raises(ConfigError, match=name):
+        read_config([(name, value)])
+
+
+@every_page
+def test_every_link_leads_somewhere(page: Path) -> None:
+    assert [target for target in links(page) if not (page.parent / target).exists()] == []
