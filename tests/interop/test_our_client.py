@@ -27,7 +27,9 @@ from tests.interop.apache import (
     require_java,
     run_driver,
     start_driver,
+    wait_until,
 )
+from tests.interop.wire import has_topic
 
 pytestmark = pytest.mark.interop
 
@@ -71,6 +73,11 @@ async def take(consumer: Consumer, count: int, seconds: float = CONSUME_SECONDS)
     return found
 
 
+async def routed(broker: ApacheBroker, topic: str) -> None:
+    """Wait until the name server knows the topic: of one that a send creates, the broker tells it afterwards."""
+    await asyncio.to_thread(wait_until, lambda: has_topic(broker.namesrv, topic), f"a route for {topic}")
+
+
 async def until(reached: Callable[[], bool], seconds: float = CONSUME_SECONDS) -> None:
     """Wait until that is so."""
     async with asyncio.timeout(seconds):
@@ -102,6 +109,7 @@ async def test_results_tell_where_the_messages_are(broker: ApacheBroker, topic: 
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, PullConsumer(broker.namesrv) as reader:
         single = await producer.send(topic, b"single")
         batch = await producer.send_batch([Message(topic, b"batch-%d" % i) for i in range(3)])
+        await routed(broker, topic)
         for result in (single, *batch):
             assert result.status is SendStatus.SEND_OK
             (record, *_) = (await reader.pull(result.queue, result.queue_offset)).records
@@ -289,7 +297,7 @@ async def test_a_failed_message_comes_again_after_ten_seconds_and_then_among_the
                 raise ValueError("cannot book")
             if len(tries) == 2:
                 break
-        await asyncio.sleep(2)  # sent back for the last time
+        await routed(broker, f"%DLQ%{group}")  # sent back for the last time
     first, again = tries
     assert (first.reconsume_times, again.reconsume_times) == (0, 1)
     assert (again.topic, again.tags, again.message_id) == (topic, "A", sent.message_id)
@@ -298,13 +306,14 @@ async def test_a_failed_message_comes_again_after_ten_seconds_and_then_among_the
 
     async with PullConsumer(broker.namesrv) as reader:
         (queue,) = await reader.queues(f"%DLQ%{group}")
-        (dead,) = (await reader.pull(queue, 0)).records
+        (dead,) = (await reader.pull(queue, 0, hold_ms=10_000)).records
     assert dead.body == b"poison"
 
 
 async def test_a_group_starts_at_a_point_in_time(broker: ApacheBroker, topic: str) -> None:
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, PullConsumer(broker.namesrv) as reader:
         queue = (await producer.send(topic, b"early")).queue
+        await routed(broker, topic)
         await asyncio.sleep(1.1)
         moment = datetime.now(UTC)
         await asyncio.sleep(0.1)
@@ -359,6 +368,7 @@ async def test_apache_s_tools_set_our_group_back_while_it_consumes(broker: Apach
 async def test_queues_are_read_by_offset(broker: ApacheBroker, topic: str) -> None:
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, PullConsumer(broker.namesrv) as reader:
         queue = (await producer.send_batch([Message(topic, b"%d" % i, tags="AB"[i % 2]) for i in range(10)]))[0].queue
+        await routed(broker, topic)
         assert queue in await reader.queues(topic)
         assert (await reader.min_offset(queue), await reader.max_offset(queue)) == (0, 10)
 
@@ -378,6 +388,7 @@ async def test_queues_are_read_by_offset(broker: ApacheBroker, topic: str) -> No
 async def test_a_held_pull_is_answered_when_a_message_comes(broker: ApacheBroker, topic: str) -> None:
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, PullConsumer(broker.namesrv) as reader:
         queue = (await producer.send(topic, b"first")).queue
+        await routed(broker, topic)
         pull = asyncio.create_task(reader.pull(queue, 1, hold_ms=20_000))
         await asyncio.sleep(0.5)
         assert not pull.done()
@@ -389,6 +400,7 @@ async def test_progress_can_be_read_and_set(broker: ApacheBroker, topic: str) ->
     group = f"G-{topic}"
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, PullConsumer(broker.namesrv) as reader:
         queue = (await producer.send_batch([Message(topic, b"%d" % i) for i in range(5)]))[0].queue
+        await routed(broker, topic)
         assert await reader.committed(group, queue) in (None, 0)
         await reader.commit(group, queue, 4)
         assert await reader.committed(group, queue) == 4
