@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from itertools import count
+from itertools import accumulate, count
 from typing import Final
 
 from roquet.client.producer import Producer
@@ -22,6 +22,8 @@ BODY_SIZES: Final = (1, 1, 50, 300, 1500, 3000)
 NO_ANSWER: Final = (CallTimeout, ConnectionClosed, ResponseError, RouteNotFound)
 BATCH_CHANCE: Final = 0.1
 BATCH_SIZE_MAX: Final = 6
+BATCH_BODIES_MAX: Final = 6_000
+"""So many bytes of bodies in one batch: with what surrounds them it still fits into the smallest log file."""
 PAUSE_S: Final = 0.02
 """The mean time between two sends."""
 
@@ -34,6 +36,17 @@ def body_of(key: str) -> bytes:
 
 def message_of(key: str) -> Message:
     return Message(TOPIC, body_of(key), f"tag-{len(key)}", key)
+
+
+def fitting(keys: list[str]) -> list[str]:
+    """As many of these, at least one, as may go in one batch: a broker refuses what no log file can hold."""
+    sizes = accumulate(len(body_of(key)) for key in keys)
+    return keys[:1] + [key for key, size in zip(keys, sizes, strict=True) if size <= BATCH_BODIES_MAX][1:]
+
+
+def place_of(result: SendResult) -> int:
+    """The physical offset that the broker's message id names."""
+    return int(result.offset_message_id[16:], 16)
 
 
 class ProducerNode:
@@ -73,7 +86,8 @@ class ProducerNode:
         async with asyncio.TaskGroup() as group:
             while keys:
                 size = 1 if chance.random() > BATCH_CHANCE else chance.randint(2, BATCH_SIZE_MAX)
-                together, keys = keys[:size], keys[size:]
+                together = fitting(keys[:size])
+                keys = keys[len(together) :]
                 await asyncio.sleep(chance.expovariate(1 / pause_s))
                 group.create_task(self._send(together))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.simulation.cluster import Cluster
 
 MASTER, SLAVE, OTHER = "sync-master", "slave", "slave-2"
@@ -48,6 +50,7 @@ def test_the_power_of_a_slave_may_fail_at_any_change_to_its_drive(seed: int) -> 
         assert not cluster.wiped
 
 
+@pytest.mark.also_seeds(6, 17)  # batches that were larger than a log file
 def test_with_a_second_slave_sends_go_on_being_acknowledged(seed: int) -> None:
     with Cluster(seed, MASTER, SLAVE, OTHER) as cluster:
         cluster.send(40)
