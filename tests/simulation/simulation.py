@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -30,6 +32,7 @@ from tests.simulation.network import Network, NetworkedLoop
 
 T = TypeVar("T")
 
+TIME_ZONE: Final = "UTC"
 WALL_CLOCK_AT_START_MS: Final = 1_700_000_000_000
 FACTS_SHOWN: Final = 30
 CLEANING_UP_S_MAX: Final = 3_600.0
@@ -126,6 +129,15 @@ class Host:
         return process
 
 
+def _set_time_zone(name: str | None) -> None:
+    """Of this machine. Message ids and names of index files tell local time, as Apache's do."""
+    if name is None:
+        os.environ.pop("TZ", None)
+    else:
+        os.environ["TZ"] = name
+    time.tzset()
+
+
 class Simulation:
     """Keeps: everything random comes from `seed`, every fact goes into `digest`.
 
@@ -140,6 +152,7 @@ class Simulation:
         self.network = self.loop.network = Network(self.loop, self.chance("network"), self.note)
         self._hosts: dict[str, Host] = {}
         self._hash = hashlib.blake2b(digest_size=16)
+        self._time_zone_before: str | None = None
 
     def chance(self, purpose: str) -> random.Random:
         """A source of randomness that nothing else draws from."""
@@ -208,6 +221,8 @@ class Simulation:
     # the end
 
     def __enter__(self) -> Self:
+        self._time_zone_before = os.environ.get("TZ")
+        _set_time_zone(TIME_ZONE)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -229,6 +244,7 @@ class Simulation:
                 raise
         finally:
             self.loop.close()
+            _set_time_zone(self._time_zone_before)
 
     def _fail_with_what_is_left(self) -> None:
         """Exceptions that lie in tasks which nobody asked for their result."""

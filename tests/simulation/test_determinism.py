@@ -11,7 +11,14 @@ from typing import Final
 from tests.simulation.cluster import CONSUMER, NAME_SERVER, Cluster
 
 ROOT: Final = Path(__file__).parents[2]
-TELL_HISTORY: Final = "from tests.simulation.test_determinism import history; print(history(1))"
+TELL_HISTORY: Final = """
+import sys, time
+ahead_s, clock = float(sys.argv[1]), time.time
+time.time = lambda: clock() + ahead_s
+time.time_ns = lambda: int(time.time() * 1e9)
+from tests.simulation.test_determinism import history
+print(history(1))
+"""
 
 
 def history(seed: int) -> str:
@@ -32,11 +39,11 @@ def history(seed: int) -> str:
         return cluster.sim.digest()
 
 
-def told_by_a_process(hash_seed: int) -> str:
-    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
-    told = subprocess.run(
-        [sys.executable, "-c", TELL_HISTORY], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
+def told_by_a_process(hash_seed: int, time_zone: str, ahead_s: float) -> str:
+    paths = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": paths, "TZ": time_zone}
+    command = [sys.executable, "-c", TELL_HISTORY, str(ahead_s)]
+    told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return told.stdout.strip()
 
 
@@ -44,5 +51,7 @@ def test_a_seed_tells_the_same_history_twice_and_another_seed_another(seed: int)
     assert history(seed) == history(seed) != history(seed + 1)
 
 
-def test_the_order_of_sets_in_another_process_changes_nothing() -> None:
-    assert told_by_a_process(hash_seed=1) == told_by_a_process(hash_seed=2) == history(1)
+def test_the_order_of_sets_and_the_time_of_day_in_another_process_change_nothing() -> None:
+    here = told_by_a_process(hash_seed=1, time_zone="UTC", ahead_s=0)
+    elsewhere = told_by_a_process(hash_seed=2, time_zone="Asia/Kolkata", ahead_s=40_000_000)
+    assert here == elsewhere == history(1)

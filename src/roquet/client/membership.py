@@ -115,7 +115,7 @@ class Membership:
     async def leave_all(self) -> None:
         for group in list(self._consumers):
             await self.leave_as_consumer(group)
-        for group in list(self._producers):
+        for group in sorted(self._producers):
             await self.leave_as_producer(group)
 
     async def _say_good_bye(self, header: UnregisterClientHeader) -> None:
