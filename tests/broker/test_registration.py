@@ -177,6 +177,16 @@ def test_a_slave_stays_with_its_master_while_one_name_server_knows_it(world: Wor
     assert world.masters == [(f"{MASTER}:10912", f"{MASTER}:10911")]
 
 
+def test_a_dead_connection_to_a_name_server_is_replaced_before_that_forgets_the_broker(world: World) -> None:
+    """Dead without a word: bytes vanish, nobody is told."""
+    world.broker(MASTER)
+    world.sim.run_for(1)
+    world.sim.network.half_open(MASTER, NAME_SERVERS[0].partition(":")[0])
+    for _ in range(30):
+        world.sim.run_for(10)
+        assert world.addresses() == {0: f"{MASTER}:10911"}
+
+
 def test_a_broker_learns_which_topics_are_ordered(world: World) -> None:
     world.broker(MASTER)
     world.sim.run_for(1)

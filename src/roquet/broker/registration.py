@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from roquet.errors import RoquetError
+from roquet.errors import CallTimeout, RoquetError
 from roquet.protocol import bodies
 from roquet.protocol.bodies import DataVersion, TopicTable
 from roquet.protocol.codes import RequestCode
@@ -115,8 +115,7 @@ class Registrar:
 
     async def _tell(self, address: str) -> None:
         try:
-            answer = checked(await self._channels.call(address, self._request(), self._timeout_ms), address)
-            self._take(address, answer)
+            self._take(address, checked(await self._answer(address), address))
         except (RoquetError, ValueError) as error:
             if address not in self._unreachable:
                 log.warning("name server %s does not take the registration, it is tried again: %s", address, error)
@@ -125,6 +124,13 @@ class Registrar:
         if address in self._unreachable:
             log.info("name server %s takes registrations again", address)
             self._unreachable.discard(address)
+
+    async def _answer(self, address: str) -> Command:
+        """The answer to a registration; over a new connection where the present one brings none."""
+        try:
+            return await self._channels.call(address, self._request(), self._timeout_ms)
+        except CallTimeout:
+            return await self._channels.call(address, self._request(), self._timeout_ms)
 
     def _take(self, address: str, answer: Command) -> None:
         if self._master_known is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from roquet.errors import ConnectionClosed
+from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.command import Command
 from roquet.transport.connection import Connection, Handler, sweep_idle
 
@@ -84,9 +84,15 @@ class Channels:
         """Ask `address`; the response, of whatever code.
 
         :raises ConnectionClosed: not reachable, or it ended before the answer.
-        :raises CallTimeout: no answer in time.
+        :raises CallTimeout: no answer in time. The next call opens a new connection: this one may be dead without
+            anybody saying so, and what is sent over it would keep it from ever counting as idle.
         """
-        return await (await self.connection(address)).call(request, timeout_ms)
+        connection = await self.connection(address)
+        try:
+            return await connection.call(request, timeout_ms)
+        except CallTimeout:
+            connection.abort()
+            raise
 
     async def notify(self, address: str, request: Command) -> None:
         """Send a one-way request.
@@ -97,8 +103,8 @@ class Channels:
 
     def forget_all_but(self, addresses: set[str]) -> None:
         """Close the connections to addresses that no route mentions any more."""
-        for address in self._open.keys() - addresses:
-            self._open[address].close()
+        for connection in [self._open[address] for address in self._open if address not in addresses]:
+            connection.close()
 
     async def close(self) -> None:
         if self._sweep is not None:
