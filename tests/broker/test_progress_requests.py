@@ -30,7 +30,7 @@ def test_a_group_without_progress_starts_at_0_while_the_first_message_is_in_memo
 def test_the_bounds_of_a_queue(world: World) -> None:
     client = world.client()
     queue = {"topic": "T", "queueId": 1}
-    assert client.call(RequestCode.GET_MIN_OFFSET, **queue).fields == {"offset": "-1"}
+    assert client.call(RequestCode.GET_MIN_OFFSET, **queue).fields == {"offset": "0"}
     assert client.call(RequestCode.GET_MAX_OFFSET, **queue).fields == {"offset": "0"}
     assert client.call(RequestCode.GET_EARLIEST_MSG_STORETIME, **queue).fields == {"timestamp": "-1"}
     stored_ms = []

@@ -369,7 +369,10 @@ async def test_queues_are_read_by_offset(broker: ApacheBroker, topic: str) -> No
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, PullConsumer(broker.namesrv) as reader:
         queue = (await producer.send_batch([Message(topic, b"%d" % i, tags="AB"[i % 2]) for i in range(10)]))[0].queue
         await routed(broker, topic)
-        assert queue in await reader.queues(topic)
+        queues = await reader.queues(topic)
+        assert queue in queues
+        empty = [one for one in queues if one != queue]
+        assert [(await reader.min_offset(one), await reader.max_offset(one)) for one in empty] == [(0, 0)] * 3
         assert (await reader.min_offset(queue), await reader.max_offset(queue)) == (0, 10)
 
         found = await reader.pull(queue, 3, max_messages=4)

@@ -235,9 +235,9 @@ class Store:
             yield from by_id.values()
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """-1 for an unknown queue."""
+        """0 for an unknown queue."""
         queue = self.known_queue(topic, queue_id)
-        return queue.min_offset if queue is not None else -1
+        return queue.min_offset if queue is not None else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """0 for an unknown queue."""

@@ -85,7 +85,7 @@ class TopicAdmin:
         return {
             "lastUpdateTimestamp": max(0, self._store.store_time(topic, queue_id, end - 1)) if end > 0 else 0,
             "maxOffset": end,
-            "minOffset": max(0, self._store.min_offset(topic, queue_id)),
+            "minOffset": self._store.min_offset(topic, queue_id),
         }
 
     def system_topics(self, request: Command, connection: Connection) -> Command:

@@ -70,6 +70,6 @@ class ProgressRequests:
 
     def earliest_store_time(self, request: Command, connection: Connection) -> Command:
         header = QueueHeader.read(request.fields)
-        first = max(0, self._store.min_offset(header.topic, header.queue_id))
+        first = self._store.min_offset(header.topic, header.queue_id)
         timestamp = self._store.store_time(header.topic, header.queue_id, first)
         return request.answer(ResponseCode.SUCCESS, None, StoreTimeAnswer(timestamp).write())
