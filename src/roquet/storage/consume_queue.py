@@ -41,6 +41,23 @@ class ConsumeQueue:
            `log_end` is where in the log the last entry's record ends.
     """
 
+    __slots__ = (
+        "_buffer",
+        "_file_end",
+        "_file_size",
+        "_file_start",
+        "_flushed_to",
+        "_segments",
+        "log_end",
+        "max_offset",
+        "min_offset",
+        "queue_id",
+        "room_to",
+        "topic",
+        "topic_bytes",
+        "waiting",
+    )
+
     def __init__(self, disk: Disk, folder: Path, file_size: int, topic: str, queue_id: int) -> None:
         self.topic = topic
         self.queue_id = queue_id

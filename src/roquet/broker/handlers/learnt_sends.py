@@ -12,7 +12,7 @@ from typing import Final
 
 from roquet.broker.durability import Durability
 from roquet.broker.handlers.send_answers import SendAnswers
-from roquet.broker.handlers.send_forms import Columns, LearntSend, MakeItem, SendKind, Taken
+from roquet.broker.handlers.send_forms import Columns, LearntSend, MakeItem, SendKind, Taken, is_number
 from roquet.broker.topics import TopicRegistry
 from roquet.broker.turn import Turn
 from roquet.protocol import message as m
@@ -68,18 +68,18 @@ class LearntSends:
         run: list[Taken] = []
         kind: SendKind | None = None
         body_size = -1
-        sends = self._valid_sends()
+        sends, size_max = self._valid_sends(), self._size_max
         for frame in frames:
             for known in sends.get(frame[:4], ()):
                 size = len(frame) - known.header_end
                 pieces = known.unpack_from(frame) if size >= 0 else ()
                 if pieces[::2] == known.constants:
                     values = known.pick(pieces)
-                    queue = known.kind.queues.get(values[1]) or known.kind.find_queue(values[1])
+                    queue = known.queues.get(values[1]) or known.kind.find_queue(values[1])
                     break
             else:
                 queue = None
-            if queue is None or size > self._size_max:
+            if queue is None or size > size_max:
                 answers += self._store_run(kind, run, otherwise)
                 run = []
                 answers += self._otherwise(frame, otherwise)
@@ -123,8 +123,8 @@ class LearntSends:
     def _store_one(self, kind: SendKind, taken: Taken, otherwise: Otherwise) -> list[bytes]:
         """Store a single message by itself; `otherwise` where a value could mean something."""
         known, values, queue, frame = taken
-        opaque, _, born, *texts = values
-        if not born.isdigit() or not known.takes_opaque(opaque) or not is_safe(b"".join(texts)):
+        opaque, queue_id, born, *texts = values
+        if not born.isdigit() or not (kind.is_binary or is_number(opaque)) or not is_safe(b"".join(texts)):
             return self._otherwise(frame, otherwise)
         keys: Sequence[bytes] = ()
         if kind.unique_key_at >= 0:
@@ -146,8 +146,8 @@ class LearntSends:
             )
         except Exception as error:
             return [self._connection.failed(frame, error)]
-        message_id = b"%b%016X" % (self._message_id_head, at)
-        return self._stored(kind, [known.answer(message_id, queue.queue_id, queue.max_offset - 1, opaque)])
+        message_id = b"%b%016X," % (self._message_id_head, at)
+        return self._stored(kind, kind.answers(message_id, (queue_id,), (queue.max_offset - 1,), (opaque,)))
 
     def _alike(self, kind: SendKind, columns: Columns) -> AlikeMessages | None:
         tag_codes: int | list[int] = 0
@@ -162,14 +162,7 @@ class LearntSends:
         except Exception as error:
             return [self._connection.failed(frame, error) for frame in columns.frames]
         ids = message_ids(self._message_id_head, physical)
-        step = len(ids) // len(offsets)
-        answers = [
-            known.answer(ids[at : at + step - 1], queue.queue_id, offset, opaque)
-            for known, queue, offset, opaque, at in zip(
-                columns.forms, columns.queues, offsets, columns.opaques, range(0, len(ids), step), strict=True
-            )
-        ]
-        return self._stored(kind, answers)
+        return self._stored(kind, kind.answers(ids, columns.queue_ids, offsets, columns.opaques))
 
     def _stored(self, kind: SendKind, answers: list[bytes]) -> list[bytes]:
         """The answers that can leave now."""
@@ -209,7 +202,7 @@ class LearntSends:
             self._sends.clear()
             self._kinds.clear()
         host, waits = self._connection.peer_host, self._durability.waits
-        kind = SendKind(shape, self._store, topic, sys_flag, host, waits, stored_properties, batch_item)
+        kind = SendKind(shape, self._store, topic, sys_flag, host, waits, self._answers, stored_properties, batch_item)
         if kind.is_takeable:
             kind = self._kinds.setdefault(kind.identity, kind)
-            self._sends.setdefault(shape_key(frame), []).append(LearntSend(shape, kind, self._answers))
+            self._sends.setdefault(shape_key(frame), []).append(LearntSend(shape, kind))

@@ -252,12 +252,10 @@ class Sends:
     def _answer(self, request: Command, queue: ConsumeQueue, places: list[PhysicalOffset]) -> bytes:
         host = self._store.store_host
         message_ids = ",".join(m.offset_message_id(host, at) for at in places).encode()
-        first = queue.max_offset - len(places)
+        first, queue_id = queue.max_offset - len(places), b"%d" % queue.queue_id
         if request.header_type == BINARY:
-            return self._answers.binary(
-                message_ids, queue.queue_id, first, request.opaque.to_bytes(4, "big", signed=True)
-            )
-        return self._answers.json(message_ids, queue.queue_id, first, b"%d" % request.opaque)
+            return self._answers.binary(message_ids, queue_id, first, request.opaque.to_bytes(4, "big", signed=True))
+        return self._answers.json(message_ids, queue_id, first, b"%d" % request.opaque)
 
     def _learn(
         self,

@@ -43,6 +43,7 @@ class SendKind:
         sys_flag: int,
         born_host: bytes,
         broker_waits: bool,
+        answers: SendAnswers,
         stored_properties: Callable[[dict[str, str]], str],
         batch_item: MakeItem,
     ) -> None:
@@ -56,6 +57,9 @@ class SendKind:
         self._batch_item = batch_item
         self._batch: tuple[BatchForm, BatchItem] | None = None
         self.queues: dict[bytes, ConsumeQueue] = {}
+        """By queue id as it stands in the header."""
+        self.is_binary = shape.command.header_type == BINARY
+        self.answers = answers.binary_all if self.is_binary else answers.json_all
         self.is_batch = header.batch
         self.flag = header.flag
         self.sys_flag = sys_flag
@@ -77,8 +81,8 @@ class SendKind:
         self.is_takeable = not is_shared and self.properties(texts) == stored.encode()
         """Whether the short way stores just this; not what a batch's own keys or tags would add to its messages."""
         self.identity: Hashable = (
-            *(topic.name, self.is_batch, self.flag, sys_flag, self.reconsume_times, self.waits),
-            *(*self._constants, *self.names, *sizes),
+            *(topic.name, self.is_binary, self.is_batch, self.flag, sys_flag, self.reconsume_times),
+            *((name, len(value.encode()) if name in self.names else value) for name, value in pairs.items()),
         )
 
     def _split(self, stored: str, pairs: dict[str, str]) -> list[bytes]:
@@ -92,7 +96,7 @@ class SendKind:
 
     def find_queue(self, queue_id: bytes) -> ConsumeQueue | None:
         """The queue of a queue id as it stands in the header; None for one that the topic does not have."""
-        if not queue_id.isdigit() or int(queue_id) >= self._queue_limit:
+        if not is_number(queue_id) or int(queue_id) >= self._queue_limit:
             return None
         queue = self.queues[queue_id] = self._store.queue(self._topic.name, int(queue_id))
         return queue
@@ -101,13 +105,21 @@ class SendKind:
         """What is stored as properties of a message with these texts."""
         return self._properties_format % tuple(texts)
 
+    def _is_plain(self, columns: Columns) -> bool:
+        """Whether every value means just itself."""
+        return (
+            b"".join(columns.born).isdigit()
+            and all(block.isalnum() or is_safe(block) for block in columns.blocks)
+            and (self.is_binary or all(map(is_number, columns.opaques)))
+        )
+
     def size_in_log(self, messages: AlikeMessages) -> int:
         pack = layout(self.sys_flag, len(messages.body), self._topic_size, len(messages.properties))
         return pack.size * len(messages)
 
     def alike(self, columns: Columns, tag_codes: int | list[int]) -> AlikeMessages | None:
         """Single messages whose bodies have one size; None where a value could mean something."""
-        if not columns.is_plain or (self.keys_at >= 0 and b" " in columns.blocks[self.keys_at]):
+        if not self._is_plain(columns) or (self.keys_at >= 0 and b" " in columns.blocks[self.keys_at]):
             return None
         bodies, count = columns.bodies, len(columns.bodies)
         first = [text[0] for text in columns.texts]
@@ -134,7 +146,7 @@ class SendKind:
         data = batches[0] if len(batches) == 1 else b"".join(batches)
         if self._batch is None or (len(batches) == 1 and self._batch[0].rows(data) is None):
             self._batch = self._learn_batch(batches[0])
-        if self._batch is None or len(batches[0]) % self._batch[0].item_size or not columns.is_plain:
+        if self._batch is None or len(batches[0]) % self._batch[0].item_size or not self._is_plain(columns):
             return None
         form, first = self._batch
         rows = form.rows(data)
@@ -175,7 +187,7 @@ class LearntSend:
     one, from the first, is among `constants`; `pick` finds opaque, queue id, time of birth and the texts in the others.
     """
 
-    def __init__(self, shape: Shape, kind: SendKind, answers: SendAnswers) -> None:
+    def __init__(self, shape: Shape, kind: SendKind) -> None:
         places = shape.places
         by_name = {m.UNIQ_KEY: places.unique_key, m.KEYS: places.keys, m.TAGS: places.tags}
         picked = (places.opaque, places.queue_id, places.born, *(by_name[name] for name in kind.names))
@@ -184,12 +196,7 @@ class LearntSend:
         self.unpack_from = shape.pieces.unpack_from
         self.constants = shape.constants
         self.pick: Callable[[tuple[bytes, ...]], tuple[bytes, ...]] = itemgetter(*(2 * at + 1 for at in picked))
-        self._is_binary = shape.command.header_type == BINARY
-        self.answer = answers.binary if self._is_binary else answers.json
-
-    def takes_opaque(self, opaque: bytes) -> bool:
-        """Whether an opaque can be copied into the answer as it stands."""
-        return self._is_binary or (opaque.isdigit() and (opaque[0] != 48 or len(opaque) == 1))
+        self.queues = kind.queues
 
 
 Taken = tuple[LearntSend, tuple[bytes, ...], ConsumeQueue, bytes]
@@ -200,10 +207,10 @@ Taken = tuple[LearntSend, tuple[bytes, ...], ConsumeQueue, bytes]
 class Columns:
     """Sends of one kind, taken apart, field by field; `blocks` are the texts of each kind end to end."""
 
-    forms: tuple[LearntSend, ...]
     queues: tuple[ConsumeQueue, ...]
     frames: tuple[bytes, ...]
     opaques: tuple[bytes, ...]
+    queue_ids: tuple[bytes, ...]
     born: tuple[bytes, ...]
     texts: list[tuple[bytes, ...]]
     blocks: list[bytes]
@@ -212,15 +219,11 @@ class Columns:
     @classmethod
     def of_run(cls, run: Sequence[Taken]) -> Columns:
         forms, values, queues, frames = zip(*run, strict=True)
-        opaques, _, born, *texts = zip(*values, strict=True)
+        opaques, queue_ids, born, *texts = zip(*values, strict=True)
         bodies = [frame[form.header_end :] for form, frame in zip(forms, frames, strict=True)]
-        return cls(forms, queues, frames, opaques, born, texts, [b"".join(text) for text in texts], bodies)
+        return cls(queues, frames, opaques, queue_ids, born, texts, [b"".join(text) for text in texts], bodies)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether every value means just itself."""
-        return (
-            b"".join(self.born).isdigit()
-            and all(block.isalnum() or is_safe(block) for block in self.blocks)
-            and all(form.takes_opaque(opaque) for form, opaque in zip(self.forms, self.opaques, strict=True))
-        )
+
+def is_number(digits: bytes) -> bool:
+    """Whether these are the digits in which everybody would write a number."""
+    return digits.isdigit() and (digits[0] != 48 or len(digits) == 1)
