@@ -28,7 +28,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         "dashboard": "admin",
         "cli": "admin nameserver broker dev",
         "dev": "nameserver broker",
-        "__init__": "client protocol",
+        "__init__": "client dev protocol",
     }.items()
 }
 """What a package may import beside itself and the root modules."""

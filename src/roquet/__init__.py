@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from roquet import dev
     from roquet.client.producer import Producer
     from roquet.client.pull_consumer import PullConsumer
     from roquet.client.pull_flow import Limits
@@ -46,6 +47,7 @@ __all__ = [
     "RouteNotFound",
     "SendResult",
     "SendStatus",
+    "dev",
 ]
 
 _HOMES = {
@@ -69,6 +71,8 @@ if not TYPE_CHECKING:  # a type checker would take any name at all for one of th
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name == "dev":
+            return import_module(f"{__name__}.dev")
         value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
         return value
 
