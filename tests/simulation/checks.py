@@ -1,4 +1,4 @@
-"""What must be true of a cluster after every event, and what once all is calm.
+"""What must be true of a cluster after every event; `quiet` says what must be once all is calm.
 
 A check is made for one cluster and then called after every event, so each of them looks only at what is new since.
 """
@@ -14,15 +14,13 @@ from roquet.protocol.record import Record, decode
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.store import Store
 from roquet.units import PhysicalOffset
-from tests.simulation.clients import GROUP, TOPIC
+from tests.simulation.clients import GROUP, TOPIC, place_of
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.nodes import BrokerNode
 
 Check: TypeAlias = "Callable[[Cluster], Callable[[], None]]"
-
-ALL_TIMES: Final = (0, 1 << 62)
 
 
 def record_at(store: Store, at: int) -> Record | None:
@@ -46,9 +44,6 @@ def read_log(log: CommitLog, start: int, end: int) -> bytes:
         parts.append(part)
         start += len(part)
     return b"".join(parts)
-
-
-# after every event
 
 
 def logs_agree_where_they_overlap(cluster: Cluster) -> Callable[[], None]:
@@ -243,7 +238,7 @@ class KeptMessages:
         stores = [node.broker.store for node in nodes if node.broker is not None]
         new = list(acknowledged.items())[self._known if lives == self._lives else 0 :]
         for key, result in new if stores else ():
-            at = int(result.offset_message_id[16:], 16)
+            at = place_of(result)
             is_kept = any(key_at(store, at) == key for store in stores) or all(store.log.start > at for store in stores)
             assert is_kept, f"{key}, acknowledged at {at}, is in no log"
         self._lives, self._known = lives, len(acknowledged)
@@ -255,38 +250,3 @@ ALWAYS: Final[tuple[Check, ...]] = (
     progress_only_grows,
     acknowledged_is_kept,
 )
-
-
-# when all is calm
-
-
-def check_quiet(cluster: Cluster) -> None:
-    """The slaves have what the master has; whoever asks any of them gets it; the group has got it."""
-    master = cluster.broker(cluster.master.name).store.log
-    acknowledged = cluster.acknowledged()
-    for slave in cluster.slaves:
-        log = cluster.broker(slave.name).store.log
-        assert log.end == master.end, f"{slave.name} ends at {log.end}, its master at {master.end}"
-        start = max(log.start, master.start)
-        assert read_log(log, start, log.end) == read_log(master, start, master.end)
-    for name in cluster.brokers:
-        if name in cluster.began_anew:
-            acknowledged &= _since(cluster, cluster.broker(name))
-        missing = acknowledged - cluster.readable_from(name)
-        assert not missing, f"acknowledged, but not readable from {name}: {sorted(missing)}"
-        lost = [key for key in acknowledged if not _is_found_by_key(cluster, cluster.broker(name).store, key)]
-        assert not lost, f"acknowledged, but not found by key on {name}: {lost}"
-    missing = cluster.acknowledged() - cluster.received()
-    assert not missing, f"acknowledged, but never received: {sorted(missing)}"
-
-
-def _since(cluster: Cluster, broker: Broker) -> set[str]:
-    """The acknowledged messages that belong into a log which begins later than its master's."""
-    start = broker.store.log.start
-    results = cluster.producer.acknowledged.items()
-    return {key for key, result in results if int(result.offset_message_id[16:], 16) >= start}
-
-
-def _is_found_by_key(cluster: Cluster, store: Store, key: str) -> bool:
-    hits = store.find_by_key(TOPIC, key, 64, *ALL_TIMES)
-    return any(decode(record).properties.get(KEYS) == key for record in hits.records)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.server import Broker
-from roquet.broker.store_settings import BrokerRole, FlushDisk
+from roquet.broker.store_settings import BrokerRole, FlushDisk, StoreSettings
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.replication.slave import Phase
@@ -19,6 +20,7 @@ STORE: Final = "/store"
 BROKER_NAME: Final = "broker-a"
 BROKER_PORT: Final = 10911
 NAME_SERVER_PORT: Final = 9876
+QUEUES: Final = 3
 STOP_S_MAX: Final = 120.0
 
 
@@ -79,9 +81,7 @@ class BrokerNode:
     def phase(self) -> Phase | None:
         """Where a slave stands with its master."""
         broker = self.broker
-        if broker is None or broker.ha_client is None:
-            return None
-        return broker.ha_client._state.phase  # `progress` reads the clock, which only runs with the loop
+        return None if broker is None or broker.ha_client is None else broker.ha_client.phase
 
     def does_not_fit(self, master: Broker) -> bool:
         """A slave that cannot follow its master, since that has lost what the slave has: an operator has to help."""
@@ -119,15 +119,37 @@ class NameServerNode:
         await asyncio.Event().wait()
 
 
-def with_role(config: BrokerConfig, role: BrokerRole, broker_id: int, address: str, flush: FlushDisk) -> BrokerConfig:
-    """The configuration of one broker of a pair."""
+def drawn_config(chance: random.Random, name_server: str) -> BrokerConfig:
+    """Small files, so that they roll, and everything else that a seed may differ in."""
+    draw = chance.choice
+    config = BrokerConfig()
     return replace(
         config,
+        namesrv_addr=name_server,
         broker_name=BROKER_NAME,
+        default_topic_queue_nums=QUEUES,
+        listen_port=BROKER_PORT,
+        register_name_server_period=draw((10_000, 30_000)),
+        store=StoreSettings(
+            store_path_root_dir=STORE,
+            mapped_file_size_commit_log=draw((8_192, 16_384, 65_536)),
+            mapped_file_size_consume_queue=20 * draw((10, 50, 1_000)),
+            max_hash_slot_num=draw((10, 100)),
+            max_index_num=draw((50, 1_000)),
+            flush_consume_queue_thorough_interval=draw((2_000, 10_000, 60_000)),
+            flush_commit_log_thorough_interval=draw((1_000, 10_000)),
+        ),
+        replication=replace(config.replication, ha_transfer_batch_size=draw((700, 4_096, 32_768))),
+    )
+
+
+def with_role(config: BrokerConfig, role: BrokerRole, broker_id: int, address: str, flush: FlushDisk) -> BrokerConfig:
+    """The same for one broker of several that share a name."""
+    return replace(
+        config,
         broker_id=broker_id,
         broker_ip1=address,
         broker_ip2=address,
-        listen_port=BROKER_PORT,
-        store=replace(config.store, store_path_root_dir=STORE, flush_disk_type=flush),
+        store=replace(config.store, flush_disk_type=flush),
         replication=replace(config.replication, broker_role=role),
     )

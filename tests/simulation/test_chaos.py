@@ -112,3 +112,4 @@ def test_troubles_that_lose_no_bytes_of_the_master(seed: int) -> None:
 def test_troubles_of_all_kinds_with_every_send_synced(seed: int) -> None:
     with Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH) as cluster:
         go_through(cluster, (*TROUBLES, crash_the_master, crash_the_master))
+        assert not cluster.wiped

@@ -21,6 +21,7 @@ def test_a_slow_drive_delays_answers_or_has_them_say_so(seed: int) -> None:
         cluster.crash(name)
         cluster.settle()
         cluster.check_everything()
+        assert not cluster.wiped
 
 
 def test_a_drive_that_fails_for_a_while(seed: int) -> None:
@@ -33,3 +34,4 @@ def test_a_drive_that_fails_for_a_while(seed: int) -> None:
         cluster.send(20)
         cluster.settle()
         cluster.check_everything()
+        assert not cluster.wiped

@@ -1,0 +1,187 @@
+"""The hosts of a cluster, and everything that can be done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from roquet.broker.server import Broker
+from roquet.broker.store_settings import BrokerRole, FlushDisk
+from tests.simulation.clients import ConsumerNode, ProducerNode
+from tests.simulation.disk import DriveSpeed
+from tests.simulation.network import LinkQuality
+from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode, drawn_config, with_role
+from tests.simulation.simulation import Host, Simulation
+
+NAME_SERVER: Final = "name-server"
+PRODUCER: Final = "producer"
+CONSUMER: Final = "consumer"
+MASTER_ROLES: Final = {"sync-master": BrokerRole.SYNC_MASTER, "async-master": BrokerRole.ASYNC_MASTER}
+START_S_MAX: Final = 60.0
+HEALTHY_DRIVE: Final = DriveSpeed()
+HEALTHY_LINK: Final = LinkQuality()
+
+
+class ClusterHosts:
+    """One master, its slaves, a name server, a producer and the members of a group, each on a host of its own.
+
+    :param names: `sync-master` or `async-master` first, then slaves by any name, in the order of their broker ids.
+    :param consumers: how many members the group has: `consumer`, `consumer-2` ...
+    """
+
+    def __init__(self, seed: int, names: Sequence[str], flush: FlushDisk, consumers: int) -> None:
+        self.sim = Simulation(seed)
+        self.chance = self.sim.chance("cluster")
+        self.name_server = NameServerNode(self.sim.host("10.0.0.1"))
+        server = f"{self.name_server.host.address}:{NAME_SERVER_PORT}"
+        self.brokers = self._make_brokers(names, server, flush)
+        self.producer = ProducerNode(self.sim.host("10.0.2.1"), server)
+        self.consumers = {
+            CONSUMER if number == 1 else f"{CONSUMER}-{number}": ConsumerNode(self.sim.host(f"10.0.3.{number}"), server)
+            for number in range(1, consumers + 1)
+        }
+        self.words_may_come_late = consumers > 1
+        """Whether something was done to the network, or to a consumer, after which old packets may still arrive."""
+        self.wiped: list[str] = []
+        """The slaves whose stores were deleted."""
+        self.began_anew: set[str] = set()
+        """The slaves that may lack what is older than their master's last file: wiped ones, and those whose power
+        failed, maybe before anything of their log was on the drive."""
+
+    def _make_brokers(self, names: Sequence[str], server: str, flush: FlushDisk) -> dict[str, BrokerNode]:
+        config = drawn_config(self.chance, server)
+        nodes: dict[str, BrokerNode] = {}
+        for broker_id, name in enumerate(names):
+            address = f"10.0.1.{broker_id + 1}"
+            role = MASTER_ROLES.get(name, BrokerRole.SLAVE)
+            assert (broker_id == 0) == (role is not BrokerRole.SLAVE), "one master, first of all"
+            nodes[name] = BrokerNode(name, self.sim.host(address), with_role(config, role, broker_id, address, flush))
+        return nodes
+
+    # who is who
+
+    @property
+    def _nodes(self) -> list[BrokerNode]:
+        return list(self.brokers.values())
+
+    @property
+    def master(self) -> BrokerNode:
+        return self._nodes[0]
+
+    @property
+    def slaves(self) -> list[BrokerNode]:
+        return self._nodes[1:]
+
+    @property
+    def slave_names(self) -> set[str]:
+        return {slave.name for slave in self.slaves}
+
+    def broker(self, name: str) -> Broker:
+        """The broker that serves under this name."""
+        broker = self.brokers[name].broker
+        assert broker is not None, f"{name} does not serve"
+        return broker
+
+    def host(self, name: str) -> Host:
+        if name in self.brokers:
+            return self.brokers[name].host
+        if name in self.consumers:
+            return self.consumers[name].host
+        return {NAME_SERVER: self.name_server.host, PRODUCER: self.producer.host}[name]
+
+    @property
+    def names(self) -> list[str]:
+        """Every host there is."""
+        return [NAME_SERVER, *self.brokers, PRODUCER, *self.consumers]
+
+    # faults
+
+    def run_for(self, seconds: float) -> None:
+        self.sim.run_for(seconds)
+
+    def run_for_up_to(self, seconds: float) -> None:
+        """Stop at a moment that only the seed knows."""
+        self.run_for(self.chance.uniform(0, seconds))
+
+    def crash(self, name: str, silently: bool = False) -> None:
+        """The power fails: what was never synced is gone."""
+        self.began_anew |= {name} & self.slave_names
+        self.host(name).crash(silently)
+
+    def lose_power_soon(self, name: str, changes_max: int = 40) -> None:
+        """The power fails at one of the next changes to the drive, in the middle of whatever is going on then."""
+        self.began_anew |= {name} & self.slave_names
+        self.host(name).drive.lose_power_after(self.chance.randrange(changes_max))
+
+    def lose_power_by_now(self, name: str) -> None:
+        """After `lose_power_soon`: if it has not happened yet, it happens now."""
+        if self.host(name).is_running:
+            self.crash(name)
+
+    def kill(self, name: str) -> None:
+        """The process dies, its files keep what was written."""
+        self.words_may_come_late |= name in self.consumers
+        self.host(name).kill()
+
+    def stop(self, name: str) -> None:
+        """The broker ends in an orderly way."""
+        self.brokers[name].stop()
+
+    def wipe(self, name: str) -> None:
+        """End a slave and delete its store."""
+        self.brokers[name].wipe()
+        self.wiped.append(name)
+        self.began_anew.add(name)
+
+    def start(self, name: str) -> None:
+        """Start what is down."""
+        if name == NAME_SERVER:
+            self.name_server.start()
+        elif name in self.consumers:
+            self.consumers[name].start()
+        else:
+            self.brokers[name].start()
+
+    def restart(self, name: str) -> None:
+        """Start what is down and wait until it serves."""
+        self.start(name)
+        self.wait_until_serving(name)
+
+    def wait_until_serving(self, name: str) -> None:
+        if name == NAME_SERVER:
+            self.sim.run_until(lambda: self.name_server.is_serving, START_S_MAX)
+        elif name in self.brokers:
+            self.sim.run_until(lambda: self.brokers[name].broker is not None, START_S_MAX)
+
+    def cut(self, a: str, b: str) -> None:
+        """Reset every connection between two hosts."""
+        self.words_may_come_late = True
+        self.sim.network.cut(self.host(a).address, self.host(b).address)
+
+    def half_open(self, a: str, b: str) -> None:
+        """The connections between two hosts lose everything from now on, and tell nobody."""
+        self.words_may_come_late = True
+        self.sim.network.half_open(self.host(a).address, self.host(b).address)
+
+    def partition(self, a: str, b: str, one_way: bool = False) -> None:
+        """Nothing gets from `a` to `b`, nor back unless `one_way`."""
+        self.words_may_come_late = True
+        self.sim.network.partition(self.host(a).address, self.host(b).address, one_way)
+
+    def isolate(self, name: str) -> None:
+        """Nothing gets to this host or away from it."""
+        self.words_may_come_late = True
+        self.sim.network.isolate(self.host(name).address)
+
+    def slow_down(self, quality: LinkQuality) -> None:
+        """The whole network is like this from now on."""
+        self.words_may_come_late = True
+        self.sim.network.quality = quality
+
+    def heal(self) -> None:
+        """The network and the drives are well again."""
+        self.sim.network.quality = HEALTHY_LINK
+        self.sim.network.heal()
+        for node in self._nodes:
+            node.host.drive.speed = HEALTHY_DRIVE
+            node.host.drive.trouble = None

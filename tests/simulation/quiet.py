@@ -1,0 +1,49 @@
+"""What must be true of a cluster that is whole and has nothing left to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from roquet.protocol.message import KEYS
+from roquet.protocol.record import decode
+from roquet.storage.store import Store
+from tests.simulation.checks import read_log
+from tests.simulation.clients import TOPIC, place_of
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+ALL_TIMES: Final = (0, 1 << 62)
+KEY_HITS_MAX: Final = 64
+
+
+def check_quiet(cluster: Cluster) -> None:
+    """The slaves have what the master has; whoever asks any of them gets it; the group has got it."""
+    for slave in cluster.slaves:
+        _check_equal(cluster.broker(cluster.master.name).store, cluster.broker(slave.name).store)
+    for name in cluster.brokers:
+        store = cluster.broker(name).store
+        due = _since(cluster, store.log.start) if name in cluster.began_anew else cluster.acknowledged()
+        missing = due - cluster.readable_from(name)
+        assert not missing, f"acknowledged, but not readable from {name}: {sorted(missing)}"
+        lost = sorted(key for key in due if not _is_found_by_key(store, key))
+        assert not lost, f"acknowledged, but not found by key on {name}: {lost}"
+    missing = cluster.acknowledged() - cluster.received()
+    assert not missing, f"acknowledged, but never received: {sorted(missing)}"
+
+
+def _check_equal(master: Store, slave: Store) -> None:
+    start, end = max(master.log.start, slave.log.start), master.log.end
+    assert slave.log.end == end
+    assert read_log(slave.log, start, end) == read_log(master.log, start, end)
+
+
+def _since(cluster: Cluster, start: int) -> set[str]:
+    """The acknowledged messages that belong into a log which begins later than its master's."""
+    results = cluster.producer.acknowledged.items()
+    return {key for key, result in results if place_of(result) >= start}
+
+
+def _is_found_by_key(store: Store, key: str) -> bool:
+    hits = store.find_by_key(TOPIC, key, KEY_HITS_MAX, *ALL_TIMES)
+    return any(decode(record).properties.get(KEYS) == key for record in hits.records)
