@@ -27,6 +27,8 @@ _ALWAYS_LEARNT: Final = 64
 _LEARN_EVERY: Final = 100
 """A connection whose sends are all different learns the first few, then rarely: learning costs more than parsing."""
 _SHAPES_MAX: Final = 256
+_SHAPES_PER_KEY_MAX: Final = 16
+"""Forms with headers of one length: a frame is compared with each of them."""
 _TAGS_MAX: Final = 1024
 _COLUMNS_FROM: Final = 5
 """Messages in a run from which on columns are cheaper than one by one."""
@@ -205,4 +207,6 @@ class LearntSends:
         kind = SendKind(shape, self._store, topic, sys_flag, host, waits, self._answers, stored_properties, batch_item)
         if kind.is_takeable:
             kind = self._kinds.setdefault(kind.identity, kind)
-            self._sends.setdefault(shape_key(frame), []).append(LearntSend(shape, kind))
+            alike = self._sends.setdefault(shape_key(frame), [])
+            alike.append(LearntSend(shape, kind))
+            del alike[:-_SHAPES_PER_KEY_MAX]
