@@ -13,7 +13,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seeds",
         type=int,
-        default=8,
+        default=6,
         metavar="N",
         help="run each test of a simulated cluster in N different ways (default: %(default)s)",
     )
