@@ -26,7 +26,7 @@ _NAME_DIGITS: Final = 17
 _NO_POSITIVE: Final = 0x80000000
 """The one hash that has no positive counterpart in 32 bits; Apache counts it as 0."""
 
-_KEYS_PER_PASS: Final = 512
+_KEYS_PER_PASS: Final = 2048
 
 Ints = npt.NDArray[np.int64]
 
@@ -118,12 +118,28 @@ class IndexFile:
 
 @dataclass(slots=True)
 class _Keys:
-    """Keys of one size, of records of one topic."""
+    """Keys of one size, of records of one topic: one by one, and `blocks` of many that were stored together.
+
+    A block has its keys end to end, the physical offset of each record, and the store time of all.
+    """
 
     keys: list[bytes]
-    """One key after the other, or several at once, end to end."""
     places: list[int]
     times_ms: list[int]
+    blocks: list[tuple[bytes, Ints, int]]
+
+    @property
+    def text(self) -> bytes:
+        """All keys, end to end."""
+        return b"".join([*self.keys, *(keys for keys, _, _ in self.blocks)])
+
+    def rows(self) -> tuple[Ints, Ints]:
+        """Physical offset and store time of each key in `text`."""
+        sizes = [len(self.places), *(len(places) for _, places, _ in self.blocks)]
+        offsets = np.concatenate([np.array(self.places, np.int64), *(places for _, places, _ in self.blocks)])
+        times = np.repeat(np.array([0, *(store_ms for _, _, store_ms in self.blocks)]), sizes)
+        times[: len(self.times_ms)] = self.times_ms
+        return offsets, times
 
 
 _NOTHING: Final[Ints] = np.empty((0, 3), np.int64)
@@ -185,17 +201,15 @@ class Index:
             noted.times_ms.append(store_ms)
         self._noted_count += len(keys)
 
-    def add_many(self, topic: str, keys: bytes, places: Sequence[int], store_ms: int) -> None:
+    def add_many(self, topic: str, keys: bytes, places: Ints, store_ms: int) -> None:
         """Note one key of each of several records that were stored together; the keys, of one size, end to end."""
-        count = len(places)
-        noted = self._noted.get((topic, len(keys) // count)) or self._alike(topic, len(keys) // count)
-        noted.keys.append(keys)
-        noted.places += places
-        noted.times_ms += [store_ms] * count
-        self._noted_count += count
+        size = len(keys) // len(places)
+        noted = self._noted.get((topic, size)) or self._alike(topic, size)
+        noted.blocks.append((keys, places, store_ms))
+        self._noted_count += len(places)
 
     def _alike(self, topic: str, size: int) -> _Keys:
-        noted = self._noted[topic, size] = _Keys([], [], [])
+        noted = self._noted[topic, size] = _Keys([], [], [], [])
         return noted
 
     @property
@@ -222,11 +236,8 @@ class Index:
         noted, self._noted, self._noted_count = self._noted, {}, 0
         parts = [self._hashed]
         for (topic, size), alike in noted.items():
-            rows = np.empty((len(alike.places), 3), np.int64)
-            rows[:, 0] = self._hashes(topic, size, b"".join(alike.keys))
-            rows[:, 1] = alike.places
-            rows[:, 2] = alike.times_ms
-            parts.append(rows)
+            hashes = self._hashes(topic, size, alike.text)
+            parts.append(np.stack((hashes, *alike.rows()), axis=1))
         rows = np.concatenate(parts)
         self._hashed = rows[np.argsort(rows[:, 1], kind="stable")]
 

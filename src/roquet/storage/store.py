@@ -338,9 +338,8 @@ class Store:
             if queue.waiting:
                 self.grown.append(queue)
         if self.index is not None:
-            places = physical.tolist()
             for keys in messages.keys:
-                self.index.add_many(queues[0].topic, keys, places, self.store_ms)
+                self.index.add_many(queues[0].topic, keys, physical, self.store_ms)
         return firsts, physical
 
     def _next_store_ms(self) -> int:
