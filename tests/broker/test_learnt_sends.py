@@ -68,7 +68,6 @@ class Side:
 
     def take(self, *frames: bytes) -> list[bytes]:
         """The answers to frames that come in one read; less of them when the connection would be closed."""
-        taken: list[bytes] = []
 
         def otherwise(frame: bytes) -> bytes | None:
             try:
@@ -76,14 +75,13 @@ class Side:
             except PeerError:
                 return None
 
-        if not self.learns:
-            return [answer for frame in frames if (answer := otherwise(frame)) is not None]
-        if self.connection.shortcut is None:
-            taken = [answer for answer in [otherwise(frames[0])] if answer is not None]
-            frames = frames[1:]
-        if self.connection.shortcut is None:
-            return taken + (self.take(*frames) if frames else [])
-        return taken + self.connection.shortcut.take(list(frames), otherwise)
+        answers: list[bytes | None] = []
+        for at, frame in enumerate(frames):
+            if self.learns and self.connection.shortcut is not None:
+                answers += self.connection.shortcut.take(list(frames[at:]), otherwise)
+                break
+            answers.append(otherwise(frame))
+        return [answer for answer in answers if answer is not None]
 
     def log_bytes(self) -> bytes:
         return bytes(self.store.log.read(self.store.log.start, 1 << 20))
@@ -108,9 +106,10 @@ def send_frame(
     header_type: int = JSON,
     code: int = RequestCode.SEND_MESSAGE_V2,
     born_ms: int = NOW_MS,
+    sys_flag: int = 0,
 ) -> bytes:
     kind = SendHeader if code == RequestCode.SEND_MESSAGE else SendHeaderV2
-    header = kind("group", topic, queue_id, 0, born_ms, 0, properties=join_properties(properties))
+    header = kind("group", topic, queue_id, sys_flag, born_ms, 0, properties=join_properties(properties))
     command = Command(code, header.write(), body, opaque, header_type=header_type, language="JAVA")
     return command.encode()[4:]
 
@@ -212,7 +211,13 @@ usual_sends = st.builds(
     st.sampled_from([b"", b"aaaa", b"bbbb", b"cccc", b"longer"]),
     header_type=st.sampled_from([JSON, BINARY]),
     born_ms=st.sampled_from([NOW_MS, NOW_MS + 1, 5]),
+    sys_flag=st.sampled_from([0, 0, 1, 4]),
 )
+
+
+def test_prepared_messages_take_no_place_in_a_queue_however_many_come() -> None:
+    pairs = [{"UNIQ_KEY": UNIQUE_KEY.format(n)} for n in range(20)]
+    run_both([send_frame(1000, 1, pair, sys_flag=4) for pair in pairs], [1, 1, 18])
 
 
 @settings(max_examples=60, deadline=None)

@@ -78,8 +78,10 @@ class SendKind:
         befores = zip(accumulate(map(len, self._constants)), accumulate(sizes, initial=0), strict=True)
         self._piece_places = [sum(before) for before in befores][:-1]
         is_shared = self.is_batch and (self.keys_at >= 0 or self.tags_at >= 0)
-        self.is_takeable = not is_shared and self.properties(texts) == stored.encode()
-        """Whether the short way stores just this; not what a batch's own keys or tags would add to its messages."""
+        takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
+        self.is_takeable = takes_a_slot and not is_shared and self.properties(texts) == stored.encode()
+        """Whether the short way stores just this; not what takes no place in a queue, nor what a batch's own keys or
+        tags would add to its messages."""
         self.identity: Hashable = (
             *(topic.name, self.is_binary, self.is_batch, self.flag, sys_flag, self.reconsume_times),
             *((name, len(value.encode()) if name in self.names else value) for name, value in pairs.items()),
