@@ -27,7 +27,7 @@ COMPARED_AT_ONCE: Final = 16 * PAGE_SIZE
 TORN_CHANCE: Final = 0.1
 
 REFUSED_BY: Final[dict[int, frozenset[str]]] = {
-    errno.ENOSPC: frozenset({"create", "replace"}),
+    errno.ENOSPC: frozenset({"create", "write", "replace"}),
     errno.EROFS: frozenset({"open", "create", "replace", "delete", "lock"}),
     errno.EIO: frozenset({"sync", "replace"}),
 }
@@ -229,6 +229,10 @@ class MountedFile:
         if self._bytes is None:
             raise ValueError(f"{self._path} is closed")
         return self._bytes
+
+    def write(self, at: int, data: bytes | memoryview) -> None:
+        self._disk.drive("write")
+        self.buffer[at : at + len(data)] = data
 
     def sync(self, start: int, end: int) -> None:
         drive = self._disk.drive("sync")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roquet.errors import CorruptRecord
 from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, blank, size_and_magic
-from roquet.storage.disk import Disk
+from roquet.storage.disk import Disk, DiskFile
 from roquet.storage.segments import Segments
 from roquet.units import PhysicalOffset
 
@@ -17,7 +17,7 @@ class CommitLog:
     """Every message of this broker, in arrival order, in files of equal size.
 
     Keeps: a record never crosses a file; the rest of a full file is one blank record.
-           start <= flushed_to <= end; only place, replicate and truncate move end.
+           start <= flushed_to <= end; only place, write, replicate and truncate move end.
     """
 
     def __init__(self, disk: Disk, folder: Path, file_size: int) -> None:
@@ -25,6 +25,7 @@ class CommitLog:
         self.file_size = file_size
         self.end = PhysicalOffset(0)
         self.flushed_to = PhysicalOffset(0)
+        self._file: DiskFile | None = None
         self._buffer: mmap.mmap | bytearray = bytearray()
         self._file_start = 0
         self._room_end = 0
@@ -54,14 +55,30 @@ class CommitLog:
     def place(self, size: int) -> tuple[mmap.mmap | bytearray, int, PhysicalOffset]:
         """Take the next `size` bytes for a record: a buffer, the index in it, and the physical offset.
 
-        The caller fills them before anything else runs. A record fits while 8 bytes remain behind it; else a blank
-        closes the file (store-and-ha.md 2.3).
+        The caller fills them before anything else runs.
         """
-        at = self.end
-        if at + size + BLANK_SIZE > self._room_end:
-            at = self._roll(size)
+        at = self.make_room(size)
         self.end = PhysicalOffset(at + size)
         return self._buffer, at - self._file_start, at
+
+    def make_room(self, size: int) -> PhysicalOffset:
+        """See to it that `size` bytes of records fit behind the end; where that is now.
+
+        They fit while 8 bytes remain behind them; else a blank closes the file (store-and-ha.md 2.3).
+
+        :raises ValueError: they are larger than a file. OSError: there is no room for another file.
+        """
+        at = self.end
+        return at if at + size + BLANK_SIZE <= self._room_end else self._roll(size)
+
+    def write(self, records: bytes | memoryview) -> None:
+        """Write records for which there is room. Cheaper than filling a place where there are many of them.
+
+        :raises OSError: the drive is full; nothing was written.
+        """
+        assert self._file is not None
+        self._file.write(self.end - self._file_start, records)
+        self.end = PhysicalOffset(self.end + len(records))
 
     def _roll(self, size: int) -> PhysicalOffset:
         """Where a record of `size` bytes goes when it does not fit into the file in use."""
@@ -83,7 +100,7 @@ class CommitLog:
         file = self._segments.file_at(at) if self._segments.starts else None
         if file is None:
             return False
-        self._buffer = file.buffer
+        self._file, self._buffer = file, file.buffer
         self._file_start = at - at % self.file_size
         self._room_end = self._file_start + self.file_size
         return True
@@ -92,6 +109,7 @@ class CommitLog:
         """Write a master's bytes at the same place.
 
         :raises ValueError: `at` is not the log's end, nor, for an empty log, the start of a file.
+        :raises OSError: the drive is full; what is written counts.
         """
         if not self._segments.starts and at % self.file_size == 0:
             self.end = self.flushed_to = at
@@ -101,10 +119,8 @@ class CommitLog:
             if not self._enter(self.end):
                 self._segments.grow(self.end)
                 self._enter(self.end)
-            index = self.end - self._file_start
-            piece = data[: self.file_size - index]
-            self._buffer[index : index + len(piece)] = piece
-            self.end = PhysicalOffset(self.end + len(piece))
+            piece = data[: self._room_end - self.end]
+            self.write(piece)
             data = data[len(piece) :]
 
     def read(self, at: PhysicalOffset, size_max: int) -> memoryview:
@@ -156,7 +172,7 @@ class CommitLog:
             self._segments.erase(end)
         self.end = end
         self.flushed_to = min(self.flushed_to, end)
-        self._buffer, self._file_start, self._room_end = bytearray(), 0, 0
+        self._file, self._buffer, self._file_start, self._room_end = None, bytearray(), 0, 0
 
     def synced_until(self, at: PhysicalOffset) -> None:
         """Note that bytes from `at` on may not be durable: a recovered log's tail is synced anew."""

@@ -320,7 +320,7 @@ class Store:
         pack = layout(messages.sys_flag, len(messages.body), len(topic), len(messages.properties))
         size = pack.size
         firsts = _reserve(queues, each)
-        buffer, index, at = self.log.place(size * count)
+        at = self.log.make_room(size * count)
         physical = np.arange(at, at + size * count, size)
         first_record = pack.pack(
             *(size, MAGIC, 0, 0, messages.flag, 0, 0, messages.sys_flag, 0, messages.born_host),
@@ -329,8 +329,8 @@ class Store:
         )
         numbers = _spread([queue.queue_id for queue in queues], each, 0), _spread(firsts, each, 1)
         records = record_rows(messages, first_record, len(topic), *numbers, physical)
-        buffer[index : index + size * count] = records.data.cast("B")
-        self.dispatch.position = PhysicalOffset(at + size * count)
+        self.log.write(records.data.cast("B"))
+        self.dispatch.position = self.log.end
         entries = encode_entries(physical, size, messages.tag_codes)
         for begin, queue in zip(range(0, count, each), queues, strict=True):
             end = begin + each
