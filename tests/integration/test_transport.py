@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -220,6 +222,37 @@ async def test_a_peer_that_reads_nothing_does_not_hold_up_the_end(both: Both, mo
     await settled(lambda: not both.server.connections)
     writer.transport.abort()
     del reader
+
+
+async def test_answers_to_a_large_read_begin_to_leave_before_its_end_is_handled() -> None:
+    loop = asyncio.get_running_loop()
+    peer = socket.socket()
+    peer.setblocking(False)
+    received = bytearray()
+    early: list[int] = []
+
+    def echo_and_look(request: Command, connection: Connection) -> Command:
+        if request.opaque == 99:
+            with suppress(BlockingIOError):
+                received.extend(peer.recv(1 << 20))
+            early.append(len(received))
+        return echo(request, connection)
+
+    server = Server({ECHO: echo_and_look})
+    await loop.sock_connect(peer, ("127.0.0.1", await server.listen("127.0.0.1", 0)))
+    await settled(lambda: bool(server.connections))
+    (connection,) = server.connections
+    requests = [Command(ECHO, opaque=opaque, body=bytes(2000)) for opaque in range(100)]
+
+    connection.data_received(b"".join(request.encode() for request in requests))
+
+    expected = b"".join(request.answer(0, None, {}, request.body).encode() for request in requests)
+    while len(received) < len(expected):
+        received += await loop.sock_recv(peer, 1 << 20)
+    assert received == expected
+    assert early[0] > 0
+    peer.close()
+    await server.close()
 
 
 async def test_a_silent_connection_is_closed(both: Both) -> None:

@@ -1,7 +1,8 @@
 """One TCP connection: frames in and out, answers matched to requests; either side may ask.
 
-A read is a batch: every whole frame it brought is handled before one write takes all the answers out. Nothing is
-allocated per request beyond the request itself; only a call that waits for its answer has a future.
+A read is a batch: every whole frame it brought is handled before one write takes all the answers out; a large read is
+several batches, so that the peer has something to do meanwhile. Nothing is allocated per request beyond the request
+itself; only a call that waits for its answer has a future.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ IDLE_S: Final = 120.0
 """Both sides close a connection without traffic for so long (protocol.md 1.4)."""
 WRITE_BUFFER_MAX: Final = 4 * 1024 * 1024
 """Bytes that may wait for a peer that does not read; beyond them its requests wait, too."""
+_ANSWERED_AT_ONCE: Final = 96 * 1024
+"""Bytes of requests. Peers with 64 senders of 2.5 KB each were a tenth faster than when one write answered them all."""
 _GONE: Final = ("0.0.0.0", 0)
 """The address of a peer that left before it was looked at; the end of its connection is on its way."""
 
@@ -89,16 +92,19 @@ class Connection(asyncio.Protocol):
         self.last_active = self._loop.time()
         try:
             frames = self._frames.feed(data)
-            if self.shortcut is not None:
-                answers = self.shortcut.take(frames, self._take)
-            else:
-                answers = [answer for frame in frames if (answer := self._take(frame)) is not None]
+            if len(data) > _ANSWERED_AT_ONCE:
+                parts = 1 + len(data) // _ANSWERED_AT_ONCE
+                count = -(-len(frames) // parts)
+                while len(frames) > count:
+                    self._send_now(self._answers(frames[:count]))
+                    frames = frames[count:]
+            answers = self._answers(frames)
         except PeerError as error:
             log.warning("%s: closed, it broke the protocol: %s", self.peer_address, error)
             self.close()
             return
         if answers:
-            self.send(answers[0] if len(answers) == 1 else b"".join(answers))
+            self.send(answers)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -119,6 +125,14 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     # frames in
+
+    def _answers(self, frames: list[bytes]) -> bytes:
+        """Handle frames in order; all their answers end to end."""
+        if self.shortcut is not None:
+            answers = self.shortcut.take(frames, self._take)
+        else:
+            answers = [answer for frame in frames if (answer := self._take(frame)) is not None]
+        return answers[0] if len(answers) == 1 else b"".join(answers)
 
     def _take(self, frame: bytes) -> bytes | None:
         """The general way of a frame; the answer, None for one that comes later or never."""
@@ -179,6 +193,14 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self.last_active = self._loop.time()
             self._transport.write(data)
+
+    def _send_now(self, data: bytes) -> None:
+        """Write without waiting for the end of the loop's turn, which uvloop does as long as its buffer has room."""
+        if data and self._transport is not None and self.is_open:
+            self._transport.set_write_buffer_limits(high=0)
+            self.send(data)
+            if self.is_open:
+                self._transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
 
     def notify(self, request: Command) -> None:
         """Send a one-way request."""
