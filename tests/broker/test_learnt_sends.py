@@ -77,8 +77,8 @@ class Side:
 
         answers: list[bytes | None] = []
         for at, frame in enumerate(frames):
-            if self.learns and self.connection.shortcut is not None:
-                answers += self.connection.shortcut.take(list(frames[at:]), otherwise)
+            if self.learns and self.connection.shortcuts:
+                answers += self.connection.shortcuts[0].take(list(frames[at:]), otherwise)
                 break
             answers.append(otherwise(frame))
         return [answer for answer in answers if answer is not None]
@@ -92,8 +92,8 @@ class Side:
 
     @property
     def forms(self) -> int:
-        shortcut = self.connection.shortcut
-        return sum(map(len, shortcut._sends.values())) if isinstance(shortcut, LearntSends) else 0
+        learnt = (known for known in self.connection.shortcuts if isinstance(known, LearntSends))
+        return sum(len(forms) for known in learnt for forms in known._forms.known.values())
 
 
 def send_frame(

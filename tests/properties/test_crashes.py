@@ -12,6 +12,7 @@ from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import decode
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import DeadProcessError, Drive
+from tests.storage.records import records_in
 
 CONFIG = StoreConfig(
     Path("/store"),
@@ -101,13 +102,13 @@ class History:
         first = offset
         while offset < store.max_offset(topic, 0):
             fetched = store.fetch(topic, 0, offset, 32, TagFilter())
-            for expected, data in enumerate(fetched.records, offset):
-                record = decode(data, verify=True)
+            records = records_in(fetched)
+            for expected, record in enumerate(records, offset):
                 assert (record.topic, record.queue_offset) == (topic, expected)
                 if (topic, record.body) in self.unfinished:
                     self.stored[record.physical_offset] = topic, record.body
                 assert self.stored[record.physical_offset] == (topic, record.body)
-            assert fetched.next_offset == offset + len(fetched.records)
+            assert fetched.next_offset == offset + len(records)
             offset = fetched.next_offset
         return offset - first
 

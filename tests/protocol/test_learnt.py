@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import BINARY, JSON, Command, decode
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
-from roquet.protocol.learnt import Shape, is_safe, learn, shape_key
+from roquet.protocol.learnt import OPAQUE, Shape, is_safe, learn, shape_key
 from roquet.protocol.message import KEYS, TAGS, UNIQ_KEY, join_properties
 
 FORMS = [(code, form) for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2) for form in (JSON, BINARY)]
-NAMES = ("opaque", "queue_id", "born", "unique_key", "keys", "tags")
+NUMBERS = {RequestCode.SEND_MESSAGE: ("queueId", "bornTimestamp"), RequestCode.SEND_MESSAGE_V2: ("e", "g")}
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Send:
         header = kind(self.group, self.topic, self.queue_id, 0, self.born, 0, properties=text)
         return Command(code, header.write(), self.body, self.opaque, header_type=form).encode()[4:]
 
-    def values(self, form: int) -> dict[str, bytes]:
-        numbers = {"queue_id": b"%d" % self.queue_id, "born": b"%d" % self.born}
+    def values(self, code: int, form: int) -> dict[str, bytes]:
+        numbers = zip(NUMBERS[RequestCode(code)], (b"%d" % self.queue_id, b"%d" % self.born), strict=True)
         opaque = b"%d" % self.opaque if form == JSON else self.opaque.to_bytes(4, "big")
-        texts = {name: getattr(self, name).encode() for name in ("unique_key", "keys", "tags") if getattr(self, name)}
-        return {"opaque": opaque, **numbers, **texts}
+        texts = {UNIQ_KEY: self.unique_key, KEYS: self.keys, TAGS: self.tags}
+        return {OPAQUE: opaque, **dict(numbers), **{name: text.encode() for name, text in texts.items() if text}}
 
 
 def learnt(frame: bytes) -> Shape:
@@ -55,8 +55,7 @@ def matched(shape: Shape, frame: bytes) -> dict[str, bytes] | None:
     found = shape.match(frame)
     if found is None:
         return None
-    places = {name: getattr(shape.places, name) for name in NAMES}
-    return {name: found[place] for name, place in places.items() if place >= 0}
+    return {name: found[place] for name, place in shape.places.items()}
 
 
 safe = st.text("abcXYZ0189-_ ", min_size=4, max_size=4)
@@ -82,14 +81,14 @@ def test_what_changes_from_send_to_send_is_found_in_its_place(code: int, form: i
     other = second.frame(code, form)
 
     assert shape_key(other) == shape_key(frame)
-    assert matched(shape, other) == second.values(form)
+    assert matched(shape, other) == second.values(code, form)
 
 
 @pytest.mark.parametrize(("code", "form"), FORMS)
 def test_a_form_without_keys_and_tags_is_learnt_as_well(code: int, form: int) -> None:
     send = Send(keys="", tags="")
 
-    assert matched(learnt(send.frame(code, form)), send.frame(code, form)) == send.values(form)
+    assert matched(learnt(send.frame(code, form)), send.frame(code, form)) == send.values(code, form)
 
 
 @pytest.mark.parametrize(("code", "form"), FORMS)
@@ -104,7 +103,7 @@ def test_the_body_may_be_any(code: int, form: int) -> None:
     frame = other.frame(code, form)
     shape = learnt(Send().frame(code, form))
 
-    assert matched(shape, frame) == other.values(form)
+    assert matched(shape, frame) == other.values(code, form)
     assert frame[shape.header_end :] == other.body
 
 
@@ -117,22 +116,20 @@ def test_a_match_means_what_the_general_decoder_says(code: int, form: int, at: i
     at %= shape.header_end
     changed[at] = byte
     values = matched(shape, bytes(changed))
-    if values is None or at < 4 or not usable(values, form):
+    if values is None or at < 4 or not usable(values, code, form):
         return
 
     command, learnt_from = decode(bytes(changed)), shape.command
-    queue_id, born = ("queueId", "bornTimestamp") if code == RequestCode.SEND_MESSAGE else ("e", "g")
 
-    assert command.fields[queue_id] == values["queue_id"].decode()
-    assert command.fields[born] == values["born"].decode()
+    assert all(command.fields[name] == values[name].decode() for name in NUMBERS[RequestCode(code)])
     assert (command.code, command.flag, command.language) == (learnt_from.code, 0, learnt_from.language)
     assert set(command.fields) == set(learnt_from.fields)
 
 
-def usable(values: dict[str, bytes], form: int) -> bool:
+def usable(values: dict[str, bytes], code: int, form: int) -> bool:
     """What a handler makes sure of before it takes the values for what they are."""
-    numbers = [values["queue_id"], values["born"], *([values["opaque"]] if form == JSON else [])]
-    texts = [values[name] for name in ("unique_key", "keys", "tags")]
+    numbers = [values[name] for name in (*NUMBERS[RequestCode(code)], *([OPAQUE] if form == JSON else []))]
+    texts = [values[name] for name in (UNIQ_KEY, KEYS, TAGS)]
     return all(number.isdigit() and not number.startswith(b"0") for number in numbers) and all(map(is_safe, texts))
 
 

@@ -13,6 +13,7 @@ from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import decode
 from roquet.storage.store import BatchItem, Store, StoreConfig
 from tests.simulation.disk import Drive
+from tests.storage.records import records_in
 
 ENTRIES_PER_FILE = 10
 CONFIG = StoreConfig(
@@ -54,7 +55,7 @@ def in_queue(store: Store) -> list[bytes]:
     found: list[bytes] = []
     while len(found) < store.max_offset("T", 0):
         fetched = store.fetch("T", 0, len(found), 32, TagFilter())
-        found += [decode(bytes(record)).body.strip() for record in fetched.records]
+        found += [record.body.strip() for record in records_in(fetched)]
     return found
 
 

@@ -14,6 +14,7 @@ from roquet.protocol.record import decode
 from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import BatchItem, Store, StoreConfig
 from roquet.units import PhysicalOffset
+from tests.storage.records import records_in
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
@@ -76,7 +77,7 @@ def bodies(store: Store, *, topic: str = "T", queue_id: int = 0) -> list[bytes]:
     offset = max(store.min_offset(topic, queue_id), 0)
     while offset < store.max_offset(topic, queue_id):
         fetched = store.fetch(topic, queue_id, offset, 32, TagFilter())
-        found += [decode(record, verify=True).body for record in fetched.records]
+        found += [record.body for record in records_in(fetched)]
         assert fetched.next_offset > offset
         offset = fetched.next_offset
     return found
@@ -132,7 +133,7 @@ def test_fetch_filters_by_tag(store: Store) -> None:
     for n in range(10):
         put(store, b"%d" % n, tag="even" if n % 2 == 0 else "odd")
     fetched = store.fetch("T", 0, 0, 32, TagFilter.parse("odd || none"))
-    assert [decode(record).body for record in fetched.records] == [b"1", b"3", b"5", b"7", b"9"]
+    assert [record.body for record in records_in(fetched)] == [b"1", b"3", b"5", b"7", b"9"]
     assert fetched.next_offset == 10
 
 
@@ -141,9 +142,9 @@ def test_fetch_stops_at_its_limits_but_gives_at_least_one(tmp_path: Path, clock:
     store = opened(tmp_path, clock, limits=limits)
     for size in (1000, 10, 10, 10, 10, 10):
         put(store, bytes(size))
-    assert len(store.fetch("T", 0, 0, 32, TagFilter()).records) == 1
-    assert len(store.fetch("T", 0, 1, 32, TagFilter()).records) == 4
-    assert len(store.fetch("T", 0, 1, 2, TagFilter()).records) == 2
+    assert len(records_in(store.fetch("T", 0, 0, 32, TagFilter()))) == 1
+    assert len(records_in(store.fetch("T", 0, 1, 32, TagFilter()))) == 4
+    assert len(records_in(store.fetch("T", 0, 1, 2, TagFilter()))) == 2
     store.abandon()
 
 
@@ -152,7 +153,7 @@ def test_fetch_of_what_lies_far_behind_is_shorter(tmp_path: Path, clock: Clock) 
     for n in range(10):
         put(store, b"%d" % n)
     fetched = store.fetch("T", 0, 0, 32, TagFilter())
-    assert len(fetched.records) == 2
+    assert len(records_in(fetched)) == 2
     assert fetched.behind > 150
 
 
@@ -165,7 +166,7 @@ def test_what_is_not_durable_is_not_shown_where_that_is_asked_for(tmp_path: Path
     store.log.synced(store.log.end)
     put(store, b"3")
     shown = store.fetch("T", 0, 0, 32, TagFilter())
-    assert [decode(record).body for record in shown.records] == [b"0", b"1", b"2"]
+    assert [record.body for record in records_in(shown)] == [b"0", b"1", b"2"]
     assert shown.next_offset == 3
     store.abandon()
 

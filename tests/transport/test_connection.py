@@ -40,7 +40,7 @@ class Refusing:
 )
 def test_a_shortcut_takes_all_of_a_read_and_answers_what_fails_there(error: Exception, code: ResponseCode) -> None:
     def learn(request: Command, connection: Connection) -> Command:
-        connection.shortcut = Refusing(connection, error)
+        connection.shortcuts.append(Refusing(connection, error))
         return request.answer(ResponseCode.SUCCESS)
 
     async def ask() -> list[int]:

@@ -22,6 +22,8 @@ BINARY: Final = 1
 RESPONSE: Final = 1
 ONE_WAY: Final = 2
 
+OPAQUE_AT: Final = 9
+"""Where opaque stands in a frame with a binary header."""
 _FRAME: Final = Struct(">iI")
 _BINARY_FIXED: Final = Struct(">hbhiii")
 _INT: Final = Struct(">i")

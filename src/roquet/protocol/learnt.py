@@ -1,9 +1,9 @@
-"""Sends that differ only in a few places: learn where, then compare instead of parse.
+"""Requests that differ only in a few places: learn where, then compare instead of parse.
 
 One producer's sends to one topic have the same header but for opaque, queue id, born time, unique key and, where it
-sets them, keys and tags. `learn` takes a header that the general decoder has read, marks those places and proves that
-they can change by themselves: it puts other values there and decodes again. A header of the same length whose other
-bytes are the same then means the same.
+sets them, keys and tags; one consumer's pulls but for opaque, queue id and offsets. `learn` takes a header that the
+general decoder has read, marks those places and proves that they can change by themselves: it puts other values there
+and decodes again. A header of the same length whose other bytes are the same then means the same.
 """
 
 from __future__ import annotations
@@ -17,38 +17,46 @@ from typing import Final
 
 from roquet.errors import PeerError
 from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import BINARY, JSON, Command, decode
+from roquet.protocol.command import BINARY, JSON, OPAQUE_AT, Command, decode
 from roquet.protocol.message import KEYS, TAGS, UNIQ_KEY, split_properties
 
 _SAFE: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_.:;,+*/@#$()=% "
 """Bytes that mean themselves in JSON, in properties and in UTF-8."""
-_OPAQUE_AT: Final = 9
-"""Of a binary header, within the frame."""
+OPAQUE: Final = "opaque"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Indices of the changing places in `Shape.match`'s answer, -1 for one that is not there."""
+class Varying:
+    """What differs from request to request of one kind, beside opaque: fields that are numbers, and properties (in
+    the field `properties`) that are text."""
 
-    opaque: int
-    queue_id: int
-    born: int
-    unique_key: int
-    keys: int
-    tags: int
+    numbers: tuple[str, ...]
+    properties: str = ""
+    texts: tuple[str, ...] = ()
+
+
+_MESSAGE_TEXTS: Final = (UNIQ_KEY, KEYS, TAGS)
+VARYING: Final[dict[int, Varying]] = {
+    RequestCode.SEND_MESSAGE: Varying(("queueId", "bornTimestamp"), "properties", _MESSAGE_TEXTS),
+    RequestCode.SEND_MESSAGE_V2: Varying(("e", "g"), "i", _MESSAGE_TEXTS),
+    RequestCode.SEND_BATCH_MESSAGE: Varying(("e", "g"), "i", _MESSAGE_TEXTS),
+    RequestCode.PULL_MESSAGE: Varying(("queueId", "queueOffset", "commitOffset")),
+    RequestCode.LITE_PULL_MESSAGE: Varying(("queueId", "queueOffset", "commitOffset")),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One form of send header.
+    """One form of header.
 
-    `command` is the send it was learnt from; all its fields but those in `places` hold for every match.
+    `command` is the request it was learnt from; all of it but what is in `places` holds for every match. `places` are
+    indices in `match`'s answer by name: "opaque" and the names of `Varying`; a property that is not there has none.
     """
 
     command: Command
     pieces: Struct
     constants: tuple[bytes, ...]
-    places: Places
+    places: Mapping[str, int]
     header_end: int
 
     def match(self, frame: bytes) -> tuple[bytes, ...] | None:
@@ -64,44 +72,41 @@ def is_safe(text: bytes) -> bool:
     return not text.translate(None, _SAFE)
 
 
+def is_number(digits: bytes) -> bool:
+    """Whether these are the digits in which everybody would write a number."""
+    return digits.isdigit() and (digits[0] != 48 or len(digits) == 1)
+
+
 def shape_key(frame: bytes) -> bytes:
     """What all frames of one shape have in common at the least: header type and length."""
     return frame[:4]
 
 
 def learn(frame: bytes, command: Command) -> Shape | None:
-    """The shape of a send that was just decoded to `command`; None where its places cannot be told for sure."""
-    if command.code == RequestCode.SEND_MESSAGE:
-        queue_id, born, properties = "queueId", "bornTimestamp", "properties"
-    else:
-        queue_id, born, properties = "e", "g", "i"
+    """The shape of a request that was just decoded to `command`; None where its places cannot be told for sure."""
+    varying = VARYING[command.code]
     header_end = len(frame) - len(command.body)
-    pairs = split_properties(command.fields.get(properties, ""))
+    pairs = split_properties(command.fields.get(varying.properties, ""))
     find = _find_json if command.header_type == JSON else _find_binary
-    spans = [
-        _find_opaque(frame, command, header_end),
-        find(frame, header_end, queue_id, command.fields.get(queue_id, "")),
-        find(frame, header_end, born, command.fields.get(born, "")),
-        *(_find_property(frame, header_end, name, pairs) for name in (UNIQ_KEY, KEYS, TAGS)),
-    ]
-    if None in spans[:3] or any(
-        name in pairs and span is None for name, span in zip(_PROPERTY_PLACES, spans[3:], strict=True)
-    ):
+    found = {OPAQUE: _find_opaque(frame, command, header_end)}
+    found |= {name: find(frame, header_end, name, command.fields.get(name, "")) for name in varying.numbers}
+    found |= {name: _find_property(frame, header_end, name, pairs) for name in varying.texts if name in pairs}
+    spans = {name: span for name, span in found.items() if span is not None}
+    if len(spans) < len(found):
         return None
-    in_order = sorted(span for span in spans if span is not None)
+    in_order = sorted(spans.values())
     if any(before[1] > after[0] for before, after in pairwise(in_order)):
         return None
-    if not _proven(frame, command, spans, (queue_id, born, properties)):
+    if not _proven(frame, command, spans, varying):
         return None
-    places = Places(*(in_order.index(span) if span is not None else -1 for span in spans))
+    places = {name: in_order.index(span) for name, span in spans.items()}
     return _shape(frame, command, header_end, in_order, places)
 
 
-_PROPERTY_PLACES: Final = (UNIQ_KEY, KEYS, TAGS)
 _Span = tuple[int, int]
 
 
-def _shape(frame: bytes, command: Command, header_end: int, spans: list[_Span], places: Places) -> Shape:
+def _shape(frame: bytes, command: Command, header_end: int, spans: list[_Span], places: Mapping[str, int]) -> Shape:
     sizes: list[int] = []
     constants: list[bytes] = []
     at = 0
@@ -117,7 +122,7 @@ def _shape(frame: bytes, command: Command, header_end: int, spans: list[_Span], 
 
 def _find_opaque(frame: bytes, command: Command, header_end: int) -> _Span | None:
     if command.header_type == BINARY:
-        return _OPAQUE_AT, _OPAQUE_AT + 4
+        return OPAQUE_AT, OPAQUE_AT + 4
     return _only(re.compile(rb'"opaque":(\d+)'), frame, header_end)
 
 
@@ -149,32 +154,25 @@ def _only(pattern: re.Pattern[bytes], frame: bytes, header_end: int) -> _Span | 
     return found[0].span(1) if len(found) == 1 else None
 
 
-def _proven(frame: bytes, command: Command, spans: list[_Span | None], names: tuple[str, str, str]) -> bool:
+def _proven(frame: bytes, command: Command, spans: Mapping[str, _Span], varying: Varying) -> bool:
     """Whether other values in the places come out as just those values, and all else stays."""
-    queue_id, born, properties = names
+    is_binary = command.header_type == BINARY
     changed = bytearray(frame)
-    others: list[bytes] = []
-    for index, span in enumerate(spans):
-        old = frame[span[0] : span[1]] if span is not None else b""
-        is_number = index < 3 and not (index == 0 and command.header_type == BINARY)
-        new = bytes(_OTHER_DIGIT[letter] if is_number else _OTHER_LETTER for letter in old)
-        if span is not None:
-            changed[span[0] : span[1]] = new
-        others.append(new)
+    others: dict[str, bytes] = {}
+    for name, (start, end) in spans.items():
+        is_number = name in varying.numbers or (name == OPAQUE and not is_binary)
+        new = bytes(_OTHER_DIGIT[letter] if is_number else _OTHER_LETTER for letter in frame[start:end])
+        changed[start:end] = others[name] = new
     try:
         other = decode(bytes(changed))
     except PeerError:
         return False
-    opaque = int.from_bytes(others[0], "big") if command.header_type == BINARY else int(others[0])
-    wanted_fields = {**command.fields, queue_id: others[1].decode(), born: others[2].decode()}
-    pairs = split_properties(command.fields.get(properties, ""))
-    other_pairs = split_properties(other.fields.get(properties, ""))
-    wanted_pairs = {
-        **pairs,
-        **{name: new.decode() for name, new in zip(_PROPERTY_PLACES, others[3:], strict=True) if new},
-    }
-    wanted_fields.pop(properties, None)
-    other_fields = {name: value for name, value in other.fields.items() if name != properties}
+    opaque = int.from_bytes(others[OPAQUE], "big") if is_binary else int(others[OPAQUE])
+    wanted_fields = {**command.fields, **{name: others[name].decode() for name in varying.numbers}}
+    pairs = split_properties(wanted_fields.pop(varying.properties, ""))
+    wanted_pairs = {**pairs, **{name: others[name].decode() for name in varying.texts if name in others}}
+    other_fields = dict(other.fields)
+    other_pairs = split_properties(other_fields.pop(varying.properties, ""))
     return (
         other.opaque == opaque
         and other_fields == wanted_fields

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -32,6 +33,12 @@ def encode_entries(physical: npt.NDArray[np.int64], size: int, tag_codes: int | 
     entries["size"] = size
     entries["tag_code"] = tag_codes
     return entries.tobytes()
+
+
+@lru_cache(4096)
+def _entries_struct(count: int) -> Struct:
+    """So many entries, without their tag codes."""
+    return Struct(">" + "qi8x" * count)
 
 
 class ConsumeQueue:
@@ -159,6 +166,12 @@ class ConsumeQueue:
         """(physical offset, size, tag code) from `offset`, at most `count_max`, of one file only."""
         end = min(self.max_offset, offset + count_max) * ENTRY_SIZE
         return ENTRY.iter_unpack(self._segments.read(offset * ENTRY_SIZE, end))
+
+    def places_and_sizes(self, offset: int, count_max: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Physical offsets and record sizes of the entries that `entries` gives."""
+        data = self._segments.read(offset * ENTRY_SIZE, min(self.max_offset, offset + count_max) * ENTRY_SIZE)
+        values = _entries_struct(len(data) // ENTRY_SIZE).unpack_from(data)
+        return values[::2], values[1::2]
 
     def entry(self, offset: int) -> tuple[int, int, int] | None:
         """One entry, None where there is none."""

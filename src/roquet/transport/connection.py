@@ -34,11 +34,15 @@ _GONE: Final = ("0.0.0.0", 0)
 """The address of a peer that left before it was looked at; the end of its connection is on its way."""
 
 
+Otherwise: TypeAlias = Callable[[bytes], bytes | None]
+"""What gives the encoded answer to a frame, None for one that comes later or never."""
+
+
 class Shortcut(Protocol):
     """A path that a handler learnt for one connection's usual requests."""
 
-    def take(self, frames: list[bytes], otherwise: Callable[[bytes], bytes | None]) -> list[bytes]:
-        """The encoded answers to the frames of one read; those it does not know go `otherwise`, in their turn.
+    def take(self, frames: list[bytes], otherwise: Otherwise) -> list[bytes]:
+        """The encoded answers to frames that came together; one that it does not know goes `otherwise`, in its turn.
 
         It answers its own errors (`Connection.failed`).
         """
@@ -71,7 +75,8 @@ class Connection(asyncio.Protocol):
         self._calls: dict[int, asyncio.Future[Command]] = {}
         self._next_opaque = 0
         self._transport: asyncio.Transport | None = None
-        self.shortcut: Shortcut | None = None
+        self.shortcuts: list[Shortcut] = []
+        """Each gets what the one before does not know."""
         self.last_active = self._loop.time()
         self.peer_address = ""
         self.peer_host = b""
@@ -128,11 +133,17 @@ class Connection(asyncio.Protocol):
 
     def _answers(self, frames: list[bytes]) -> bytes:
         """Handle frames in order; all their answers end to end."""
-        if self.shortcut is not None:
-            answers = self.shortcut.take(frames, self._take)
+        if self.shortcuts:
+            answers = self.shortcuts[0].take(frames, self._otherwise(1))
         else:
             answers = [answer for frame in frames if (answer := self._take(frame)) is not None]
         return answers[0] if len(answers) == 1 else b"".join(answers)
+
+    def _otherwise(self, at: int) -> Otherwise:
+        """The way by the shortcuts from `at` on, and then the general one."""
+        if at >= len(self.shortcuts):
+            return self._take
+        return lambda frame: b"".join(self.shortcuts[at].take([frame], self._otherwise(at + 1))) or None
 
     def _take(self, frame: bytes) -> bytes | None:
         """The general way of a frame; the answer, None for one that comes later or never."""

@@ -11,33 +11,27 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 from roquet.broker.durability import Durability
+from roquet.broker.handlers.learnt_forms import LearntForms
 from roquet.broker.handlers.send_answers import SendAnswers
-from roquet.broker.handlers.send_forms import Columns, LearntSend, MakeItem, SendKind, Taken, is_number
+from roquet.broker.handlers.send_forms import Columns, LearntSend, MakeItem, SendKind, Taken
 from roquet.broker.topics import TopicRegistry
 from roquet.broker.turn import Turn
 from roquet.protocol import message as m
 from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.command import Command
-from roquet.protocol.learnt import is_safe, learn, shape_key
+from roquet.protocol.learnt import is_number, is_safe
 from roquet.protocol.record_rows import AlikeMessages, message_ids
 from roquet.storage.store import Store
-from roquet.transport.connection import Connection
+from roquet.transport.connection import Connection, Otherwise
 
-_ALWAYS_LEARNT: Final = 64
-_LEARN_EVERY: Final = 100
-"""A connection whose sends are all different learns the first few, then rarely: learning costs more than parsing."""
-_SHAPES_MAX: Final = 256
-_SHAPES_PER_KEY_MAX: Final = 16
-"""Forms with headers of one length: a frame is compared with each of them."""
+_KINDS_MAX: Final = 256
 _TAGS_MAX: Final = 1024
 _COLUMNS_FROM: Final = 5
 """Messages in a run from which on columns are cheaper than one by one."""
 
-Otherwise = Callable[[bytes], bytes | None]
-
 
 class LearntSends:
-    """Keeps: `_sends` only holds forms that were valid under the topic table's `_version`."""
+    """Keeps: `_forms` only holds what was valid under the topic table's `_version`."""
 
     def __init__(
         self,
@@ -58,11 +52,9 @@ class LearntSends:
         self._message_id_head = store.store_host.hex().upper().encode()
         self._size_max = message_size_max
         self._version = topics.version
-        self._sends: dict[bytes, list[LearntSend]] = {}
+        self._forms: LearntForms[LearntSend] = LearntForms()
         self._kinds: dict[Hashable, SendKind] = {}
         self._tag_codes: dict[bytes, int] = {}
-        self._unknown = b""
-        self._unknown_count = 0
 
     def take(self, frames: list[bytes], otherwise: Otherwise) -> list[bytes]:
         """The answers to frames of learnt forms; any other frame goes `otherwise`, in its turn."""
@@ -97,12 +89,12 @@ class LearntSends:
     def _valid_sends(self) -> dict[bytes, list[LearntSend]]:
         if self._version is not self._topics.version:
             self._version = self._topics.version
-            self._sends.clear()
+            self._forms.known.clear()
             self._kinds.clear()
-        return self._sends
+        return self._forms.known
 
     def _otherwise(self, frame: bytes, otherwise: Otherwise) -> list[bytes]:
-        self._unknown = frame
+        self._forms.not_known(frame)
         answer = otherwise(frame)
         return [answer] if answer is not None else []
 
@@ -193,20 +185,13 @@ class LearntSends:
         batch_item: MakeItem,
     ) -> None:
         """Learn the form of the send that `take` did not know a moment ago and the general path has now stored."""
-        frame, self._unknown = self._unknown, b""
-        self._unknown_count += 1
-        if not frame or (self._unknown_count > _ALWAYS_LEARNT and self._unknown_count % _LEARN_EVERY):
-            return
-        shape = learn(frame, request)
+        shape = self._forms.learn(request)
         if shape is None:
             return
-        if len(self._sends) >= _SHAPES_MAX:
-            self._sends.clear()
+        if len(self._kinds) >= _KINDS_MAX:
             self._kinds.clear()
         host, waits = self._connection.peer_host, self._durability.waits
         kind = SendKind(shape, self._store, topic, sys_flag, host, waits, self._answers, stored_properties, batch_item)
         if kind.is_takeable:
             kind = self._kinds.setdefault(kind.identity, kind)
-            alike = self._sends.setdefault(shape_key(frame), [])
-            alike.append(LearntSend(shape, kind))
-            del alike[:-_SHAPES_PER_KEY_MAX]
+            self._forms.add(LearntSend(shape, kind))

@@ -8,11 +8,13 @@ from typing import Final
 
 from roquet.broker.arrivals import Arrivals
 from roquet.broker.catalogue import Catalogue
+from roquet.broker.handlers.learnt_pulls import LearntPulls
 from roquet.broker.members import Consumers
 from roquet.broker.progress import ConsumerProgress
 from roquet.broker.read_balance import ReadBalance
 from roquet.errors import Refused
-from roquet.protocol.bodies import BROADCASTING, GroupConfig, TopicConfig
+from roquet.protocol.answer_form import AnswerForm
+from roquet.protocol.bodies import BROADCASTING, GroupConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.filters import SQL92, TAG, TagFilter
@@ -38,6 +40,7 @@ _CORRECTS_THE_OFFSET: Final = frozenset(FetchStatus) - {
     FetchStatus.MESSAGE_WAS_REMOVING,
 }
 COUNT_MAX: Final = 1024
+_ANSWER_FIELDS: Final = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +74,46 @@ class Pulls:
         self._progress = progress
         self._balance = balance
         self._arrivals = arrivals
+        self._found = AnswerForm(ResponseCode.SUCCESS, FetchStatus.FOUND.value, {}, _ANSWER_FIELDS)
 
     def routes(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
     def pull(self, request: Command, connection: Connection) -> Answer:
         header = PullHeader.read(request.fields)
-        group = self._group(header.consumer_group)
-        self._check_topic(header)
-        wanted = self._wanted(header, group)
-        if header.sys_flag & COMMIT_OFFSET and not self._config.is_slave:
-            self._progress.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-        fetched = self._fetch(header, wanted)
+        group, wanted, fetched = self._look(header, header.queue_id, header.queue_offset, header.commit_offset)
         if header.sys_flag & SUSPEND and self._code(fetched, header) == ResponseCode.PULL_NOT_FOUND:
             self._hold(request, connection, header, group, wanted)
             return None
+        if fetched.status is FetchStatus.FOUND and not request.is_one_way:
+            self._learn(request, connection, header)
         return self._answer(request, header, group, fetched)
+
+    def _look(
+        self, header: PullHeader, queue_id: int, queue_offset: int, commit_offset: int
+    ) -> tuple[GroupConfig, TagFilter, Fetched]:
+        """What a pull finds that is like `header` but for its queue and offsets.
+
+        :raises Refused: it may not be pulled.
+        """
+        group = self._group(header.consumer_group)
+        self._check_topic(header.topic, queue_id)
+        wanted = self._wanted(header, group)
+        if header.sys_flag & COMMIT_OFFSET and not self._config.is_slave:
+            self._progress.commit(header.consumer_group, header.topic, queue_id, commit_offset)
+        return group, wanted, self._fetch(header, queue_id, queue_offset, wanted)
+
+    def _fetch(self, header: PullHeader, queue_id: int, queue_offset: int, wanted: TagFilter) -> Fetched:
+        count = max(1, min(header.max_msg_nums, COUNT_MAX))
+        return self._store.fetch(header.topic, queue_id, queue_offset, count, wanted)
+
+    def _learn(self, request: Command, connection: Connection, header: PullHeader) -> None:
+        """Let the connection's next pulls of this kind go the short way."""
+        known = next((known for known in connection.shortcuts if isinstance(known, LearntPulls)), None)
+        if known is None:
+            known = LearntPulls(connection, self._look, self._suggested, self._found)
+            connection.shortcuts.append(known)
+        known.learn(request, header)
 
     # may it be pulled?
 
@@ -100,16 +127,15 @@ class Pulls:
             raise Refused(ResponseCode.NO_PERMISSION, f"consumer group {name} may not consume")
         return group
 
-    def _check_topic(self, header: PullHeader) -> TopicConfig:
-        topic = self._catalogue.topics.get(header.topic)
+    def _check_topic(self, name: str, queue_id: int) -> None:
+        topic = self._catalogue.topics.get(name)
         if topic is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {header.topic} does not exist")
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist")
         if not topic.perm & Permission.READ:
-            raise Refused(ResponseCode.NO_PERMISSION, f"topic {header.topic} may not be read")
-        if not 0 <= header.queue_id < topic.read_queues:
-            remark = f"queue {header.queue_id} of topic {header.topic}, which has {topic.read_queues} read queues"
+            raise Refused(ResponseCode.NO_PERMISSION, f"topic {name} may not be read")
+        if not 0 <= queue_id < topic.read_queues:
+            remark = f"queue {queue_id} of topic {name}, which has {topic.read_queues} read queues"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
-        return topic
 
     def _wanted(self, header: PullHeader, group: GroupConfig) -> TagFilter:
         """The filter, from the request itself or from the group's heartbeats."""
@@ -135,20 +161,20 @@ class Pulls:
 
     # fetching and answering
 
-    def _fetch(self, header: PullHeader, wanted: TagFilter) -> Fetched:
-        count = max(1, min(header.max_msg_nums, COUNT_MAX))
-        return self._store.fetch(header.topic, header.queue_id, header.queue_offset, count, wanted)
-
     def _code(self, fetched: Fetched, header: PullHeader) -> ResponseCode:
         code = _CODES.get(fetched.status)
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
         return code
 
+    def _suggested(self, group: GroupConfig, fetched: Fetched) -> int:
+        """The broker to pull from next."""
+        return self._balance.next_broker(group, fetched.behind)
+
     def _answer(self, request: Command, header: PullHeader, group: GroupConfig, fetched: Fetched) -> bytes:
         code = self._code(fetched, header)
         next_offset = fetched.next_offset
-        suggested = self._balance.next_broker(group, fetched.behind)
+        suggested = self._suggested(group, fetched)
         if self._config.is_slave and not self._config.offset_check_in_slave:
             if fetched.status in _CORRECTS_THE_OFFSET:
                 next_offset = header.queue_offset
@@ -174,11 +200,11 @@ class Pulls:
 
         def fetch_again(is_due: bool) -> bytes | None:
             try:
-                self._check_topic(header)
+                self._check_topic(header.topic, header.queue_id)
                 self._group(header.consumer_group)
             except Refused as refusal:
                 return request.answer(refusal.code, refusal.remark).encode()
-            fetched = self._fetch(header, wanted)
+            fetched = self._fetch(header, header.queue_id, header.queue_offset, wanted)
             if fetched.status is FetchStatus.FOUND or is_due:
                 return self._answer(request, header, group, fetched)
             return None

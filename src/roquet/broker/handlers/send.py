@@ -251,11 +251,12 @@ class Sends:
 
     def _answer(self, request: Command, queue: ConsumeQueue, places: list[PhysicalOffset]) -> bytes:
         host = self._store.store_host
-        message_ids = ",".join(m.offset_message_id(host, at) for at in places).encode()
+        ids = "".join(f"{m.offset_message_id(host, at)}," for at in places).encode()
         first, queue_id = queue.max_offset - len(places), b"%d" % queue.queue_id
-        if request.header_type == BINARY:
-            return self._answers.binary(message_ids, queue_id, first, request.opaque.to_bytes(4, "big", signed=True))
-        return self._answers.json(message_ids, queue_id, first, b"%d" % request.opaque)
+        binary = request.header_type == BINARY
+        opaque = request.opaque.to_bytes(4, "big", signed=True) if binary else b"%d" % request.opaque
+        (answer,) = self._answers.encode(ids, (queue_id,), (first,), (opaque,), binary=binary)
+        return answer
 
     def _learn(
         self,
@@ -268,8 +269,9 @@ class Sends:
         """Let the connection's next sends of this kind go the short way."""
         if topic.name != header.topic or topic.order or header.queue_id < 0:
             return
-        if not isinstance(connection.shortcut, LearntSends):
-            connection.shortcut = LearntSends(
+        known = next((known for known in connection.shortcuts if isinstance(known, LearntSends)), None)
+        if known is None:
+            known = LearntSends(
                 self._store,
                 self._durability,
                 self._turn,
@@ -278,4 +280,5 @@ class Sends:
                 self._config.message_size_max,
                 connection,
             )
-        connection.shortcut.learn(request, topic, sys_flag, self._stored_properties, self._item_maker(header))
+            connection.shortcuts.append(known)
+        known.learn(request, topic, sys_flag, self._stored_properties, self._item_maker(header))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
-from operator import itemgetter
 
 import numpy as np
 
+from roquet.broker.handlers.learnt_forms import LearntForm
 from roquet.broker.handlers.send_answers import SendAnswers
 from roquet.errors import Refused
 from roquet.protocol import message as m
@@ -18,7 +19,7 @@ from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import BINARY
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
-from roquet.protocol.learnt import Shape, is_safe
+from roquet.protocol.learnt import Shape, is_number, is_safe
 from roquet.protocol.record import layout
 from roquet.protocol.record_rows import AlikeMessages, checksums, rows_of
 from roquet.storage.consume_queue import ConsumeQueue
@@ -59,7 +60,7 @@ class SendKind:
         self.queues: dict[bytes, ConsumeQueue] = {}
         """By queue id as it stands in the header."""
         self.is_binary = shape.command.header_type == BINARY
-        self.answers = answers.binary_all if self.is_binary else answers.json_all
+        self.answers = partial(answers.encode, binary=self.is_binary)
         self.is_batch = header.batch
         self.flag = header.flag
         self.sys_flag = sys_flag
@@ -182,22 +183,12 @@ class SendKind:
             return None
 
 
-class LearntSend:
-    """One form of send header.
-
-    A frame fits whose header ends at `header_end` and which `unpack_from` takes apart into pieces of which every other
-    one, from the first, is among `constants`; `pick` finds opaque, queue id, time of birth and the texts in the others.
-    """
+class LearntSend(LearntForm):
+    """One form of send header; `pick` finds opaque, queue id, time of birth and the kind's texts."""
 
     def __init__(self, shape: Shape, kind: SendKind) -> None:
-        places = shape.places
-        by_name = {m.UNIQ_KEY: places.unique_key, m.KEYS: places.keys, m.TAGS: places.tags}
-        picked = (places.opaque, places.queue_id, places.born, *(by_name[name] for name in kind.names))
+        super().__init__(shape, kind.names)
         self.kind = kind
-        self.header_end = shape.header_end
-        self.unpack_from = shape.pieces.unpack_from
-        self.constants = shape.constants
-        self.pick: Callable[[tuple[bytes, ...]], tuple[bytes, ...]] = itemgetter(*(2 * at + 1 for at in picked))
         self.queues = kind.queues
 
 
@@ -224,8 +215,3 @@ class Columns:
         opaques, queue_ids, born, *texts = zip(*values, strict=True)
         bodies = [frame[form.header_end :] for form, frame in zip(forms, frames, strict=True)]
         return cls(queues, frames, opaques, queue_ids, born, texts, [b"".join(text) for text in texts], bodies)
-
-
-def is_number(digits: bytes) -> bool:
-    """Whether these are the digits in which everybody would write a number."""
-    return digits.isdigit() and (digits[0] != 48 or len(digits) == 1)
