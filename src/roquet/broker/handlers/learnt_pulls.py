@@ -40,12 +40,13 @@ class LearntPulls:
             for known in self._forms.known.get(frame[:4], ()):
                 pieces = known.unpack_from(frame) if len(frame) == known.header_end else ()
                 if pieces[::2] == known.constants:
-                    found = self._answer(frame, known, known.pick(pieces))
+                    answer = self._answer(frame, known, known.pick(pieces))
                     break
             else:
+                answer = None
+            if answer is None:
                 self._forms.not_known(frame)
-                found = None
-            answer = found or otherwise(frame)
+                answer = otherwise(frame)
             if answer is not None:
                 answers.append(answer)
         return answers
