@@ -119,6 +119,19 @@ class ApacheNameServer(_Server):
         self.wait_ready(lambda: wire.accepts(self.address), f"{self.address} accepts")
 
 
+def membership(cluster: str, name: str, broker_id: int, role: str, namesrv: str) -> dict[str, object]:
+    """What broker.conf says of a broker's place in its cluster, for ours and Apache's."""
+    return {
+        "brokerClusterName": cluster,
+        "brokerName": name,
+        "brokerId": broker_id,
+        "brokerRole": role,
+        "brokerIP1": HOST,
+        "brokerIP2": HOST,
+        "namesrvAddr": namesrv,
+    }
+
+
 class ApacheBroker(_Server):
     """Apache's broker; it serves clients at `address`, on the port two below, and slaves on the port one above."""
 
@@ -146,15 +159,9 @@ class ApacheBroker(_Server):
         self.address = f"{HOST}:{self.port}"
         self.ha_address = f"{HOST}:{self.port + 1}"
         self.store_dir = store_dir or self.directory / "store"
-        self._properties = {
-            "brokerClusterName": cluster,
-            "brokerName": name,
-            "brokerId": broker_id,
-            "brokerRole": role,
-            "brokerIP1": HOST,
-            "brokerIP2": HOST,
+        self._properties: dict[str, object] = {
+            **membership(cluster, name, broker_id, role, namesrv),
             "listenPort": self.port,
-            "namesrvAddr": namesrv,
             "storePathRootDir": self.store_dir,
             "storePathCommitLog": self.store_dir / "commitlog",
             "diskMaxUsedSpaceRatio": 95,

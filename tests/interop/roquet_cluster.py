@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.interop import wire
-from tests.interop.apache import HOST, free_port, wait_until
+from tests.interop.apache import HOST, free_port, membership, wait_until
 from tests.interop.processes import Program
 
 CLUSTER = "roquet-cluster"
@@ -79,13 +79,7 @@ class RoquetBroker(_Server):
         self.namesrv = namesrv
         self.store_dir = self.directory / "store"
         self.properties |= {
-            "brokerClusterName": cluster,
-            "brokerName": name,
-            "brokerId": broker_id,
-            "brokerRole": role,
-            "brokerIP1": HOST,
-            "brokerIP2": HOST,
-            "namesrvAddr": namesrv,
+            **membership(cluster, name, broker_id, role, namesrv),
             "storePathRootDir": self.store_dir,
             **PATIENT,
             **SMALL,
