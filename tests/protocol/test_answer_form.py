@@ -24,9 +24,6 @@ def test_an_answer_of_a_form_is_that_of_the_general_encoder(
     as_binary = Command(1, opaque=opaque, header_type=BINARY).answer(0, remark, fields, body).encode()
     as_json = Command(1, opaque=opaque, header_type=JSON).answer(0, remark, fields, body).encode()
 
-    assert form.binary(opaque.to_bytes(4, "big"), encoded, len(body)) + body == as_binary
+    first, second, third = form.binary((len(encoded[0]), len(encoded[1])), len(body))
+    assert first + opaque.to_bytes(4, "big") + second + encoded[0] + third + encoded[1] + body == as_binary
     assert form.json(b"%d" % opaque, encoded, len(body)) + body == as_json
-    first, second, third = form.pieces((len(encoded[0]), len(encoded[1])))
-    assert first + opaque.to_bytes(4, "big") + second + encoded[0] + third + encoded[1] == form.binary(
-        opaque.to_bytes(4, "big"), encoded
-    )

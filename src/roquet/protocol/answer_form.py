@@ -6,7 +6,6 @@ The templates are made of what the general encoder gives.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from struct import Struct
 from typing import Final
 
@@ -41,16 +40,14 @@ class AnswerForm:
         size = len(header)
         return _SIZES.pack(4 + size + body_size, JSON << 24 | size) + header
 
-    def binary(self, opaque: bytes, values: Sequence[bytes], body_size: int = 0) -> bytes:
-        """:param opaque: as four bytes."""
-        first, *constants = self.pieces(tuple(map(len, values)))
-        size = _SIZE.pack(_SIZE.unpack_from(first)[0] + body_size)
-        return b"".join((size, first[4:], opaque, *chain.from_iterable(zip(constants, values, strict=True))))
-
-    def pieces(self, sizes: tuple[int, ...]) -> tuple[bytes, ...]:
-        """For a frame with binary header, values of these sizes and no body: what stands before opaque and before
-        each value; nothing stands behind the last."""
-        return self._binary.get(sizes) or self._binary_pieces(sizes)
+    def binary(self, sizes: tuple[int, ...], body_size: int = 0) -> tuple[bytes, ...]:
+        """For values of these sizes: what stands before opaque (four bytes) and before each value; nothing stands
+        behind the last but the body."""
+        pieces = self._binary.get(sizes) or self._binary_pieces(sizes)
+        if not body_size:
+            return pieces
+        first, *others = pieces
+        return _SIZE.pack(_SIZE.unpack_from(first)[0] + body_size) + first[4:], *others
 
     def _frame(self, values: Sequence[str], opaque: int, header_type: int) -> bytes:
         """The frame without its length field."""

@@ -27,7 +27,7 @@ class TagFilter:
     def parse(cls, expression: str | None) -> TagFilter:
         """Nothing, blank or `*` wants everything; else the tags between `||`, trimmed, empty ones dropped."""
         if expression is None or expression.strip() in ("", ALL):
-            return cls()
+            return EVERYTHING
         tags = frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
         return cls(expression, tags, frozenset(map(tag_code, tags)))
 
@@ -38,3 +38,6 @@ class TagFilter:
     def wants_tag(self, tag: str | None) -> bool:
         """The client's test, exact."""
         return not self.tags or tag in self.tags
+
+
+EVERYTHING: Final = TagFilter()

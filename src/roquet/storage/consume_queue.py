@@ -169,8 +169,13 @@ class ConsumeQueue:
 
     def places_and_sizes(self, offset: int, count_max: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Physical offsets and record sizes of the entries that `entries` gives."""
-        data = self._segments.read(offset * ENTRY_SIZE, min(self.max_offset, offset + count_max) * ENTRY_SIZE)
-        values = _entries_struct(len(data) // ENTRY_SIZE).unpack_from(data)
+        at = offset * ENTRY_SIZE
+        file = self._segments.file_at(at)
+        if file is None:
+            return (), ()
+        index = at % self._file_size
+        count = min(count_max, self.max_offset - offset, (self._file_size - index) // ENTRY_SIZE)
+        values = _entries_struct(count).unpack_from(file.buffer, index)
         return values[::2], values[1::2]
 
     def entry(self, offset: int) -> tuple[int, int, int] | None:

@@ -53,19 +53,24 @@ class LearntPulls:
 
     def _answer(self, frame: bytes, known: _LearntPull, values: tuple[bytes, ...]) -> bytes | None:
         """None where the pull is one for the general way."""
-        opaque, *numbers = values
-        if not all(map(bytes.isdigit, numbers)) or not (known.is_binary or is_number(opaque)):
+        opaque, queue_id, queue_offset, commit_offset = values
+        if not (queue_id + queue_offset + commit_offset).isdigit() or not (known.is_binary or is_number(opaque)):
             return None
         try:
-            group, _, fetched = self._look(known.header, *map(int, numbers))
+            group, _, fetched = self._look(known.header, int(queue_id), int(queue_offset), int(commit_offset))
         except Exception as error:
             return self._connection.failed(frame, error)
         if fetched.status is not FetchStatus.FOUND:
             return None
-        places = (self._suggest(group, fetched), fetched.next_offset, fetched.min_offset, fetched.max_offset)
-        encode = self._found.binary if known.is_binary else self._found.json
+        suggested, next_offset = b"%d" % self._suggest(group, fetched), b"%d" % fetched.next_offset
+        low, high = b"%d" % fetched.min_offset, b"%d" % fetched.max_offset
         size = sum(map(len, fetched.records))
-        return b"".join((encode(opaque, [b"%d" % place for place in places], size), *fetched.records))
+        if not known.is_binary:
+            return b"".join((self._found.json(opaque, (suggested, next_offset, low, high), size), *fetched.records))
+        sizes = (len(suggested), len(next_offset), len(low), len(high))
+        first, second, third, fourth, fifth = self._found.binary(sizes, size)
+        header = (first, opaque, second, suggested, third, next_offset, fourth, low, fifth, high)
+        return b"".join((*header, *fetched.records))
 
     def learn(self, request: Command, header: PullHeader) -> None:
         """Learn the form of the pull that `take` did not know a moment ago."""

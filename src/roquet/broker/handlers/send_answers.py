@@ -37,7 +37,7 @@ class SendAnswers:
         for queue, queue_offset, opaque in zip(queues, queue_offsets, opaques, strict=True):
             message_ids, offset = ids[at : at + step - 1], b"%d" % queue_offset
             if binary:
-                first, second, third, fourth = form.pieces((step - 1, len(queue), len(offset)))
+                first, second, third, fourth = form.binary((step - 1, len(queue), len(offset)))
                 answers.append(b"".join((first, opaque, second, message_ids, third, queue, fourth, offset)))
             else:
                 answers.append(form.json(opaque, (message_ids, queue, offset)))
