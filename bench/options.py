@@ -14,7 +14,7 @@ from bench.loads import DEFAULT, LOADS, Load, find_loads
 from bench.reports import COVERED_S
 
 HERE: Final = Path(__file__).parent
-BACKLOG_RATE: Final = 450_000
+BACKLOG_RATE: Final = 540_000
 """Messages per second that a backlog lasts for, unless its size is given."""
 
 
