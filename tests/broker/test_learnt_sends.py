@@ -32,7 +32,7 @@ from roquet.protocol.message import join_properties
 from roquet.protocol.record import decode
 from roquet.storage.disk import Disk
 from roquet.storage.store import Store, StoreConfig
-from roquet.transport.connection import Connection
+from roquet.transport.connection import Connection, Otherwise
 from tests.simulation.disk import Drive
 
 NOW_MS = 1_700_000_000_000
@@ -362,5 +362,33 @@ def test_a_run_that_finds_no_room_is_refused_message_by_message(is_batch: bool) 
         assert before == records[4 if is_batch else 2].physical_offset
         assert side.entries()[0][2][-1][0] == records[11].physical_offset  # of the first file
         side.store.abandon()
+
+    asyncio.run(run())
+
+
+class Watching:
+    """A shortcut that knows nothing, and notes what it is given."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+
+    def take(self, frames: list[bytes], otherwise: Otherwise) -> list[bytes]:
+        self.seen += frames
+        return [answer for frame in frames if (answer := otherwise(frame)) is not None]
+
+
+def test_sends_come_in_whole_reads_even_where_another_shortcut_was_learnt_before(tmp_path: Path) -> None:
+    async def run() -> None:
+        side, watching = Side(tmp_path, learns=True), Watching()
+        side.connection.shortcuts.append(watching)
+        frames = [send_frame(opaque, 1, {"UNIQ_KEY": f"{opaque:032X}"}, header_type=BINARY) for opaque in range(12)]
+        side.connection._answers(frames[:1])
+        side.connection._answers(frames[1:2])
+        watching.seen.clear()
+
+        side.connection._answers(frames[2:])
+
+        assert watching.seen == []
+        assert side.store.max_offset("TopicTest", 1) == 12
 
     asyncio.run(run())

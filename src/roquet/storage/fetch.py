@@ -76,10 +76,8 @@ def fetch(
         return Fetched(FetchStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
         return Fetched(FetchStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-    records = None
-    if not wanted.codes:
-        records = _next_ones(log, queue, offset, count_max, limits, readable_to)
-    return records or _scan(log, queue, offset, count_max, wanted, limits, readable_to)
+    usual = _next_ones(log, queue, offset, count_max, limits, readable_to) if not wanted.codes else None
+    return usual or _scan(log, queue, offset, count_max, wanted, limits, readable_to)
 
 
 def _next_ones(
