@@ -76,10 +76,10 @@ class World:
             index_slots=20,
             index_entries=60,
             limits=FetchLimits(ON_DISK),
+            store_host=host_bytes(ADDRESS, self.config.listen_port),
         )
         store = Store(config, self.host.now_ms, self.host.disk)
         store.open()
-        store.store_host = host_bytes(ADDRESS, self.config.listen_port)
         return store
 
     def _build_tables(self, config: BrokerConfig) -> None:

@@ -78,7 +78,7 @@ class Side:
         """Queue and offset of each pull that waits."""
         return [
             (queue.queue_id, pull.offset)  # type: ignore[attr-defined]
-            for queue in self.store.queues()
+            for queue in self.store.queues
             for pull in queue.waiting or ()
         ]
 

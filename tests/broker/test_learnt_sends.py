@@ -43,10 +43,16 @@ class Side:
 
     def __init__(self, folder: Path, *, learns: bool, entries_per_file: int = 1000, disk: Disk | None = None) -> None:
         self.learns = learns
-        config = StoreConfig(folder, folder / "commitlog", 1 << 20, 20 * entries_per_file, index_enabled=False)
+        config = StoreConfig(
+            folder,
+            folder / "commitlog",
+            1 << 20,
+            20 * entries_per_file,
+            index_enabled=False,
+            store_host=bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F]),
+        )
         self.store = Store(config, lambda: NOW_MS, disk)
         self.store.open()
-        self.store.store_host = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
         self.topics = TopicRegistry(topics_at_start("C", "b"), NOW_MS)
         catalogue = Catalogue(self.topics, GroupRegistry(NOW_MS), self._changed, self._changed, lambda: NOW_MS)
         log = self.store.log
@@ -88,7 +94,7 @@ class Side:
 
     def entries(self) -> list[tuple[str, int, list[tuple[int, int, int]]]]:
         """Everything in all consume queues."""
-        return [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in self.store.queues()]
+        return [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in self.store.queues]
 
     @property
     def forms(self) -> int:
@@ -144,9 +150,9 @@ def run_both(frames: list[bytes], reads: Sequence[int] = (1,)) -> tuple[Side, Si
             read, at = frames[at : at + size], at + size
             assert learning.take(*read) == general.take(*read)
         assert learning.log_bytes() == general.log_bytes()
-        queues = [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in learning.store.queues()]
+        queues = [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in learning.store.queues]
         assert queues == [
-            (queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in general.store.queues()
+            (queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in general.store.queues
         ]
         learning.store.abandon()
         general.store.abandon()

@@ -32,8 +32,8 @@ FIRST_FILE: Final = "0" * 20
 def store(tmp_path: Path) -> Iterator[Store]:
     """An open store without messages, small enough for a page."""
     sizes = (FILE_SIZE, 200, True, SLOTS, ENTRIES)
-    store = Store(StoreConfig(tmp_path, tmp_path / "commitlog", *sizes), lambda: STORED_MS)
-    store.store_host = host_bytes("10.0.0.1", 10911)
+    host = host_bytes("10.0.0.1", 10911)
+    store = Store(StoreConfig(tmp_path, tmp_path / "commitlog", *sizes, store_host=host), lambda: STORED_MS)
     store.open()
     yield store
     store.close()
@@ -62,7 +62,7 @@ def test_log_record(store: Store, tmp_path: Path) -> None:
         born_ms=STORED_MS - 5,
         born_host=BORN_HOST,
         store_ms=STORED_MS,
-        store_host=store.store_host,
+        store_host=store.config.store_host,
         reconsume_times=0,
         prepared_offset=PhysicalOffset(0),
         body=b"hi",

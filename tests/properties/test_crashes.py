@@ -93,7 +93,7 @@ class History:
             record = store.message_at(at)
             assert record is not None
             assert decode(record, verify=True).body == body
-        found = {queue.topic: self._in_queue(store, queue.topic) for queue in store.queues()}
+        found = {queue.topic: self._in_queue(store, queue.topic) for queue in store.queues}
         assert +Counter(found) == Counter(topic for topic, _ in self.stored.values())
 
     def _in_queue(self, store: Store, topic: str) -> int:

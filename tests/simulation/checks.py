@@ -143,7 +143,7 @@ class QueueFollower:
                 break
             self._check_record(store, decode(data, verify=True))
         self._position = store.dispatch.position
-        for queue in store.queues():
+        for queue in store.queues:
             end = self._next.get((queue.topic, queue.queue_id), queue.min_offset)
             where = self._where(queue.topic, queue.queue_id)
             assert queue.max_offset == end, f"{where} ends at {queue.max_offset}, the log has records up to {end}"
@@ -151,7 +151,7 @@ class QueueFollower:
     def _check_record(self, store: Store, record: Record) -> None:
         place = (record.topic, record.queue_id)
         where = f"{self._where(*place)} offset {record.queue_offset}, record at {record.physical_offset}"
-        queue = store.known_queue(*place)
+        queue = store.queues.known(*place)
         assert queue is not None, f"{where}: no such queue"
         due = self._next.get(place, queue.min_offset)
         assert record.queue_offset == due, f"{where}: {due} is due"
@@ -194,7 +194,7 @@ class ProgressFollower:
         if broker.progress.changes == self._changes:
             return
         self._changes = broker.progress.changes
-        for queue_id in range(len(list(broker.store.queues()))):
+        for queue_id in range(len(list(broker.store.queues))):
             offset = broker.progress.committed(GROUP, TOPIC, queue_id)
             if offset is not None:
                 self._check_queue(broker, queue_id, offset)
@@ -205,7 +205,7 @@ class ProgressFollower:
         assert offset >= before or self._cluster.words_may_come_late, went_back
         received = self._cluster.received()
         for passed in range(before, offset):
-            entry = broker.store.known_queue(TOPIC, queue_id).entry(passed)  # type: ignore[union-attr]
+            entry = broker.store.queues.known(TOPIC, queue_id).entry(passed)  # type: ignore[union-attr]
             assert entry is not None, f"progress of queue {queue_id} is {offset}, offset {passed} does not exist"
             key = key_at(broker.store, entry[0])
             assert key in received, f"progress of queue {queue_id} is {offset}, {key} at {passed} was not received"

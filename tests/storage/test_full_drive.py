@@ -11,7 +11,8 @@ import pytest
 
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import decode
-from roquet.storage.store import BatchItem, Store, StoreConfig
+from roquet.storage.store import Store, StoreConfig
+from roquet.storage.writer import BatchItem
 from tests.simulation.disk import Drive
 from tests.storage.records import records_in
 

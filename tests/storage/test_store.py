@@ -12,7 +12,8 @@ from roquet.protocol.filters import TagFilter
 from roquet.protocol.message import java_hash, tag_code
 from roquet.protocol.record import decode
 from roquet.storage.fetch import FetchLimits, FetchStatus
-from roquet.storage.store import BatchItem, Store, StoreConfig
+from roquet.storage.store import Store, StoreConfig
+from roquet.storage.writer import BatchItem
 from roquet.units import PhysicalOffset
 from tests.storage.records import records_in
 
@@ -38,6 +39,7 @@ def config(folder: Path, **changes: object) -> StoreConfig:
         "consume_queue_file_size": 20 * 10,
         "index_slots": 50,
         "index_entries": 40,
+        "store_host": HOST,
     }
     return StoreConfig(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -45,7 +47,6 @@ def config(folder: Path, **changes: object) -> StoreConfig:
 def opened(folder: Path, clock: Clock, **changes: object) -> Store:
     store = Store(config(folder, **changes), clock.now_ms)
     store.open()
-    store.store_host = HOST
     return store
 
 

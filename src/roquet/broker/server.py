@@ -118,7 +118,6 @@ class Broker:
         loop = asyncio.get_running_loop()
         self.memory_bytes = physical_memory() * config.store.access_message_in_memory_max_ratio // 100
         self.store = Store(self._store_config(), runtime.now_ms, self._disk)
-        self.store.store_host = host_bytes(*split_address(config.address))
         self._build_tables()
         self.channels = Channels()
         self._build_replication()
@@ -159,6 +158,7 @@ class Broker:
                 store.max_transfer_bytes_on_message_in_disk,
             ),
             self._syncs and not self.config.is_slave,
+            host_bytes(*split_address(self.config.address)),
         )
 
     def _durability_config(self) -> DurabilityConfig:
@@ -378,7 +378,7 @@ class Broker:
         self.store.end_turn()
         if self._syncs:
             self.flush_wanted.set()
-        grown, self.store.grown = self.store.grown, []
+        grown = self.store.take_grown()
         if self.store.config.reads_only_durable:
             return
         if self.ha_server is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roquet.errors import CorruptRecord
-from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, blank, size_and_magic
+from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, blank, decode, size_and_magic
 from roquet.storage.disk import Disk, DiskFile
 from roquet.storage.segments import Segments
 from roquet.units import PhysicalOffset
@@ -132,6 +132,16 @@ class CommitLog:
         index = at % self.file_size
         data = self.file_buffer(at)[index : index + size]
         return bytes(data) if len(data) == size else None
+
+    def record_at(self, at: int) -> bytes | None:
+        """The record at physical offset `at`, None where none stands."""
+        data = self.read(PhysicalOffset(at), self.file_size) if at >= self.start else memoryview(b"")
+        try:
+            record = decode(data)
+        except CorruptRecord:
+            return None
+        size = int.from_bytes(data[:4], "big")
+        return bytes(data[:size]) if record.physical_offset == at else None
 
     def file_buffer(self, at: int) -> mmap.mmap | bytearray:
         """All bytes of the file that holds `at`; none once it is deleted."""

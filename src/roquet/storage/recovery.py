@@ -3,15 +3,72 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from roquet.errors import CorruptRecord
 from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, check, size_and_magic
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.commit_log import CommitLog
-from roquet.storage.dispatch import read_arrival
+from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.dispatch import Dispatch, read_arrival
+from roquet.storage.index import Index
+from roquet.storage.queues import Queues
 from roquet.units import PhysicalOffset
 
-_FILES_AFTER_A_STOP = 3
+_log = logging.getLogger(__name__)
+
+_FILES_AFTER_A_STOP: Final = 3
+
+
+def recover(
+    log: CommitLog,
+    queues: Queues,
+    index: Index | None,
+    checkpoint: Checkpoint,
+    dispatch: Dispatch,
+    *,
+    crashed: bool,
+    verify: bool,
+) -> None:
+    """Let the log end behind its last valid record, and queues and index say what it says."""
+    start = scan_start(log, checkpoint, queues.log_end, crashed=crashed)
+    end = valid_end(log, start, verify=verify)
+    refill = index.load(checkpoint.index_ms if crashed else None) if index is not None else None
+    log.truncate(end, erase=crashed)
+    log.synced_until(start)
+    for queue in queues:
+        _cut(log, queue, start if crashed else end, crashed=crashed)
+    resume = queues.log_end
+    if crashed:
+        resume = min(resume, start, end if refill is None else refill)
+    dispatch.position = PhysicalOffset(max(resume, log.start))
+    dispatch.catch_up()
+    for queue in queues:
+        queue.correct_min_offset(log.start)
+    _log.info("log from %d to %d%s", log.start, end, ", after a crash" if crashed else "")
+
+
+def _cut(log: CommitLog, queue: ConsumeQueue, end: PhysicalOffset, *, crashed: bool) -> None:
+    """Drop the entries of records from `end` on.
+
+    After a crash also those at the queue's end that do not name the record they point to: an entry may be older
+    than what stands in the log now, when its page was on disk and the page that replaced it was not.
+    """
+    if crashed or queue.log_end > end:
+        queue.truncate(end)
+    while crashed and queue.max_offset > queue.min_offset and not _is_true(log, queue, queue.max_offset - 1):
+        queue.drop_last()
+
+
+def _is_true(log: CommitLog, queue: ConsumeQueue, offset: int) -> bool:
+    """Whether an entry points to a record of this queue and offset."""
+    entry = queue.entry(offset)
+    assert entry is not None
+    record = log.record_at(entry[0])
+    if record is None or len(record) != entry[1]:
+        return entry[0] < log.start
+    arrival = read_arrival(entry[0], memoryview(record))
+    return (arrival.topic, arrival.queue_id, arrival.queue_offset) == (queue.topic, queue.queue_id, offset)
 
 
 def scan_start(log: CommitLog, checkpoint: Checkpoint, dispatched: int, *, crashed: bool) -> PhysicalOffset:
@@ -57,7 +114,7 @@ def valid_end(log: CommitLog, start: PhysicalOffset, *, verify: bool) -> Physica
             check(data, at, verify=verify)
             end = PhysicalOffset(at + len(data))
     except CorruptRecord as error:
-        logging.getLogger(__name__).info("the log's valid bytes end at %d: %s", end, error)
+        _log.info("the log's valid bytes end at %d: %s", end, error)
     data = log.read(end, BLANK_SIZE)
     if len(data) == BLANK_SIZE and size_and_magic(data, 0)[1] == BLANK_MAGIC:
         return log.next_file(end)

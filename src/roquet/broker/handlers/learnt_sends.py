@@ -49,7 +49,7 @@ class LearntSends:
         self._topics = topics
         self._answers = answers
         self._connection = connection
-        self._message_id_head = store.store_host.hex().upper().encode()
+        self._message_id_head = store.config.store_host.hex().upper().encode()
         self._size_max = message_size_max
         self._version = topics.version
         self._forms: LearntForms[LearntSend] = LearntForms()

@@ -27,7 +27,8 @@ from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.record import host_bits
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.dispatch import keys_of
-from roquet.storage.store import BatchItem, Store
+from roquet.storage.store import Store
+from roquet.storage.writer import BatchItem
 from roquet.transport.connection import Answer, Connection, Handler
 from roquet.units import PhysicalOffset
 
@@ -176,7 +177,7 @@ class Sends:
         flag = header.sys_flag & ~(m.BORN_HOST_V6 | m.STORE_HOST_V6)
         if topic.filter_type == "MULTI_TAG":
             flag |= m.MULTI_TAGS
-        return flag | host_bits(connection.peer_host, self._store.store_host)
+        return flag | host_bits(connection.peer_host, self._store.config.store_host)
 
     def _stored_properties(self, pairs: dict[str, str]) -> str:
         """WAIT is for the broker only; CLUSTER is the broker's (protocol.md 2.1 step 7)."""
@@ -250,7 +251,7 @@ class Sends:
     # answering
 
     def _answer(self, request: Command, queue: ConsumeQueue, places: list[PhysicalOffset]) -> bytes:
-        host = self._store.store_host
+        host = self._store.config.store_host
         ids = "".join(f"{m.offset_message_id(host, at)}," for at in places).encode()
         first, queue_id = queue.max_offset - len(places), b"%d" % queue.queue_id
         binary = request.header_type == BINARY

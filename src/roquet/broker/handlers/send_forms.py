@@ -23,7 +23,8 @@ from roquet.protocol.learnt import Shape, is_number, is_safe
 from roquet.protocol.record import layout
 from roquet.protocol.record_rows import AlikeMessages, checksums, rows_of
 from roquet.storage.consume_queue import ConsumeQueue
-from roquet.storage.store import BatchItem, Store
+from roquet.storage.store import Store
+from roquet.storage.writer import BatchItem
 
 MakeItem = Callable[[int, bytes, bytes], BatchItem]
 """Flag, body and properties of a message in a batch -> the message as it is stored, or Refused."""

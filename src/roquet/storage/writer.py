@@ -1,0 +1,223 @@
+"""New records: encoded into the log, and at once into their queues and the index."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from zlib import crc32
+
+import numpy as np
+
+from roquet.protocol import message as m
+from roquet.protocol.record import MAGIC, layout
+from roquet.protocol.record_rows import AlikeMessages, Ints, record_rows
+from roquet.storage.commit_log import CommitLog
+from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue, encode_entries
+from roquet.storage.dispatch import Dispatch
+from roquet.storage.index import Index
+from roquet.units import PhysicalOffset
+
+
+@dataclass(slots=True)
+class BatchItem:
+    """One message of a batch, as it is stored."""
+
+    flag: int
+    body: bytes
+    properties: bytes
+    keys: Sequence[bytes]
+    tag_code: int
+
+
+class Writer:
+    """Keeps: a record is in the log, then in its queue, then noted in the index; store times never go back.
+
+    :param store_host: address and port that new records name as theirs.
+    :param now_ms: wall clock.
+    """
+
+    def __init__(
+        self, log: CommitLog, dispatch: Dispatch, index: Index | None, store_host: bytes, now_ms: Callable[[], int]
+    ) -> None:
+        self._log = log
+        self._dispatch = dispatch
+        self._index = index
+        self._store_host = store_host
+        self._now_ms = now_ms
+        self.store_ms = 0
+        """Store time of the newest record, ms."""
+        self.grown: list[ConsumeQueue] = []
+        """Queues with held pulls that grew since somebody last emptied this list."""
+
+    def append(
+        self,
+        queue: ConsumeQueue,
+        body: bytes,
+        properties: bytes,
+        keys: Sequence[bytes],
+        tag_code: int,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+    ) -> PhysicalOffset:
+        """Write one record to the log, its queue and the index; its physical offset.
+
+        `sys_flag` has the host bits that fit `born_host` and the store's host. The caller checked all limits.
+
+        :raises ValueError: the record is larger than a file. OSError: there is no room for it; nothing was written.
+        """
+        pack = layout(sys_flag, len(body), len(queue.topic_bytes), len(properties))
+        queue.make_room(1)
+        buffer, index, at = self._log.place(pack.size)
+        self._write(
+            pack, buffer, index, at, queue, body, properties, keys, tag_code, flag, sys_flag, born_ms, born_host,
+            reconsume_times,
+        )  # fmt: skip
+        return at
+
+    def append_batch(
+        self,
+        queue: ConsumeQueue,
+        items: Sequence[BatchItem],
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+    ) -> list[PhysicalOffset]:
+        """Write records with consecutive queue offsets, all of them into one file or none (store-and-ha.md 2.3).
+
+        :raises ValueError: together they are larger than a file. OSError: there is no room; nothing was written.
+        """
+        topic_size = len(queue.topic_bytes)
+        packs = [layout(sys_flag, len(item.body), topic_size, len(item.properties)) for item in items]
+        queue.make_room(len(items))
+        buffer, index, at = self._log.place(sum(pack.size for pack in packs))
+        places: list[PhysicalOffset] = []
+        for pack, item in zip(packs, items, strict=True):
+            self._write(
+                pack, buffer, index, at, queue, item.body, item.properties, item.keys, item.tag_code, item.flag,
+                sys_flag, born_ms, born_host, reconsume_times,
+            )  # fmt: skip
+            places.append(at)
+            index += pack.size
+            at = PhysicalOffset(at + pack.size)
+        return places
+
+    def append_alike(self, messages: AlikeMessages, queues: Sequence[ConsumeQueue]) -> tuple[list[int], Ints]:
+        """What `append` and `append_batch` do, for messages of one topic that are alike.
+
+        :param queues: each gets as many of the messages, one queue after the other; one may be there twice.
+        :return: for each queue the first queue offset, and the physical offset of each message.
+        :raises ValueError: together they are larger than a file. OSError: there is no room; nothing was written.
+        """
+        count, each, topic = len(messages), len(messages) // len(queues), queues[0].topic_bytes
+        pack = layout(messages.sys_flag, len(messages.body), len(topic), len(messages.properties))
+        size = pack.size
+        firsts = _reserve(queues, each)
+        at = self._log.make_room(size * count)
+        physical = np.arange(at, at + size * count, size)
+        first_record = pack.pack(
+            *(size, MAGIC, 0, 0, messages.flag, 0, 0, messages.sys_flag, 0, messages.born_host),
+            *(self._next_store_ms(), self._store_host, messages.reconsume_times, 0, len(messages.body), messages.body),
+            *(len(topic), topic, len(messages.properties), messages.properties),
+        )
+        numbers = _spread([queue.queue_id for queue in queues], each, 0), _spread(firsts, each, 1)
+        records = record_rows(messages, first_record, len(topic), *numbers, physical)
+        self._log.write(records.data.cast("B"))
+        self._dispatch.position = self._log.end
+        entries = encode_entries(physical, size, messages.tag_codes)
+        for begin, queue in zip(range(0, count, each), queues, strict=True):
+            end = begin + each
+            queue.put_many(entries[begin * ENTRY_SIZE : end * ENTRY_SIZE], at + end * size)
+            if queue.waiting:
+                self.grown.append(queue)
+        if self._index is not None:
+            for keys in messages.keys:
+                self._index.add_many(queues[0].topic, keys, physical, self.store_ms)
+        return firsts, physical
+
+    def _next_store_ms(self) -> int:
+        """Now, but never before the record that was stored last."""
+        now_ms = self._now_ms()
+        if now_ms > self.store_ms:
+            self.store_ms = now_ms
+        return self.store_ms
+
+    def _write(
+        self,
+        pack: Struct,
+        buffer: mmap.mmap | bytearray,
+        index: int,
+        at: PhysicalOffset,
+        queue: ConsumeQueue,
+        body: bytes,
+        properties: bytes,
+        keys: Sequence[bytes],
+        tag_code: int,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> None:
+        """Fill a place in the log, and dispatch it."""
+        size, topic = pack.size, queue.topic_bytes
+        takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
+        queue_offset = queue.max_offset if takes_a_slot else 0
+        store_ms = self._next_store_ms()
+        pack.pack_into(
+            buffer,
+            index,
+            size,
+            MAGIC,
+            crc32(body) & 0x7FFFFFFF,
+            queue.queue_id,
+            flag,
+            queue_offset,
+            at,
+            sys_flag,
+            born_ms,
+            born_host,
+            store_ms,
+            self._store_host,
+            reconsume_times,
+            0,
+            len(body),
+            body,
+            len(topic),
+            topic,
+            len(properties),
+            properties,
+        )
+        self._dispatch.position = PhysicalOffset(at + size)
+        if takes_a_slot:
+            queue.put(queue_offset, at, size, tag_code)
+            if queue.waiting:
+                self.grown.append(queue)
+        if keys and self._index is not None:
+            self._index.add(queue.topic, keys, at, store_ms)
+
+
+def _reserve(queues: Sequence[ConsumeQueue], each: int) -> list[int]:
+    """See to it that the queues have room for so many entries each; the first queue offset of each."""
+    firsts: list[int] = []
+    taken: dict[ConsumeQueue, int] = {}
+    for queue in queues:
+        before = taken.get(queue, 0)
+        taken[queue] = before + each
+        if queue.max_offset + before + each > queue.room_to:
+            queue.make_room(before + each)
+        firsts.append(queue.max_offset + before)
+    return firsts
+
+
+def _spread(values: Sequence[int], each: int, step: int) -> Ints:
+    """For so many messages per value: the value, and `step` more from each to the next."""
+    found = np.array(values, np.int64)
+    if each == 1:
+        return found
+    return (found[:, np.newaxis] + np.arange(0, each * step, step) if step else np.repeat(found, each)).reshape(-1)
