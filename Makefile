@@ -35,8 +35,8 @@ format: setup  ## Rewrite the sources in the project's format.
 	$(BIN)/ruff check --fix .
 
 SEEDS ?= 1000
-sim: setup  ## A whole cluster on virtual time, SEEDS=n different ways to fail.
-	$(BIN)/python -m pytest tests/simulation --seeds $(SEEDS)
+sim: setup  ## A whole cluster, and a store, on virtual time and drives: SEEDS=n different ways to fail.
+	$(BIN)/python -m pytest tests/simulation tests/properties --seeds $(SEEDS)
 
 bench: setup  ## Apache's benchmark programs against ours and Apache's broker.
 	$(BIN)/python -m bench

@@ -70,7 +70,7 @@ class World:
     def _opened_store(self) -> Store:
         config = StoreConfig(
             self.config.store_folder,
-            self.config.commit_log_folder,
+            self.config.commit_log_folders,
             commit_log_file_size=65536,
             consume_queue_file_size=2000,
             index_slots=20,

@@ -37,7 +37,7 @@ def test_every_figure_that_tools_look_for_is_there(world: World) -> None:
     table = world.client().ask(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
     assert set(NAMES.split()) <= set(table)
     assert all(isinstance(value, str) for value in table.values())
-    assert f"commitLogDiskRatio_{world.config.commit_log_folder}" in table
+    assert f"commitLogDiskRatio_{world.config.commit_log_folders[0]}" in table
     assert table["scheduleMessageOffset_3"] == "7,0"
     assert table["runtime"].startswith("[ 0 days, 1 hours, 2 minutes, ")
     assert len(table["putTps"].split(" ")) == len(table["getTransferedTps"].split(" ")) == 3

@@ -40,7 +40,7 @@ class Side:
 
     def __init__(self, *, is_slave: bool = False) -> None:
         limits = FetchLimits(20_000, size_in_memory=4000, size_on_disk=1500)
-        config = StoreConfig(Path("/s"), Path("/s/commitlog"), 1 << 16, 20 * 50, index_enabled=False, limits=limits)
+        config = StoreConfig(Path("/s"), [Path("/s/commitlog")], 1 << 16, 20 * 50, index_enabled=False, limits=limits)
         self.store = Store(config, lambda: NOW_MS, Drive(random.Random(1)).mount())
         self.store.open()
         for number in range(QUEUES * PER_QUEUE):

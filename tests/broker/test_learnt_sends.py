@@ -45,7 +45,7 @@ class Side:
         self.learns = learns
         config = StoreConfig(
             folder,
-            folder / "commitlog",
+            [folder / "commitlog"],
             1 << 20,
             20 * entries_per_file,
             index_enabled=False,
@@ -151,9 +151,7 @@ def run_both(frames: list[bytes], reads: Sequence[int] = (1,)) -> tuple[Side, Si
             assert learning.take(*read) == general.take(*read)
         assert learning.log_bytes() == general.log_bytes()
         queues = [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in learning.store.queues]
-        assert queues == [
-            (queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in general.store.queues
-        ]
+        assert queues == [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in general.store.queues]
         learning.store.abandon()
         general.store.abandon()
         return learning, general

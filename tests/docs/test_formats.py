@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     """An open store without messages, small enough for a page."""
     sizes = (FILE_SIZE, 200, True, SLOTS, ENTRIES)
     host = host_bytes("10.0.0.1", 10911)
-    store = Store(StoreConfig(tmp_path, tmp_path / "commitlog", *sizes, store_host=host), lambda: STORED_MS)
+    store = Store(StoreConfig(tmp_path, [tmp_path / "commitlog"], *sizes, store_host=host), lambda: STORED_MS)
     store.open()
     yield store
     store.close()
@@ -94,7 +94,8 @@ def test_consume_queue(store: Store, tmp_path: Path) -> None:
     assert store.queue("orders", 3).entry(0) == (0, 121, tag_code("new"))
     disk = RealDisk()
     written = ConsumeQueue(disk, tmp_path / "late", 200, "orders", 3)
-    written.put(1, 0, 121, tag_code("new"))
+    written.make_room(1, 1)
+    written.put(1, 0, 121, tag_code("new"), STORED_MS)
     written.close()
     assert (tmp_path / "late" / FIRST_FILE).read_bytes() == late.ljust(200, b"\0")
     read = ConsumeQueue(disk, tmp_path / "late", 200, "orders", 3)

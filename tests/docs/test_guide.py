@@ -186,9 +186,7 @@ def as_written(default: object) -> str:
         "enableLmq=true",
         "enableMultiDispatch=true",
         "messageStorePlugIn=a.Plugin",
-        "readOnlyCommitLogStorePaths=/a",
         "fetchNamesrvAddrByAddressServer=true",
-        "storePathCommitLog=/a,/b",
     ],
 )
 def test_a_broker_does_not_start_with_what_the_guide_says_is_refused(setting: str) -> None:

@@ -18,6 +18,7 @@ from roquet.replication.frames import HEADER, report
 from roquet.replication.server import HaServer, SlaveProgress
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.disk import RealDisk
+from roquet.storage.folders import Folders
 from roquet.units import PhysicalOffset
 
 FILE_SIZE = 64 * 1024
@@ -31,7 +32,7 @@ def some_bytes(size: int, seed: int = 1) -> bytes:
 
 
 def a_log(folder: Path, content: bytes = b"", file_size: int = FILE_SIZE, start: int = 0) -> CommitLog:
-    log = CommitLog(RealDisk(), folder, file_size)
+    log = CommitLog(RealDisk(), Folders(RealDisk(), [folder]), file_size)
     log.load()
     log.replicate(PhysicalOffset(start), content)
     return log
@@ -267,7 +268,7 @@ class FullLog(CommitLog):
 
 async def test_a_slave_without_room_says_so(cluster: Cluster) -> None:
     _, address = await cluster.master(a_log(cluster.folder / "m", some_bytes(1_000)))
-    client = cluster.slave(FullLog(RealDisk(), cluster.folder / "s", FILE_SIZE), address)
+    client = cluster.slave(FullLog(RealDisk(), Folders(RealDisk(), [cluster.folder / "s"]), FILE_SIZE), address)
     await cluster.until(lambda: client.progress().phase is slave.Phase.WAITING)
     assert client.progress().reason == "cannot write the log: no room left"
 

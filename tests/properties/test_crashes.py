@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,18 +13,20 @@ import pytest
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import decode
 from roquet.storage.store import Store, StoreConfig
+from roquet.storage.writer import BatchItem
 from tests.simulation.disk import DeadProcessError, Drive
 from tests.storage.records import records_in
 
 CONFIG = StoreConfig(
     Path("/store"),
-    Path("/store/commitlog"),
+    [Path("/store/commitlog")],
     commit_log_file_size=16384,
     consume_queue_file_size=400,
     index_slots=32,
     index_entries=64,
 )
 LIVES = 6
+HISTORIES = 100
 
 
 class History:
@@ -34,23 +38,27 @@ class History:
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
+        self._config = replace(CONFIG, pooled=self._chance.random() < 0.2)
         self._drive = Drive(random.Random(seed + 1))
         self._now_ms = 1_700_000_000_000
         self.stored: dict[int, tuple[str, bytes]] = {}
         self.unfinished: list[tuple[str, bytes]] = []
         self.durable = 0
+        self.deletions: list[Callable[[], None]] = []
 
     def live(self) -> None:
         """One life: recover, check, append, sync now and then, and end well or badly."""
-        store = Store(CONFIG, lambda: self._now_ms, self._drive.mount())
+        store = Store(self._config, lambda: self._now_ms, self._drive.mount())
+        self.deletions = []
         self._maybe_lose_power(0.2, 8)
         try:
             store.open()
             self.check(store)
             self._maybe_lose_power(0.3, 30)
-            for _ in range(self._chance.randrange(150)):
+            for _ in range(self._chance.randrange(1500)):
                 self._append(store)
                 self._maybe_sync(store)
+                self._maybe_clean(store)
             if self._chance.random() < 0.25:
                 store.close()
         except DeadProcessError:
@@ -67,34 +75,52 @@ class History:
     def _append(self, store: Store) -> None:
         chance = self._chance
         self._now_ms += chance.randrange(50)
-        topic, body = f"t{chance.randrange(3)}", chance.randbytes(chance.randrange(400))
-        keys = [b"k%d" % chance.randrange(5)]
-        self.unfinished.append((topic, body))
-        at = store.append(store.queue(topic, 0), body, b"", keys, 0, 0, 0, self._now_ms, bytes(8))
-        self.stored[at] = self.unfinished.pop()
+        topic, keys = f"t{chance.randrange(3)}", [b"k%d" % chance.randrange(5)]
+        bodies = [chance.randbytes(chance.randrange(400)) for _ in range(chance.choice((1, 1, 1, 5)))]
+        self.unfinished = [(topic, body) for body in bodies]
+        queue = store.queue(topic, 0)
+        if len(bodies) == 1:
+            places = [store.append(queue, bodies[0], b"", keys, 0, 0, 0, self._now_ms, bytes(8))]
+        else:
+            items = [BatchItem(0, body, b"", keys, 0) for body in bodies]
+            places = store.append_batch(queue, items, 0, self._now_ms, bytes(8))
+        self.stored.update(zip(places, self.unfinished, strict=True))
+        self.unfinished = []
         store.end_turn()
 
     def _maybe_sync(self, store: Store) -> None:
         draw, end = self._chance.random(), store.log.end
         if draw < 0.1:
-            store.log.sync(end)
+            store.log.sync_work(end)()
         elif draw < 0.15:
             store.checkpoint_work()()
+        elif draw < 0.2:
+            store.log.commit()
+            return
         else:
             return
         store.log.synced(end)
         self.durable = end
 
+    def _maybe_clean(self, store: Store) -> None:
+        """Let old files go, maybe not all the way, as a process does that ends meanwhile."""
+        if self._chance.random() < 0.02:
+            expired = store.drop_oldest(self._chance.randrange(3))
+            self.deletions += [*expired.log, *expired.queues, *expired.index]
+            for _ in range(min(len(self.deletions), self._chance.randrange(20))):
+                self.deletions.pop(0)()
+
     def check(self, store: Store) -> None:
         """Nothing durable is lost, and the queues say what the log says."""
         assert store.log.end >= self.durable
         self.stored = {at: value for at, value in self.stored.items() if at < store.log.end}
-        for at, (_, body) in self.stored.items():
+        found = {queue.topic: self._in_queue(store, queue.topic) for queue in store.queues}
+        left = {at: value for at, value in self.stored.items() if at >= store.log.start}
+        for at, (_, body) in left.items():
             record = store.message_at(at)
             assert record is not None
             assert decode(record, verify=True).body == body
-        found = {queue.topic: self._in_queue(store, queue.topic) for queue in store.queues}
-        assert +Counter(found) == Counter(topic for topic, _ in self.stored.values())
+        assert +Counter(found) == Counter(topic for topic, _ in left.values())
 
     def _in_queue(self, store: Store, topic: str) -> int:
         """How many messages a queue gives; each must say that it is this one."""
@@ -113,8 +139,8 @@ class History:
         return offset - first
 
 
-@pytest.mark.parametrize("seed", range(150))
-def test_a_store_keeps_its_promises_over_crashes(seed: int) -> None:
-    history = History(seed)
+@pytest.mark.parametrize("number", range(HISTORIES))
+def test_a_store_keeps_its_promises_over_crashes(seed: int, number: int) -> None:
+    history = History(seed * HISTORIES + number)
     for _ in range(LIVES):
         history.live()

@@ -133,6 +133,7 @@ class Drive:
     ) -> None:
         self.speed = DriveSpeed()
         self.trouble: int | None = None
+        self.used_ratio = 0.5
         self.on_power_loss: Callable[[], None] = self.crash
         self.now_ms = now_ms
         self.note = note
@@ -234,6 +235,14 @@ class MountedFile:
         self._disk.drive("write")
         self.buffer[at : at + len(data)] = data
 
+    def reserve(self, start: int, end: int) -> None:
+        self._disk.drive("write")
+
+    def erase(self, at: int) -> None:
+        if self.buffer[at:] != bytes(self.size - at):
+            self.buffer[at:] = bytes(self.size - at)
+            self.sync(at, self.size)
+
     def sync(self, start: int, end: int) -> None:
         drive = self._disk.drive("sync")
         drive.change("sync", self._path)
@@ -334,6 +343,9 @@ class MountedDisk:
         if file is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return file.modified_ms
+
+    def used_ratio(self, folder: Path) -> float:
+        return self.drive("read").used_ratio
 
     def lock(self, path: Path) -> MountedLock:
         if path in self._locked:

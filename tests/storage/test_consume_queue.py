@@ -19,11 +19,16 @@ def loaded(folder: Path) -> ConsumeQueue:
     return queue
 
 
+def put(queue: ConsumeQueue, offset: int, physical: int, size: int, tag_code: int) -> None:
+    queue.make_room(1, offset)
+    queue.put(offset, physical, size, tag_code, 0)
+
+
 @pytest.mark.parametrize("blanks", [0, 5])
 def test_a_file_without_an_entry_says_nothing_about_where_the_queue_begins(tmp_path: Path, blanks: int) -> None:
     (tmp_path / file_name(0)).write_bytes((BLANK_ENTRY * blanks).ljust(FILE_SIZE, b"\0"))
     queue = loaded(tmp_path)
-    queue.put(13, 32768, 100, 7)
+    put(queue, 13, 32768, 100, 7)
     assert (queue.min_offset, queue.max_offset) == (13, 14)
     queue.close()
     queue = loaded(tmp_path)
@@ -36,14 +41,14 @@ def test_entries_that_were_never_written_are_cut_in_whatever_file_they_are(tmp_p
     """Loading looks at the last files only; what a crash left of the others is for `truncate` to find."""
     queue = loaded(tmp_path)
     for offset in range(100):
-        queue.put(offset, offset * 50, 50, 0)
+        put(queue, offset, offset * 50, 50, 0)
     queue.close()
     for start in range(FILE_SIZE, 5 * FILE_SIZE, FILE_SIZE):
         (tmp_path / file_name(start)).write_bytes(bytes(FILE_SIZE))
     queue = loaded(tmp_path)
     queue.truncate(5_000)
     assert (queue.max_offset, queue.log_end) == (20, 1_000)
-    queue.put(20, 1_000, 50, 0)
+    put(queue, 20, 1_000, 50, 0)
     queue.close()
     queue = loaded(tmp_path)
     assert (queue.max_offset, queue.entry(20)) == (21, (1_000, 50, 0))
@@ -53,7 +58,7 @@ def test_entries_that_were_never_written_are_cut_in_whatever_file_they_are(tmp_p
 def test_truncation_keeps_whole_files_that_lie_before_the_end(tmp_path: Path) -> None:
     queue = loaded(tmp_path)
     for offset in range(60):
-        queue.put(offset, offset * 50, 50, 0)
+        put(queue, offset, offset * 50, 50, 0)
     queue.truncate(2_025)
     assert (queue.max_offset, queue.log_end) == (41, 2_050)
     queue.truncate(1_000)

@@ -23,7 +23,7 @@ Stored = tuple[int, int, str]
 def filled(chance: random.Random, limits: FetchLimits) -> tuple[Store, dict[int, list[Stored]]]:
     """A store whose log and queues have several files, and what is in each queue."""
     config = StoreConfig(
-        Path("/store"), Path("/store/commitlog"), 8192, 20 * chance.randint(5, 40), index_enabled=False, limits=limits
+        Path("/store"), [Path("/store/commitlog")], 8192, 20 * chance.randint(5, 40), index_enabled=False, limits=limits
     )
     store = Store(config, lambda: 1_700_000_000_000, Drive(chance).mount())
     store.open()

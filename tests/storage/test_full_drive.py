@@ -19,7 +19,7 @@ from tests.storage.records import records_in
 ENTRIES_PER_FILE = 10
 CONFIG = StoreConfig(
     Path("/store"),
-    Path("/store/commitlog"),
+    [Path("/store/commitlog")],
     commit_log_file_size=4096,
     consume_queue_file_size=20 * ENTRIES_PER_FILE,
     index_slots=10,

@@ -15,7 +15,7 @@ from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import Store, StoreConfig
 from roquet.storage.writer import BatchItem
 from roquet.units import PhysicalOffset
-from tests.storage.records import records_in
+from tests.storage.records import bodies_in, records_in
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
@@ -34,7 +34,7 @@ class Clock:
 def config(folder: Path, **changes: object) -> StoreConfig:
     values: dict[str, object] = {
         "root": folder,
-        "commit_log_folder": folder / "commitlog",
+        "commit_log_folders": [folder / "commitlog"],
         "commit_log_file_size": 4096,
         "consume_queue_file_size": 20 * 10,
         "index_slots": 50,
@@ -72,23 +72,11 @@ def put(store: Store, body: bytes, *, topic: str = "T", queue_id: int = 0, tag: 
     return at
 
 
-def bodies(store: Store, *, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-    """Everything in a queue, by as many fetches as it takes."""
-    found: list[bytes] = []
-    offset = max(store.min_offset(topic, queue_id), 0)
-    while offset < store.max_offset(topic, queue_id):
-        fetched = store.fetch(topic, queue_id, offset, 32, TagFilter())
-        found += [record.body for record in records_in(fetched)]
-        assert fetched.next_offset > offset
-        offset = fetched.next_offset
-    return found
-
-
 def test_what_is_appended_is_fetched_in_order(store: Store) -> None:
     sent = [b"message %d" % n for n in range(100)]
     for body in sent:
         put(store, body)
-    assert bodies(store) == sent
+    assert bodies_in(store, "T") == sent
 
 
 def test_a_record_never_crosses_a_file(store: Store) -> None:
@@ -222,11 +210,11 @@ def test_a_store_opens_again_with_all_it_had(tmp_path: Path, clock: Clock, count
         store.abandon()
     again = opened(tmp_path, clock)
     assert again.log.end == end
-    assert bodies(again, queue_id=0) == sent[0::2]
-    assert bodies(again, queue_id=1) == sent[1::2]
+    assert bodies_in(again, "T", 0) == sent[0::2]
+    assert bodies_in(again, "T", 1) == sent[1::2]
     assert len(again.find_by_key("T", "key-0", 32, 0, 1 << 62).records) >= 1
     put(again, b"more")
-    assert bodies(again, queue_id=0)[-1] == b"more"
+    assert bodies_in(again, "T", 0)[-1] == b"more"
     again.abandon()
 
 
@@ -239,11 +227,11 @@ def test_a_torn_tail_is_cut_and_never_comes_back(tmp_path: Path, clock: Clock) -
     data[places[3] + 88] ^= 0xFF
     file.write_bytes(data)
     again = opened(tmp_path, clock)
-    assert bodies(again) == [b"0", b"1", b"2"]
+    assert bodies_in(again, "T") == [b"0", b"1", b"2"]
     put(again, b"x")
     again.abandon()
     last = opened(tmp_path, clock)
-    assert bodies(last) == [b"0", b"1", b"2", b"x"]
+    assert bodies_in(last, "T") == [b"0", b"1", b"2", b"x"]
     last.abandon()
 
 
@@ -251,13 +239,13 @@ def test_queues_are_rebuilt_from_the_log(tmp_path: Path, clock: Clock) -> None:
     store = opened(tmp_path, clock)
     for n in range(30):
         put(store, b"%d" % n, tag="t", queue_id=n % 3)
-    before = [bodies(store, queue_id=queue_id) for queue_id in range(3)]
+    before = [bodies_in(store, "T", queue_id) for queue_id in range(3)]
     store.close()
     for file in sorted((tmp_path / "consumequeue").rglob("0*")):
         if file.is_file():
             file.unlink()
     again = opened(tmp_path, clock)
-    assert [bodies(again, queue_id=queue_id) for queue_id in range(3)] == before
+    assert [bodies_in(again, "T", queue_id) for queue_id in range(3)] == before
     again.abandon()
 
 
@@ -268,7 +256,7 @@ def test_a_second_broker_cannot_open_the_store(tmp_path: Path, clock: Clock) -> 
     store = opened(tmp_path, clock)
     program = (
         "import sys, pathlib; from roquet.storage.store import *; folder = pathlib.Path(sys.argv[1])\n"
-        "Store(StoreConfig(folder, folder / 'commitlog', 4096), lambda: 0).open()"
+        "Store(StoreConfig(folder, [folder / 'commitlog'], 4096), lambda: 0).open()"
     )
     other = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
     assert "StoreError" in other.stderr
@@ -307,7 +295,7 @@ def test_replicated_bytes_are_dispatched_like_appended_ones(tmp_path: Path, cloc
         copy.replicated()
         at += len(data)  # type: ignore[assignment]
     assert copy.log.end == store.log.end
-    assert bodies(copy) == bodies(store)
+    assert bodies_in(copy, "T") == bodies_in(store, "T")
     assert len(copy.find_by_key("T", "k7", 32, 0, 1 << 62).records) == 1
     copy.abandon()
 
@@ -353,4 +341,4 @@ def test_a_dropped_topic_starts_anew(store: Store) -> None:
     store.drop_topic("T")
     assert store.max_offset("T", 0) == 0
     put(store, b"new")
-    assert bodies(store) == [b"new"]
+    assert bodies_in(store, "T") == [b"new"]

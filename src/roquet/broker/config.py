@@ -139,10 +139,14 @@ class BrokerConfig:
         return Path(self.store.store_path_root_dir).expanduser()
 
     @property
-    def commit_log_folder(self) -> Path:
-        """Below the store's folder unless it is said to be elsewhere (the default since 4.9.4)."""
-        path = self.store.store_path_commit_log
-        return self.store_folder / "commitlog" if path is None else Path(path).expanduser()
+    def commit_log_folders(self) -> tuple[Path, ...]:
+        """One below the store's folder unless it is said to be elsewhere (the default since 4.9.4), or several."""
+        return _paths(self.store.store_path_commit_log) or (self.store_folder / "commitlog",)
+
+    @property
+    def read_only_log_folders(self) -> tuple[Path, ...]:
+        """Folders whose files belong to the log, but to which no new one goes."""
+        return _paths(self.store.read_only_commit_log_store_paths)
 
     @property
     def state_folder(self) -> Path:
@@ -198,6 +202,12 @@ def check(config: BrokerConfig) -> None:
             raise ConfigError(f"namesrvAddr={config.namesrv_addr}: {error}") from None
     for text in config.store.message_delay_level.split():
         _delay_ms(text)
+    try:
+        _ = config.store.retention
+    except ValueError:
+        raise ConfigError(
+            f"deleteWhen={config.store.delete_when}: allowed are hours from 0 to 23, joined by ;"
+        ) from None
     for name, is_asked_for, instead in _missing(config):
         if is_asked_for:
             raise ConfigError(f"{name}: {instead}")
@@ -217,8 +227,6 @@ def _missing(config: BrokerConfig) -> tuple[tuple[str, bool, str], ...]:
         ("enableLmq", store.enable_lmq, "there are no light queues here"),
         ("enableMultiDispatch", store.enable_multi_dispatch, "there are no light queues here"),
         ("messageStorePlugIn", bool(config.message_store_plug_in), "Java classes cannot be used"),
-        ("readOnlyCommitLogStorePaths", bool(store.read_only_commit_log_store_paths), "the log is in one folder"),
-        ("storePathCommitLog", "," in (store.store_path_commit_log or ""), "the log is in one folder"),
         ("fetchNamesrvAddrByAddressServer", config.fetch_namesrv_addr_by_address_server, "use namesrvAddr"),
     )
 
@@ -228,6 +236,11 @@ def _delay_ms(text: str) -> int:
     if match is None:
         raise ConfigError(f"messageDelayLevel: {text!r} is not a number with s, m, h or d behind it")
     return int(match.group(1)) * _UNIT_MS[match.group(2)]
+
+
+def _paths(text: str | None) -> tuple[Path, ...]:
+    """The folders in a setting that names several, joined by `,` (store-and-ha.md 1.1)."""
+    return tuple(Path(path.strip()).expanduser() for path in (text or "").split(",") if path.strip())
 
 
 def _join(host: str, port: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -98,7 +98,7 @@ class RuntimeInfo:
             **self._broker(),
             **self._log(),
             **self._delay_levels(),
-            **_disk(self._config.commit_log_folder, self._config.store_folder),
+            **_disk(self._config.commit_log_folders, self._config.store_folder),
             **self._measured(),
         }
         return dict(sorted(figures.items()))
@@ -143,12 +143,12 @@ class RuntimeInfo:
         }
 
 
-def _disk(commit_log: Path, store: Path) -> dict[str, str]:
-    ratio = _used_ratio(commit_log)
-    total, free = _space(commit_log)
+def _disk(log_folders: Sequence[Path], store: Path) -> dict[str, str]:
+    ratios = {folder: _used_ratio(folder) for folder in log_folders}
+    total, free = map(sum, zip(*map(_space, log_folders), strict=True))
     return {
-        "commitLogDiskRatio": ratio,
-        f"commitLogDiskRatio_{commit_log}": ratio,
+        "commitLogDiskRatio": min(ratios.values(), key=float),
+        **{f"commitLogDiskRatio_{folder}": ratio for folder, ratio in ratios.items()},
         "consumeQueueDiskRatio": _used_ratio(store),
         "commitLogDirCapacity": f"Total : {size_text(total)}, Free : {size_text(free)}.",
     }

@@ -10,11 +10,13 @@ from typing import Any
 from roquet.broker import state_files, tasks
 from roquet.broker.arrivals import SWEEP_MS, Arrivals
 from roquet.broker.catalogue import Catalogue
+from roquet.broker.cleaning import Cleaning
 from roquet.broker.config import BrokerConfig
 from roquet.broker.durability import Durability, DurabilityConfig
 from roquet.broker.groups import GroupRegistry
 from roquet.broker.handlers.admin_broker import BrokerAdmin
 from roquet.broker.handlers.admin_groups import GroupAdmin
+from roquet.broker.handlers.admin_store import StoreAdmin
 from roquet.broker.handlers.admin_topics import TopicAdmin
 from roquet.broker.handlers.locks import LockRequests
 from roquet.broker.handlers.members import MemberRequests
@@ -39,7 +41,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.record import host_bytes
 from roquet.replication import master, slave
 from roquet.replication.client import HaClient
-from roquet.replication.log import DurablePart
+from roquet.replication.log import ShownPart
 from roquet.replication.server import HaServer
 from roquet.runtime import Runtime
 from roquet.storage.disk import Disk
@@ -95,7 +97,7 @@ class Broker:
         await self.registrar.unregister()
         await self._end_tasks()
         await tasks.flush(self.store, self.runtime)
-        self._flushed()
+        self._shown()
         await self._close_servers()
         for file in self._files():
             await file.flush()
@@ -142,7 +144,7 @@ class Broker:
         store = self.config.store
         return StoreConfig(
             self.config.store_folder,
-            self.config.commit_log_folder,
+            self.config.commit_log_folders,
             store.mapped_file_size_commit_log,
             store.consume_queue_file_size,
             store.message_index_enable,
@@ -159,6 +161,10 @@ class Broker:
             ),
             self._syncs and not self.config.is_slave,
             host_bytes(*split_address(self.config.address)),
+            self.config.read_only_log_folders,
+            store.transient_store_pool_enable and not self._syncs and not self.config.is_slave,
+            store.mapped_file_size_consume_queue_ext if store.enable_consume_queue_ext else None,
+            store.retention.forced_above,
         )
 
     def _durability_config(self) -> DurabilityConfig:
@@ -211,7 +217,8 @@ class Broker:
         if self.config.is_slave:
             self.ha_client = HaClient(self.store.log, self._replicated, self._slave_rules())
         else:
-            log = DurablePart(self.store.log) if self._syncs else self.store.log
+            store = self.store
+            log = store.log if store.shows_at_once else ShownPart(store.log, lambda: store.shown_to)
             self.ha_server = HaServer(log, self._slave_acked, self._master_rules())
         self.slave_sync = SlaveSync(
             self.channels,
@@ -257,6 +264,7 @@ class Broker:
         store, catalogue, name = self.store, self.catalogue, self.config.broker_name
         notify = config.notify_consumer_ids_changed_enable
         self._members = MemberRequests(self.consumers, self.producers, catalogue, now_ms, notify=notify)
+        self._cleaning = self._make_cleaning()
         info = RuntimeInfo(config, store, self.delays, now_ms)
         is_slave = config.is_slave
         return {
@@ -270,8 +278,21 @@ class Broker:
             **GroupAdmin(
                 catalogue, self.consumers, self.producers, self.progress, store, name, is_slave=is_slave
             ).routes(),
+            **StoreAdmin(store, catalogue, self._cleaning).routes(),
             **BrokerAdmin(config, DataVersion(now_ms()), info, self.progress, self.delays).routes(),
         }
+
+    def _make_cleaning(self) -> Cleaning:
+        settings = self.config.store
+        return Cleaning(
+            self.store,
+            settings.retention,
+            self.runtime,
+            self._log_began_later,
+            period_ms=settings.clean_resource_interval,
+            log_pause_ms=settings.delete_commit_log_files_interval,
+            queue_pause_ms=settings.delete_consume_queue_files_interval,
+        )
 
     def _sends(self) -> Sends:
         config = self.config
@@ -332,7 +353,7 @@ class Broker:
         self._spawn(self.registrar.run())
         self._spawn(tasks.checkpoint(store, runtime, settings.flush_consume_queue_thorough_interval))
         if self._syncs:
-            self._spawn(tasks.flush_when_wanted(store, self.flush_wanted, self._flushed, runtime))
+            self._spawn(tasks.flush_when_wanted(store, self.flush_wanted, self._shown, runtime))
         else:
             self._spawn(
                 tasks.flush_now_and_then(
@@ -343,6 +364,9 @@ class Broker:
                     settings.flush_commit_log_thorough_interval,
                 )
             )
+        if store.config.pooled:
+            self._spawn(tasks.each(settings.commit_interval_commit_log, self._commit))
+        self._spawn(self._cleaning.run())
         self._spawn(tasks.each(KEEP_UP_MS, self._keep_up))
         if self.durability.waits:
             self._spawn(tasks.each(DURABILITY_SCAN_MS, self.durability.expire))
@@ -379,7 +403,7 @@ class Broker:
         if self._syncs:
             self.flush_wanted.set()
         grown = self.store.take_grown()
-        if self.store.config.reads_only_durable:
+        if not self.store.shows_at_once:
             return
         if self.ha_server is not None:
             self.ha_server.notify_growth()
@@ -397,13 +421,24 @@ class Broker:
             self._replicated()
         self.store.flush_index()
 
-    def _flushed(self) -> None:
-        """More of the log is on disk, in answer to `flush_wanted`: slaves and waiting pulls may see it now."""
+    def _commit(self) -> None:
+        """Bring what waits in memory into the log's file."""
+        self.store.log.commit()
+        if self.store.shown_to > self._shown_to:
+            self._shown()
+
+    def _shown(self) -> None:
+        """More of the log is on disk, or was committed: slaves and waiting pulls may see it now."""
         if self.ha_server is not None:
             self.ha_server.notify_growth()
-        shown_to, self._shown_to = self._shown_to, self.store.log.flushed_to
+        shown_to, self._shown_to = self._shown_to, self.store.shown_to
         self.arrivals.wake_since(shown_to)
         self.durability.advance()
+
+    def _log_began_later(self) -> None:
+        """The log has lost files: no slave can be sent those any more."""
+        if self.ha_server is not None:
+            self.ha_server.notify_growth()
 
     def _slave_acked(self) -> None:
         self.durability.advance()

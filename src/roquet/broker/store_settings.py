@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Final
 
 from roquet.settings import setting
+from roquet.storage.retention import Retention
 
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 MESSAGE_SIZE_MIN: Final = 10
@@ -28,7 +29,8 @@ class FlushDisk(Enum):
 class StoreSettings:
     """Sizes in bytes, times in ms unless the name says otherwise. `~` in a path is the home directory.
 
-    `file_reserved_time` counts hours, `delete_when` is the hour of the day, several joined by `;`.
+    `file_reserved_time` counts hours, `delete_when` is the hour of the day, several joined by `;`. The two
+    `disk_space_..._ratio` are percents; Apache's 4.x takes them from the JVM's properties, 5.x from this file.
     """
 
     store_path_root_dir: str = "~/store"
@@ -41,6 +43,8 @@ class StoreSettings:
     delete_when: str = "04"
     file_reserved_time: int = setting(72, at_least=0)
     disk_max_used_space_ratio: int = setting(75, at_least=0, at_most=100)
+    disk_space_clean_forcibly_ratio: int = setting(85, at_least=0, at_most=100)
+    disk_space_warning_level_ratio: int = setting(90, at_least=0, at_most=100)
     clean_file_forcibly_enable: bool = True
     clean_resource_interval: int = setting(10_000, at_least=1)
     delete_commit_log_files_interval: int = setting(100, at_least=0)
@@ -57,7 +61,7 @@ class StoreSettings:
     flush_interval_consume_queue: int = setting(1000, at_least=1)
     flush_consume_queue_least_pages: int = setting(2, at_least=0)
     flush_consume_queue_thorough_interval: int = setting(60_000, at_least=0)
-    commit_interval_commit_log: int = 200
+    commit_interval_commit_log: int = setting(200, at_least=1)
     commit_commit_log_least_pages: int = 4
     commit_commit_log_thorough_interval: int = 200
     flush_least_pages_when_warm_maped_file: int = 4096
@@ -85,7 +89,7 @@ class StoreSettings:
     schedule_async_deliver_max_resend_num2_blocked: int = setting(3, "scheduleAsyncDeliverMaxResendNum2Blocked")
 
     enable_consume_queue_ext: bool = False
-    mapped_file_size_consume_queue_ext: int = 48 << 20
+    mapped_file_size_consume_queue_ext: int = setting(48 << 20, at_least=65536)
     bit_map_length_consume_queue_ext: int = 64
     transient_store_pool_enable: bool = False
     transient_store_pool_size: int = 5
@@ -106,6 +110,24 @@ class StoreSettings:
     d_leger_self_id: str | None = None
     preferred_leader_id: str | None = None
     is_enable_batch_push: bool = setting(False, aliases=("enableBatchPush",))
+
+    @property
+    def retention(self) -> Retention:
+        """When files of the log go.
+
+        :raises ValueError: `delete_when` is not made of hours.
+        """
+        hours = frozenset(int(hour) for hour in self.delete_when.split(";") if hour.strip())
+        if not all(0 <= hour < 24 for hour in hours):
+            raise ValueError
+        return Retention(
+            self.file_reserved_time * 3_600_000,
+            hours,
+            self.disk_max_used_space_ratio / 100,
+            self.disk_space_clean_forcibly_ratio / 100,
+            self.disk_space_warning_level_ratio / 100,
+            self.clean_file_forcibly_enable,
+        )
 
     @property
     def consume_queue_file_size(self) -> int:

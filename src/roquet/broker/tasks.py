@@ -14,6 +14,9 @@ log = logging.getLogger(__name__)
 
 PAGE_SIZE: Final = 4096
 RETRY_S: Final = 1.0
+LOOK_MS: Final = 1000
+CHECKPOINT_BYTES: Final = 256 * 1024 * 1024
+"""So much may have to be read again after a crash, with what is stored while a checkpoint is being made."""
 
 
 async def each(period_ms: float, work: Callable[[], None]) -> None:
@@ -61,7 +64,7 @@ async def flush(store: Store, runtime: Runtime) -> bool:
     """Make the log as it is now durable, off the loop; tells whether that worked."""
     end = store.log.end
     try:
-        await runtime.blocking(lambda: store.log.sync(end))
+        await runtime.blocking(store.log.sync_work(end))
     except OSError as error:
         log.error("the log could not be flushed to disk, it is tried again: %s", error)
         return False
@@ -70,10 +73,15 @@ async def flush(store: Store, runtime: Runtime) -> bool:
 
 
 async def checkpoint(store: Store, runtime: Runtime, period_ms: int) -> None:
-    """Each period make log, queues and index durable, and note how far."""
+    """Each period, or when much was stored since, make log, queues and index durable, and note how far."""
+    waited_ms, noted = 0, store.log.end
     while True:
-        await asyncio.sleep(period_ms / 1000)
+        await asyncio.sleep(min(period_ms, LOOK_MS) / 1000)
+        waited_ms += min(period_ms, LOOK_MS)
         end = store.log.end
+        if waited_ms < period_ms and end - noted < CHECKPOINT_BYTES:
+            continue
+        waited_ms, noted = 0, end
         try:
             await runtime.blocking(store.checkpoint_work())
         except OSError as error:

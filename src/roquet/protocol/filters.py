@@ -10,6 +10,7 @@ from roquet.protocol.message import tag_code
 ALL: Final = "*"
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
+CODE_MIN: Final = -0x80000000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,12 @@ class TagFilter:
         return cls(expression, tags, frozenset(map(tag_code, tags)))
 
     def wants_code(self, code: int) -> bool:
-        """The broker's test of a consume queue entry: its low 32 bits, signed, are one of the codes."""
-        return not self.codes or ((code + 0x80000000) & 0xFFFFFFFF) - 0x80000000 in self.codes
+        """The broker's test of a consume queue entry: its low 32 bits, signed, are one of the codes.
+
+        One below all codes says that the tag is not known here: then the client decides.
+        """
+        codes = self.codes
+        return not codes or code < CODE_MIN or ((code + 0x80000000) & 0xFFFFFFFF) - 0x80000000 in codes
 
     def wants_tag(self, tag: str | None) -> bool:
         """The client's test, exact."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from roquet.units import PhysicalOffset
@@ -42,15 +43,18 @@ def bytes_between(log: ReplicatedLog, start: PhysicalOffset, end: PhysicalOffset
     return b"".join(parts)
 
 
-class DurablePart:
-    """The part of a log that is on disk.
+class ShownPart:
+    """The part of a log that anybody but its own broker may see.
 
-    A master that promises to sync before it answers sends its slaves no more than this: after a power failure it has
-    everything that they have, and nobody consumed from them what it would write anew.
+    A master sends its slaves no more than what a failure leaves it: afterwards it has everything that they have, and
+    nobody consumed from them what it would write anew.
+
+    :param end: where that part ends now.
     """
 
-    def __init__(self, log: SyncedLog) -> None:
+    def __init__(self, log: ReplicatedLog, end: Callable[[], PhysicalOffset]) -> None:
         self._log = log
+        self._end = end
         self.file_size = log.file_size
 
     @property
@@ -59,16 +63,10 @@ class DurablePart:
 
     @property
     def end(self) -> PhysicalOffset:
-        return self._log.flushed_to
+        return self._end()
 
     def read(self, at: PhysicalOffset, size_max: int) -> memoryview:
         return self._log.read(at, min(size_max, self.end - at))
 
     def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:
         self._log.replicate(at, data)
-
-
-class SyncedLog(ReplicatedLog, Protocol):
-    """A log that knows how much of it is on disk."""
-
-    flushed_to: PhysicalOffset

@@ -1,40 +1,77 @@
-"""How far each kind of file is known to be on disk, as store times in ms (store-and-ha.md 3.7)."""
+"""How far each kind of file is known to be on disk (store-and-ha.md 3.7, docs/formats/checkpoint.md)."""
 
 from __future__ import annotations
 
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from struct import Struct
 from typing import Final
+from zlib import crc32
 
 from roquet.storage.disk import Disk
 
 _TIMES: Final = Struct(">qqq")
 _FILE_SIZE: Final = 4096
 _MARGIN_MS: Final = 3000
+_MARK: Final = Struct(">qqqqqqq")
+_MARK_AT: Final = 64
+_CHECKSUM: Final = Struct(">I")
+_CHECKSUM_AT: Final = _MARK_AT + _MARK.size
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in the log: everything before it is durable in log, queues and index.
+
+    `last_at` and `last_ms` are physical offset and store time of the record that ends at `position`, so that another
+    log is told from this one. `index_name` is the newest index file's name as a number, 0 for none; `index_count`
+    and `index_end_ms` are what its header says. So many queues had entries (`queue_count`): with fewer, some were lost.
+    """
+
+    position: int
+    last_at: int
+    last_ms: int
+    index_name: int
+    index_count: int
+    index_end_ms: int
+    queue_count: int
 
 
 class Checkpoint:
-    """Keeps: records stored before `log_ms` (`queues_ms`, `index_ms`) are durable in files of that kind."""
+    """Keeps: records stored before `log_ms` (`queues_ms`, `index_ms`) are durable in files of that kind.
+
+    The times are Apache's and move with every save; the mark is ours, behind what Apache writes.
+    """
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self._path = path
         self.log_ms = self.queues_ms = self.index_ms = 0
+        self.mark: Mark | None = None
 
     def load(self) -> None:
         """Read the file; a missing or short one counts as all zero: recovery begins at the log's start."""
-        data = self._disk.read(self._path)
-        if data is not None and len(data) >= _TIMES.size:
+        data = self._disk.read(self._path) or b""
+        if len(data) >= _TIMES.size:
             self.log_ms, self.queues_ms, self.index_ms = _TIMES.unpack_from(data)
+        if len(data) >= _CHECKSUM_AT + _CHECKSUM.size:
+            (checksum,) = _CHECKSUM.unpack_from(data, _CHECKSUM_AT)
+            if checksum == crc32(data[_MARK_AT:_CHECKSUM_AT]):
+                self.mark = Mark(*_MARK.unpack_from(data, _MARK_AT))
 
-    def note(self, store_ms: int) -> None:
-        """Everything up to the record stored at `store_ms` is durable now."""
+    def note(self, store_ms: int, mark: Mark | None) -> None:
+        """Everything up to the record stored at `store_ms` is durable now; so is what `mark` says, if given."""
         if store_ms:
             self.log_ms = self.queues_ms = self.index_ms = store_ms
+        self.mark = mark or self.mark
 
     def save(self) -> None:
-        times = _TIMES.pack(self.log_ms, self.queues_ms, self.index_ms)
-        self._disk.replace(self._path, times.ljust(_FILE_SIZE, b"\0"))
+        times = _TIMES.pack(self.log_ms, self.queues_ms, self.index_ms).ljust(_MARK_AT, b"\0")
+        mark = b""
+        if self.mark is not None:
+            mark = _MARK.pack(*astuple(self.mark))
+            mark += _CHECKSUM.pack(crc32(mark))
+        self._disk.replace(self._path, (times + mark).ljust(_FILE_SIZE, b"\0"))
 
     @property
     def safe_ms(self) -> int:

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from roquet.errors import CorruptRecord
 from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, blank, decode, size_and_magic
 from roquet.storage.disk import Disk, DiskFile
+from roquet.storage.folders import Folders
+from roquet.storage.pool import Pool
 from roquet.storage.segments import Segments
 from roquet.units import PhysicalOffset
+
+RESERVED_AT_ONCE: Final = 1024 * 1024
 
 
 class CommitLog:
     """Every message of this broker, in arrival order, in files of equal size.
 
     Keeps: a record never crosses a file; the rest of a full file is one blank record.
-           start <= flushed_to <= end; only place, write, replicate and truncate move end.
+           start <= flushed_to <= readable_to <= end; only place, write, replicate and truncate move end.
+
+    :param pool: memory where new records wait until `commit` brings them into their file.
     """
 
-    def __init__(self, disk: Disk, folder: Path, file_size: int) -> None:
-        self._segments = Segments(disk, folder, file_size)
+    def __init__(self, disk: Disk, folders: Folders, file_size: int, pool: Pool | None = None) -> None:
+        self.folders = folders.all
+        self._segments = Segments(disk, folders, file_size)
         self.file_size = file_size
         self.end = PhysicalOffset(0)
         self.flushed_to = PhysicalOffset(0)
         self._file: DiskFile | None = None
         self._buffer: mmap.mmap | bytearray = bytearray()
         self._file_start = 0
+        self._pool = pool
+        self._committed_to = PhysicalOffset(0)
         self._room_end = 0
+        """Up to where the file in use has room on the drive."""
 
     def load(self) -> None:
         """Open the files; where valid bytes end is for recovery to say, by `truncate`.
@@ -37,6 +47,7 @@ class CommitLog:
         """
         self._segments.load()
         self.end = self.flushed_to = PhysicalOffset(self._segments.capacity_end)
+        self._committed_to = self.end
 
     @property
     def start(self) -> PhysicalOffset:
@@ -48,9 +59,14 @@ class CommitLog:
         return self._segments.starts
 
     @property
+    def readable_to(self) -> PhysicalOffset:
+        """Bytes before it are in the files, where everybody sees them."""
+        return self.end if self._pool is None else self._committed_to
+
+    @property
     def room(self) -> int:
         """Bytes of records that fit into the file in use."""
-        return max(0, self._room_end - self.end - BLANK_SIZE)
+        return max(0, self._file_start + self.file_size - self.end - BLANK_SIZE) if self._file is not None else 0
 
     def place(self, size: int) -> tuple[mmap.mmap | bytearray, int, PhysicalOffset]:
         """Take the next `size` bytes for a record: a buffer, the index in it, and the physical offset.
@@ -66,10 +82,10 @@ class CommitLog:
 
         They fit while 8 bytes remain behind them; else a blank closes the file (store-and-ha.md 2.3).
 
-        :raises ValueError: they are larger than a file. OSError: there is no room for another file.
+        :raises ValueError: they are larger than a file. OSError: there is no room on the drive.
         """
         at = self.end
-        return at if at + size + BLANK_SIZE <= self._room_end else self._roll(size)
+        return at if at + size + BLANK_SIZE <= self._room_end else self._more_room(size)
 
     def write(self, records: bytes | memoryview) -> None:
         """Write records for which there is room. Cheaper than filling a place where there are many of them.
@@ -77,33 +93,62 @@ class CommitLog:
         :raises OSError: the drive is full; nothing was written.
         """
         assert self._file is not None
-        self._file.write(self.end - self._file_start, records)
+        if self._pool is None:
+            self._file.write(self.end - self._file_start, records)
+        else:
+            index = self.end - self._file_start
+            self._buffer[index : index + len(records)] = records
         self.end = PhysicalOffset(self.end + len(records))
 
-    def _roll(self, size: int) -> PhysicalOffset:
-        """Where a record of `size` bytes goes when it does not fit into the file in use."""
+    def _more_room(self, size: int) -> PhysicalOffset:
         if size + BLANK_SIZE > self.file_size:
             raise ValueError(f"a record of {size} bytes does not fit into a file of {self.file_size}")
-        if not self._enter(self.end):
-            self._segments.grow(self.end)
-            self._enter(self.end)
-        if self.end + size + BLANK_SIZE > self._room_end:
-            index = self.end - self._file_start
-            self._buffer[index : index + BLANK_SIZE] = blank(self._room_end - self.end)
-            self.end = PhysicalOffset(self._room_end)
-            self._segments.grow()
-            self._enter(self.end)
+        self._enter_end()
+        if self.end + size + BLANK_SIZE > self._file_start + self.file_size:
+            self._close_file()
+        self._reserve(size + BLANK_SIZE)
         return self.end
 
-    def _enter(self, at: int) -> bool:
-        """Make the file that holds `at` the one in use, if there is one."""
-        file = self._segments.file_at(at) if self._segments.starts else None
-        if file is None:
-            return False
-        self._file, self._buffer = file, file.buffer
-        self._file_start = at - at % self.file_size
-        self._room_end = self._file_start + self.file_size
-        return True
+    def _enter_end(self) -> None:
+        """Make the file that holds the log's end the one in use; it is made where it is missing."""
+        start = self.end - self.end % self.file_size
+        if self._file is None or start != self._file_start:
+            self.commit()
+            file = self._segments.file_at(self.end) if self._segments.starts else None
+            self._file = file or self._segments.grow(self.end)
+            self._buffer = self._file.buffer if self._pool is None else self._pool.memory
+            self._file_start, self._room_end = start, self.end
+
+    def _close_file(self) -> None:
+        """Fill what is left of the file in use with a blank, and go to the next one."""
+        self._reserve(BLANK_SIZE)
+        index = self.end - self._file_start
+        self._buffer[index : index + BLANK_SIZE] = blank(self.file_size - index)
+        self.commit(BLANK_SIZE)
+        self._committed_to = self.end = PhysicalOffset(self._file_start + self.file_size)
+        self._enter_end()
+
+    def commit(self, more: int = 0) -> None:
+        """Bring what waits in the pool into the file in use, with `more` bytes behind the end.
+
+        :raises OSError: that failed; it still waits.
+        """
+        if self._pool is None or self._file is None:
+            return
+        start, end = self._committed_to - self._file_start, self.end + more - self._file_start
+        if start < end:
+            self._file.write(start, memoryview(self._buffer)[start:end])
+            self._committed_to = self.end
+            self._pool.give_back(start, end)
+
+    def _reserve(self, size: int) -> None:
+        """See to it that the drive has room for the next `size` bytes of the file in use, and for some more."""
+        assert self._file is not None
+        if self.end + size > self._room_end:
+            more = max(self.end + size - self._room_end, RESERVED_AT_ONCE)
+            room_end = min(self._room_end + more, self._file_start + self.file_size)
+            self._file.reserve(self._room_end - self._file_start, room_end - self._file_start)
+            self._room_end = room_end
 
     def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:
         """Write a master's bytes at the same place.
@@ -116,21 +161,19 @@ class CommitLog:
         if at != self.end:
             raise ValueError(f"bytes for offset {at}, the log ends at {self.end}")
         while data:
-            if not self._enter(self.end):
-                self._segments.grow(self.end)
-                self._enter(self.end)
-            piece = data[: self._room_end - self.end]
+            self._enter_end()
+            piece = data[: self._file_start + self.file_size - self.end]
             self.write(piece)
             data = data[len(piece) :]
 
     def read(self, at: PhysicalOffset, size_max: int) -> memoryview:
         """Up to `size_max` bytes from `at`, of one file, never beyond the end; none where `at` is not there."""
-        return self._segments.read(at, min(at + size_max, self.end))
+        return self._segments.read(at, min(at + size_max, self.readable_to))
 
     def record_bytes(self, at: int, size: int) -> bytes | None:
         """The `size` bytes at `at`, which a consume queue entry names; None once their file is deleted."""
         index = at % self.file_size
-        data = self.file_buffer(at)[index : index + size]
+        data = self.file_buffer(at)[index : index + size] if at + size <= self.readable_to else b""
         return bytes(data) if len(data) == size else None
 
     def record_at(self, at: int) -> bytes | None:
@@ -153,7 +196,7 @@ class CommitLog:
 
         :raises CorruptRecord: what stands there is neither a record nor a blank.
         """
-        while at + BLANK_SIZE <= self.end:
+        while at + BLANK_SIZE <= self.readable_to:
             data = self.read(at, self.file_size)
             if len(data) < BLANK_SIZE:
                 raise CorruptRecord(at, "too near to the file's end")
@@ -182,7 +225,8 @@ class CommitLog:
             self._segments.erase(end)
         self.end = end
         self.flushed_to = min(self.flushed_to, end)
-        self._file, self._buffer, self._file_start, self._room_end = None, bytearray(), 0, 0
+        self._committed_to = end
+        self._file, self._buffer, self._room_end = None, bytearray(), 0
 
     def synced_until(self, at: PhysicalOffset) -> None:
         """Note that bytes from `at` on may not be durable: a recovered log's tail is synced anew."""
@@ -192,9 +236,24 @@ class CommitLog:
         """Note that all bytes before `end` are durable now."""
         self.flushed_to = max(self.flushed_to, end)
 
-    def sync(self, end: PhysicalOffset) -> None:
-        """Make all bytes before `end` durable; may be called off the loop. Does not move `flushed_to`."""
-        self._segments.sync(self.flushed_to, end)
+    def sync_work(self, end: PhysicalOffset) -> Callable[[], None]:
+        """What makes all bytes before `end` durable, may be called off the loop; `synced` notes that it was done."""
+        self.commit()
+        pieces = list(self._segments.pieces(self.flushed_to, end))
+
+        def work() -> None:
+            for file, first, last in pieces:
+                file.sync(first, last)
+
+        return work
+
+    def modified_ms(self, start: int) -> int:
+        """When the file that begins at `start` was last written."""
+        return self._segments.modified_ms(start)
+
+    def forget_before(self, start: PhysicalOffset) -> list[Callable[[], None]]:
+        """Forget the files that end at or before `start`; what deletes them may be called off the loop."""
+        return self._segments.forget_before(start)
 
     def close(self) -> None:
         self._segments.close()

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.storage.disk import Disk
+from roquet.storage.folders import Folders
 from roquet.storage.segments import Segments
 
 ENTRY: Final = Struct(">qiq")
@@ -23,7 +24,7 @@ BLANK_RECORD_SIZE: Final = 0x7FFFFFFF
 """The size in an entry that points to nothing."""
 BLANK_ENTRY: Final = ENTRY.pack(0, BLANK_RECORD_SIZE, 0)
 """What stands before the first entry of a queue that does not begin at a file's start."""
-_RECOVERED_FILES: Final = 3
+_RESERVED_AT_ONCE: Final = 32 * 1024
 
 
 def encode_entries(physical: npt.NDArray[np.int64], size: int, tag_codes: int | Sequence[int]) -> bytes:
@@ -69,7 +70,7 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.topic_bytes = topic.encode()
-        self._segments = Segments(disk, folder, file_size)
+        self._segments = Segments(disk, Folders(disk, [folder]), file_size)
         self._file_size = file_size
         self.min_offset = 0
         self.max_offset = 0
@@ -79,53 +80,80 @@ class ConsumeQueue:
         self._file_start = 0
         self._file_end = 0
         self.room_to = 0
-        """Queue offset up to which the file in use takes the next entries, 0 while none is in use."""
+        """Queue offset up to which there is room on the drive for the next entries."""
         self.waiting: list[object] | None = None
         """Pulls held until this queue grows; the broker's arrivals keep them here, where an append sees them."""
 
     def load(self) -> None:
-        """Open the files and find the last valid entry in the last three of them.
+        """Open the files; the queue ends behind the last entry of an unbroken run in the last file that has any.
+
+        A crash may have left something else of the files; that is for `truncate` to find.
 
         :raises StoreError: a file that does not belong here.
         """
         segments = self._segments
         segments.load()
+        for start in reversed(segments.starts):
+            count = self._first_false(start, segments.capacity_end, lambda at, size: at >= 0 and size > 0)
+            if count:
+                self.min_offset = segments.start // ENTRY_SIZE
+                self._end_at(start // ENTRY_SIZE + count)
+                self._flushed_to = self.max_offset * ENTRY_SIZE
+                return
+        self.drop_all()  # not one entry came through a crash: the next may have any offset
+
+    def _first_false(self, start: int, end: int, is_so: Callable[[int, int], bool]) -> int:
+        """How many entries of the file that begins at `start`, from its first on, are so, of those before byte `end`.
+
+        :param is_so: asked for physical offset and size; holds up to some entry and for none after it.
+        """
+        data = self._segments.read(start, end)
+        low, high = 0, len(data) // ENTRY_SIZE
+        while low < high:
+            middle = (low + high) // 2
+            physical, size, _ = ENTRY.unpack_from(data, middle * ENTRY_SIZE)
+            if is_so(physical, size):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def make_room(self, count: int, first: int | None = None) -> None:
+        """See to it that the next `count` entries have their files, and these have room on the drive.
+
+        :param first: queue offset of the first of them, where that is not the next one.
+        :raises OSError: the drive is full; nothing changed.
+        """
+        start = self.max_offset if first is None else first
+        if start + count <= self.room_to:
+            return
+        segments, end = self._segments, (start + count) * ENTRY_SIZE
         if not segments.starts:
-            return
-        end = log_end = 0
-        first = at = segments.starts[-_RECOVERED_FILES:][0]
-        while at < segments.capacity_end:
-            data = segments.read(at, segments.capacity_end)
-            valid = 0
-            for physical, size, _ in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_SIZE]):
-                if physical < 0 or size <= 0:
-                    break
-                valid += 1
-                log_end = physical + size if size != BLANK_RECORD_SIZE else log_end
-            at += valid * ENTRY_SIZE
-            end = at
-            if valid * ENTRY_SIZE < len(data):
-                break
-        if first == segments.start and not log_end:
-            self.drop_all()  # not one entry came through a crash: the next may have any offset
-            return
-        segments.drop_after(max(end, segments.start + 1))
-        self.max_offset = end // ENTRY_SIZE
-        self.min_offset = segments.start // ENTRY_SIZE
-        self.log_end = log_end
-        self._flushed_to = end
+            self._begin_at(start)
+        while end > segments.capacity_end:
+            segments.grow()
+        reserved = max(self.room_to, self.max_offset) * ENTRY_SIZE
+        end = min(segments.capacity_end, max(end, reserved + _RESERVED_AT_ONCE))
+        for file, first_byte, last_byte in segments.pieces(reserved, end):
+            file.reserve(first_byte, last_byte)
+        self.room_to = end // ENTRY_SIZE
 
-    def make_room(self, count: int) -> None:
-        """See to it that the next `count` entries have their files; on a full drive this fails before they are due."""
-        at = self.max_offset * ENTRY_SIZE
-        if not self._file_start <= at < self._file_end:
-            self._enter(at)
-        last = at + (count - 1) * ENTRY_SIZE
-        if last >= self._file_end:
-            self._enter(last)
+    def _begin_at(self, offset: int) -> None:
+        """Make the first file, which is filled with blanks up to the first entry."""
+        at = offset * ENTRY_SIZE
+        file = self._segments.grow(at)
+        blanks = at % self._file_size // ENTRY_SIZE
+        if blanks:
+            try:
+                file.reserve(0, blanks * ENTRY_SIZE)
+            except OSError:
+                self.drop_all()
+                raise
+            file.buffer[: blanks * ENTRY_SIZE] = BLANK_ENTRY * blanks
+        self.min_offset = self.max_offset = offset
 
-    def put(self, offset: int, physical: int, size: int, tag_code: int) -> None:
-        """Write the entry of queue offset `offset`, which is the next one (or the first, anywhere)."""
+    def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
+        """Write the entry of queue offset `offset`, for which there must be room."""
         at = offset * ENTRY_SIZE
         if not self._file_start <= at < self._file_end:
             self._enter(at)
@@ -133,39 +161,33 @@ class ConsumeQueue:
         self.max_offset = offset + 1
         self.log_end = physical + size
 
-    def put_many(self, entries: bytes, log_end: int) -> None:
-        """Write the next entries, encoded by `encode_entries`; the record of the last one ends at `log_end`."""
+    def put_many(self, entries: bytes, log_end: int, store_ms: int) -> None:
+        """Write the next entries, encoded by `encode_entries`, for which there must be room; the record of the last
+        one ends at `log_end`."""
         at = self.max_offset * ENTRY_SIZE
         end = at + len(entries)
         if not self._file_start <= at < end <= self._file_end:
-            for offset, entry in enumerate(ENTRY.iter_unpack(entries), self.max_offset):
-                self.put(offset, *entry)
+            for offset, (physical, size, tag_code) in enumerate(ENTRY.iter_unpack(entries), self.max_offset):
+                self.put(offset, physical, size, tag_code, store_ms)
             return
         self._buffer[at - self._file_start : end - self._file_start] = entries
         self.max_offset = end // ENTRY_SIZE
         self.log_end = log_end
 
     def _enter(self, at: int) -> None:
-        """Make the file of byte `at` the one in use; the first file is filled with blanks up to `at`."""
-        segments = self._segments
-        if not segments.starts:
-            buffer = segments.grow(at).buffer
-            blanks = at % self._file_size // ENTRY_SIZE
-            buffer[: blanks * ENTRY_SIZE] = BLANK_ENTRY * blanks
-            self.min_offset = at // ENTRY_SIZE
-        while at >= segments.capacity_end:
-            segments.grow()
-        file = segments.file_at(at)
+        """Make the file of byte `at` the one in use."""
+        file = self._segments.file_at(at)
         assert file is not None, f"{self.topic}:{self.queue_id} has no file for entry {at // ENTRY_SIZE}"
         self._buffer = file.buffer
         self._file_start = at - at % self._file_size
         self._file_end = self._file_start + self._file_size
-        self.room_to = self._file_end // ENTRY_SIZE
 
     def entries(self, offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
         """(physical offset, size, tag code) from `offset`, at most `count_max`, of one file only."""
-        end = min(self.max_offset, offset + count_max) * ENTRY_SIZE
-        return ENTRY.iter_unpack(self._segments.read(offset * ENTRY_SIZE, end))
+        return self._entries(offset, min(self.max_offset, offset + count_max))
+
+    def _entries(self, offset: int, end: int) -> Iterator[tuple[int, int, int]]:
+        return ENTRY.iter_unpack(self._segments.read(offset * ENTRY_SIZE, end * ENTRY_SIZE))
 
     def places_and_sizes(self, offset: int, count_max: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Physical offsets and record sizes of the entries that `entries` gives."""
@@ -192,37 +214,32 @@ class ConsumeQueue:
     def truncate(self, log_end: int) -> None:
         """Drop the first entry of a record at or behind physical offset `log_end`, and every entry after it.
 
-        An entry that was never written counts as one of these: a crash may leave such in any file.
+        All entries of records before `log_end` must have been written. What a crash left of later ones may be
+        anything, in any file; of these one can be taken for an earlier one, but then none after it.
         """
         for start in reversed(self._segments.starts):
-            kept = self._kept_in_file(start, log_end)
+            kept = self._first_false(
+                start, self.max_offset * ENTRY_SIZE, lambda at, size: size > 0 and 0 <= at < log_end
+            )
             if kept:
                 self._end_at(start // ENTRY_SIZE + kept)
+                self._segments.erase(self.max_offset * ENTRY_SIZE)
                 return
         self.drop_all()
-
-    def _kept_in_file(self, start: int, log_end: int) -> int:
-        """How many entries of a file, from its first on, are there and of records before `log_end`."""
-        entries = np.frombuffer(self._segments.read(start, self.max_offset * ENTRY_SIZE), _ENTRIES)
-        is_kept = (entries["size"] > 0) & (entries["physical"] >= 0) & (entries["physical"] < log_end)
-        return len(is_kept) if is_kept.all() else int(is_kept.argmin())
 
     def drop_last(self) -> None:
         """Drop the last entry."""
         self._end_at(self.max_offset - 1)
+        self._segments.erase(self.max_offset * ENTRY_SIZE)
 
     def _end_at(self, offset: int) -> None:
-        """Let the queue end before `offset`; what stood behind it is zeroed, lest the next load takes it for valid.
-
-        Blanks that nothing follows any more go, too.
-        """
+        """Let the queue end before `offset`. Blanks that nothing follows any more go, too."""
         segments = self._segments
-        last = next(self.entries(offset - 1, 1), None) if offset * ENTRY_SIZE > segments.start else None
+        last = next(self._entries(offset - 1, offset), None) if offset * ENTRY_SIZE > segments.start else None
         if last is None or last[1] == BLANK_RECORD_SIZE:
             self.drop_all()
             return
         segments.drop_after(offset * ENTRY_SIZE)
-        segments.erase(offset * ENTRY_SIZE)
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
         self.log_end = last[0] + last[1]
@@ -231,13 +248,24 @@ class ConsumeQueue:
 
     def correct_min_offset(self, log_start: int) -> None:
         """Let the queue begin at its first entry that points at or behind `log_start`."""
+        end = self.max_offset * ENTRY_SIZE
         for start in self._segments.starts:
-            data = self._segments.read(start, self.max_offset * ENTRY_SIZE)
-            for index, (physical, size, _) in enumerate(ENTRY.iter_unpack(data)):
-                if physical >= log_start and size != BLANK_RECORD_SIZE:
-                    self.min_offset = start // ENTRY_SIZE + index
-                    return
+            data = self._segments.read(start, end)
+            gone = self._first_false(start, end, lambda at, size: at < log_start or size == BLANK_RECORD_SIZE)
+            if gone * ENTRY_SIZE < len(data):
+                self.min_offset = start // ENTRY_SIZE + gone
+                return
         self.min_offset = self.max_offset
+
+    def trim(self, log_start: int) -> list[Callable[[], None]]:
+        """Forget what points before `log_start`; what deletes its files may be called off the loop.
+
+        The file of the last entry stays: it says where the queue goes on. So do entries that are not on disk: after a
+        crash the files may be there again.
+        """
+        self.correct_min_offset(log_start)
+        needless = min(self.min_offset, self.max_offset - 1) * ENTRY_SIZE
+        return self._segments.forget_before(min(needless, self._flushed_to))
 
     def offset_at_time(self, timestamp_ms: int, store_time: Callable[[int], int]) -> int:
         """The entry whose record was stored at `timestamp_ms`, else the nearer neighbour, the earlier on a tie.
@@ -257,12 +285,19 @@ class ConsumeQueue:
                 return low - 1
         return low
 
-    def sync(self) -> None:
-        """Make all entries durable."""
+    def sync_work(self) -> Callable[[], None] | None:
+        """What makes all entries of now durable, may be called off the loop; None where they are."""
         end = self.max_offset * ENTRY_SIZE
-        if end > self._flushed_to:
-            self._segments.sync(self._flushed_to, end)
+        if end <= self._flushed_to:
+            return None
+        pieces = list(self._segments.pieces(self._flushed_to, end))
+
+        def work() -> None:
+            for file, first, last in pieces:
+                file.sync(first, last)
             self._flushed_to = end
+
+        return work
 
     def drop_all(self) -> None:
         """Forget every entry; the next one may have any offset."""

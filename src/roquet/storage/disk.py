@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import mmap
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Final, Protocol
@@ -17,6 +20,10 @@ else:
 
 _CAN_SYNC_BY_DESCRIPTOR: Final = sys.platform == "linux"
 """Linux writes mapped pages of a file back on fdatasync; elsewhere the mapping has to be told first."""
+
+
+_COMPARED_AT_ONCE: Final = 64 * 1024
+_ZEROS: Final = bytes(_COMPARED_AT_ONCE)
 
 
 class DiskFile(Protocol):
@@ -37,6 +44,19 @@ class DiskFile(Protocol):
 
         :raises OSError: the drive is full; nothing was written.
         """
+        ...
+
+    def reserve(self, start: int, end: int) -> None:
+        """See to it that stores to these bytes of `buffer` find room on the drive, where the system can promise that.
+
+        A store that finds none ends the process.
+
+        :raises OSError: the drive is full.
+        """
+        ...
+
+    def erase(self, at: int) -> None:
+        """Make everything from `at` on zero, durably."""
         ...
 
     def sync(self, start: int, end: int) -> None:
@@ -91,6 +111,10 @@ class Disk(Protocol):
         """When the file was last written, ms since the epoch."""
         ...
 
+    def used_ratio(self, folder: Path) -> float:
+        """Which share of the drive that holds `folder` is in use, rounded up to hundredths (store-and-ha.md 4)."""
+        ...
+
     def lock(self, path: Path) -> Lock:
         """Take Apache's lock on a store: a POSIX record lock on byte 0 of `path` (store-and-ha.md 1.2).
 
@@ -134,6 +158,39 @@ class _MappedFile:
         except OSError:
             self._map[at : at + written] = bytes(written)
             raise
+
+    def reserve(self, start: int, end: int) -> None:
+        if hasattr(os, "posix_fallocate"):  # Windows gives a file all its clusters when it is made
+            os.posix_fallocate(self._descriptor, start, end - start)
+
+    def erase(self, at: int) -> None:
+        if not self._has_data(at):
+            return
+        if sys.platform == "win32":
+            self._map[at:] = bytes(self.size - at)
+            self.sync(at, self.size)
+            return
+        os.ftruncate(self._descriptor, at)
+        os.ftruncate(self._descriptor, self.size)
+        os.fsync(self._descriptor)
+
+    def _has_data(self, at: int) -> bool:
+        """Whether a byte from `at` on is not zero."""
+        while at < self.size:
+            end = min(self.size, at + _COMPARED_AT_ONCE)
+            if self._map[at:end] != _ZEROS[: end - at]:
+                return True
+            at = self._next_data(end)
+        return False
+
+    def _next_data(self, at: int) -> int:
+        """Where, from `at` on, the file may hold something else than a hole."""
+        if not hasattr(os, "SEEK_DATA"):
+            return at
+        try:
+            return os.lseek(self._descriptor, at, os.SEEK_DATA)
+        except OSError as error:
+            return self.size if error.errno == errno.ENXIO else at
 
     def expect_reads(self) -> None:
         self._advise("MADV_NORMAL")
@@ -229,6 +286,12 @@ class RealDisk:
 
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000
+
+    def used_ratio(self, folder: Path) -> float:
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        usage = shutil.disk_usage(folder)
+        return math.ceil(100 * usage.used / max(1, usage.used + usage.free)) / 100
 
     def lock(self, path: Path) -> Lock:
         return _FileLock(path)

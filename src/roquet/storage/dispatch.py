@@ -137,7 +137,9 @@ class Dispatch:
         queue = self._queues(arrival.topic, arrival.queue_id)
         if arrival.physical + arrival.size <= queue.log_end or arrival.queue_offset < queue.max_offset:
             return None
-        queue.put(arrival.queue_offset, arrival.physical, arrival.size, self._tag_code(arrival))
+        queue.make_room(1, arrival.queue_offset)
+        code, store_ms = self._tag_code(arrival), arrival.store_ms
+        queue.put(arrival.queue_offset, arrival.physical, arrival.size, code, store_ms)
         return queue
 
     def _tag_code(self, arrival: Arrival) -> int:

@@ -5,7 +5,7 @@ Keys are gathered, then hashed and linked in one pass over columns, not one by o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +27,8 @@ _NO_POSITIVE: Final = 0x80000000
 """The one hash that has no positive counterpart in 32 bits; Apache counts it as 0."""
 
 _KEYS_PER_PASS: Final = 2048
+_RESERVED_AT_ONCE: Final = 1024 * 1024
+_CHAINED_AT_ONCE: Final = 1 << 20
 
 Ints = npt.NDArray[np.int64]
 
@@ -48,6 +50,8 @@ class IndexFile:
         self.begin_ms, self.end_ms, self.begin_at, self.end_at, self._used_slots, count = header
         self.count: int = max(count, 1)
         self._synced = 0
+        self._room_to = 0
+        """Up to where the file has room on the drive."""
 
     @property
     def room(self) -> int:
@@ -60,8 +64,12 @@ class IndexFile:
         self.begin_at = self.end_at = end_at
 
     def add(self, hashes: Ints, offsets: Ints, times_ms: Ints) -> None:
-        """Chain entries, oldest first; there must be room for them."""
+        """Chain entries, oldest first; there must be places for them.
+
+        :raises OSError: the drive is full; nothing changed.
+        """
         count, more = self.count, len(hashes)
+        self._reserve(count + more)
         if count == 1:
             self.begin_ms, self.begin_at = int(times_ms[0]), int(offsets[0])
         numbers = np.arange(count, count + more)
@@ -84,6 +92,32 @@ class IndexFile:
         self.end_ms, self.end_at = int(times_ms[-1]), int(offsets[-1])
         self._save_header()
 
+    def _reserve(self, count: int) -> None:
+        """See to it that the drive has room for all slots and the entries before number `count`."""
+        end = _HEADER_SIZE + self._slots.nbytes + count * _ENTRY.itemsize
+        if end > self._room_to:
+            room_to = min(self._file.size, end + _RESERVED_AT_ONCE)
+            self._file.reserve(self._room_to, room_to)
+            self._room_to = room_to
+
+    def cut(self, count: int, end_ms: int) -> None:
+        """Forget the entries from number `count` on; the ones before it and their chains are as they were then.
+
+        :param end_ms: store time of the record of the last entry that stays.
+        """
+        slots = self._slots
+        is_later = (slots >= count) | (slots < 0)
+        slots[is_later] = 0
+        for first in range(1, count, _CHAINED_AT_ONCE):
+            numbers = np.arange(first, min(count, first + _CHAINED_AT_ONCE))
+            used = self._entries["hash"][numbers] % len(slots)
+            is_lost = is_later[used]
+            slots[used[is_lost]] = numbers[is_lost]
+        self._used_slots = int(np.count_nonzero(slots))
+        self.count = count
+        self.end_ms, self.end_at = end_ms, int(self._entries["at"][count - 1])
+        self._save_header()
+
     def _save_header(self) -> None:
         times = (self.begin_ms, self.end_ms, self.begin_at, self.end_at, self._used_slots, self.count)
         _HEADER.pack_into(self._file.buffer, 0, *times)
@@ -104,12 +138,22 @@ class IndexFile:
             number = previous
         return found
 
-    def sync(self) -> None:
-        """Make durable what is not; may be called off the loop."""
+    @property
+    def is_durable(self) -> bool:
+        """Whether all entries are on disk."""
+        return self.count == self._synced
+
+    def sync_work(self) -> Callable[[], None] | None:
+        """What makes all entries of now durable, may be called off the loop; None where they are."""
+        if self.is_durable:
+            return None
         count = self.count
-        if count != self._synced:
+
+        def work() -> None:
             self._file.sync(0, self._file.size)
             self._synced = count
+
+        return work
 
     def close(self) -> None:
         del self._slots, self._entries
@@ -164,24 +208,34 @@ class Index:
         self._hashed = _NOTHING
         self.files: list[IndexFile] = []
 
-    def load(self, valid_until_ms: int | None) -> int | None:
-        """Open the files. After a crash (`valid_until_ms` given) files with later entries are deleted.
+    def load(self) -> None:
+        """Open the files."""
+        for name, size in self._disk.names(self._folder):
+            if len(name) == _NAME_DIGITS and name.isdigit() and size == self._size:
+                path = self._folder / name
+                file = IndexFile(self._disk.open(path, self._size), path, self._slots, self._capacity)
+                self.files.append(file)
+
+    def cut_to_mark(self, name: int, count: int, end_ms: int) -> bool:
+        """After a crash: let the index end with file `name` and its `count` entries. False: that file is not there."""
+        if name and name not in (int(file.path.name) for file in self.files):
+            return False
+        while self.files and int(self.files[-1].path.name) != name:
+            self._forget(self.files.pop())()
+        if self.files:
+            self.files[-1].cut(count, end_ms)
+        return True
+
+    def cut_to_time(self, valid_until_ms: int) -> int | None:
+        """After a crash: delete every file with later entries.
 
         Gives the physical offset from which the log must be dispatched again to refill those, None for nowhere.
         """
-        refill: int | None = None
-        for name, size in self._disk.names(self._folder):
-            if len(name) != _NAME_DIGITS or not name.isdigit() or size != self._size:
-                continue
-            path = self._folder / name
-            file = IndexFile(self._disk.open(path, self._size), path, self._slots, self._capacity)
-            if valid_until_ms is not None and file.end_ms > valid_until_ms:
-                refill = file.begin_at if refill is None else min(refill, file.begin_at)
-                file.close()
-                self._disk.delete(path)
-            else:
-                self.files.append(file)
-        return refill
+        late = [file for file in self.files if file.end_ms > valid_until_ms]
+        self.files = [file for file in self.files if file.end_ms <= valid_until_ms]
+        for file in late:
+            self._forget(file)()
+        return min((file.begin_at for file in late), default=None)
 
     @property
     def end_at(self) -> int:
@@ -191,6 +245,14 @@ class Index:
     @property
     def end_ms(self) -> int:
         return self.files[-1].end_ms if self.files else 0
+
+    @property
+    def mark(self) -> tuple[int, int, int]:
+        """Name as a number, entry count and last store time of the newest file; zeros without files."""
+        if not self.files:
+            return 0, 0, 0
+        file = self.files[-1]
+        return int(file.path.name), file.count, file.end_ms
 
     def add(self, topic: str, keys: Sequence[bytes], at: int, store_ms: int) -> None:
         """Note a record's keys; `flush` makes them findable."""
@@ -228,8 +290,9 @@ class Index:
             if not self.files or not self.files[-1].room:
                 self._grow(int(self._hashed[0, 2]))
             room = self.files[-1].room
-            chained, self._hashed = self._hashed[:room], self._hashed[room:]
+            chained = self._hashed[:room]
             self.files[-1].add(chained[:, 0], chained[:, 1], chained[:, 2])
+            self._hashed = self._hashed[room:]
 
     def _hash(self) -> None:
         """Turn what was noted into rows of hash, physical offset and store time."""
@@ -288,10 +351,23 @@ class Index:
                 break
         return found
 
-    def sync(self) -> None:
-        """Make all chained keys durable; may be called off the loop."""
-        for file in list(self.files):
-            file.sync()
+    def sync_work(self) -> list[Callable[[], None]]:
+        """What makes all chained keys durable; may be called off the loop."""
+        return [work for file in self.files if (work := file.sync_work()) is not None]
+
+    def forget_before(self, log_start: int) -> list[Callable[[], None]]:
+        """Forget files whose records are gone, but for the last; what deletes them may be called off the loop."""
+        deletions: list[Callable[[], None]] = []
+        while len(self.files) > 1 and self.files[0].end_at < log_start and self.files[0].is_durable:
+            deletions.append(self._forget(self.files.pop(0)))
+        return deletions
+
+    def _forget(self, file: IndexFile) -> Callable[[], None]:
+        def delete() -> None:
+            file.close()
+            self._disk.delete(file.path)
+
+        return delete
 
     def close(self) -> None:
         for file in self.files:

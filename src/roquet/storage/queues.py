@@ -6,16 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.consume_queue_ext import ExtendedQueue, Notes
 from roquet.storage.disk import Disk
 
 
 class Queues:
-    """The queues in one folder, which has a folder per topic and in it one per queue id (store-and-ha.md 1.1)."""
+    """The queues below a store's root: a folder per topic and in it one per queue id (store-and-ha.md 1.1).
 
-    def __init__(self, disk: Disk, folder: Path, file_size: int) -> None:
+    :param notes_file_size: of the files with notes on entries; None: there are none.
+    """
+
+    def __init__(self, disk: Disk, root: Path, file_size: int, notes_file_size: int | None = None) -> None:
         self._disk = disk
-        self._folder = folder
+        self._folder = root / "consumequeue"
+        self._notes_folder = root / "consumequeue_ext"
         self._file_size = file_size
+        self._notes_file_size = notes_file_size
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
 
     def load(self) -> None:
@@ -35,9 +41,16 @@ class Queues:
             by_id = self._by_topic[topic] = {}
         queue = by_id.get(queue_id)
         if queue is None:
-            folder = self._folder / topic / str(queue_id)
-            queue = by_id[queue_id] = ConsumeQueue(self._disk, folder, self._file_size, topic, queue_id)
+            queue = by_id[queue_id] = self._make(topic, queue_id)
         return queue
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        place, disk = Path(topic, str(queue_id)), self._disk
+        folder, size = self._folder / place, self._file_size
+        if self._notes_file_size is None:
+            return ConsumeQueue(disk, folder, size, topic, queue_id)
+        notes = Notes(disk, self._notes_folder / place, self._notes_file_size)
+        return ExtendedQueue(disk, folder, size, topic, queue_id, notes)
 
     def known(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, None where nobody ever asked for it by `queue`."""
@@ -49,16 +62,32 @@ class Queues:
             yield from by_id.values()
 
     @property
+    def used(self) -> int:
+        """How many queues have entries, or had some."""
+        return sum(map(self.used_by, self._by_topic))
+
+    @property
     def log_end(self) -> int:
         """Where in the log the last record ends that a queue points to."""
         return max((queue.log_end for queue in self), default=0)
+
+    @property
+    def topics(self) -> list[str]:
+        """Every topic that has a queue here."""
+        return list(self._by_topic)
+
+    def used_by(self, topic: str) -> int:
+        """How many of a topic's queues have entries, or had some."""
+        return sum(queue.max_offset > 0 for queue in self._by_topic.get(topic, {}).values())
 
     def drop_topic(self, topic: str) -> None:
         """Delete a topic's queues."""
         for queue in self._by_topic.pop(topic, {}).values():
             queue.drop_all()
-            self._disk.delete_folder(self._folder / topic / str(queue.queue_id))
-        self._disk.delete_folder(self._folder / topic)
+            for folder in (self._folder, self._notes_folder):
+                self._disk.delete_folder(folder / topic / str(queue.queue_id))
+        for folder in (self._folder, self._notes_folder):
+            self._disk.delete_folder(folder / topic)
 
     def close(self) -> None:
         for queue in self:

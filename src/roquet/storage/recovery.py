@@ -7,7 +7,7 @@ from typing import Final
 
 from roquet.errors import CorruptRecord
 from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, check, size_and_magic
-from roquet.storage.checkpoint import Checkpoint
+from roquet.storage.checkpoint import Checkpoint, Mark
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.dispatch import Dispatch, read_arrival
@@ -30,25 +30,54 @@ def recover(
     crashed: bool,
     verify: bool,
 ) -> None:
-    """Let the log end behind its last valid record, and queues and index say what it says."""
-    start = scan_start(log, checkpoint, queues.log_end, crashed=crashed)
+    """Let the log end behind its last valid record, and queues and index say what it says.
+
+    After a crash that takes as long as it takes to read and dispatch what came since the checkpoint.
+    """
+    mark = checkpoint.mark if checkpoint.mark and _is_of_this_log(log, checkpoint.mark) else None
+    lost = mark.queue_count - queues.used if mark is not None else 0
+    if mark is not None and crashed:
+        start = PhysicalOffset(mark.position)
+    else:
+        start = scan_start(log, checkpoint, queues.log_end, crashed=crashed)
     end = valid_end(log, start, verify=verify)
-    refill = index.load(checkpoint.index_ms if crashed else None) if index is not None else None
     log.truncate(end, erase=crashed)
     log.synced_until(start)
     for queue in queues:
         _cut(log, queue, start if crashed else end, crashed=crashed)
-    resume = queues.log_end
-    if crashed:
-        resume = min(resume, start, end if refill is None else refill)
+    resume = min(queues.log_end, start) if crashed else queues.log_end
+    if crashed and index is not None:
+        resume = min(resume, _cut_index(index, checkpoint, mark, end))
+    if lost > 0:
+        _log.warning("%d consume queues are missing: all queues are completed from the whole log", lost)
+        resume = log.start
     dispatch.position = PhysicalOffset(max(resume, log.start))
     dispatch.catch_up()
     for queue in queues:
         queue.correct_min_offset(log.start)
-    _log.info("log from %d to %d%s", log.start, end, ", after a crash" if crashed else "")
+    _log.info(
+        "log from %d to %d, checked from %d, dispatched from %d%s", log.start, end, start, resume,
+        ", after a crash" if crashed else "",
+    )  # fmt: skip
 
 
-def _cut(log: CommitLog, queue: ConsumeQueue, end: PhysicalOffset, *, crashed: bool) -> None:
+def _is_of_this_log(log: CommitLog, mark: Mark) -> bool:
+    """Whether the record in front of the mark is the one that stood there when it was made."""
+    record = log.record_at(mark.last_at)
+    if record is None or mark.last_at + len(record) != mark.position:
+        return False
+    return read_arrival(mark.last_at, memoryview(record)).store_ms == mark.last_ms
+
+
+def _cut_index(index: Index, checkpoint: Checkpoint, mark: Mark | None, end: int) -> int:
+    """Drop what a crash may have left half done of the index; from where on the log has to be dispatched for it."""
+    if mark is not None and index.cut_to_mark(mark.index_name, mark.index_count, mark.index_end_ms):
+        return end
+    refill = index.cut_to_time(checkpoint.index_ms)
+    return end if refill is None else refill
+
+
+def _cut(log: CommitLog, queue: ConsumeQueue, end: int, *, crashed: bool) -> None:
     """Drop the entries of records from `end` on.
 
     After a crash also those at the queue's end that do not name the record they point to: an entry may be older

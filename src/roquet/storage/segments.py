@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from roquet.errors import StoreError
 from roquet.storage.disk import Disk, DiskFile
+from roquet.storage.folders import Folders
 
 NAME_DIGITS: Final = 20
-ERASE_SIZE: Final = 1024 * 1024
-_ZEROS: Final = bytes(ERASE_SIZE)
 
 
 def file_name(start: int) -> str:
@@ -19,41 +19,42 @@ def file_name(start: int) -> str:
 
 
 class Segments:
-    """The files of one folder.
+    """The files of one byte range; one is opened when somebody wants its bytes.
 
-    Keeps: `starts` are adjacent multiples of `file_size`, ascending; `files` are theirs, in the same order.
+    Keeps: `starts` are adjacent multiples of `file_size`, ascending; `_paths` and `_files` are theirs, in that order.
     """
 
-    def __init__(self, disk: Disk, folder: Path, file_size: int) -> None:
+    def __init__(self, disk: Disk, folders: Folders, file_size: int) -> None:
         self._disk = disk
-        self._folder = folder
+        self._folders = folders
         self.file_size = file_size
         self.starts: list[int] = []
-        self.files: list[DiskFile] = []
+        self._paths: list[Path] = []
+        self._files: list[DiskFile | None] = []
 
     def load(self) -> None:
-        """Open what is there. A last file without a byte is one whose making a crash cut short: it goes.
+        """Find what is there. A last file without a byte is one whose making a crash cut short: it goes.
 
         :raises StoreError: a file that does not belong here, or a gap between two (store-and-ha.md 1.1).
         """
-        names = self._disk.names(self._folder)
-        if names and names[-1][1] == 0:
-            self._disk.delete(self._folder / names.pop()[0])
-        for name, size in names:
-            path = self._folder / name
+        found = sorted((path.name, size, path) for path, size in self._folders.files())
+        if found and found[-1][1] == 0:
+            self._disk.delete(found.pop()[2])
+        for name, size, path in found:
             if len(name) != NAME_DIGITS or not name.isdigit() or int(name) % self.file_size:
                 raise StoreError(f"{path} does not belong into a store of {self.file_size}-byte files; move it away")
             if size != self.file_size:
                 raise StoreError(f"{path} has {size} bytes, the configured file size is {self.file_size}")
-            if self.starts and int(name) != self.starts[-1] + self.file_size:
+            if self.starts and int(name) == self.starts[-1]:
+                raise StoreError(f"{path} is there twice, also as {self._paths[-1]}; move one of them away")
+            if self.starts and int(name) != self.capacity_end:
                 raise StoreError(f"{path}: the file before it, {file_name(int(name) - self.file_size)}, is missing")
-            self._open(int(name))
+            self._add(int(name), path)
 
-    def _open(self, start: int) -> DiskFile:
-        file = self._disk.open(self._folder / file_name(start), self.file_size)
+    def _add(self, start: int, path: Path, file: DiskFile | None = None) -> None:
         self.starts.append(start)
-        self.files.append(file)
-        return file
+        self._paths.append(path)
+        self._files.append(file)
 
     @property
     def start(self) -> int:
@@ -68,13 +69,25 @@ class Segments:
     def file_at(self, at: int) -> DiskFile | None:
         """The file that holds byte `at`, None where there is none."""
         index = (at - self.start) // self.file_size
-        return self.files[index] if 0 <= index < len(self.files) else None
+        if not 0 <= index < len(self._files):
+            return None
+        return self._files[index] or self._opened(index)
+
+    def _opened(self, index: int) -> DiskFile:
+        file = self._files[index] = self._disk.open(self._paths[index], self.file_size)
+        if index < len(self._files) - 1:
+            file.expect_reads()
+        return file
 
     def grow(self, at: int = 0) -> DiskFile:
         """Add the next file; the first one is the file of byte `at`."""
-        if self.files:
-            self.files[-1].expect_reads()
-        return self._open(self.capacity_end if self.starts else at - at % self.file_size)
+        start = self.capacity_end if self.starts else at - at % self.file_size
+        path = self._folders.for_file(start // self.file_size) / file_name(start)
+        file = self._disk.open(path, self.file_size)
+        if self._files and (last := self._files[-1]) is not None:
+            last.expect_reads()
+        self._add(start, path, file)
+        return file
 
     def read(self, at: int, end: int) -> memoryview:
         """The bytes from `at` up to `end` or the end of the file that holds `at`."""
@@ -84,54 +97,64 @@ class Segments:
         index = at % self.file_size
         return memoryview(file.buffer)[index : min(self.file_size, index + end - at)]
 
+    def pieces(self, start: int, end: int) -> Iterator[tuple[DiskFile, int, int]]:
+        """Each file that has bytes between `start` and `end`, and the part of it that these are."""
+        while start < end:
+            file_start = start - start % self.file_size
+            file, file_end = self.file_at(start), file_start + self.file_size
+            if file is not None:
+                yield file, start - file_start, min(end, file_end) - file_start
+            start = file_end
+
     def sync(self, start: int, end: int) -> None:
         """Make the bytes from `start` to `end` durable."""
-        while start < end:
-            file_end = start - start % self.file_size + self.file_size
-            file = self.file_at(start)
-            if file is not None:
-                file.sync(start % self.file_size, min(end, file_end) - (file_end - self.file_size))
-            start = file_end
+        for file, first, last in self.pieces(start, end):
+            file.sync(first, last)
 
     def drop_after(self, end: int) -> None:
         """Delete the files that begin at or after `end`."""
         while self.starts and self.starts[-1] >= end:
-            self._drop(len(self.starts) - 1)
+            self._forget(len(self.starts) - 1)()
 
     def erase(self, at: int) -> None:
-        """Zero what stands from `at` to the end of its file, durably; pages that are zero already stay untouched."""
+        """Zero what stands from `at` to the end of its file, durably."""
         file = self.file_at(at)
-        if file is None:
-            return
-        is_changed = False
-        for start in range(at % self.file_size, self.file_size, ERASE_SIZE):
-            size = min(ERASE_SIZE, self.file_size - start)
-            if file.buffer[start : start + size] != _ZEROS[:size]:
-                file.buffer[start : start + size] = _ZEROS[:size]
-                is_changed = True
-        if is_changed:
-            file.sync(at % self.file_size, self.file_size)
+        if file is not None:
+            file.erase(at % self.file_size)
 
-    def drop_before(self, start: int) -> None:
-        """Delete the files that end at or before `start`."""
+    def forget_before(self, start: int) -> list[Callable[[], None]]:
+        """Forget the files that end at or before `start`; what deletes them, oldest first, may be called off the loop.
+
+        Whoever holds bytes of such a file keeps them.
+        """
+        deletions: list[Callable[[], None]] = []
         while self.starts and self.starts[0] + self.file_size <= start:
-            self._drop(0)
+            deletions.append(self._forget(0))
+        return deletions
 
     def drop_all(self) -> None:
         while self.starts:
-            self._drop(len(self.starts) - 1)
+            self._forget(len(self.starts) - 1)()
 
-    def _drop(self, index: int) -> None:
-        start = self.starts.pop(index)
-        self.files.pop(index).close()
-        self._disk.delete(self._folder / file_name(start))
+    def _forget(self, index: int) -> Callable[[], None]:
+        self.starts.pop(index)
+        path, file = self._paths.pop(index), self._files.pop(index)
 
-    def modified_ms(self, index: int) -> int:
-        """When the file at `index` was last written."""
-        return self._disk.modified_ms(self._folder / file_name(self.starts[index]))
+        def delete() -> None:
+            if file is not None:
+                file.close()
+            self._disk.delete(path)
+
+        return delete
+
+    def modified_ms(self, start: int) -> int:
+        """When the file that begins at `start` was last written."""
+        return self._disk.modified_ms(self._paths[self.starts.index(start)])
 
     def close(self) -> None:
-        for file in self.files:
-            file.close()
+        for file in self._files:
+            if file is not None:
+                file.close()
         self.starts.clear()
-        self.files.clear()
+        self._paths.clear()
+        self._files.clear()

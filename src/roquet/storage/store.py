@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import decode
-from roquet.storage.checkpoint import Checkpoint
+from roquet.storage.checkpoint import Checkpoint, Mark
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.disk import Disk, Lock, RealDisk
-from roquet.storage.dispatch import Dispatch
+from roquet.storage.dispatch import Dispatch, read_arrival
 from roquet.storage.fetch import Fetched, FetchLimits, fetch
+from roquet.storage.folders import Folders
 from roquet.storage.index import Index
+from roquet.storage.pool import Pool
 from roquet.storage.queues import Queues
 from roquet.storage.recovery import recover
+from roquet.storage.retention import Usage
 from roquet.storage.writer import Writer
 from roquet.units import PhysicalOffset
 
@@ -32,7 +35,7 @@ class StoreConfig:
     """Where the files are and how large; sizes in bytes, Apache's defaults."""
 
     root: Path
-    commit_log_folder: Path
+    commit_log_folders: Sequence[Path]
     commit_log_file_size: int = 1024 * 1024 * 1024
     consume_queue_file_size: int = 300_000 * 20
     index_enabled: bool = True
@@ -45,6 +48,23 @@ class StoreConfig:
     """Show nobody what a power failure could still take back, so that its queue offset never means two messages."""
     store_host: bytes = bytes(8)
     """Address and port that new records name as theirs."""
+    read_only_log_folders: Sequence[Path] = ()
+    """More folders with files of the log, to which no new one goes."""
+    pooled: bool = False
+    """Let records wait in memory until `commit` brings them into the log's file."""
+    notes_file_size: int | None = None
+    """Of the files with notes on consume queue entries; None: there are none."""
+    fullest: float = 0.85
+    """A drive used beyond this share gets no new file of the log while another folder can have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What deletes files that the store has forgotten, oldest first; each may be called off the loop."""
+
+    log: list[Callable[[], None]]
+    queues: list[Callable[[], None]]
+    index: list[Callable[[], None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +90,14 @@ class Store:
         self.disk = disk if disk is not None else RealDisk()
         self._lock: Lock | None = None
         self._abort = config.root / "abort"
-        self.log = CommitLog(self.disk, config.commit_log_folder, config.commit_log_file_size)
-        self.queues = Queues(self.disk, config.root / "consumequeue", config.consume_queue_file_size)
+        folders = Folders(self.disk, config.commit_log_folders, config.read_only_log_folders, config.fullest)
+        self.log = CommitLog(
+            self.disk,
+            folders,
+            config.commit_log_file_size,
+            Pool(config.commit_log_file_size) if config.pooled else None,
+        )
+        self.queues = Queues(self.disk, config.root, config.consume_queue_file_size, config.notes_file_size)
         self.index = self._make_index()
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
         self.dispatch = Dispatch(self.log, self.queues.queue, self.index, self._delay_ms)
@@ -81,6 +107,8 @@ class Store:
         self.append_alike = self._writer.append_alike
         self._held_up: set[str] = set()
         """What the drive had no room for; until it has, the checkpoint stays where it is."""
+        self.why_full = ""
+        """Why no message is taken now, empty while they are; who appends looks here first."""
 
     def _make_index(self) -> Index | None:
         config = self.config
@@ -100,6 +128,8 @@ class Store:
         self.log.load()
         self.queues.load()
         self.checkpoint.load()
+        if self.index is not None:
+            self.index.load()
         recover(
             self.log,
             self.queues,
@@ -110,7 +140,7 @@ class Store:
             verify=self.config.verify_on_recovery,
         )
         self._writer.store_ms = max(self.checkpoint.log_ms, self.dispatch.store_ms)
-        self.log.sync(self.log.end)
+        self.log.sync_work(self.log.end)()
         self.log.synced(self.log.end)
         self.disk.replace(self._abort, b"")
 
@@ -138,19 +168,39 @@ class Store:
     def checkpoint_work(self) -> Callable[[], None]:
         """What makes log, queues and index durable as they are now and notes it; may be run off the loop."""
         self.flush_index()
-        end, store_ms = self.log.end, 0 if self._held_up else self._writer.store_ms
-        queues, index, checkpoint = list(self.queues), self.index, self.checkpoint
+        syncs = [self.log.sync_work(self.log.end)]
+        store_ms, mark = (0, None) if self._held_up else (self._writer.store_ms, self._mark())
+        syncs += [sync for queue in self.queues if (sync := queue.sync_work()) is not None]
+        syncs += self.index.sync_work() if self.index is not None else []
 
         def work() -> None:
-            self.log.sync(end)
-            for queue in queues:
-                queue.sync()
-            if index is not None:
-                index.sync()
-            checkpoint.note(store_ms)
-            checkpoint.save()
+            for sync in syncs:
+                sync()
+            self.checkpoint.note(store_ms, mark)
+            self.checkpoint.save()
 
         return work
+
+    def _mark(self) -> Mark | None:
+        """Where the log is now, behind the last record that a queue points to; None without any."""
+        queue = max(self.queues, key=lambda queue: queue.log_end, default=None)
+        entry = queue.entry(queue.max_offset - 1) if queue is not None else None
+        record = self.log.record_at(entry[0]) if entry is not None else None
+        if entry is None or record is None:
+            return None
+        name, count, end_ms = self.index.mark if self.index is not None else (-1, 0, 0)
+        store_ms = read_arrival(entry[0], memoryview(record)).store_ms
+        return Mark(entry[0] + entry[1], entry[0], store_ms, name, count, end_ms, self.queues.used)
+
+    @property
+    def shown_to(self) -> PhysicalOffset:
+        """Records before it may be seen by consumers and slaves."""
+        return self.log.flushed_to if self.config.reads_only_durable else self.log.readable_to
+
+    @property
+    def shows_at_once(self) -> bool:
+        """Whether a record may be seen as soon as it is appended."""
+        return not (self.config.reads_only_durable or self.config.pooled)
 
     # queues
 
@@ -170,7 +220,51 @@ class Store:
 
     def drop_topic(self, topic: str) -> None:
         """Delete a topic's queues; its records stay in the log until they expire."""
+        self._forget_queues(self.queues.used_by(topic))
         self.queues.drop_topic(topic)
+
+    def _forget_queues(self, count: int) -> None:
+        """So many queues are going to be deleted: no recovery takes them for lost."""
+        mark = self.checkpoint.mark
+        if mark is not None and count:
+            self.checkpoint.mark = replace(mark, queue_count=max(0, mark.queue_count - count))
+            self.checkpoint.save()
+
+    # retention
+
+    def usage(self) -> Usage:
+        """How full the drives are; may be called off the loop."""
+        ratio, root = self.disk.used_ratio, self.config.root
+        log = min(ratio(folder) for folder in self.log.folders)
+        return Usage(log, ratio(root / "consumequeue"), ratio(root / "index"))
+
+    def modified_ms(self) -> list[int]:
+        """When each file of the log but the last was written last, oldest first; may be called off the loop."""
+        return [self.log.modified_ms(start) for start in self.log.file_starts[:-1]]
+
+    def drop_oldest(self, count: int) -> Expired:
+        """Forget the log's first `count` files, and what of queues and index points nowhere then.
+
+        The last file stays, and so does what is not on disk yet. Whoever holds bytes of a file keeps them.
+        """
+        log = self.log
+        starts = log.file_starts[: count + 1]
+        new_start = max((start for start in starts if start <= log.flushed_to), default=log.start)
+        deletions = log.forget_before(PhysicalOffset(new_start))
+        queues = [deletion for queue in self.queues for deletion in queue.trim(log.start)]
+        return Expired(deletions, queues, self.index.forget_before(log.start) if self.index is not None else [])
+
+    def drop_expired_queues(self, kept: Collection[str]) -> None:
+        """Delete queues whose messages are all gone from the log, but for the topics `kept`.
+
+        The next message in such a queue has the offset 0 again (CLEAN_EXPIRED_CONSUMEQUEUE).
+        """
+        start = self.log.start
+        expired = [queue for queue in self.queues if queue.max_offset and queue.log_end <= start]
+        expired = [queue for queue in expired if queue.topic not in kept]
+        self._forget_queues(len(expired))
+        for queue in expired:
+            queue.drop_all()
 
     def take_grown(self) -> list[ConsumeQueue]:
         """Queues with held pulls that grew since this was asked last."""
@@ -219,9 +313,8 @@ class Store:
 
     def fetch(self, topic: str, queue_id: int, offset: int, count_max: int, wanted: TagFilter) -> Fetched:
         """Records of a queue from `offset` on."""
-        readable_to = self.log.flushed_to if self.config.reads_only_durable else self.log.end
         queue = self.queues.known(topic, queue_id)
-        return fetch(self.log, queue, offset, count_max, wanted, self.config.limits, readable_to)
+        return fetch(self.log, queue, offset, count_max, wanted, self.config.limits, self.shown_to)
 
     def message_at(self, at: int) -> bytes | None:
         """The record at physical offset `at`, None where none stands."""
@@ -256,5 +349,5 @@ class Store:
             return KeyHits([], 0, 0)
         self.flush_index()
         found = self.index.find(topic, key, begin_ms, end_ms, min(count_max, KEY_HITS_MAX))
-        records = [record for at in sorted(found) if (record := self.log.record_at(at)) is not None]
+        records = [record for at in sorted(set(found)) if (record := self.log.record_at(at)) is not None]
         return KeyHits(records, self.index.end_ms, max(self.index.end_at, 0))

@@ -132,7 +132,7 @@ class Writer:
         entries = encode_entries(physical, size, messages.tag_codes)
         for begin, queue in zip(range(0, count, each), queues, strict=True):
             end = begin + each
-            queue.put_many(entries[begin * ENTRY_SIZE : end * ENTRY_SIZE], at + end * size)
+            queue.put_many(entries[begin * ENTRY_SIZE : end * ENTRY_SIZE], at + end * size, self.store_ms)
             if queue.waiting:
                 self.grown.append(queue)
         if self._index is not None:
@@ -195,7 +195,7 @@ class Writer:
         )
         self._dispatch.position = PhysicalOffset(at + size)
         if takes_a_slot:
-            queue.put(queue_offset, at, size, tag_code)
+            queue.put(queue_offset, at, size, tag_code, store_ms)
             if queue.waiting:
                 self.grown.append(queue)
         if keys and self._index is not None:

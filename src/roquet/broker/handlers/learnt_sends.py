@@ -87,6 +87,9 @@ class LearntSends:
         return answers + self._store_run(kind, run, otherwise)
 
     def _valid_sends(self) -> dict[bytes, list[LearntSend]]:
+        """None of them while no message is taken: the general path says why."""
+        if self._store.why_full:
+            return {}
         if self._version is not self._topics.version:
             self._version = self._topics.version
             self._forms.known.clear()

@@ -109,6 +109,8 @@ class Sends:
         config = self._config
         if config.is_slave:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master")
+        if self._store.why_full:
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"no message is taken: {self._store.why_full}")
         if config.accept_from_ms > self._now_ms():
             raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker takes messages from {config.accept_from_ms} ms on")
 

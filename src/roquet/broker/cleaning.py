@@ -1,0 +1,101 @@
+"""Lets files of the store go when their time is over, and refuses messages while the drive is full."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from roquet.runtime import Runtime
+from roquet.storage.retention import PASSES_WHEN_ASKED, Retention, Usage
+from roquet.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+FIRST_LOOK_S: Final = 1.0
+FIRST_PASS_S: Final = 60.0
+
+
+class Cleaning:
+    """Keeps: messages are refused exactly while the drive was found too full at the last look.
+
+    :param gone: told when the log has lost files.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rules: Retention,
+        runtime: Runtime,
+        gone: Callable[[], None],
+        *,
+        period_ms: int,
+        log_pause_ms: int,
+        queue_pause_ms: int,
+    ) -> None:
+        self._store = store
+        self._rules = rules
+        self._runtime = runtime
+        self._gone = gone
+        self._period_s = period_ms / 1000
+        self._log_pause_s = log_pause_ms / 1000
+        self._queue_pause_s = queue_pause_ms / 1000
+        self._asked = 0
+        self._deletions: deque[tuple[Callable[[], None], float]] = deque()
+        """What is still to be deleted, and how long to wait after it. The order counts: no gap may come to be."""
+
+    def ask(self) -> None:
+        """Let what has expired go at any hour, in the next passes (DELETE_EXPIRED_COMMITLOG)."""
+        self._asked = PASSES_WHEN_ASKED
+
+    async def run(self) -> None:
+        """Look and clean, for ever; a failure is logged and tried again."""
+        waited_s = FIRST_LOOK_S
+        await asyncio.sleep(waited_s)
+        while True:
+            try:
+                usage = await self.look()
+                if waited_s >= FIRST_PASS_S or self._asked:
+                    await self.clean(usage)
+                await self._delete()
+            except OSError as error:
+                log.error("expired files could not be deleted, it is tried again: %s", error)
+            await asyncio.sleep(self._period_s)
+            waited_s += self._period_s
+
+    async def look(self) -> Usage:
+        """See how full the drive is, and take or refuse messages from now on."""
+        usage = await self._runtime.blocking(self._store.usage)
+        limit, was_full = self._rules.full_above, bool(self._store.why_full)
+        is_full = usage.worst > limit
+        self._store.why_full = f"the store's drive is used beyond {limit:.0%} ({usage})" if is_full else ""
+        if is_full is not was_full:
+            log.warning("messages are %s: %s", "refused" if is_full else "taken again", self._store.why_full or usage)
+        return usage
+
+    async def clean(self, usage: Usage) -> None:
+        """Forget what may go of the log, and what only pointed there."""
+        now_ms = self._runtime.now_ms()
+        asked, self._asked = self._asked > 0, max(0, self._asked - 1)
+        hour = datetime.fromtimestamp(now_ms / 1000).hour  # noqa: DTZ006
+        modified_ms = await self._runtime.blocking(self._store.modified_ms)
+        count = self._rules.files_to_go(modified_ms, now_ms, hour, usage.worst, asked=asked)
+        if not count:
+            return
+        expired = self._store.drop_oldest(count)
+        log.info("the log begins at %d now, %d files go", self._store.log.start, count)
+        self._gone()
+        self._deletions += [(deletion, self._log_pause_s) for deletion in expired.log]
+        self._deletions += [(deletion, self._queue_pause_s) for deletion in expired.queues]
+        self._deletions += [(deletion, 0) for deletion in expired.index]
+
+    async def _delete(self) -> None:
+        """Delete what was forgotten. One that fails is the first to be tried again."""
+        while self._deletions:
+            deletion, pause_s = self._deletions[0]
+            await self._runtime.blocking(deletion)
+            self._deletions.popleft()
+            await asyncio.sleep(pause_s)

@@ -1,0 +1,47 @@
+"""Admin tools let the store give up what nobody needs: codes 306, 316, 329 (protocol.md 2.6, store-and-ha.md 4)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.cleaning import Cleaning
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.message import HALF_OP_TOPIC, SCHEDULE_TOPIC
+from roquet.storage.store import Store
+from roquet.transport.connection import Connection, Handler
+
+_KEPT: Final = frozenset({SCHEDULE_TOPIC})
+_NEVER_UNUSED: Final = frozenset({SCHEDULE_TOPIC, HALF_OP_TOPIC})
+
+
+class StoreAdmin:
+    """Deletes expired files, and queues that are not needed any more."""
+
+    def __init__(self, store: Store, catalogue: Catalogue, cleaning: Cleaning) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._cleaning = cleaning
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired_files,
+        }
+
+    def clean_expired_queues(self, request: Command, connection: Connection) -> Command:
+        self._store.drop_expired_queues(_KEPT)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def clean_unused_topics(self, request: Command, connection: Connection) -> Command:
+        for topic in self._store.queues.topics:
+            if topic not in self._catalogue.topics and topic not in _NEVER_UNUSED:
+                self._store.drop_topic(topic)
+        return request.answer(ResponseCode.SUCCESS)
+
+    def delete_expired_files(self, request: Command, connection: Connection) -> Command:
+        """Answered at once; the next passes of cleaning do it, at whatever hour."""
+        self._cleaning.ask()
+        return request.answer(ResponseCode.SUCCESS)

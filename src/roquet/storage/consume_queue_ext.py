@@ -1,0 +1,210 @@
+"""Consume queue entries with a note: tag code, store time, filter bits (`enableConsumeQueueExt`, store-and-ha.md 3.3).
+
+An entry of such a queue has, in place of its tag code, the address of its note in files beside the queue's own.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from roquet.storage.consume_queue import ENTRY, ConsumeQueue
+from roquet.storage.disk import Disk
+from roquet.storage.folders import Folders
+from roquet.storage.segments import Segments
+
+ADDRESS_OF_FIRST: Final = -(1 << 63)
+ADDRESS_MAX: Final = -0x80000001
+"""An entry's last field up to this is an address; no tag code is so low."""
+_NOTE: Final = Struct(">hqqh")
+_END_OF_FILE: Final = Struct(">h")
+_END_MARK: Final = -1
+_ROOM_FOR_MARK: Final = 4
+_RESERVED_AT_ONCE: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """`bits` are the filters that the message passed, as a Bloom filter's bits; empty where nobody worked them out."""
+
+    tag_code: int
+    store_ms: int
+    bits: bytes = b""
+
+
+class Notes:
+    """The notes of one queue, in files of one size.
+
+    Keeps: a note never crosses a file; -1 stands where the next one did not fit any more.
+    """
+
+    def __init__(self, disk: Disk, folder: Path, file_size: int) -> None:
+        self._segments = Segments(disk, Folders(disk, [folder]), file_size)
+        self._file_size = file_size
+        self._end = 0
+        self._room_to = 0
+        self._flushed_to = 0
+
+    def load(self) -> None:
+        """:raises StoreError: a file that does not belong here."""
+        self._segments.load()
+        self._end = self._flushed_to = self._segments.start
+
+    def make_room(self, count: int) -> None:
+        """See to it that `count` notes without bits find room.
+
+        :raises OSError: the drive is full; nothing changed.
+        """
+        size = count * _NOTE.size + _ROOM_FOR_MARK
+        if self._end + size <= self._room_to:
+            return
+        while self._end + 2 * size > self._segments.capacity_end:
+            self._segments.grow()
+        start, room_to = max(self._end, self._room_to), self._end + 2 * size + _RESERVED_AT_ONCE
+        self._room_to = min(room_to, self._segments.capacity_end)
+        for file, first, last in self._segments.pieces(start, self._room_to):
+            file.reserve(first, last)
+
+    def put(self, note: Note) -> int:
+        """The address of a new note; there must be room for it."""
+        size = _NOTE.size + len(note.bits)
+        index = self._end % self._file_size
+        if index + size + _ROOM_FOR_MARK > self._file_size:
+            _END_OF_FILE.pack_into(self._buffer(self._end), index, _END_MARK)
+            self._end += self._file_size - index
+            index = 0
+        buffer = self._buffer(self._end)
+        _NOTE.pack_into(buffer, index, size, note.tag_code, note.store_ms, len(note.bits))
+        buffer[index + _NOTE.size : index + size] = note.bits
+        address = self._end + ADDRESS_OF_FIRST
+        self._end += size
+        return address
+
+    def _buffer(self, at: int) -> mmap.mmap | bytearray:
+        file = self._segments.file_at(at)
+        assert file is not None, f"no room was made for a note at {at}"
+        return file.buffer
+
+    def get(self, address: int) -> Note | None:
+        """The note at an address, None where there is none (any more)."""
+        at = address - ADDRESS_OF_FIRST
+        data = self._segments.read(at, at + 0x7FFF)
+        if len(data) < _NOTE.size:
+            return None
+        size, tag_code, store_ms, bits_size = _NOTE.unpack_from(data)
+        if bits_size < 0 or size != _NOTE.size + bits_size or size > len(data):
+            return None
+        return Note(tag_code, store_ms, bytes(data[_NOTE.size : size]))
+
+    def end_behind(self, address: int) -> None:
+        """Let the note at `address` be the last one."""
+        at = address - ADDRESS_OF_FIRST
+        note = self.get(address)
+        end = at + _NOTE.size + len(note.bits) if note is not None else at
+        self._segments.drop_after(end)
+        self._end = end
+        self._flushed_to, self._room_to = min(self._flushed_to, end), 0
+
+    def begin_a_file(self) -> None:
+        """Leave all notes as they are; the next one goes into a new file."""
+        self._end = self._segments.capacity_end
+        self._room_to = 0
+
+    def sync_work(self) -> Callable[[], None]:
+        """What makes all notes of now durable; may be called off the loop."""
+        end = self._end
+        pieces = list(self._segments.pieces(self._flushed_to, end))
+
+        def work() -> None:
+            for file, first, last in pieces:
+                file.sync(first, last)
+            self._flushed_to = end
+
+        return work
+
+    def forget_before(self, address: int) -> list[Callable[[], None]]:
+        """Forget the files before the note at `address`; what deletes them may be called off the loop."""
+        return self._segments.forget_before(address - ADDRESS_OF_FIRST)
+
+    def drop_all(self) -> None:
+        self._segments.drop_all()
+        self._end = self._flushed_to = self._room_to = 0
+
+    def close(self) -> None:
+        self._segments.close()
+
+
+class ExtendedQueue(ConsumeQueue):
+    """A consume queue whose entries have notes. One that was written without them goes on with them.
+
+    Keeps: the last note is that of the last entry.
+    """
+
+    __slots__ = ("_notes",)
+
+    def __init__(self, disk: Disk, folder: Path, file_size: int, topic: str, queue_id: int, notes: Notes) -> None:
+        super().__init__(disk, folder, file_size, topic, queue_id)
+        self._notes = notes
+
+    def load(self) -> None:
+        self._notes.load()
+        super().load()
+
+    def make_room(self, count: int, first: int | None = None) -> None:
+        self._notes.make_room(count)
+        super().make_room(count, first)
+
+    def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
+        super().put(offset, physical, size, self._notes.put(Note(tag_code, store_ms)), store_ms)
+
+    def put_many(self, entries: bytes, log_end: int, store_ms: int) -> None:
+        for offset, (physical, size, tag_code) in enumerate(ENTRY.iter_unpack(entries), self.max_offset):
+            self.put(offset, physical, size, tag_code, store_ms)
+
+    def entries(self, offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
+        for physical, size, code in super().entries(offset, count_max):
+            note = self._notes.get(code) if code <= ADDRESS_MAX else None
+            yield physical, size, code if note is None else note.tag_code
+
+    def note(self, offset: int) -> Note | None:
+        """The note of one entry, None where it has none."""
+        last = next(self._entries(offset, offset + 1), None)
+        return self._notes.get(last[2]) if last is not None and last[2] <= ADDRESS_MAX else None
+
+    def _end_at(self, offset: int) -> None:
+        super()._end_at(offset)
+        last = next(self._entries(offset - 1, offset), None) if self.max_offset else None
+        if last is not None and last[2] <= ADDRESS_MAX:
+            self._notes.end_behind(last[2])
+        elif last is not None:
+            self._notes.begin_a_file()
+
+    def trim(self, log_start: int) -> list[Callable[[], None]]:
+        deletions = super().trim(log_start)
+        first = next(self._entries(self.min_offset, self.min_offset + 1), None)
+        return deletions + (
+            self._notes.forget_before(first[2]) if first is not None and first[2] <= ADDRESS_MAX else []
+        )
+
+    def sync_work(self) -> Callable[[], None] | None:
+        entries, notes = super().sync_work(), self._notes.sync_work()
+        if entries is None:
+            return None
+
+        def work() -> None:
+            notes()
+            entries()
+
+        return work
+
+    def drop_all(self) -> None:
+        super().drop_all()
+        self._notes.drop_all()
+
+    def close(self) -> None:
+        super().close()
+        self._notes.close()

@@ -1,0 +1,137 @@
+"""The oldest files of the log go, and of queues and index what only pointed there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roquet.protocol.filters import TagFilter
+from roquet.protocol.record import decode
+from roquet.storage.fetch import FetchStatus
+from roquet.storage.store import Expired, Store, StoreConfig
+from roquet.units import PhysicalOffset
+from tests.simulation.disk import Drive
+from tests.storage.records import bodies_in
+
+LOG_FILE = 4096
+CONFIG = StoreConfig(Path("/store"), [Path("/store/commitlog")], LOG_FILE, 20 * 10, index_slots=10, index_entries=41)
+COUNT = 300
+
+
+def opened(drive: Drive) -> Store:
+    store = Store(CONFIG, lambda: 1_700_000_000_000 + drive.now_ms(), drive.mount())
+    store.open()
+    return store
+
+
+def put(store: Store, number: int, topic: str = "T") -> None:
+    key = b"%d" % number
+    store.append(store.queue(topic, 0), key, b"KEYS\x01" + key, [key], 0, 0, 0, 1, bytes(8))
+    store.end_turn()
+
+
+def delete(expired: Expired) -> None:
+    for deletion in (*expired.log, *expired.queues, *expired.index):
+        deletion()
+
+
+@pytest.fixture
+def drive() -> Drive:
+    return Drive(random.Random(1))
+
+
+@pytest.fixture
+def store(drive: Drive) -> Iterator[Store]:
+    """Messages 0 to 299 in one queue, and an old one in another; all on disk."""
+    store = opened(drive)
+    put(store, 0, "idle")
+    for number in range(COUNT):
+        put(store, number)
+    store.checkpoint_work()()
+    store.log.synced(store.log.end)
+    yield store
+    store.abandon()
+
+
+def files(drive: Drive, folder: str) -> int:
+    return sum(path.parent == CONFIG.root / folder for path in drive.names.files)
+
+
+def test_the_queue_begins_with_the_first_message_that_is_left(store: Store, drive: Drive) -> None:
+    before = files(drive, "commitlog"), files(drive, "consumequeue/T/0"), files(drive, "index")
+    delete(store.drop_oldest(4))
+    first = decode(store.log.read(store.log.start, LOG_FILE)).body
+    assert store.log.start == 4 * LOG_FILE
+    assert bodies_in(store, "T") == [b"%d" % number for number in range(int(first), COUNT)]
+    assert store.fetch("T", 0, 0, 32, TagFilter()).status is FetchStatus.OFFSET_TOO_SMALL
+    after = files(drive, "commitlog"), files(drive, "consumequeue/T/0"), files(drive, "index")
+    assert after[0] == before[0] - 4
+    assert after[1] == before[1] - int(first) // 10
+    assert after[2] < before[2]
+
+
+def test_keys_of_what_is_left_are_found(store: Store) -> None:
+    delete(store.drop_oldest(3))
+    first = store.min_offset("T", 0)
+    found = [len(store.find_by_key("T", f"{number}", 32, 0, 1 << 62).records) for number in range(COUNT)]
+    assert found == [0] * first + [1] * (COUNT - first)
+
+
+def test_a_queue_of_which_nothing_is_left_goes_on_where_it_was(store: Store, drive: Drive) -> None:
+    delete(store.drop_oldest(2))
+    assert (store.min_offset("idle", 0), store.max_offset("idle", 0)) == (1, 1)
+    put(store, 77, "idle")
+    assert bodies_in(store, "idle") == [b"77"]
+    store.close()
+    drive.unmount()
+    store = opened(drive)
+    assert (store.min_offset("idle", 0), store.max_offset("idle", 0)) == (1, 2)
+    assert bodies_in(store, "idle") == [b"77"]
+
+
+def test_the_file_in_use_and_what_is_not_on_disk_stay(drive: Drive) -> None:
+    store = opened(drive)
+    for number in range(COUNT):
+        put(store, number)
+    store.log.synced(store.log.start)
+    delete(store.drop_oldest(1000))
+    assert store.log.start == 0
+    store.checkpoint_work()()
+    store.log.synced(store.log.end)
+    delete(store.drop_oldest(1000))
+    assert store.log.file_starts == [store.log.end - store.log.end % LOG_FILE]
+    put(store, COUNT)
+    assert bodies_in(store, "T")[-1] == b"%d" % COUNT
+
+
+def test_whoever_holds_bytes_of_a_file_keeps_them(store: Store) -> None:
+    held = store.log.read(store.log.start, LOG_FILE)
+    before = bytes(held)
+    delete(store.drop_oldest(5))
+    assert bytes(held) == before
+    assert not store.log.read(PhysicalOffset(store.log.start - LOG_FILE), 100)
+
+
+def test_what_the_crash_left_of_a_deletion_is_there_again_or_not(store: Store, drive: Drive) -> None:
+    expired = store.drop_oldest(5)
+    for deletion in expired.log[:2]:
+        deletion()
+    drive.crash()
+    store = opened(drive)
+    assert store.log.start == 2 * LOG_FILE
+    first = store.min_offset("T", 0)
+    assert bodies_in(store, "T") == [b"%d" % number for number in range(first, COUNT)]
+    assert decode(store.log.read(store.log.start, LOG_FILE)).queue_offset == first
+
+
+def test_queues_without_a_message_are_dropped_when_asked_for(store: Store) -> None:
+    delete(store.drop_oldest(2))
+    store.drop_expired_queues({"idle"})
+    assert store.max_offset("idle", 0) == 1
+    store.drop_expired_queues(())
+    assert (store.max_offset("idle", 0), store.max_offset("T", 0)) == (0, COUNT)
+    put(store, 5, "idle")
+    assert bodies_in(store, "idle") == [b"5"]
