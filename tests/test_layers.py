@@ -18,6 +18,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     for package, allowed in {
         "protocol": "",
         "storage": "protocol",
+        "inspect": "storage protocol",
         "replication": "storage",
         "transport": "protocol",
         "nameserver": "transport protocol",
@@ -26,7 +27,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         "admin": "client protocol",
         "spark": "client storage protocol",
         "dashboard": "admin",
-        "cli": "admin nameserver broker dev",
+        "cli": "admin nameserver broker dev inspect",
         "dev": "nameserver broker",
         "__init__": "client dev protocol",
     }.items()

@@ -20,6 +20,7 @@ class Entry(NamedTuple):
 COMMANDS: Final[Mapping[str, Entry]] = {
     "namesrv": Entry("roquet.cli.serve", "namesrv", "Run a name server."),
     "broker": Entry("roquet.cli.serve", "broker", "Run a broker."),
+    "store": Entry("roquet.cli.store", "store", "Check, list, print and repair the files of a store."),
     "dev": Entry("roquet.cli.serve", "dev", "Run a name server and a broker in one process, on loopback."),
 }
 

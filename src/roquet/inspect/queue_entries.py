@@ -1,0 +1,106 @@
+"""Entries of one consume queue as columns, read anew at each call (docs/formats/consume-queue.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from roquet.inspect.files import Series, StoreFiles, series
+from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE
+from roquet.storage.consume_queue_ext import ADDRESS_OF_FIRST, Note
+
+ENTRIES: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+Entries = npt.NDArray[Any]
+_NOTE: Final = Struct(">hqqh")
+_AT_ONCE: Final = 50_000
+
+
+class QueueEntries:
+    """One queue's entries and notes.
+
+    Keeps: an entry of size 0 or less is none; the queue ends before the first such one in the last file that has any.
+    """
+
+    def __init__(self, files: Series, notes: Series) -> None:
+        self.files = files
+        self._notes = notes
+
+    @property
+    def first(self) -> int:
+        """Queue offset of the first entry there is room for."""
+        return self.files.start // ENTRY_SIZE
+
+    def end(self) -> int:
+        """Queue offset behind the last entry."""
+        for file in reversed(self.files.files):
+            start = file.start // ENTRY_SIZE
+            sizes = self.read(start, self.files.file_size // ENTRY_SIZE)["size"]
+            bad = np.flatnonzero(sizes <= 0)
+            count = int(bad[0]) if len(bad) else len(sizes)
+            if count:
+                return start + count
+        return self.first
+
+    def read(self, offset: int, count: int) -> Entries:
+        """Up to `count` entries from `offset` on; fewer where files end."""
+        pieces: list[Entries] = []
+        while count > 0:
+            data = self.files.read(offset * ENTRY_SIZE, count * ENTRY_SIZE)
+            found: Entries = np.frombuffer(data, ENTRIES, len(data) // ENTRY_SIZE)
+            if not len(found):
+                break
+            pieces.append(found)
+            offset, count = offset + len(found), count - len(found)
+        if len(pieces) == 1:
+            return pieces[0]
+        return np.concatenate(pieces) if pieces else np.empty(0, ENTRIES)
+
+    def slots(self, offset: int, count: int) -> Entries:
+        """The entries of `count` queue offsets from `offset` on, zero where there is none."""
+        found: Entries = np.zeros(count, ENTRIES)
+        for file in self.files.files:
+            start = max(offset, file.start // ENTRY_SIZE)
+            stop = min(offset + count, (file.start + self.files.file_size) // ENTRY_SIZE)
+            if start < stop:
+                read = self.read(start, stop - start)
+                found[start - offset : start - offset + len(read)] = read
+        return found
+
+    def walk(self, offset: int, end: int) -> Iterator[tuple[int, Entries]]:
+        """The entries from `offset` up to `end` in pieces: queue offset of the first, and the entries."""
+        while offset < end:
+            found = self.read(offset, min(_AT_ONCE, end - offset))
+            if not len(found):
+                return
+            yield offset, found
+            offset += len(found)
+
+    def log_end(self) -> int:
+        """Where in the log the last entry's record ends; 0 without entries."""
+        last = self.read(self.end() - 1, 1) if self.files.files else np.empty(0, ENTRIES)
+        if not len(last) or not 0 < last[0]["size"] < BLANK_RECORD_SIZE:
+            return 0
+        return int(last[0]["physical"]) + int(last[0]["size"])
+
+    def note(self, address: int) -> Note | None:
+        """The note at an address that an entry holds in place of its tag code, None where there is none."""
+        data = self._notes.read(address - ADDRESS_OF_FIRST, 0x7FFF) if self._notes.files else b""
+        if len(data) < _NOTE.size:
+            return None
+        size, tag_code, store_ms, bits_size = _NOTE.unpack_from(data)
+        if bits_size < 0 or size != _NOTE.size + bits_size or size > len(data):
+            return None
+        return Note(tag_code, store_ms, data[_NOTE.size : size])
+
+
+def entries_of(files: StoreFiles, topic: str, queue_id: int) -> QueueEntries:
+    """The entries of a queue; of none at all where the store has no such queue."""
+    place = Path(topic, str(queue_id))
+    folder = files.root / "consumequeue" / place
+    found = files.queues.get((topic, queue_id)) or series([folder], files.queue_file_size or ENTRY_SIZE)
+    return QueueEntries(found, series([files.root / "consumequeue_ext" / place]))

@@ -1,0 +1,224 @@
+"""Makes consume queues and index anew from the log, as a broker's dispatch would have made them.
+
+Whatever is deleted and written in between, `abort` stands there from the first deletion to the last write, and the
+checkpoint vouches for nothing: a broker that starts after a crash in the middle reads the whole log.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from roquet.errors import StoreError
+from roquet.inspect.files import StoreFiles, series, subfolders
+from roquet.inspect.index_files import Shape
+from roquet.inspect.log_scan import LogScan
+from roquet.inspect.rows import Rows
+from roquet.inspect.state import kept_topics
+from roquet.storage.checkpoint import Checkpoint, Mark
+from roquet.storage.commit_log import CommitLog
+from roquet.storage.disk import RealDisk
+from roquet.storage.dispatch import Arrival, Dispatch, read_arrival
+from roquet.storage.folders import Folders
+from roquet.storage.index import Index
+from roquet.storage.queues import Queues
+from roquet.units import PhysicalOffset
+
+_NO_DELAY_MS: Final = 1000
+_UNKNOWN_INDEX: Final = -1
+"""With that name in its mark, recovery cuts the index by the checkpoint's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to make anew, and the sizes that the new files get, in bytes; `delay_levels_ms` as the broker has them.
+
+    `notes_file_size` is that of the files with notes on queue entries, None where the queues have none.
+    """
+
+    queues: bool
+    index: bool
+    queue_file_size: int
+    shape: Shape
+    delay_levels_ms: tuple[int, ...]
+    notes_file_size: int | None = None
+
+    def delay_ms(self, level: int) -> int:
+        """As a broker counts (store-and-ha.md 3.2)."""
+        if level < 1 or not self.delay_levels_ms:
+            return _NO_DELAY_MS
+        return self.delay_levels_ms[min(level, len(self.delay_levels_ms)) - 1]
+
+
+def notes_file_size(root: Path) -> int | None:
+    """Of the files with notes on queue entries, None where there are none."""
+    folder = root / "consumequeue_ext"
+    sizes = [
+        file.size
+        for topic in subfolders(folder)
+        for queue_id in subfolders(folder / topic)
+        for file in series([folder / topic / queue_id]).files
+    ]
+    return max(sizes, default=None)
+
+
+@dataclass(slots=True)
+class _Lives:
+    """Where in the log each queue begins that is to have entries.
+
+    A queue whose topic was deleted and made again begins anew at queue offset 0 or so; its older records stay without.
+    """
+
+    kept_topics: frozenset[str] | None
+    starts: dict[tuple[str, int], int]
+    ends: dict[tuple[str, int], int]
+
+    def take(self, rows: Rows) -> None:
+        """:raises StoreError: a queue has a gap, which no rebuilt one may have."""
+        taking = np.flatnonzero(rows.takes_slot)
+        columns = (rows.topic, rows.queue_id, rows.queue_offset, rows.at)
+        for number, queue_id, offset, at in zip(*(column[taking].tolist() for column in columns), strict=True):
+            key = rows.topics[number], queue_id
+            expected = self.ends.get(key)
+            if expected is not None and offset > expected:
+                raise StoreError(
+                    f"{key[0]} {queue_id} goes from queue offset {expected - 1} to {offset} at physical offset {at}: "
+                    "no queue can be made of that; `roquet store check` says what is damaged"
+                )
+            if expected is None or offset < expected:
+                self.starts[key] = at
+            self.ends[key] = offset + 1
+
+    def has(self, arrival: Arrival) -> bool:
+        """Whether a record gets an entry."""
+        if self.kept_topics is not None and arrival.topic not in self.kept_topics:
+            return False
+        return arrival.physical >= self.starts.get((arrival.topic, arrival.queue_id), 0)
+
+
+def rebuild(files: StoreFiles, plan: Plan, progress: Callable[[int], None] = lambda size: None) -> int:
+    """Make queues, index or both anew; how many records were dispatched.
+
+    :param progress: told the bytes of the log that were read; it is read twice.
+    :raises StoreError: a broker uses the store, or its log is damaged. Then nothing was changed.
+    """
+    disk = RealDisk()
+    lock = disk.lock(files.root / "lock")
+    try:
+        lives = _Lives(kept_topics(files.root), {}, {})
+        end = _check_log(files, lives, progress)
+        known = Checkpoint(disk, files.root / "checkpoint")
+        known.load()
+        with _recovered_if_interrupted(disk, files.root) as checkpoint:
+            return _Rebuild(disk, files, plan, lives, end, known.mark).run(checkpoint, progress)
+    finally:
+        lock.release()
+
+
+def _check_log(files: StoreFiles, lives: _Lives, progress: Callable[[int], None]) -> int:
+    """Where the log ends."""
+    if files.log.strays or files.log.gaps:
+        place = files.log.strays[0].path if files.log.strays else files.log.place(files.log.gaps[0][0])[0]
+        raise StoreError(f"{place} is missing or does not belong there; `roquet store check` says more")
+    scan = LogScan(files.log, 0, progress, verify=False)
+    for rows in scan:
+        lives.take(rows)
+        if scan.damages:
+            break
+    if scan.damages:
+        damage = scan.damages[0]
+        raise StoreError(
+            f"the log is damaged from physical offset {damage.start} to {damage.end - 1} ({damage.reason}): "
+            "nothing was changed; restore these bytes from a slave or a backup"
+        )
+    return scan.end
+
+
+@contextmanager
+def _recovered_if_interrupted(disk: RealDisk, root: Path) -> Iterator[Checkpoint]:
+    """See to it that a broker recovers the store if what is done here does not come to its end."""
+    abort = root / "abort"
+    was_clean = disk.read(abort) is None
+    disk.replace(abort, b"")
+    Checkpoint(disk, root / "checkpoint").save()
+    checkpoint = Checkpoint(disk, root / "checkpoint")
+    yield checkpoint
+    if was_clean:  # else the next start recovers anyway, and from the whole log
+        checkpoint.save()
+        disk.delete(abort)
+
+
+class _Rebuild:
+    """:param known: the mark of before; of it, what it says of an index that is left alone stays true."""
+
+    def __init__(
+        self, disk: RealDisk, files: StoreFiles, plan: Plan, lives: _Lives, end: int, known: Mark | None
+    ) -> None:
+        self._files = files
+        self._plan = plan
+        self._lives = lives
+        self._end = PhysicalOffset(end)
+        self._known = known
+        self._log = CommitLog(disk, Folders(disk, files.log.folders), files.log.file_size)
+        self._queues = Queues(disk, files.root, plan.queue_file_size, plan.notes_file_size)
+        shape = plan.shape
+        self._index = Index(disk, files.root / "index", shape.slots, shape.entries)
+        self._dispatch = Dispatch(self._log, self._queues.queue, None, plan.delay_ms)
+
+    def run(self, checkpoint: Checkpoint, progress: Callable[[int], None]) -> int:
+        self._forget_old()
+        self._log.load()
+        self._log.end = self._end  # the files stay as they are: what stands behind is for recovery to cut
+        self._queues.load()
+        if self._plan.index:
+            self._index.load()
+        count = 0
+        last: tuple[PhysicalOffset, int, int] | None = None
+        try:
+            for at, data in self._log.walk(PhysicalOffset(self._files.log.start)):
+                arrival = read_arrival(at, data)
+                self._put(arrival)
+                progress(len(data))
+                count, last = count + 1, (at, len(data), arrival.store_ms)
+            self._make_durable()
+            if last is not None:
+                checkpoint.note(last[2], self._mark(*last))
+        finally:
+            self._queues.close()
+            self._index.close()
+            self._log.close()
+        return count
+
+    def _forget_old(self) -> None:
+        root, plan = self._files.root, self._plan
+        names = ("consumequeue", "consumequeue_ext") if plan.queues else ()
+        for name in (*names, *(("index",) if plan.index else ())):
+            if (root / name).is_dir():
+                shutil.rmtree(root / name)
+
+    def _put(self, arrival: Arrival) -> None:
+        if self._plan.queues and self._lives.has(arrival):
+            self._dispatch.put(arrival)
+        if self._plan.index:
+            self._index.add(arrival.topic, arrival.keys, arrival.physical, arrival.store_ms)
+            if self._index.is_due:
+                self._index.flush()
+
+    def _make_durable(self) -> None:
+        self._index.flush()
+        syncs = [*(queue.sync_work() for queue in self._queues), *self._index.sync_work()]
+        for sync in syncs:
+            if sync is not None:
+                sync()
+
+    def _mark(self, at: int, size: int, store_ms: int) -> Mark:
+        name, count, end_ms = self._index.mark if self._plan.index else (_UNKNOWN_INDEX, 0, 0)
+        if self._known is not None and not self._plan.index:
+            name, count, end_ms = self._known.index_name, self._known.index_count, self._known.index_end_ms
+        return Mark(at + size, at, store_ms, name, count, end_ms, self._queues.used)
