@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from roquet.inspect.index_files import Shape
     from roquet.inspect.rebuild import Plan
 
-_QUEUE_FILE_SIZE: Final = 6_000_000
 _SECONDS: Final = (1, 5, 10, 30, *(minute * 60 for minute in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)))
 _DELAY_LEVELS_MS: Final = tuple(seconds * 1000 for seconds in _SECONDS)
 """Apache's defaults, where no configuration says something else."""
@@ -94,10 +93,11 @@ class Place:
 
         :raises StoreError: neither the files nor the command line tell how large the new ones have to be.
         """
+        from roquet.inspect.files import QUEUE_FILE_SIZE
         from roquet.inspect.index_files import Shape
         from roquet.inspect.rebuild import Plan, notes_file_size
 
-        size = self.files.queue_file_size or _QUEUE_FILE_SIZE
+        size = self.files.queue_file_size or QUEUE_FILE_SIZE
         if index and self.shape is None:
             raise StoreError(
                 "the number of slots and entries of an index file cannot be told from its size: "

@@ -52,6 +52,7 @@ def check(files: StoreFiles, shape: Shape | None, progress: Callable[[int], None
         queues.take(rows)
         index.take(rows)
     log.finish(scan)
+    files.log.look_again()
     queues.finish(scan)
     index.finish(scan)
     check_checkpoint(files, findings, state.checkpoint, log.last_ms)

@@ -25,7 +25,7 @@ def check_checkpoint(files: StoreFiles, findings: Findings, checkpoint: Checkpoi
     times = (checkpoint.log_ms, checkpoint.queues_ms, checkpoint.index_ms)
     for number, (what, time_ms) in enumerate(zip(("log", "queues", "index"), times, strict=True)):
         if time_ms > last_ms:
-            text = f"says that the {what} is durable up to {time_ms} ms, the log's newest record is of {last_ms} ms"
+            text = f"says {time_ms} ms for the {what}, the log's newest record was stored at {last_ms} ms"
             findings.add(Kind.CHECKPOINT, _NAME, 8 * number, text)
     if checkpoint.mark is not None:
         for why in _wrong(files, checkpoint.mark, findings):

@@ -21,6 +21,8 @@ from roquet.inspect.rows import Bools, Ints, Rows, index_hash
 
 _MORE: Final = 4096
 """So many entries may stand between those of two neighbouring keys before they are taken for lost."""
+_NEAR: Final = 8
+"""Keys that are missing and stand as near as this make one finding."""
 _TO_THE_END: Final = 1 << 20
 
 
@@ -122,8 +124,11 @@ class IndexCheck:
             self._keep_strays(places, entries)
             self._go_on(places, len(entries))
         wrong = [stray for stray in self._strays if self._is_wrong(stray, scan)]
+        beyond = [stray for stray in wrong if stray.at >= scan.end]
         for stray in wrong:
-            self._report_stray(stray)
+            if stray.at < scan.end:
+                self._report_stray(stray)
+        self._report_beyond(beyond, scan)
         self._report_missing(wrong)
         for file, reader in enumerate(self._readers):
             known = {stray.number for stray in wrong if stray.file == file}
@@ -146,6 +151,17 @@ class IndexCheck:
         name = self._files.name(reader.path)
         self._findings.add(Kind.INDEX_ENTRY, name, reader.shape.entry_at(stray.number), text)
 
+    def _report_beyond(self, beyond: list[_Stray], scan: LogScan) -> None:
+        """Entries that point to where the log does not reach; those of one file make one finding."""
+        for file in sorted({stray.file for stray in beyond}):
+            strays = [stray for stray in beyond if stray.file == file]
+            what = f"entry {strays[0].number} points" if len(strays) == 1 else f"{len(strays)} entries point"
+            reader = self._readers[file]
+            text = f"{what} behind the log's end at {scan.end} (to {strays[0].at})"
+            self._findings.add(
+                Kind.INDEX_ENTRY, self._files.name(reader.path), reader.shape.entry_at(strays[0].number), text
+            )
+
     def _report_missing(self, wrong: list[_Stray]) -> None:
         """Keys without an entry, but for those that a wrong entry accounts for; neighbours make one finding."""
         if not self._missing:
@@ -162,7 +178,7 @@ class IndexCheck:
             self._findings.remarks.append(f"{behind.sum()} keys behind physical offset {end} are still to be indexed")
             kept &= ~behind
         rows = np.flatnonzero(kept & ~before)
-        for run in np.split(rows, np.flatnonzero(np.diff(numbers[rows]) != 1) + 1) if len(rows) else []:
+        for run in np.split(rows, np.flatnonzero(np.diff(numbers[rows]) > _NEAR) + 1) if len(rows) else []:
             self._report_run(places[run])
 
     def _range(self) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from roquet.inspect.queue_entries import Entries, QueueEntries, entries_of
 from roquet.inspect.rows import Bools, Ints, Rows
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE
 from roquet.storage.consume_queue_ext import ADDRESS_MAX
+from roquet.storage.dispatch import Arrival
 
 _SLOTS: Final = np.dtype(
     [("offset", "i8"), ("at", "i8"), ("size", "i8"), ("tag_code", "i8"), ("store_ms", "i8"), ("is_delayed", "?")]
@@ -40,6 +41,8 @@ class QueueWalk:
     entries: QueueEntries
     first: int = 0
     next: int | None = None
+    has_fit: bool = False
+    """Whether a record had its entry: those of an older queue of that name never have."""
     suspects: list[Slots] = field(default_factory=list)
     """Records whose entries did not fit."""
     jumps: list[tuple[int, int, int]] = field(default_factory=list)
@@ -59,14 +62,17 @@ class QueueWalk:
         fits = self.fits(run)
         if self.next is None:
             self.first = first
-        elif first != self.next:
-            if fits[0] and first < self.next:
-                self._begin_anew(first)
-            elif not fits[0] and (count == 1 or first < self.next):
-                self._take_misplaced(run)
-                return
-            else:
-                self.jumps.append((self.next, first, int(run["at"][0])))
+        elif first < self.next and fits[0] and not self.has_fit:
+            self._begin_anew(first)
+        elif first != self.next and not fits[0] and (count == 1 or first < self.next):
+            behind = max(0, self.next - first)
+            self._take_misplaced(run[: behind or 1])
+            if 0 < behind < count:
+                self._take_run(run[behind:])
+            return
+        elif first > self.next:
+            self.jumps.append((self.next, first, int(run["at"][0])))
+        self.has_fit |= bool(fits.any())
         if not fits.all():
             self.suspects.append(run[~fits].copy())
         self.next = first + count
@@ -213,8 +219,11 @@ class _QueueEnd:
                 f"the record at physical offset {at} says queue offset {said} of {self._name}, its entry is at {offset}"
             )
             self._add(Kind.OFFSET, place, text)
-        for slots in self.walk.suspects:
-            self._report_suspects(slots)
+        if self.walk.suspects:
+            self.walk.entries.files.look_again()
+        wrong = [slots[~self.walk.fits(slots)] for slots in self.walk.suspects]
+        if wrong:
+            self._report_suspects(np.concatenate(wrong))
 
     def _add(self, kind: Kind, place: tuple[Any, int], text: str) -> None:
         self.findings.add(kind, self.files.name(place[0]), place[1], text)
@@ -234,7 +243,6 @@ class _QueueEnd:
         return bool((inside & (entries["size"] > 0)).all())
 
     def _report_suspects(self, slots: Slots) -> None:
-        slots = slots[~self.walk.fits(slots)]
         slots = slots[~np.isin(slots["at"], list(self.claimed))]
         entries = self.walk.entries
         missing: list[Any] = []
@@ -304,24 +312,41 @@ class _QueueEnd:
         is_strange = (found["size"] > 0) & (found["size"] != BLANK_RECORD_SIZE) & (found["physical"] >= log_start)
         for damage in self.scan.damages:
             is_strange &= (found["physical"] < damage.start) | (found["physical"] >= damage.end)
-        places = np.flatnonzero(is_strange).tolist()
-        return sum(self._report_stranger(first + index, found[index]) for index in places)
+        wrong, beyond = 0, np.zeros(len(found), bool)
+        for index in np.flatnonzero(is_strange).tolist():
+            at = int(found["physical"][index])
+            record = arrival_at(self.files.log, at)
+            if isinstance(record, str) and at >= self.scan.end:
+                beyond[index] = True
+            elif self._is_stranger(first + index, found[index], record):
+                wrong += 1
+        return wrong + self._report_beyond(first, found, np.flatnonzero(beyond))
 
-    def _report_stranger(self, offset: int, entry: Any) -> bool:
+    def _report_beyond(self, first: int, found: Entries, places: Ints) -> int:
+        """Entries that point to where the log does not reach; neighbours make one finding."""
+        count = self.findings.count
+        for run in np.split(places, np.flatnonzero(np.diff(places) != 1) + 1) if len(places) else []:
+            offset, last, at = first + int(run[0]), first + int(run[-1]), int(found["physical"][run[0]])
+            what = f"the entries of queue offsets {offset} to {last} of {self._name} point"
+            if len(run) == 1:
+                what = f"the entry of queue offset {offset} of {self._name} points"
+            what += f" behind the log's end at {self.scan.end} (to {at})"
+            if at >= self.redone_from:
+                self.findings.remarks.append(f"{what}: the next start cuts this")
+            else:
+                self._add(Kind.ENTRY, self.walk.entries.files.place(offset * ENTRY_SIZE), what)
+        return self.findings.count - count
+
+    def _is_stranger(self, offset: int, entry: Any, record: Arrival | str) -> bool:
         """Whether an entry, none of a record that was walked, is wrong; it may be that of a newer one."""
         at, size = int(entry["physical"]), int(entry["size"])
-        record = arrival_at(self.files.log, at)
-        what = f"the entry of queue offset {offset} of {self._name} points to physical offset {at}"
-        if isinstance(record, str):
-            if at >= self.redone_from:
-                self.findings.remarks.append(f"{what}, where the log does not reach; the next start cuts it")
-                return False
-            why = f"behind the log's end at {self.scan.end}" if at >= self.scan.end else f"and {record}"
-        else:
+        why = f"and {record}"
+        if not isinstance(record, str):
             said = (record.topic, record.queue_id, record.queue_offset)
             if (*said, record.size) == (self.topic, self.queue_id, offset, size):
                 return False
             self.claimed.add(at)
             why = f"where a record says queue offset {said[2]} of {said[0]} {said[1]} ({record.size} bytes)"
+        what = f"the entry of queue offset {offset} of {self._name} points to physical offset {at}"
         self._add(Kind.ENTRY, self.walk.entries.files.place(offset * ENTRY_SIZE), f"{what}, {why}")
         return True

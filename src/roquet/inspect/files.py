@@ -6,10 +6,9 @@ Nothing is opened for writing, nothing is mapped: a running broker may cut and g
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from math import gcd
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,8 @@ from roquet.storage.consume_queue import ENTRY_SIZE
 from roquet.storage.segments import NAME_DIGITS, file_name
 
 INDEX_NAME_DIGITS: Final = 17
+QUEUE_FILE_SIZE: Final = 300_000 * ENTRY_SIZE
+"""Apache's default, bytes."""
 _AT_ONCE: Final = 1 << 20
 
 
@@ -63,6 +64,11 @@ class Series:
             if file.start <= at:
                 return file if at < file.start + self.file_size else None
         return None
+
+    def look_again(self) -> None:
+        """Take note of files that a broker has made or deleted since."""
+        if self.file_size:
+            self.files = series(self.folders, self.file_size).files
 
     def place(self, at: int) -> tuple[Path, int]:
         """File and byte in it of byte `at`; the path that the file would have where there is none."""
@@ -176,13 +182,9 @@ def _wrong(file: DataFile, size: int, before: list[DataFile]) -> str:
 
 
 def _size_of(files: Sequence[DataFile]) -> int:
-    """The size that all files have, but for damaged ones.
-
-    Their starts are multiples of it; where that leaves several, most of them have it.
-    """
-    step = reduce(gcd, (file.start for file in files), 0)
-    sizes = [file.size for file in files if file.size and (not step or step % file.size == 0)]
-    return max(sizes, key=lambda size: (sizes.count(size), size)) if sizes else step or 1
+    """The size that most files have and whose multiples their names are; the largest of several."""
+    fitting = Counter(file.size for file in files if file.size and file.start % file.size == 0)
+    return max(fitting, key=lambda size: (fitting[size], size), default=1)
 
 
 @dataclass(slots=True)
@@ -220,7 +222,7 @@ def find_files(
         for queue_id in subfolders(root / "consumequeue" / topic):
             if queue_id.isdigit():
                 folder = root / "consumequeue" / topic / queue_id
-                found.queues[topic, int(queue_id)] = series([folder], size or ENTRY_SIZE)
+                found.queues[topic, int(queue_id)] = series([folder], size or QUEUE_FILE_SIZE)
     for entry in _entries(root / "index"):
         if len(entry.name) == INDEX_NAME_DIGITS and entry.name.isdigit():
             found.index.append(Path(entry.path))

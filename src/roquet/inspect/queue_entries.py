@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from roquet.inspect.files import Series, StoreFiles, series
+from roquet.inspect.files import QUEUE_FILE_SIZE, Series, StoreFiles, series
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE
 from roquet.storage.consume_queue_ext import ADDRESS_OF_FIRST, Note
 
@@ -102,5 +102,5 @@ def entries_of(files: StoreFiles, topic: str, queue_id: int) -> QueueEntries:
     """The entries of a queue; of none at all where the store has no such queue."""
     place = Path(topic, str(queue_id))
     folder = files.root / "consumequeue" / place
-    found = files.queues.get((topic, queue_id)) or series([folder], files.queue_file_size or ENTRY_SIZE)
+    found = files.queues.get((topic, queue_id)) or series([folder], files.queue_file_size or QUEUE_FILE_SIZE)
     return QueueEntries(found, series([files.root / "consumequeue_ext" / place]))

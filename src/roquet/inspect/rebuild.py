@@ -128,9 +128,9 @@ def _check_log(files: StoreFiles, lives: _Lives, progress: Callable[[int], None]
         raise StoreError(f"{place} is missing or does not belong there; `roquet store check` says more")
     scan = LogScan(files.log, 0, progress, verify=False)
     for rows in scan:
-        lives.take(rows)
         if scan.damages:
             break
+        lives.take(rows)
     if scan.damages:
         damage = scan.damages[0]
         raise StoreError(
