@@ -138,7 +138,11 @@ def test_every_roquet_command_is_understood(page: Path) -> None:
         _, name, *options = [word.strip('"') for word in line.partition("#")[0].split()]
         command = main.get_command(click.Context(main), name)
         assert command is not None, line
-        command.make_context(name, options)
+        context = command.make_context(name, options)
+        if isinstance(command, click.Group):
+            subcommand = command.get_command(context, options[0])
+            assert subcommand is not None, line
+            subcommand.make_context(options[0], options[1:])
 
 
 @every_page_of_the_guide

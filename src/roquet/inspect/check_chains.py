@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from roquet.inspect.columns import Bools, Ints
 from roquet.inspect.findings import Findings, Kind
 from roquet.inspect.index_files import COUNT_AT, HEADER, PREVIOUS_AT, USED_SLOTS_AT, IndexReader
-from roquet.inspect.rows import Bools, Ints
 
 _AT_ONCE: Final = 1 << 20
 

@@ -13,11 +13,12 @@ from typing import Final
 import numpy as np
 
 from roquet.inspect.check_chains import check_chains
+from roquet.inspect.columns import Bools, Ints
 from roquet.inspect.files import StoreFiles
 from roquet.inspect.findings import Findings, Kind
 from roquet.inspect.index_files import ENTRY, Entries, IndexReader, Shape
 from roquet.inspect.log_scan import LogScan, arrival_at
-from roquet.inspect.rows import Bools, Ints, Rows, index_hash
+from roquet.inspect.rows import Rows, index_hash
 
 _MORE: Final = 4096
 """So many entries may stand between those of two neighbouring keys before they are taken for lost."""

@@ -10,11 +10,12 @@ from typing import Any, Final
 import numpy as np
 
 from roquet.errors import CorruptRecord
+from roquet.inspect.columns import Ints
 from roquet.inspect.files import StoreFiles
 from roquet.inspect.listing import first_readable
 from roquet.inspect.log_scan import LogScan
 from roquet.inspect.queue_entries import entries_of
-from roquet.inspect.rows import Ints, Rows, index_hash
+from roquet.inspect.rows import Rows, index_hash
 from roquet.protocol import message as m
 from roquet.protocol.record import Record, decode, host_text
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE

@@ -16,14 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.errors import CorruptRecord
+from roquet.inspect.columns import Bools, Bytes, Ints
+from roquet.inspect.templates import Template
 from roquet.protocol import message as m
 from roquet.protocol.record import MAGIC, check, checksum, decode
 from roquet.storage.dispatch import Arrival, read_arrival
 from roquet.units import PhysicalOffset
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Bytes = npt.NDArray[np.uint8]
 
 _HEAD_FIELDS: Final = (
     "size i4, magic u4, crc u4, queue_id i4, flag i4, queue_offset i8, physical i8, sys_flag i4, born_ms i8, "
@@ -216,13 +214,13 @@ class _Batch:
         for _ in range(_TEMPLATES_MAX):
             if len(rows) < _ALIKE_MIN:
                 break
-            template = _Template(tails[0].tobytes(), topic_size)
+            template = Template(tails[0].tobytes(), topic_size)
             same = template.fits(tails)
             self._fill(rows[same], tails[same], template)
             rows, tails = rows[~same], tails[~same]
         return np.concatenate([*left, rows])
 
-    def _fill(self, rows: Ints, tails: Bytes, template: _Template) -> None:
+    def _fill(self, rows: Ints, tails: Bytes, template: Template) -> None:
         self._topic[rows] = self._reader.number(template.topic)
         self._delayed[rows] = template.topic == m.SCHEDULE_TOPIC and m.DELAY in template.values
         tags = template.values.get(m.TAGS)
@@ -277,47 +275,3 @@ class _Batch:
 def is_delayed(arrival: Arrival) -> bool:
     """Whether a record's queue entry holds its time of delivery."""
     return arrival.topic == m.SCHEDULE_TOPIC and m.DELAY in arrival.properties
-
-
-class _Template:
-    """Topic and properties of one record: which bytes another one must share to be read alike.
-
-    Keeps: `values` are where the values stand that matter here; `keys` each key of the index.
-    """
-
-    def __init__(self, tail: bytes, topic_size: int) -> None:
-        self.topic = tail[:topic_size].decode("ascii")
-        self.values: dict[str, slice] = {}
-        self._fixed: Bools = np.ones(len(tail), bool)
-        self._tail = np.frombuffer(tail, np.uint8)
-        at = topic_size + 2
-        for pair in tail[at:].split(b"\x02"):
-            name, separator, value = pair.partition(b"\x01")
-            if name and separator and value:
-                span = slice(at + len(name) + 1, at + len(pair))
-                self.values[name.decode("ascii")] = span
-                self._fixed[span] = False
-            at += len(pair) + 1
-        self.keys = [self.values[m.UNIQ_KEY]] if m.UNIQ_KEY in self.values else []
-        self.keys += self._words() if m.KEYS in self.values else []
-
-    def _words(self) -> list[slice]:
-        """Where the words of KEYS stand; the blanks between them must be the same in all records."""
-        span = self.values[m.KEYS]
-        found: list[slice] = []
-        at = span.start
-        for word in self._tail[span].tobytes().split(b" "):
-            if word:
-                found.append(slice(at, at + len(word)))
-            at += len(word) + 1
-        self._fixed[span] = self._tail[span] == 0x20
-        return found
-
-    def fits(self, tails: Bytes) -> Bools:
-        """Which of the records have the same bytes there, and no separator anywhere else."""
-        fits: Bools = ((tails == self._tail) | ~self._fixed).all(axis=1)
-        fits &= ~((tails == 0x02) & ~self._fixed).any(axis=1)
-        if m.KEYS in self.values:
-            span = self.values[m.KEYS]
-            fits &= ~((tails[:, span] == 0x20) & ~self._fixed[span]).any(axis=1)
-        return fits
