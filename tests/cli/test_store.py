@@ -111,8 +111,19 @@ def test_sizes_may_come_from_the_broker_s_configuration(root: Path) -> None:
     assert printed(result)["counts"]["keys"] == 80
 
 
-def test_an_index_of_unknown_size_is_said_not_to_be_checked(root: Path) -> None:
-    result = run("check", root)
+def test_an_index_file_tells_its_slots_and_entries(root: Path) -> None:
+    result = run("check", root, "--json")
+
+    assert result.exit_code == 0
+    assert printed(result)["counts"]["keys"] == 80
+
+
+def test_an_index_that_does_not_tell_them_is_said_not_to_be_checked(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.put(b"the only key is that of physical offset 0", KEYS="k")
+    broker.stop()
+
+    result = run("check", tmp_path)
 
     assert result.exit_code == 0
     assert "remark: the index was not checked" in result.stdout
@@ -218,14 +229,17 @@ def test_only_what_is_asked_for_is_rebuilt(root: Path) -> None:
     assert snapshot(root / "index") == before
 
 
-def test_a_rebuild_needs_to_know_how_large_the_index_is(root: Path) -> None:
-    before = snapshot(root)
+def test_a_rebuild_needs_to_know_how_large_the_index_is(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.put(b"the only key is that of physical offset 0", KEYS="k")
+    broker.stop()
+    before = snapshot(tmp_path)
 
-    result = run("rebuild", root, "--index")
+    result = run("rebuild", tmp_path, "--index")
 
     assert result.exit_code == 2
     assert "--index-slots" in result.stderr
-    assert snapshot(root) == before
+    assert snapshot(tmp_path) == before
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the lock belongs to the process there")

@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from roquet.inspect import log_scan
 from roquet.inspect.check import check
+from roquet.inspect.check_index import IndexCheck
 from roquet.inspect.index_files import Shape
 from roquet.protocol import message as m
 from roquet.storage.store import Store
@@ -217,6 +218,27 @@ def test_a_store_that_grows_while_it_is_checked_is_sound(
     assert_sound(result)
     assert [remark for remark in result.findings.remarks if "indexed" not in remark] == []
     assert growing.turns > 5
+
+
+def test_keys_that_are_written_while_the_index_is_looked_at_are_not_missing(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.fill(5)
+    broker.store.flush_index()
+    broker.fill(5)
+    window = IndexCheck._window
+
+    def window_and_flush(self: IndexCheck, count: int) -> Any:
+        found = window(self, count)
+        broker.store.flush_index()
+        return found
+
+    monkeypatch.setattr(IndexCheck, "_window", window_and_flush)
+
+    result = checked(tmp_path)
+
+    broker.stop()
+    assert_sound(result)
 
 
 @pytest.mark.parametrize("has_lock", [True, False])

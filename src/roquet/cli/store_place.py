@@ -80,13 +80,14 @@ class Place:
 
     @property
     def shape(self) -> Shape | None:
-        """Of the index files, as they were said to be, else Apache's defaults if those fit; None where they do not."""
-        from roquet.inspect.index_files import ENTRIES_DEFAULT, SLOTS_DEFAULT, Shape
+        """Of the index files: as it was said to be, or Apache's default, or what a file tells; None if none does."""
+        from roquet.inspect.index_files import ENTRIES_DEFAULT, SLOTS_DEFAULT, Shape, shape_of
 
         shape = Shape(self._slots or SLOTS_DEFAULT, self._entries or ENTRIES_DEFAULT)
         sizes = {path.stat().st_size for path in self.files.index}
-        is_said = self._slots is not None and self._entries is not None
-        return shape if is_said or not sizes or shape.file_size in sizes else None
+        if not sizes or shape.file_size in sizes or (self._slots and self._entries):
+            return shape
+        return next((found for path in self.files.index if (found := shape_of(path)) is not None), None)
 
     def plan(self, *, queues: bool, index: bool) -> Plan:
         """What to make anew.

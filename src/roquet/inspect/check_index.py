@@ -118,6 +118,7 @@ class IndexCheck:
 
     def finish(self, scan: LogScan) -> None:
         """Look at what did not fit, and at how the entries are chained."""
+        reach = self._reach()  # asked for first: of the keys up to there, each entry is read now
         while True:
             places, entries = self._window(_TO_THE_END)
             if not len(entries):
@@ -130,7 +131,7 @@ class IndexCheck:
             if stray.at < scan.end:
                 self._report_stray(stray)
         self._report_beyond(beyond, scan)
-        self._report_missing(wrong)
+        self._report_missing(wrong, *reach)
         for file, reader in enumerate(self._readers):
             known = {stray.number for stray in wrong if stray.file == file}
             check_chains(reader, self._files.name(reader.path), self._findings, known, is_growing=self._is_growing)
@@ -163,7 +164,7 @@ class IndexCheck:
                 Kind.INDEX_ENTRY, self._files.name(reader.path), reader.shape.entry_at(strays[0].number), text
             )
 
-    def _report_missing(self, wrong: list[_Stray]) -> None:
+    def _report_missing(self, wrong: list[_Stray], begin: int, end: int) -> None:
         """Keys without an entry, but for those that a wrong entry accounts for; neighbours make one finding."""
         if not self._missing:
             return
@@ -171,7 +172,6 @@ class IndexCheck:
         kept = ~np.isin(places, [stray.at for stray in wrong]) & ~np.isin(hashes, [stray.key_hash for stray in wrong])
         late = {(stray.at, stray.key_hash) for stray in self._strays}
         kept &= np.array([(at, key) not in late for at, key in zip(places.tolist(), hashes.tolist(), strict=True)])
-        begin, end = self._range()
         before, behind = kept & (places < begin), kept & (places > end)
         if before.any():
             self._findings.remarks.append(f"the index begins at physical offset {begin}: {before.sum()} older keys")
@@ -182,10 +182,10 @@ class IndexCheck:
         for run in np.split(rows, np.flatnonzero(np.diff(numbers[rows]) > _NEAR) + 1) if len(rows) else []:
             self._report_run(places[run])
 
-    def _range(self) -> tuple[int, int]:
+    def _reach(self) -> tuple[int, int]:
         """Physical offsets of the oldest and the newest entry."""
         headers = [reader.header() for reader in self._readers]
-        return headers[0].begin_at, max(header.end_at for header in headers)
+        return (headers[0].begin_at, max(header.end_at for header in headers)) if headers else (0, 0)
 
     def _report_run(self, places: Ints) -> None:
         first, last = int(places[0]), int(places[-1])

@@ -10,13 +10,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from roquet.inspect.files import read_at
+from roquet.inspect.files import data_pieces, read_at
 
 HEADER: Final = Struct(">qqqqii")
 ENTRY: Final = np.dtype([("hash", ">i4"), ("at", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 USED_SLOTS_AT: Final = 32
 COUNT_AT: Final = 36
 PREVIOUS_AT: Final = 16
+_AT_IN_ENTRY: Final = 4
+_LONG: Final = Struct(">q")
 SLOTS_DEFAULT: Final = 5_000_000
 ENTRIES_DEFAULT: Final = 20_000_000
 Entries = npt.NDArray[Any]
@@ -56,6 +58,35 @@ class Shape:
     def entry_at(self, number: int) -> int:
         """The byte in the file where an entry begins."""
         return HEADER.size + 4 * self.slots + ENTRY.itemsize * number
+
+
+def shape_of(path: Path) -> Shape | None:
+    """How many slots and entries an index file has, told by where its newest entry stands; None if nothing tells it.
+
+    A guess counts if the slot of the newest entry names that.
+    """
+    header, size = read_header(path), path.stat().st_size
+    wanted = _LONG.pack(header.end_at)
+    if header.count < 2 or not header.end_at:
+        return None
+    for start, data in data_pieces(path, HEADER.size):
+        place = data.find(wanted)
+        while place >= 0:
+            slots, odd = divmod(start + place - _AT_IN_ENTRY - ENTRY.itemsize * (header.count - 1) - HEADER.size, 4)
+            entries, more = divmod(size - HEADER.size - 4 * slots, ENTRY.itemsize)
+            shape = Shape(slots, entries)
+            if slots > 0 and entries >= header.count and not odd and not more and _is_shape(path, shape, header.count):
+                return shape
+            place = data.find(wanted, place + 1)
+    return None
+
+
+def _is_shape(path: Path, shape: Shape, count: int) -> bool:
+    newest = np.frombuffer(read_at(path, shape.entry_at(count - 1), ENTRY.itemsize), ENTRY)
+    if not len(newest) or newest["hash"][0] < 0:
+        return False
+    slot = read_at(path, HEADER.size + 4 * (int(newest["hash"][0]) % shape.slots), 4)
+    return int.from_bytes(slot, "big") == count - 1
 
 
 @dataclass(frozen=True, slots=True)
