@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from roquet.inspect import log_scan
+from roquet.inspect import log_scan, state
 from roquet.inspect.check import check
 from roquet.inspect.check_index import IndexCheck
 from roquet.inspect.index_files import Shape
@@ -26,6 +26,7 @@ from tests.inspect.stores import (
     checked,
     files_of,
     filled,
+    overwrite,
     snapshot,
 )
 
@@ -239,6 +240,38 @@ def test_keys_that_are_written_while_the_index_is_looked_at_are_not_missing(
 
     broker.stop()
     assert_sound(result)
+
+
+def test_records_that_wait_in_a_running_broker_s_memory_are_only_a_remark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(tmp_path, pooled=True)
+    broker.fill(5)
+    broker.store.log.commit()
+    broker.fill(5)
+    monkeypatch.setattr(state, "is_locked", lambda path: True)
+
+    result = checked(tmp_path)
+
+    broker.stop()
+    assert_sound(result)
+    assert result.records == 5
+
+
+def test_beside_a_running_broker_the_log_is_read_up_to_what_is_dispatched(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.fill(40)
+    broker.store.flush_index()
+    end = broker.store.log.end
+    overwrite(tmp_path / "commitlog" / f"{end // LOG_FILE * LOG_FILE:020d}", end % LOG_FILE, b"half a record")
+    monkeypatch.setattr(state, "is_locked", lambda path: True)
+
+    result = checked(tmp_path)
+
+    assert_sound(result)
+    assert (result.log_end, result.records, result.findings.remarks) == (end, 40, [])
+    broker.die()
 
 
 @pytest.mark.parametrize("has_lock", [True, False])

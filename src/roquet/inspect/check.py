@@ -38,12 +38,15 @@ class Checked:
 def check(files: StoreFiles, shape: Shape | None, progress: Callable[[int], None] = lambda size: None) -> Checked:
     """Read all of a store and compare its parts. Nothing is changed; a broker may run meanwhile.
 
+    Then the log is read up to the newest record that had a queue entry when the check began.
+
     :param shape: of the index files; None: they are not checked, for nobody knows it.
     :param progress: told the bytes of the log that were read since the last time.
     """
     state, findings = read_state(files.root), Findings()
     dispatched = max((entries_of(files, *key).log_end() for key in files.queues), default=0)
-    scan = LogScan(files.log, dispatched, progress)
+    limit = dispatched if state.is_locked and dispatched else None
+    scan = LogScan(files.log, dispatched, progress, limit=limit)
     log = LogCheck(files, findings)
     queues = QueueCheck(files, findings, kept_topics(files.root), _redone_from(files, state, dispatched))
     index = IndexCheck(files, findings, shape, is_growing=state.has_abort)
@@ -51,6 +54,8 @@ def check(files: StoreFiles, shape: Shape | None, progress: Callable[[int], None
         log.take(rows)
         queues.take(rows)
         index.take(rows)
+    if state.is_locked:  # what its queues have beyond the log still waits in the broker's memory (Pool)
+        queues.redone_from = min(queues.redone_from, scan.end)
     log.finish(scan)
     files.log.look_again()
     queues.finish(scan)

@@ -31,7 +31,7 @@ class QueueCheck:
         self._files = files
         self._findings = findings
         self._kept_topics = kept_topics
-        self._redone_from = redone_from
+        self.redone_from = redone_from
         self.walks: dict[tuple[str, int], QueueWalk] = {key: QueueWalk(entries_of(files, *key)) for key in files.queues}
         self.slots = 0
         self.entries = 0
@@ -58,7 +58,7 @@ class QueueCheck:
             if self._is_deleted(topic):
                 self._findings.remarks.append(f"{topic} {queue_id}: its records are of a deleted topic")
                 continue
-            report = QueueReport(self._files, self._findings, scan, self._redone_from, claimed, topic, queue_id, walk)
+            report = QueueReport(self._files, self._findings, scan, self.redone_from, claimed, topic, queue_id, walk)
             report.report_entries()
             reports.append(report)
             self.entries += max(0, walk.entries.end() - walk.entries.first)

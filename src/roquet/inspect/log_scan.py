@@ -46,12 +46,20 @@ class LogScan:
 
     :param dispatched: queue entries point to records up to this physical offset, so the log must reach as far.
     :param progress: told the number of bytes that were read since the last time.
+    :param limit: the end of a record, where the walk ends: a running broker may have written half of what follows.
     """
 
     def __init__(
-        self, log: Series, dispatched: int, progress: Callable[[int], None] = lambda size: None, *, verify: bool = True
+        self,
+        log: Series,
+        dispatched: int,
+        progress: Callable[[int], None] = lambda size: None,
+        *,
+        verify: bool = True,
+        limit: int | None = None,
     ) -> None:
         self._log = log
+        self._limit = limit
         self._dispatched = dispatched
         self._progress = progress
         self._reader = RowReader(verify=verify)
@@ -62,7 +70,7 @@ class LogScan:
 
     def __iter__(self) -> Iterator[Rows]:
         """The log's records, from the start or from where the walk was left."""
-        while self.end < self._log.end:
+        while self.end < (self._log.end if self._limit is None else self._limit):
             file = self._log.file_at(self.end)
             data = self._piece(file, self.end)
             starts = _chain(data)
@@ -89,7 +97,7 @@ class LogScan:
         """Bytes from `at` on: many records, or one that is larger than a piece."""
         if file is None:
             return b""
-        data = self._log.read(at, PIECE_SIZE)
+        data = self._log.read(at, PIECE_SIZE if self._limit is None else min(PIECE_SIZE, self._limit - at))
         if len(data) >= SIZE_MIN:
             size, magic = size_and_magic(data, 0)
             if magic in (MAGIC, MAGIC_V2) and len(data) < size <= self._log.file_size:
