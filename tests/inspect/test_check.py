@@ -109,7 +109,9 @@ def test_a_log_in_several_folders_is_sound(tmp_path: Path) -> None:
     assert result.records == 60
 
 
-def test_a_store_whose_oldest_files_expired_is_sound(broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("index_entries", [40, 400])
+def test_a_store_whose_oldest_files_expired_is_sound(tmp_path: Path, index_entries: int) -> None:
+    broker = Broker(tmp_path, index_entries=index_entries)
     broker.fill(100)
     broker.store.checkpoint_work()()
     broker.store.log.synced(broker.store.log.end)
@@ -118,7 +120,7 @@ def test_a_store_whose_oldest_files_expired_is_sound(broker: Broker, tmp_path: P
         delete()
     broker.stop()
 
-    result = checked(tmp_path)
+    result = checked(tmp_path, shape=Shape(SHAPE.slots, index_entries))
 
     assert_sound(result)
     assert result.log_start == 2 * LOG_FILE

@@ -78,11 +78,12 @@ def dump(
 
     files = Place(**where).files
     skipped: list[str] = []
+    encode = json.JSONEncoder(ensure_ascii=False).encode
     wanted = Wanted(topic, queue_id, *offsets, since, until, key)
     with progress_bar("reading", files.log.end - files.log.start) as progress:
         records: Iterable[bytes] = islice(records_in(files, wanted, skipped.append, progress), limit)
         for data in records:
-            output.write(json.dumps(as_json(data, with_body=not no_body), ensure_ascii=False) + "\n")
+            output.write(encode(as_json(data, with_body=not no_body)) + "\n")
     for text in skipped:
         say(f"skipped: {text}")
     if skipped:

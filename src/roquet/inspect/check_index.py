@@ -113,7 +113,7 @@ class IndexCheck:
         for (file, number), at, key_hash in zip(
             places.tolist(), entries["at"].tolist(), entries["hash"].tolist(), strict=True
         ):
-            if at >= start or not at:  # the others are of records whose file is deleted
+            if at >= start:  # the others are of records whose file is deleted
                 self._strays.append(_Stray(file, number, at, key_hash))
 
     def finish(self, scan: LogScan) -> None:

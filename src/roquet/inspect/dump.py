@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -127,8 +128,8 @@ def as_json(data: bytes, *, with_body: bool = True) -> dict[str, Any]:
         "msgId": record.offset_message_id,
         "storeTimestamp": record.store_ms,
         "bornTimestamp": record.born_ms,
-        "bornHost": host_text(record.born_host),
-        "storeHost": host_text(record.store_host),
+        "bornHost": _host(record.born_host),
+        "storeHost": _host(record.store_host),
         "sysFlag": record.sys_flag,
         "flag": record.flag,
         "reconsumeTimes": record.reconsume_times,
@@ -139,6 +140,9 @@ def as_json(data: bytes, *, with_body: bool = True) -> dict[str, Any]:
         "size": len(data),
     }
     return fields | _body(record.body) if with_body else fields
+
+
+_host = lru_cache(4096)(host_text)
 
 
 def _body(body: bytes) -> dict[str, str]:
