@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -73,11 +74,13 @@ class RoquetBroker(_Server):
         cluster: str = CLUSTER,
         role: str = "ASYNC_MASTER",
         broker_id: int = 0,
+        port: int | None = None,
+        store_dir: Path | None = None,
         properties: Mapping[str, str | int] | None = None,
     ) -> None:
-        super().__init__(f"roquet-broker-{broker_id}", "broker", free_port(-2, 1))
+        super().__init__(f"roquet-broker-{broker_id}", "broker", port or free_port(-2, 1))
         self.namesrv = namesrv
-        self.store_dir = self.directory / "store"
+        self.store_dir = store_dir or self.directory / "store"
         self.properties |= {
             **membership(cluster, name, broker_id, role, namesrv),
             "storePathRootDir": self.store_dir,

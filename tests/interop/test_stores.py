@@ -1,0 +1,346 @@
+"""One store directory, opened by Apache's broker and by ours in turn: nothing moves, nothing is lost, groups go on."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.protocol.json_dialect import load
+from tests.interop import wire
+from tests.interop.apache import (
+    ApacheBroker,
+    ApacheNameServer,
+    JavaClients,
+    Session,
+    free_port,
+    require_java,
+    wait_until,
+)
+from tests.interop.roquet_cluster import RoquetBroker
+from tests.interop.stored import Queue, Stored, assert_serves_its_log, log_queues, log_records, served
+
+pytestmark = pytest.mark.interop
+
+Lines = list[dict[str, Any]]
+Broker = ApacheBroker | RoquetBroker
+MIB = 1024 * 1024
+SECONDS = 60
+CLIENT = "4.9.7-json"
+NAME, CLUSTER = "broker-a", "DefaultCluster"
+CONSUMER_SEND_MSG_BACK = 36
+LOG_FILE = 12 * MIB
+SHARED: dict[str, str | int] = {
+    "mappedFileSizeCommitLog": LOG_FILE,
+    "mappedFileSizeConsumeQueue": 20 * 20,
+    "maxHashSlotNum": 1000,
+    "maxIndexNum": 4000,
+    "messageDelayLevel": "1s 2s 3s 1h 12s",
+    "flushConsumerOffsetInterval": 500,
+    "flushConsumeQueueThoroughInterval": 1000,
+    "transactionTimeOut": 500,
+}
+"""Every queue has files that are full, and a message of 4 MiB fits into a log file twice."""
+
+
+NOTED: dict[str, str | int] = {
+    "enableConsumeQueueExt": "true",
+    "mappedFileSizeConsumeQueueExt": MIB,
+    "mappedFileSizeConsumeQueue": 20 * 1000,
+    "mappedFileSizeCommitLog": 64 * 1024,
+}
+"""Notes on queue entries, and a log of many files. Apache's broker looks for a queue's begin in its first file only."""
+NOTES_BEGIN = -(1 << 31) - 1
+"""Numbers up to this one are no tag codes."""
+AT_EVERY_START = (
+    "found a illegal magic code 0x0",
+    r"maxPhyOffsetOfConsumeQueue\((\d+)\) >= processOffset\(\1\), truncate dirty logic files",
+)
+"""What Apache's broker says of any store of its own: the log ends in zeros, and the queues end where the log does."""
+DELIVERED = {"1": 2, "2": 2, "3": 3}
+"""How many messages of `fill_with_every_kind` waited for each level of delay, and came: 3 were refused."""
+BUILT_ALREADY = "Maybe try to build consume queue repeatedly"
+"""What it says besides after a crash, of entries that it finds when it reads the log again."""
+
+
+class Place:
+    """A store directory and the brokers that open it, one after the other, under one name and address."""
+
+    def __init__(self, namesrv: str, store_dir: Path, client: Session, shared: Mapping[str, str | int]) -> None:
+        self.namesrv = namesrv
+        self.store_dir = store_dir
+        self.client = client
+        self._shared = dict(shared)
+        self._port = free_port(-2, 1)
+
+    def apaches(self, **more: str | int) -> ApacheBroker:
+        return ApacheBroker(self.namesrv, port=self._port, store_dir=self.store_dir, properties=self._shared | more)
+
+    def ours(self, **more: str | int) -> RoquetBroker:
+        return RoquetBroker(
+            self.namesrv, name=NAME, cluster=CLUSTER, port=self._port, store_dir=self.store_dir,
+            properties=self._shared | more,
+        )  # fmt: skip
+
+    def produce(self, topic: str, count: int, *options: object) -> Lines:
+        words = ("produce", self.namesrv, topic, count, "--timeout", 20_000, "--max-size", 5 * MIB, *options)
+        sent = self.client.run(*words).check()
+        assert {line["sendStatus"] for line in sent if "checked" not in line} == {"SEND_OK"}
+        return sent
+
+    def takes(self, topic: str, group: str, count: int, *options: object) -> Lines:
+        """A consumer of the group gets exactly so many messages; each is what the log has at its place."""
+        words = ("consume", self.namesrv, topic, group, count, SECONDS, "--linger", 300, *options)
+        got = self.client.run(*words).check()
+        assert len(got) == count, Counter(line["body"][:20] for line in got)
+        stored = log_queues(self.store_dir)
+        for line in got:
+            each = stored[topic, line["queueId"]][line["queueOffset"]]
+            assert (line["commitLogOffset"], line["storeSize"]) == (each.at, len(each.data))
+            assert (line["msgId"], line["body"]) == (each.properties["UNIQ_KEY"], each.text)
+        assert len({(line["queueId"], line["queueOffset"]) for line in got}) == count
+        return got
+
+    def await_progress(self, group: str, topic: str = "Kinds", lag: int = 0) -> None:
+        """Until the file says that the group is so far behind in the topic."""
+        stored = log_queues(self.store_dir).items()
+        ends = {queue_id: max(has) + 1 for (name, queue_id), has in stored if name == topic}
+
+        def is_written() -> bool:
+            written = self.offsets("consumerOffset").get(f"{topic}@{group}", {})
+            return bool(sum(ends.values()) - sum(written.values()) == lag)
+
+        wait_until(is_written, f"progress of {group}")
+
+    def remove_first_log_file(self) -> None:
+        """As the brokers do when the messages in it are too old."""
+        log_files(self)[0].unlink()
+
+    def offsets(self, name: str) -> dict[str, Any]:
+        """What one of the files with offsets says; nothing as long as there is none."""
+        file = self.store_dir / "config" / f"{name}.json"
+        return dict(load(file.read_bytes())["offsetTable"]) if file.exists() else {}
+
+
+@pytest.fixture(scope="module")
+def name_server() -> Iterator[ApacheNameServer]:
+    require_java()
+    with ApacheNameServer() as server:
+        yield server
+
+
+@pytest.fixture
+def place(name_server: ApacheNameServer, clients: JavaClients, tmp_path: Path) -> Place:
+    return Place(name_server.address, tmp_path / "store", clients[CLIENT], SHARED)
+
+
+@pytest.fixture
+def place_with_notes(name_server: ApacheNameServer, clients: JavaClients, tmp_path: Path) -> Place:
+    return Place(name_server.address, tmp_path / "store", clients[CLIENT], SHARED | NOTED)
+
+
+def test_a_store_goes_to_and_fro_between_the_brokers_over_kills_and_stops(place: Place) -> None:
+    with place.apaches() as apaches:
+        fill_with_every_kind(place, apaches)
+        place.takes("Kinds", "G", 80)
+        late = place.produce("Kinds", 8, "--body", "late-")
+        place.produce("Kinds", 1, "--body", "pending-", "--delay", 5)
+        place.await_progress("G", lag=8)
+        wait_until(lambda: place.offsets("delayOffset") == DELIVERED, "the progress of what was delayed")
+        apaches.kill()
+    assert len(log_files(place)) > 1
+
+    with place.ours() as ours:
+        assert_serves_its_log(ours.address, place.store_dir)
+        assert ids(place.takes("Kinds", "G", 8)) == ids(late)
+        place.takes("Kinds", "G-new", 88)
+        mine = appended_by_ours(place)
+        ours.stop()
+
+    with place.apaches(transactionCheckInterval=1000) as apaches:
+        (*got, pending) = sorted(place.takes("Kinds", "G", len(mine) + 1), key=stored_at)
+        assert (ids(got), pending["body"]) == (ids(mine), "pending-0")
+        transact = ("--transaction", "commit", "--check", "commit", "--group", "P-open", "--linger", 2000)
+        place.produce("Kinds", 1, "--body", "closed-", *transact)
+        assert {line["body"] for line in place.takes("Kinds", "G", 2)} == {"open-0", "closed-0"}
+        assert_serves_its_log(apaches.address, place.store_dir)
+        read_by_a_new_group(place, "after-stop")
+        late = place.produce("Kinds", 8, "--body", "later-still-")
+        assert_no_complaints(apaches)
+        apaches.stop()
+
+    with place.ours() as ours:
+        assert_serves_its_log(ours.address, place.store_dir)
+        assert ids(place.takes("Kinds", "G", 8)) == ids(late)
+        mine = appended_by_ours(place)
+        place.await_progress("G", lag=len(mine))
+        ours.kill()
+
+    with place.apaches() as apaches:
+        assert ids(place.takes("Kinds", "G", len(mine))) == ids(mine)
+        assert_serves_its_log(apaches.address, place.store_dir, keys_from=last_file_start(place))
+        read_by_a_new_group(place, "after-kill")
+        assert_no_complaints(apaches, BUILT_ALREADY)
+
+
+def test_notes_on_queue_entries_and_queues_that_begin_above_0(place_with_notes: Place) -> None:
+    place = place_with_notes
+    tagged = ("--tag", "A,B", "--size", 1000, "--keys")
+    with place.ours() as ours:
+        place.produce("Gone", 4)
+        place.produce("Tags", 80, *tagged, "first-")
+        ours.stop()
+
+    with place.apaches() as apaches:
+        assert_selects(place, apaches)
+        place.produce("Tags", 80, *tagged, "second-")
+        assert_selects(place, apaches)
+        place.takes("Tags", "G", 80, "--tag", "A")
+        assert_no_complaints(apaches)
+        apaches.stop()
+
+    place.remove_first_log_file()
+    with place.ours() as ours:
+        assert_selects(place, ours)
+        left = assert_serves_its_log(ours.address, place.store_dir)
+        assert_begins_above_0(place, left)
+        place.produce("Tags", 40, *tagged, "third-")
+        gone = place.produce("Gone", 4)
+        assert {line["queueOffset"] for line in gone} == {1}, "behind the messages that are no more"
+        place.takes("Tags", "G", 20, "--tag", "A")
+        place.await_progress("G", "Tags")
+        ours.kill()
+
+    place.remove_first_log_file()
+    with place.apaches() as apaches:
+        assert_selects(place, apaches)
+        left = assert_serves_its_log(apaches.address, place.store_dir, keys_from=last_file_start(place))
+        assert_begins_above_0(place, left)
+        place.produce("Tags", 8, *tagged, "fourth-")
+        place.takes("Tags", "G", 4, "--tag", "A")
+        assert_no_complaints(apaches, BUILT_ALREADY)
+
+
+def assert_begins_above_0(place: Place, left: Mapping[Queue, Mapping[int, Stored]]) -> None:
+    """Apache's client is told where the queue begins, and finds the oldest message there."""
+    stored = left["Tags", 0]
+    begin, end = min(stored), max(stored) + 1
+    for asked, status in (0, "OFFSET_ILLEGAL"), (begin, "FOUND"):
+        told, *got = place.client.run("pull", place.namesrv, "Tags", 0, asked, 1).check()
+        assert (told["status"], told["minOffset"], told["maxOffset"]) == (status, begin, end)
+        assert told["nextBeginOffset"] == begin + len(got)
+    assert begin > 0
+    assert [line["body"] for line in got] == [stored[begin].text]
+
+
+def assert_selects(place: Place, broker: Broker) -> None:
+    """Each entry has a note instead of a tag's code, and the broker itself leaves out what nobody asked for."""
+    for (topic, queue_id), stored in log_queues(place.store_dir).items():
+        if topic == "Tags":
+            (file,) = (place.store_dir / "consumequeue" / topic / str(queue_id)).iterdir()
+            entries = struct.iter_unpack(">qiq", file.read_bytes())
+            codes = [code for at, _, code in entries if at in {each.at for each in stored.values()}]
+            assert len(codes) == len(stored)
+            assert max(codes) <= NOTES_BEGIN
+            wanted = {offset: each.data for offset, each in stored.items() if each.properties["TAGS"] == "A"}
+            assert served(broker.address, (topic, queue_id), "A") == wanted
+
+
+def fill_with_every_kind(place: Place, apaches: ApacheBroker) -> None:
+    """80 messages to read in the topic `Kinds`; two more wait there for their time and for their producer's word."""
+    place.produce("Kinds", 40, "--tag", "A,B", "--keys", "key", "--property", "colour=blue,number={i}", "--flag", 7)
+    place.produce("Kinds", 20, "--batch", 10, "--tag", "A", "--keys", "batch")
+    place.produce("Kinds", 4, "--body", "zip-", "--size", 20_000)
+    place.produce("Kinds", 10, "--body", "ordered-", "--queue", 2)
+    place.produce("Kinds", 2, "--body", "soon-", "--delay", 1, "--keys", "delayed")
+    place.produce("Kinds", 2, "--body", "later-", "--delay", 2, "--keys", "delayed")
+    place.produce("Kinds", 1, "--body", "in-an-hour-", "--delay", 4)
+    place.produce("Kinds", 2, "--body", "committed-", "--transaction", "commit", "--keys", "committed")
+    place.produce("Kinds", 2, "--body", "rolled-back-", "--transaction", "rollback")
+    place.produce("Kinds", 1, "--body", "open-", "--transaction", "unknown", "--group", "P-open")
+    place.produce("Big", 4, "--body", "big-", "--size", 4 * MIB, "--compress-over", 5 * MIB)
+    place.produce("Again", 3, "--body", "again-")
+    place.takes("Again", "G-again", 3)
+    wait_until(lambda: wire.has_topic(place.namesrv, "%RETRY%G-again"), "the topic for what the group refuses")
+    place.produce("Again", 3, "--body", "refused-")
+    refused = ("consume", place.namesrv, "Again", "G-again", 3, SECONDS, "--fail", 1)
+    assert len(place.client.run(*refused).check()) == 6
+    give_up(place, apaches, "Again", "G-again")
+
+
+def give_up(place: Place, broker: Broker, topic: str, group: str) -> None:
+    """Make one message of the topic a dead letter of the group."""
+    first = next(each for each in log_records(place.store_dir) if each.topic == topic)
+    fields = {"offset": str(first.at), "group": group, "delayLevel": "-1", "originTopic": topic, "unitMode": "false"}
+    fields |= {"originMsgId": first.properties["UNIQ_KEY"], "maxReconsumeTimes": "16"}
+    assert wire.ask(broker.address, CONSUMER_SEND_MSG_BACK, fields).code == 0
+
+
+def appended_by_ours(place: Place) -> Lines:
+    """Sends of every kind that our broker takes; each got the next offset of its queue. Those to `Kinds`."""
+    before = log_queues(place.store_dir)
+    sent = place.produce("Kinds", 12, "--body", "ours-", "--tag", "A,B", "--keys", "mine", "--property", "number={i}")
+    sent += place.produce("Kinds", 3, "--body", "ours-zip-", "--size", 20_000)
+    sent += place.produce("Kinds", 2, "--body", "ours-ordered-", "--queue", 2)
+    sent += each_of_a_batch(place.produce("Kinds", 6, "--batch", 6, "--body", "ours-batch-", "--keys", "mine-too"))
+    big = place.produce("Big", 2, "--body", "ours-big-", "--size", 4 * MIB, "--compress-over", 5 * MIB)
+    after = log_queues(place.store_dir)
+    places = {(queue, offset): each for queue, has in after.items() for offset, each in has.items()}
+    old = {(queue, offset) for queue, has in before.items() for offset in has}
+    for topic, lines in ("Kinds", sent), ("Big", big):
+        for line in lines:
+            each = places.pop(((topic, line["queueId"]), line["queueOffset"]))
+            assert (each.offset_message_id, each.properties["UNIQ_KEY"]) == (line["offsetMsgId"], line["msgId"])
+    assert places.keys() == old, "nothing else is new"
+    return sent
+
+
+def each_of_a_batch(lines: Lines) -> Lines:
+    """The result for a batch as one for each of its messages."""
+    (line,) = lines
+    pairs = zip(line["msgId"].split(","), line["offsetMsgId"].split(","), strict=True)
+    return [
+        line | {"msgId": id_, "offsetMsgId": offset_id, "queueOffset": offset}
+        for offset, (id_, offset_id) in enumerate(pairs, line["queueOffset"])
+    ]
+
+
+def read_by_a_new_group(place: Place, name: str) -> None:
+    """Apache's consumer gets all that the log has of each topic, from its begin to its end."""
+    for topic in ("Kinds", "Big", "Again", "%RETRY%G-again", "%DLQ%G-again"):
+        place.takes(topic, f"G-{name}-{topic.replace('%', '')}", count_of(place, topic))
+
+
+def count_of(place: Place, topic: str) -> int:
+    """So many messages of the topic are still in the log."""
+    return sum(len(has) for (name, _), has in log_queues(place.store_dir).items() if name == topic)
+
+
+def ids(lines: Lines) -> list[str]:
+    return sorted(line["msgId"] for line in lines)
+
+
+def log_files(place: Place) -> list[Path]:
+    return sorted((place.store_dir / "commitlog").iterdir())
+
+
+def last_file_start(place: Place) -> int:
+    """After a crash Apache's broker finds only keys of what it reads again, at the least of the last file in use."""
+    files = [int(file.name) for file in log_files(place)]
+    last = [each.at for each in log_records(place.store_dir)][-1]
+    return max(start for start in files if start <= last)
+
+
+def stored_at(line: dict[str, Any]) -> int:
+    return int(line["commitLogOffset"])
+
+
+def assert_no_complaints(broker: ApacheBroker, *usual: str) -> None:
+    """Its store found nothing wrong."""
+    lines = re.findall(r"^.*(?:WARN |ERROR) RocketmqStore (.*)$", broker.log(), re.MULTILINE)
+    assert [line for line in lines if not re.search("|".join((*AT_EVERY_START, *usual)), line)] == []
