@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.8
 STAMP := .venv/.installed-$(shell cat requirements.lock pyproject.toml | cksum | tr ' ' -)
 
-.PHONY: help setup demo test check format sim bench lock clean
+.PHONY: help setup demo test check format sim soak bench lock clean
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -37,6 +37,11 @@ format: setup  ## Rewrite the sources in the project's format.
 SEEDS ?= 1000
 sim: setup  ## A whole cluster, and a store, on virtual time and drives: SEEDS=n different ways to fail.
 	$(BIN)/python -m pytest tests/simulation tests/properties --seeds $(SEEDS)
+
+KILLS ?= 40
+SEED ?=
+soak: setup  ## A broker killed KILLS times under load, with Apache's programs as judges; SEED=n as the last time.
+	$(BIN)/python -m pytest -s tests/soak --kills $(KILLS) $(if $(SEED),--soak-seed $(SEED))
 
 bench: setup  ## Apache's benchmark programs against ours and Apache's broker.
 	$(BIN)/python -m bench

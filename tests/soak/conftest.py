@@ -1,0 +1,30 @@
+"""What takes minutes, and is run by `make soak` alone: neither `make test` nor `make check` come here."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("soak")
+    group.addoption(
+        "--kills", type=int, default=40, metavar="N", help="how often a broker is killed (default: %(default)s)"
+    )
+    group.addoption(
+        "--soak-seed", type=int, default=None, metavar="N", help="of sizes and moments (default: a new one)"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The seed stands in the test's name, so a failure tells it."""
+    if "soak_seed" in metafunc.fixturenames:
+        given = metafunc.config.getoption("--soak-seed")
+        seed = random.randrange(1_000_000) if given is None else given
+        metafunc.parametrize("soak_seed", [seed], ids=[f"soak-seed {seed}"])
+
+
+@pytest.fixture
+def kills(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--kills"))
