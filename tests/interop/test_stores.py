@@ -57,6 +57,13 @@ NOTED: dict[str, str | int] = {
 """Notes on queue entries, and a log of many files. Apache's broker looks for a queue's begin in its first file only."""
 NOTES_BEGIN = -(1 << 31) - 1
 """Numbers up to this one are no tag codes."""
+POOLED: dict[str, str | int] = {
+    "transientStorePoolEnable": "true",
+    "commitIntervalCommitLog": 3000,
+    "flushIntervalCommitLog": 3000,
+    "flushConsumeQueueThoroughInterval": 60_000,
+}
+"""After a commit there is none for a while."""
 AT_EVERY_START = (
     "found a illegal magic code 0x0",
     r"maxPhyOffsetOfConsumeQueue\((\d+)\) >= processOffset\(\1\), truncate dirty logic files",
@@ -66,6 +73,10 @@ DELIVERED = {"1": 2, "2": 2, "3": 3}
 """How many messages of `fill_with_every_kind` waited for each level of delay, and came: 3 were refused."""
 BUILT_ALREADY = "Maybe try to build consume queue repeatedly"
 """What it says besides after a crash, of entries that it finds when it reads the log again."""
+
+
+QUEUES_AHEAD = "truncate dirty logic files"
+"""What it says when a kill took the end of the log, and not what the queues say of it."""
 
 
 class Place:
@@ -142,6 +153,11 @@ def place(name_server: ApacheNameServer, clients: JavaClients, tmp_path: Path) -
 @pytest.fixture
 def place_with_notes(name_server: ApacheNameServer, clients: JavaClients, tmp_path: Path) -> Place:
     return Place(name_server.address, tmp_path / "store", clients[CLIENT], SHARED | NOTED)
+
+
+@pytest.fixture
+def place_with_pool(name_server: ApacheNameServer, clients: JavaClients, tmp_path: Path) -> Place:
+    return Place(name_server.address, tmp_path / "store", clients[CLIENT], SHARED | POOLED)
 
 
 def test_a_store_goes_to_and_fro_between_the_brokers_over_kills_and_stops(place: Place) -> None:
@@ -249,6 +265,38 @@ def assert_selects(place: Place, broker: Broker) -> None:
             assert max(codes) <= NOTES_BEGIN
             wanted = {offset: each.data for offset, each in stored.items() if each.properties["TAGS"] == "A"}
             assert served(broker.address, (topic, queue_id), "A") == wanted
+
+
+def test_a_kill_takes_of_a_store_pool_only_what_nobody_was_shown(place_with_pool: Place) -> None:
+    place = place_with_pool
+    with place.ours() as ours:
+        for life in ("first", "second"):
+            shown = place.produce("Pool", 20, "--body", f"{life}-", "--size", 1000)
+            assert ids(place.takes("Pool", "G", 20)) == ids(shown)
+            place.await_progress("G", "Pool")
+            hidden = place.produce("Pool", 20, "--body", f"{life}-hidden-", "--size", 1000)
+            ours.kill()
+            kept = [each.properties["UNIQ_KEY"] for each in log_records(place.store_dir) if each.topic == "Pool"][-20:]
+            assert kept == [line["msgId"] for line in shown], f"but {ids(hidden)} wait for the next commit"
+            if life == "first":
+                ours.start()
+                assert_serves_its_log(ours.address, place.store_dir)
+
+    with place.apaches() as apaches:
+        assert_serves_its_log(apaches.address, place.store_dir)
+        assert ids(place.produce("Pool", 4)) == ids(place.takes("Pool", "G", 4))
+        assert_no_complaints(apaches, BUILT_ALREADY, QUEUES_AHEAD)
+
+
+def test_under_sync_flush_64_java_threads_are_told_that_their_messages_are_safe(place: Place) -> None:
+    with place.ours(flushDiskType="SYNC_FLUSH") as ours:
+        place.produce("Synced", 4)
+        sent = place.produce("Synced", 1280, "--threads", 64, "--size", 200)
+        ours.kill()
+        ours.start()
+        got = place.takes("Synced", "G", 1284)
+    where = {line["msgId"]: (line["queueId"], line["queueOffset"]) for line in got}
+    assert all(where[line["msgId"]] == (line["queueId"], line["queueOffset"]) for line in sent)
 
 
 def fill_with_every_kind(place: Place, apaches: ApacheBroker) -> None:

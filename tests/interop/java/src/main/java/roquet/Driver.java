@@ -153,28 +153,43 @@ public final class Driver {
         return failures == 0 ? 0 : 1;
     }
 
-    private int produceOneByOne(DefaultMQProducer producer) {
-        int failures = 0;
-        for (int i = 0; i < count(); i++) {
-            try {
-                Message message = message(i);
-                MessageQueue queue = wantedQueue(producer);
-                if (has("oneway")) {
-                    if (queue == null) {
-                        producer.sendOneway(message);
-                    } else {
-                        producer.sendOneway(message, queue);
-                    }
-                } else {
-                    printResult(queue == null ? producer.send(message) : producer.send(message, queue));
+    private int produceOneByOne(DefaultMQProducer producer) throws InterruptedException {
+        AtomicInteger next = new AtomicInteger();
+        AtomicInteger failures = new AtomicInteger();
+        List<Thread> threads = new ArrayList<>();
+        for (int n = 0; n < number("threads", 1); n++) {
+            threads.add(new Thread(() -> {
+                for (int i = next.getAndIncrement(); i < count(); i = next.getAndIncrement()) {
+                    failures.addAndGet(produceOne(producer, i) ? 0 : 1);
                 }
-                TimeUnit.MILLISECONDS.sleep(number("pause", 0));
-            } catch (Exception failure) {
-                failures++;
-                printFailure(failure);
-            }
+            }));
         }
-        return failures;
+        threads.forEach(Thread::start);
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        return failures.get();
+    }
+
+    private boolean produceOne(DefaultMQProducer producer, int i) {
+        try {
+            Message message = message(i);
+            MessageQueue queue = wantedQueue(producer);
+            if (has("oneway")) {
+                if (queue == null) {
+                    producer.sendOneway(message);
+                } else {
+                    producer.sendOneway(message, queue);
+                }
+            } else {
+                printResult(queue == null ? producer.send(message) : producer.send(message, queue));
+            }
+            TimeUnit.MILLISECONDS.sleep(number("pause", 0));
+            return true;
+        } catch (Exception failure) {
+            printFailure(failure);
+            return false;
+        }
     }
 
     private int produceBatches(DefaultMQProducer producer) throws Exception {
