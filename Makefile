@@ -39,9 +39,10 @@ sim: setup  ## A whole cluster, and a store, on virtual time and drives: SEEDS=n
 	$(BIN)/python -m pytest tests/simulation tests/properties --seeds $(SEEDS)
 
 KILLS ?= 40
+HANDS ?= 20
 SEED ?=
-soak: setup  ## A broker killed KILLS times under load, with Apache's programs as judges; SEED=n as the last time.
-	$(BIN)/python -m pytest -s tests/soak --kills $(KILLS) $(if $(SEED),--soak-seed $(SEED))
+soak: setup  ## KILLS kills of a loaded broker, a store in HANDS brokers' hands, Apache's as judges; SEED=n as last time.
+	$(BIN)/python -m pytest -s tests/soak --kills $(KILLS) --hands $(HANDS) $(if $(SEED),--soak-seed $(SEED))
 
 bench: setup  ## Apache's benchmark programs against ours and Apache's broker.
 	$(BIN)/python -m bench

@@ -2,52 +2,37 @@
 
 from __future__ import annotations
 
-import re
 import struct
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from roquet.protocol.json_dialect import load
 from tests.interop import wire
-from tests.interop.apache import (
-    ApacheBroker,
-    ApacheNameServer,
-    JavaClients,
-    Session,
-    free_port,
-    require_java,
-    wait_until,
+from tests.interop.apache import ApacheBroker, ApacheNameServer, JavaClients, require_java, wait_until
+from tests.interop.place import (
+    BUILT_ALREADY,
+    MIB,
+    QUEUES_AHEAD,
+    SECONDS,
+    SHARED,
+    Broker,
+    Lines,
+    Place,
+    assert_no_complaints,
+    each_of_a_batch,
+    ids,
+    last_file_start,
+    log_files,
+    sent_ids,
 )
-from tests.interop.roquet_cluster import RoquetBroker
 from tests.interop.stored import Queue, Stored, assert_serves_its_log, log_queues, log_records, served
 
 pytestmark = pytest.mark.interop
 
-Lines = list[dict[str, Any]]
-Broker = ApacheBroker | RoquetBroker
-MIB = 1024 * 1024
-SECONDS = 60
 CLIENT = "4.9.7-json"
-NAME, CLUSTER = "broker-a", "DefaultCluster"
 CONSUMER_SEND_MSG_BACK = 36
-LOG_FILE = 12 * MIB
-SHARED: dict[str, str | int] = {
-    "mappedFileSizeCommitLog": LOG_FILE,
-    "mappedFileSizeConsumeQueue": 20 * 20,
-    "maxHashSlotNum": 1000,
-    "maxIndexNum": 4000,
-    "messageDelayLevel": "1s 2s 3s 1h 12s",
-    "flushConsumerOffsetInterval": 500,
-    "flushConsumeQueueThoroughInterval": 1000,
-    "transactionTimeOut": 500,
-}
-"""Every queue has files that are full, and a message of 4 MiB fits into a log file twice."""
-
-
 NOTED: dict[str, str | int] = {
     "enableConsumeQueueExt": "true",
     "mappedFileSizeConsumeQueueExt": MIB,
@@ -64,78 +49,8 @@ POOLED: dict[str, str | int] = {
     "flushConsumeQueueThoroughInterval": 60_000,
 }
 """After a commit there is none for a while."""
-AT_EVERY_START = (
-    "found a illegal magic code 0x0",
-    r"maxPhyOffsetOfConsumeQueue\((\d+)\) >= processOffset\(\1\), truncate dirty logic files",
-)
-"""What Apache's broker says of any store of its own: the log ends in zeros, and the queues end where the log does."""
 DELIVERED = {"1": 2, "2": 2, "3": 3}
 """How many messages of `fill_with_every_kind` waited for each level of delay, and came: 3 were refused."""
-BUILT_ALREADY = "Maybe try to build consume queue repeatedly"
-"""What it says besides after a crash, of entries that it finds when it reads the log again."""
-
-
-QUEUES_AHEAD = "truncate dirty logic files"
-"""What it says when a kill took the end of the log, and not what the queues say of it."""
-
-
-class Place:
-    """A store directory and the brokers that open it, one after the other, under one name and address."""
-
-    def __init__(self, namesrv: str, store_dir: Path, client: Session, shared: Mapping[str, str | int]) -> None:
-        self.namesrv = namesrv
-        self.store_dir = store_dir
-        self.client = client
-        self._shared = dict(shared)
-        self._port = free_port(-2, 1)
-
-    def apaches(self, **more: str | int) -> ApacheBroker:
-        return ApacheBroker(self.namesrv, port=self._port, store_dir=self.store_dir, properties=self._shared | more)
-
-    def ours(self, **more: str | int) -> RoquetBroker:
-        return RoquetBroker(
-            self.namesrv, name=NAME, cluster=CLUSTER, port=self._port, store_dir=self.store_dir,
-            properties=self._shared | more,
-        )  # fmt: skip
-
-    def produce(self, topic: str, count: int, *options: object) -> Lines:
-        words = ("produce", self.namesrv, topic, count, "--timeout", 20_000, "--max-size", 5 * MIB, *options)
-        sent = self.client.run(*words).check()
-        assert {line["sendStatus"] for line in sent if "checked" not in line} == {"SEND_OK"}
-        return sent
-
-    def takes(self, topic: str, group: str, count: int, *options: object) -> Lines:
-        """A consumer of the group gets exactly so many messages; each is what the log has at its place."""
-        words = ("consume", self.namesrv, topic, group, count, SECONDS, "--linger", 300, *options)
-        got = self.client.run(*words).check()
-        assert len(got) == count, Counter(line["body"][:20] for line in got)
-        stored = log_queues(self.store_dir)
-        for line in got:
-            each = stored[topic, line["queueId"]][line["queueOffset"]]
-            assert (line["commitLogOffset"], line["storeSize"]) == (each.at, len(each.data))
-            assert (line["msgId"], line["body"]) == (each.properties["UNIQ_KEY"], each.text)
-        assert len({(line["queueId"], line["queueOffset"]) for line in got}) == count
-        return got
-
-    def await_progress(self, group: str, topic: str = "Kinds", lag: int = 0) -> None:
-        """Until the file says that the group is so far behind in the topic."""
-        stored = log_queues(self.store_dir).items()
-        ends = {queue_id: max(has) + 1 for (name, queue_id), has in stored if name == topic}
-
-        def is_written() -> bool:
-            written = self.offsets("consumerOffset").get(f"{topic}@{group}", {})
-            return bool(sum(ends.values()) - sum(written.values()) == lag)
-
-        wait_until(is_written, f"progress of {group}")
-
-    def remove_first_log_file(self) -> None:
-        """As the brokers do when the messages in it are too old."""
-        log_files(self)[0].unlink()
-
-    def offsets(self, name: str) -> dict[str, Any]:
-        """What one of the files with offsets says; nothing as long as there is none."""
-        file = self.store_dir / "config" / f"{name}.json"
-        return dict(load(file.read_bytes())["offsetTable"]) if file.exists() else {}
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +88,7 @@ def test_a_store_goes_to_and_fro_between_the_brokers_over_kills_and_stops(place:
 
     with place.ours() as ours:
         assert_serves_its_log(ours.address, place.store_dir)
+        assert_found_by_java(place)
         assert ids(place.takes("Kinds", "G", 8)) == ids(late)
         place.takes("Kinds", "G-new", 88)
         mine = appended_by_ours(place)
@@ -185,7 +101,7 @@ def test_a_store_goes_to_and_fro_between_the_brokers_over_kills_and_stops(place:
         place.produce("Kinds", 1, "--body", "closed-", *transact)
         assert {line["body"] for line in place.takes("Kinds", "G", 2)} == {"open-0", "closed-0"}
         assert_serves_its_log(apaches.address, place.store_dir)
-        read_by_a_new_group(place, "after-stop")
+        place.takes("Kinds", "G-newer", count_of(place, "Kinds"))
         late = place.produce("Kinds", 8, "--body", "later-still-")
         assert_no_complaints(apaches)
         apaches.stop()
@@ -200,7 +116,7 @@ def test_a_store_goes_to_and_fro_between_the_brokers_over_kills_and_stops(place:
     with place.apaches() as apaches:
         assert ids(place.takes("Kinds", "G", len(mine))) == ids(mine)
         assert_serves_its_log(apaches.address, place.store_dir, keys_from=last_file_start(place))
-        read_by_a_new_group(place, "after-kill")
+        read_by_a_new_group(place)
         assert_no_complaints(apaches, BUILT_ALREADY)
 
 
@@ -351,20 +267,23 @@ def appended_by_ours(place: Place) -> Lines:
     return sent
 
 
-def each_of_a_batch(lines: Lines) -> Lines:
-    """The result for a batch as one for each of its messages."""
-    (line,) = lines
-    pairs = zip(line["msgId"].split(","), line["offsetMsgId"].split(","), strict=True)
-    return [
-        line | {"msgId": id_, "offsetMsgId": offset_id, "queueOffset": offset}
-        for offset, (id_, offset_id) in enumerate(pairs, line["queueOffset"])
-    ]
+def assert_found_by_java(place: Place) -> None:
+    """By key, by the client's id, and by the broker's."""
+    for body in "message-7", "committed-1":
+        each = next(each for each in log_records(place.store_dir) if (each.topic, each.text) == ("Kinds", body))
+        for command, word in (
+            ("query", each.properties["KEYS"]),
+            ("view", each.properties["UNIQ_KEY"]),
+            ("view", each.offset_message_id),
+        ):
+            line, *_ = place.client.run(command, place.namesrv, "Kinds", word).check()
+            assert (line["body"], line["queueOffset"], line["commitLogOffset"]) == (body, each.queue_offset, each.at)
 
 
-def read_by_a_new_group(place: Place, name: str) -> None:
+def read_by_a_new_group(place: Place) -> None:
     """Apache's consumer gets all that the log has of each topic, from its begin to its end."""
     for topic in ("Kinds", "Big", "Again", "%RETRY%G-again", "%DLQ%G-again"):
-        place.takes(topic, f"G-{name}-{topic.replace('%', '')}", count_of(place, topic))
+        place.takes(topic, f"G-newest-{topic.replace('%', '')}", count_of(place, topic))
 
 
 def count_of(place: Place, topic: str) -> int:
@@ -372,31 +291,5 @@ def count_of(place: Place, topic: str) -> int:
     return sum(len(has) for (name, _), has in log_queues(place.store_dir).items() if name == topic)
 
 
-def sent_ids(lines: Lines) -> list[str]:
-    """In the order in which they were sent."""
-    return [line["msgId"] for line in lines]
-
-
-def ids(lines: Lines) -> list[str]:
-    return sorted(line["msgId"] for line in lines)
-
-
-def log_files(place: Place) -> list[Path]:
-    return sorted((place.store_dir / "commitlog").iterdir())
-
-
-def last_file_start(place: Place) -> int:
-    """After a crash Apache's broker finds only keys of what it reads again, at the least of the last file in use."""
-    files = [int(file.name) for file in log_files(place)]
-    last = [each.at for each in log_records(place.store_dir)][-1]
-    return max(start for start in files if start <= last)
-
-
 def stored_at(line: dict[str, Any]) -> int:
     return int(line["commitLogOffset"])
-
-
-def assert_no_complaints(broker: ApacheBroker, *usual: str) -> None:
-    """Its store found nothing wrong."""
-    lines = re.findall(r"^.*(?:WARN |ERROR) RocketmqStore (.*)$", broker.log(), re.MULTILINE)
-    assert [line for line in lines if not re.search("|".join((*AT_EVERY_START, *usual)), line)] == []

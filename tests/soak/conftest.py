@@ -9,9 +9,8 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("soak")
-    group.addoption(
-        "--kills", type=int, default=40, metavar="N", help="how often a broker is killed (default: %(default)s)"
-    )
+    group.addoption("--kills", type=int, default=40, metavar="N", help="of one broker (default: %(default)s)")
+    group.addoption("--hands", type=int, default=20, metavar="N", help="that open one store (default: %(default)s)")
     group.addoption(
         "--soak-seed", type=int, default=None, metavar="N", help="of sizes and moments (default: a new one)"
     )
@@ -28,3 +27,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def kills(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--kills"))
+
+
+@pytest.fixture
+def hands(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--hands"))
