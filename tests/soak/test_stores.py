@@ -49,6 +49,7 @@ def test_a_store_is_whole_in_whatever_hands_it_was(soak_seed: int, hands: int, t
 def live(place: Place, chance: random.Random, life: int, keys_from: int, *, is_apaches: bool) -> bool:
     """Whether it ended with a kill."""
     broker = place.apaches() if is_apaches else place.ours()
+    say(f"{life}: {'Apache' if is_apaches else 'roquet'} opens it")
     with broker:
         if life:
             assert_serves_its_log(broker.address, place.store_dir, keys_from=keys_from)
@@ -58,7 +59,7 @@ def live(place: Place, chance: random.Random, life: int, keys_from: int, *, is_a
         time.sleep(chance.choice((0, chance.uniform(0, 5))))  # Checkpoints are made meanwhile, or not.
         assert_serves_its_log(broker.address, place.store_dir, keys_from=keys_from)
         ends_badly = chance.random() < 0.6
-        say(f"{life}: {'Apache' if is_apaches else 'roquet'}, {'killed' if ends_badly else 'stopped'}")
+        say(f"{life}: {'a kill' if ends_badly else 'a stop'}")
         if ends_badly:
             broker.kill()
         else:
