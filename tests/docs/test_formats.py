@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -37,6 +38,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.open()
     yield store
     store.close()
+
+
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """UTC as local time: index files are named by it."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 def append(store: Store) -> None:
@@ -117,13 +128,13 @@ def test_index_file(store: Store, tmp_path: Path) -> None:
         assert store.index.find("orders", key, 0, STORED_MS, 10) == [0]
 
 
-def test_checkpoint(store: Store, tmp_path: Path) -> None:
-    (example,) = hex_examples("checkpoint.md")
+def test_checkpoint(store: Store, tmp_path: Path, utc: None) -> None:
+    times, mark = hex_examples("checkpoint.md")
 
     append(store)
     store.close()
 
-    assert (tmp_path / "checkpoint").read_bytes() == example.ljust(4096, b"\0")
+    assert (tmp_path / "checkpoint").read_bytes() == (times.ljust(64, b"\0") + mark).ljust(4096, b"\0")
     read = Checkpoint(RealDisk(), tmp_path / "checkpoint")
     read.load()
     assert (read.log_ms, read.queues_ms, read.index_ms) == (STORED_MS, STORED_MS, STORED_MS)

@@ -26,7 +26,7 @@ CONFIG = StoreConfig(
     index_entries=64,
 )
 LIVES = 6
-HISTORIES = 100
+HISTORIES = 30
 
 
 class History:

@@ -29,8 +29,9 @@ from roquet.protocol.message import (
     offset_message_id,
 )
 from roquet.protocol.record import MAGIC, MAGIC_V2, SIZE_MIN, host_text
+from roquet.protocol.record_block import gather
 from roquet.spark.property_columns import PropertyColumns
-from roquet.spark.slices import Bools, Ints, binary, gather, indices, numbers, slices, text, words
+from roquet.spark.slices import Bools, Ints, binary, indices, numbers, slices, text, words
 from roquet.units import PhysicalOffset
 
 _SIZE: Final = Struct(">i")

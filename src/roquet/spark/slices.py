@@ -62,13 +62,3 @@ def text(stored: pa.Array) -> pa.Array:
 def words(values: Sequence[str]) -> pa.Array:
     """A string array of Python's own strings."""
     return binary([value.encode() for value in values]).cast(pa.string())
-
-
-def gather(data: bytes, dtype: npt.DTypeLike, at: Ints) -> npt.NDArray[np.generic]:
-    """The values of one type that start at the given places, aligned or not."""
-    kind = np.dtype(dtype)
-    if len(at) == 0:
-        return np.empty(0, kind)
-    raw = np.dtype((np.void, kind.itemsize))
-    everywhere = np.ndarray((len(data) - kind.itemsize + 1,), raw, data, strides=(1,))
-    return everywhere[at].view(kind)

@@ -23,8 +23,8 @@ _CHECKSUM_AT: Final = _MARK_AT + _MARK.size
 class Mark:
     """A place in the log: everything before it is durable in log, queues and index.
 
-    `last_at` and `last_ms` are physical offset and store time of the record that ends at `position`, so that another
-    log is told from this one. `index_name` is the newest index file's name as a number, 0 for none; `index_count`
+    `last_at` and `last_ms` are physical offset and store time of a record not far before it, so that another log is
+    told from this one. `index_name` is the newest index file's name as a number, 0 for none; `index_count`
     and `index_end_ms` are what its header says. So many queues had entries (`queue_count`): with fewer, some were lost.
     """
 

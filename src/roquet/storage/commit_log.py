@@ -8,6 +8,7 @@ from typing import Final
 
 from roquet.errors import CorruptRecord
 from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, blank, decode, size_and_magic
+from roquet.protocol.record_block import RecordBlock, record_starts
 from roquet.storage.disk import Disk, DiskFile
 from roquet.storage.folders import Folders
 from roquet.storage.pool import Pool
@@ -15,6 +16,7 @@ from roquet.storage.segments import Segments
 from roquet.units import PhysicalOffset
 
 RESERVED_AT_ONCE: Final = 1024 * 1024
+BLOCK_SIZE: Final = 256 * 1024
 
 
 class CommitLog:
@@ -191,25 +193,47 @@ class CommitLog:
         file = self._segments.file_at(at)
         return file.buffer if file is not None else bytearray()
 
-    def walk(self, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, memoryview]]:
-        """Each whole record from `at` to the end, blanks skipped; a record that is not all here yet ends the walk.
+    def blocks(self, at: PhysicalOffset) -> Iterator[RecordBlock]:
+        """The records from `at` to the end, many at a time; blanks are skipped.
+
+        A record that is not all here yet ends it.
 
         :raises CorruptRecord: what stands there is neither a record nor a blank.
         """
         while at + BLANK_SIZE <= self.readable_to:
-            data = self.read(at, self.file_size)
-            if len(data) < BLANK_SIZE:
-                raise CorruptRecord(at, "too near to the file's end")
-            size, magic = size_and_magic(data, 0)
-            if magic == BLANK_MAGIC:
-                at = self.next_file(at)
-                continue
-            if magic not in (MAGIC, MAGIC_V2) or size < SIZE_MIN or at + size > self.next_file(at):
-                raise CorruptRecord(at, f"size {size}, magic {magic:#010x}")
-            if size > len(data):
-                return
-            yield at, data[:size]
-            at = PhysicalOffset(at + size)
+            data = bytes(self.read(at, BLOCK_SIZE))
+            starts, end = record_starts(data)
+            if not starts:
+                size = self._first_size(at)
+                if size is None:
+                    at = self.next_file(at)
+                    continue
+                data = bytes(self.read(at, size))
+                if len(data) < size:
+                    return
+                starts, end = [0], size
+            yield RecordBlock(at, data, starts, end)
+            at = PhysicalOffset(at + end)
+
+    def _first_size(self, at: PhysicalOffset) -> int | None:
+        """How large the record at `at` is that is not within a block; None: a blank stands there.
+
+        :raises CorruptRecord: neither does.
+        """
+        data = self.read(at, BLANK_SIZE)
+        if len(data) < BLANK_SIZE:
+            raise CorruptRecord(at, "too near to the file's end")
+        size, magic = size_and_magic(data, 0)
+        if magic == BLANK_MAGIC:
+            return None
+        if magic not in (MAGIC, MAGIC_V2) or size < SIZE_MIN or at + size > self.next_file(at):
+            raise CorruptRecord(at, f"size {size}, magic {magic:#010x}")
+        return size
+
+    def walk(self, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, memoryview]]:
+        """Each record that `blocks` gives, and where it stands."""
+        for block in self.blocks(at):
+            yield from block.records()
 
     def next_file(self, at: PhysicalOffset) -> PhysicalOffset:
         """Where the file after the one of `at` begins."""

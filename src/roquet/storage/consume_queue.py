@@ -19,6 +19,8 @@ from roquet.storage.segments import Segments
 ENTRY: Final = Struct(">qiq")
 """Physical offset, record size, tag code (schedule topic: delivery time)."""
 ENTRY_SIZE: Final = ENTRY.size
+Ints = npt.NDArray[np.int64]
+
 _ENTRIES: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 BLANK_RECORD_SIZE: Final = 0x7FFFFFFF
 """The size in an entry that points to nothing."""
@@ -27,13 +29,13 @@ BLANK_ENTRY: Final = ENTRY.pack(0, BLANK_RECORD_SIZE, 0)
 _RESERVED_AT_ONCE: Final = 32 * 1024
 
 
-def encode_entries(physical: npt.NDArray[np.int64], size: int, tag_codes: int | Sequence[int]) -> bytes:
-    """Entries of records of one size; `tag_codes` one by one, or the one that all have."""
+def entry_rows(physical: Ints, sizes: int | Ints, tag_codes: int | Sequence[int] | Ints) -> npt.NDArray[np.void]:
+    """Entries as `tobytes` gives them; sizes and codes of the records one by one, or the one that all have."""
     entries = np.empty(len(physical), _ENTRIES)
     entries["physical"] = physical
-    entries["size"] = size
+    entries["size"] = sizes
     entries["tag_code"] = tag_codes
-    return entries.tobytes()
+    return entries
 
 
 @lru_cache(4096)
@@ -162,7 +164,7 @@ class ConsumeQueue:
         self.log_end = physical + size
 
     def put_many(self, entries: bytes, log_end: int, store_ms: int) -> None:
-        """Write the next entries, encoded by `encode_entries`, for which there must be room; the record of the last
+        """Write the next entries, as bytes of `entry_rows`, for which there must be room; the record of the last
         one ends at `log_end`."""
         at = self.max_offset * ENTRY_SIZE
         end = at + len(entries)

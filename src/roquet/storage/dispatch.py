@@ -3,88 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from struct import Struct
+from collections.abc import Callable
 from typing import Final
 
 from roquet.errors import CorruptRecord
 from roquet.protocol import message as m
-from roquet.protocol.record import MAGIC
+from roquet.protocol.record_block import RecordBlock
+from roquet.storage.arrival import Arrival, read_arrival
 from roquet.storage.commit_log import CommitLog
-from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from roquet.storage.dispatch_rows import QueuePart, RowReader
 from roquet.storage.index import Index
 from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)
 
-_HEAD: Final = Struct(">IIIiiqqi")
-_STORE_MS_V4: Final = 56
-_BODY_SIZE_V4: Final = 84
-_LONG: Final = Struct(">q")
-_INT: Final = Struct(">i")
-_SHORT: Final = Struct(">H")
+_ROWS_FROM: Final = 8
+"""Records in a block from which on rows are cheaper than one by one."""
 
 Queues = Callable[[str, int], ConsumeQueue]
 DelayMs = Callable[[int], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """What dispatch needs of one record."""
-
-    topic: str
-    queue_id: int
-    queue_offset: int
-    physical: int
-    size: int
-    sys_flag: int
-    store_ms: int
-    properties: dict[str, str]
-
-    @property
-    def takes_a_queue_slot(self) -> bool:
-        """Prepared and rolled back transaction records do not."""
-        return self.sys_flag & m.TRANSACTION_BITS in (0, m.TRANSACTION_COMMIT)
-
-    @property
-    def keys(self) -> list[bytes]:
-        """What the record can be found by: UNIQ_KEY, then the words of KEYS; none for a rolled back one."""
-        if self.sys_flag & m.TRANSACTION_BITS == m.TRANSACTION_ROLLBACK:
-            return []
-        return keys_of(self.properties)
-
-
-def keys_of(properties: Mapping[str, str]) -> list[bytes]:
-    """UNIQ_KEY, then the words of KEYS."""
-    unique_key, keys = properties.get(m.UNIQ_KEY), properties.get(m.KEYS)
-    found = [unique_key.encode()] if unique_key else []
-    if keys:
-        found += [key.encode() for key in keys.split(" ") if key]
-    return found
-
-
-def read_arrival(at: int, data: memoryview) -> Arrival:
-    """The fields of a record that dispatch needs; the body is not looked at."""
-    size, magic, _, queue_id, _, queue_offset, _, sys_flag = _HEAD.unpack_from(data)
-    born_more = 12 if sys_flag & m.BORN_HOST_V6 else 0
-    (store_ms,) = _LONG.unpack_from(data, _STORE_MS_V4 + born_more)
-    body_size_at = _BODY_SIZE_V4 + born_more + (12 if sys_flag & m.STORE_HOST_V6 else 0)
-    (body_size,) = _INT.unpack_from(data, body_size_at)
-    topic_size_at = body_size_at + 4 + body_size
-    topic_size_bytes = 1 if magic == MAGIC else 2
-    topic_at = topic_size_at + topic_size_bytes
-    properties_size_at = topic_at + int.from_bytes(data[topic_size_at:topic_at], "big")
-    if body_size < 0 or properties_size_at + 2 > size:
-        raise CorruptRecord(at, f"body of {body_size} bytes in a record of {size}")
-    if properties_size_at + 2 + _SHORT.unpack_from(data, properties_size_at)[0] != size:
-        raise CorruptRecord(at, "its parts do not add up to its size")
-    try:
-        topic = str(data[topic_at:properties_size_at], "utf-8")
-        properties = m.split_properties(str(data[properties_size_at + 2 :], "utf-8"))
-    except UnicodeDecodeError as error:
-        raise CorruptRecord(at, f"topic or properties are not UTF-8: {error}") from error
-    return Arrival(topic, queue_id, queue_offset, at, size, sys_flag, store_ms, properties)
 
 
 class Dispatch:
@@ -92,13 +30,17 @@ class Dispatch:
 
     :param queues: finds or makes the queue of a topic and queue id.
     :param delay_ms: delay level -> ms, for the delivery times in the schedule topic's queues.
+    :param in_rows: may records be taken many at a time; the queues must then not want the store time of each.
     """
 
-    def __init__(self, commit_log: CommitLog, queues: Queues, index: Index | None, delay_ms: DelayMs) -> None:
+    def __init__(
+        self, commit_log: CommitLog, queues: Queues, index: Index | None, delay_ms: DelayMs, *, in_rows: bool = True
+    ) -> None:
         self._log = commit_log
         self._queues = queues
         self._index = index
         self._delay_ms = delay_ms
+        self._reader = RowReader(self._tag_code) if in_rows else None
         self.position = PhysicalOffset(0)
         self.store_ms = 0
         """When the newest record that was dispatched here was stored, ms."""
@@ -113,34 +55,65 @@ class Dispatch:
         grown: list[ConsumeQueue] = []
         self.position = max(self.position, self._log.start)
         try:
-            for at, data in self._log.walk(self.position):
-                arrival = read_arrival(at, data)
-                queue = self.put(arrival)
-                self.store_ms = max(self.store_ms, arrival.store_ms)
-                self.position = PhysicalOffset(at + len(data))
-                if queue is not None:
-                    grown.append(queue)
+            for block in self._log.blocks(self.position):
+                grown += self._put_block(block)
         except CorruptRecord as error:
             log.error("dispatch stops at physical offset %d: %s", self.position, error)
         if self._index is not None:
             self._index.flush()
         return grown
 
-    def put(self, arrival: Arrival) -> ConsumeQueue | None:
+    def _put_block(self, block: RecordBlock) -> list[ConsumeQueue]:
+        """Dispatch the records of a block, as rows where that is possible and pays; the queues that grew."""
+        is_new = self._index is None or block.at > self._index.end_at
+        rows = self._reader.rows(block) if self._reader is not None and is_new and len(block) >= _ROWS_FROM else None
+        if rows is None:
+            return [queue for at, data in block.records() if (queue := self._put_record(at, data)) is not None]
+        grown = [queue for part in rows.by_queue(block) if (queue := self._put_part(part)) is not None]
+        if self._index is not None:
+            for topic, keys, numbers in rows.keys:
+                self._index.add_many(topic, keys, block.physical[numbers], rows.store_ms[numbers])
+        self.store_ms = max(self.store_ms, int(rows.store_ms.max()))
+        self.position = PhysicalOffset(block.at + int(block.ends[-1]))
+        return grown
+
+    def _put_part(self, part: QueuePart) -> ConsumeQueue | None:
+        """Write a queue's entries; the queue, None when it had them all."""
+        queue = self._queues(part.topic, part.queue_id)
+        if part.is_unbroken and part.offset == queue.max_offset and part.at >= queue.log_end:
+            queue.make_room(len(part.entries) // ENTRY_SIZE)
+            queue.put_many(part.entries, part.log_end, self.store_ms)
+            return queue
+        offsets, entries = part.offsets.tolist(), ENTRY.iter_unpack(part.entries)
+        written = [
+            self._put_entry(queue, offset, at, size, tag_code, self.store_ms)
+            for offset, (at, size, tag_code) in zip(offsets, entries, strict=True)
+        ]
+        return queue if any(written) else None
+
+    def _put_record(self, at: PhysicalOffset, data: memoryview) -> ConsumeQueue | None:
         """Dispatch one record; the queue that grew, None when it takes no slot or was there already."""
-        queue = self._put_into_queue(arrival) if arrival.takes_a_queue_slot else None
-        if self._index is not None and arrival.physical >= self._index.end_at:
-            self._index.add(arrival.topic, arrival.keys, arrival.physical, arrival.store_ms)
+        arrival = read_arrival(at, data)
+        queue: ConsumeQueue | None = None
+        if arrival.takes_a_queue_slot:
+            queue, code = self._queues(arrival.topic, arrival.queue_id), self._tag_code(arrival)
+            if not self._put_entry(queue, arrival.queue_offset, at, arrival.size, code, arrival.store_ms):
+                queue = None
+        if self._index is not None and at >= self._index.end_at:
+            self._index.add(arrival.topic, arrival.keys, at, arrival.store_ms)
+        self.store_ms = max(self.store_ms, arrival.store_ms)
+        self.position = PhysicalOffset(at + len(data))
         return queue
 
-    def _put_into_queue(self, arrival: Arrival) -> ConsumeQueue | None:
-        queue = self._queues(arrival.topic, arrival.queue_id)
-        if arrival.physical + arrival.size <= queue.log_end or arrival.queue_offset < queue.max_offset:
-            return None
-        queue.make_room(1, arrival.queue_offset)
-        code, store_ms = self._tag_code(arrival), arrival.store_ms
-        queue.put(arrival.queue_offset, arrival.physical, arrival.size, code, store_ms)
-        return queue
+    def _put_entry(
+        self, queue: ConsumeQueue, offset: int, physical: int, size: int, tag_code: int, store_ms: int
+    ) -> bool:
+        """Write an entry, unless the queue has it already."""
+        if physical + size <= queue.log_end or offset < queue.max_offset:
+            return False
+        queue.make_room(1, offset)
+        queue.put(offset, physical, size, tag_code, store_ms)
+        return True
 
     def _tag_code(self, arrival: Arrival) -> int:
         if arrival.topic == m.SCHEDULE_TOPIC and m.DELAY in arrival.properties:

@@ -164,13 +164,13 @@ class IndexFile:
 class _Keys:
     """Keys of one size, of records of one topic: one by one, and `blocks` of many that were stored together.
 
-    A block has its keys end to end, the physical offset of each record, and the store time of all.
+    A block has its keys end to end, the physical offset of each record, and its store time or the one of all.
     """
 
     keys: list[bytes]
     places: list[int]
     times_ms: list[int]
-    blocks: list[tuple[bytes, Ints, int]]
+    blocks: list[tuple[bytes, Ints, int | Ints]]
 
     @property
     def text(self) -> bytes:
@@ -179,11 +179,9 @@ class _Keys:
 
     def rows(self) -> tuple[Ints, Ints]:
         """Physical offset and store time of each key in `text`."""
-        sizes = [len(self.places), *(len(places) for _, places, _ in self.blocks)]
         offsets = np.concatenate([np.array(self.places, np.int64), *(places for _, places, _ in self.blocks)])
-        times = np.repeat(np.array([0, *(store_ms for _, _, store_ms in self.blocks)]), sizes)
-        times[: len(self.times_ms)] = self.times_ms
-        return offsets, times
+        times = [np.full(len(places), store_ms) for _, places, store_ms in self.blocks]
+        return offsets, np.concatenate([np.array(self.times_ms, np.int64), *times])
 
 
 _NOTHING: Final[Ints] = np.empty((0, 3), np.int64)
@@ -263,8 +261,8 @@ class Index:
             noted.times_ms.append(store_ms)
         self._noted_count += len(keys)
 
-    def add_many(self, topic: str, keys: bytes, places: Ints, store_ms: int) -> None:
-        """Note one key of each of several records that were stored together; the keys, of one size, end to end."""
+    def add_many(self, topic: str, keys: bytes, places: Ints, store_ms: int | Ints) -> None:
+        """Note one key of each of several records; the keys, of one size, end to end."""
         size = len(keys) // len(places)
         noted = self._noted.get((topic, size)) or self._alike(topic, size)
         noted.blocks.append((keys, places, store_ms))

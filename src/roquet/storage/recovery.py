@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import Final
 
 from roquet.errors import CorruptRecord
 from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, check, size_and_magic
+from roquet.storage.arrival import read_arrival
 from roquet.storage.checkpoint import Checkpoint, Mark
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ConsumeQueue
-from roquet.storage.dispatch import Dispatch, read_arrival
+from roquet.storage.dispatch import Dispatch
 from roquet.storage.index import Index
 from roquet.storage.queues import Queues
 from roquet.units import PhysicalOffset
@@ -45,13 +47,13 @@ def recover(
     log.synced_until(start)
     for queue in queues:
         _cut(log, queue, start if crashed else end, crashed=crashed)
-    resume = min(queues.log_end, start) if crashed else queues.log_end
+    resume = _dispatched_to(queues, start, mark, crashed=crashed)
     if crashed and index is not None:
         resume = min(resume, _cut_index(index, checkpoint, mark, end))
     if lost > 0:
         _log.warning("%d consume queues are missing: all queues are completed from the whole log", lost)
         resume = log.start
-    dispatch.position = PhysicalOffset(max(resume, log.start))
+    dispatch.position = PhysicalOffset(min(max(resume, log.start), end))
     dispatch.catch_up()
     for queue in queues:
         queue.correct_min_offset(log.start)
@@ -61,10 +63,17 @@ def recover(
     )  # fmt: skip
 
 
+def _dispatched_to(queues: Queues, start: int, mark: Mark | None, *, crashed: bool) -> int:
+    """Where the records end that are in their queues: a deleted topic's are not, and stay out of them."""
+    if mark is not None:
+        return mark.position if crashed else max(mark.position, queues.log_end)
+    return min(queues.log_end, start) if crashed else queues.log_end
+
+
 def _is_of_this_log(log: CommitLog, mark: Mark) -> bool:
-    """Whether the record in front of the mark is the one that stood there when it was made."""
+    """Whether the record that the mark names is the one that stood there when it was made."""
     record = log.record_at(mark.last_at)
-    if record is None or mark.last_at + len(record) != mark.position:
+    if record is None or mark.position > log.end:
         return False
     return read_arrival(mark.last_at, memoryview(record)).store_ms == mark.last_ms
 
@@ -139,9 +148,11 @@ def valid_end(log: CommitLog, start: PhysicalOffset, *, verify: bool) -> Physica
     """
     end = start
     try:
-        for at, data in log.walk(start):
-            check(data, at, verify=verify)
-            end = PhysicalOffset(at + len(data))
+        for block in log.blocks(start):
+            sound = block.sound_count(verify=verify)
+            end = PhysicalOffset(block.at + int(block.ends[sound - 1])) if sound else end
+            for at, data in islice(block.records(), sound, None):
+                check(data, at, verify=verify)
     except CorruptRecord as error:
         _log.info("the log's valid bytes end at %d: %s", end, error)
     data = log.read(end, BLANK_SIZE)

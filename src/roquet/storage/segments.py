@@ -38,11 +38,12 @@ class Segments:
         :raises StoreError: a file that does not belong here, or a gap between two (store-and-ha.md 1.1).
         """
         found = sorted((path.name, size, path) for path, size in self._folders.files())
+        for name, _, path in found:
+            if len(name) != NAME_DIGITS or not name.isdigit() or int(name) % self.file_size:
+                raise StoreError(f"{path} does not belong into a store of {self.file_size}-byte files; move it away")
         if found and found[-1][1] == 0:
             self._disk.delete(found.pop()[2])
         for name, size, path in found:
-            if len(name) != NAME_DIGITS or not name.isdigit() or int(name) % self.file_size:
-                raise StoreError(f"{path} does not belong into a store of {self.file_size}-byte files; move it away")
             if size != self.file_size:
                 raise StoreError(f"{path} has {size} bytes, the configured file size is {self.file_size}")
             if self.starts and int(name) == self.starts[-1]:

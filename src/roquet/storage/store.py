@@ -10,11 +10,12 @@ from pathlib import Path
 
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import decode
+from roquet.storage.arrival import read_arrival
 from roquet.storage.checkpoint import Checkpoint, Mark
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.disk import Disk, Lock, RealDisk
-from roquet.storage.dispatch import Dispatch, read_arrival
+from roquet.storage.dispatch import Dispatch
 from roquet.storage.fetch import Fetched, FetchLimits, fetch
 from roquet.storage.folders import Folders
 from roquet.storage.index import Index
@@ -100,7 +101,8 @@ class Store:
         self.queues = Queues(self.disk, config.root, config.consume_queue_file_size, config.notes_file_size)
         self.index = self._make_index()
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
-        self.dispatch = Dispatch(self.log, self.queues.queue, self.index, self._delay_ms)
+        in_rows = config.notes_file_size is None
+        self.dispatch = Dispatch(self.log, self.queues.queue, self.index, self._delay_ms, in_rows=in_rows)
         self._writer = Writer(self.log, self.dispatch, self.index, config.store_host, now_ms)
         self.append = self._writer.append
         self.append_batch = self._writer.append_batch
@@ -182,15 +184,15 @@ class Store:
         return work
 
     def _mark(self) -> Mark | None:
-        """Where the log is now, behind the last record that a queue points to; None without any."""
+        """How far log, queues and index are now; None as long as no queue points to a record."""
         queue = max(self.queues, key=lambda queue: queue.log_end, default=None)
         entry = queue.entry(queue.max_offset - 1) if queue is not None else None
         record = self.log.record_at(entry[0]) if entry is not None else None
         if entry is None or record is None:
             return None
-        name, count, end_ms = self.index.mark if self.index is not None else (-1, 0, 0)
         store_ms = read_arrival(entry[0], memoryview(record)).store_ms
-        return Mark(entry[0] + entry[1], entry[0], store_ms, name, count, end_ms, self.queues.used)
+        index = self.index.mark if self.index is not None else (-1, 0, 0)
+        return Mark(self.dispatch.position, entry[0], store_ms, *index, self.queues.used)
 
     @property
     def shown_to(self) -> PhysicalOffset:

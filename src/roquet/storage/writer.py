@@ -14,7 +14,7 @@ from roquet.protocol import message as m
 from roquet.protocol.record import MAGIC, layout
 from roquet.protocol.record_rows import AlikeMessages, Ints, record_rows
 from roquet.storage.commit_log import CommitLog
-from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue, encode_entries
+from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue, entry_rows
 from roquet.storage.dispatch import Dispatch
 from roquet.storage.index import Index
 from roquet.units import PhysicalOffset
@@ -129,7 +129,7 @@ class Writer:
         records = record_rows(messages, first_record, len(topic), *numbers, physical)
         self._log.write(records.data.cast("B"))
         self._dispatch.position = self._log.end
-        entries = encode_entries(physical, size, messages.tag_codes)
+        entries = entry_rows(physical, size, messages.tag_codes).tobytes()
         for begin, queue in zip(range(0, count, each), queues, strict=True):
             end = begin + each
             queue.put_many(entries[begin * ENTRY_SIZE : end * ENTRY_SIZE], at + end * size, self.store_ms)

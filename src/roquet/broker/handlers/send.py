@@ -25,8 +25,8 @@ from roquet.protocol.codes import VERSION_MAX_RECONSUME, RequestCode, ResponseCo
 from roquet.protocol.command import BINARY, Command
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.record import host_bits
+from roquet.storage.arrival import keys_of
 from roquet.storage.consume_queue import ConsumeQueue
-from roquet.storage.dispatch import keys_of
 from roquet.storage.store import Store
 from roquet.storage.writer import BatchItem
 from roquet.transport.connection import Answer, Connection, Handler

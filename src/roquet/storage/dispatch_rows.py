@@ -1,0 +1,211 @@
+"""What dispatch needs of many records at once: topics, tag codes and keys in columns (store-and-ha.md 3.1).
+
+Producers make records by the hundred that have the same properties in the same sizes, with other values. Those are read
+together; whatever is not like its neighbours is read by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from roquet.protocol import message as m
+from roquet.protocol.record_block import Ints, RecordBlock, Shape, gather
+from roquet.storage.arrival import Arrival, read_arrival
+from roquet.storage.consume_queue import ENTRY_SIZE, entry_rows
+
+Bytes = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+
+_SEPARATOR: Final = ord(m.PROPERTY_SEPARATOR)
+_SPACE: Final = 0x20
+_ASCII_MAX: Final = 0x7F
+_TAG_CODES_MAX: Final = 4096
+_SCHEDULE_TOPIC: Final = m.SCHEDULE_TOPIC.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePart:
+    """What a block brings one queue: entries end to end for `offsets`, the first of which is `offset`.
+
+    `at` is where the first of their records stands, `log_end` where the last one ends; `is_unbroken`: the offsets
+    follow each other.
+    """
+
+    topic: str
+    queue_id: int
+    offset: int
+    at: int
+    log_end: int
+    is_unbroken: bool
+    offsets: Ints
+    entries: bytes
+
+
+class Rows:
+    """Columns with a value for each record of a block, in its order.
+
+    `topic_ids` are indexes into `topics`. Each of `keys` are keys of one size, end to end, with their topic and the
+    numbers of their records.
+    """
+
+    def __init__(self, block: RecordBlock) -> None:
+        self.topics: list[str] = []
+        self.topic_ids: Ints = np.empty(len(block), np.int64)
+        self.tag_codes: Ints = np.zeros(len(block), np.int64)
+        self.store_ms = block.store_ms
+        self.keys: list[tuple[str, bytes, Ints]] = []
+        kinds = block.sys_flags & m.TRANSACTION_BITS
+        self.is_rolled_back: Bools = kinds == m.TRANSACTION_ROLLBACK
+        self.takes_a_slot: Bools = (kinds == 0) | (kinds == m.TRANSACTION_COMMIT)
+
+    def topic_id(self, topic: str) -> int:
+        if topic not in self.topics:
+            self.topics.append(topic)
+        return self.topics.index(topic)
+
+    def by_queue(self, block: RecordBlock) -> Iterator[QueuePart]:
+        """The entries that the block's records take, queue by queue."""
+        order = np.flatnonzero(self.takes_a_slot)
+        queue_ids = block.field(">i4", 12)
+        order = order[np.lexsort((queue_ids[order], self.topic_ids[order]))]
+        if not len(order):
+            return
+        topics, queue_ids, offsets = self.topic_ids[order], queue_ids[order], block.field(">i8", 20)[order]
+        physical, sizes = block.physical[order], block.sizes[order]
+        begins = np.append(True, (topics[1:] != topics[:-1]) | (queue_ids[1:] != queue_ids[:-1]))
+        follows = begins | np.append(True, offsets[1:] == offsets[:-1] + 1)
+        entries = entry_rows(physical, sizes, self.tag_codes[order]).tobytes()
+        starts = np.flatnonzero(begins)
+        ends = np.append(starts[1:], len(order))
+        unbroken = np.logical_and.reduceat(follows, starts)
+        firsts = (topics[starts], queue_ids[starts], offsets[starts], physical[starts])
+        columns = (starts, ends, *firsts, (physical + sizes)[ends - 1], unbroken)
+        for start, end, topic, queue_id, offset, at, log_end, is_unbroken in zip(*map(_list, columns), strict=True):
+            part = entries[start * ENTRY_SIZE : end * ENTRY_SIZE]
+            name = self.topics[topic]
+            yield QueuePart(name, queue_id, offset, at, log_end, is_unbroken, offsets[start:end], part)
+
+
+def _list(column: npt.NDArray[Any]) -> list[Any]:
+    values: list[Any] = column.tolist()
+    return values
+
+
+class RowReader:
+    """
+    :param tag_code: what stands in the queue entry of a record that is read by itself.
+    """
+
+    def __init__(self, tag_code: Callable[[Arrival], int]) -> None:
+        self._tag_code = tag_code
+        self._known_codes: dict[bytes, int] = {}
+
+    def rows(self, block: RecordBlock) -> Rows | None:
+        """None: the parts of some record do not add up."""
+        shape = block.shape()
+        if not shape.sound.all():
+            return None
+        rows = Rows(block)
+        sizes = (shape.topic_end - shape.topic_at) << 16 | block.ends - shape.properties_at
+        for size in np.unique(sizes).tolist():
+            numbers = np.flatnonzero(sizes == size)
+            for topic, same in _by_topic(block, shape, numbers, size >> 16):
+                texts = _matrix(block.data, shape.properties_at[same], size & 0xFFFF)
+                if not self._read_alike(rows, topic, same, texts):
+                    for number in same.tolist():
+                        self._read_one(rows, block, number)
+        return rows
+
+    def _read_alike(self, rows: Rows, topic: bytes, numbers: Ints, texts: Bytes) -> bool:
+        """Read records of one topic whose properties have one size; False where they are not alike otherwise."""
+        text, differs = texts[0].tobytes(), (texts != texts[0]).any(axis=0)
+        values = _values(text)
+        is_usual = topic.isascii() and topic != _SCHEDULE_TOPIC and not rows.is_rolled_back[numbers].any()
+        if not is_usual or not _are_alike(texts, differs, values):
+            return False
+        name = topic.decode()
+        rows.topic_ids[numbers] = rows.topic_id(name)
+        if m.TAGS in values:
+            tags = values[m.TAGS]
+            rows.tag_codes[numbers] = self._codes(texts[:, tags], varies=bool(differs[tags].any()))
+        rows.keys += [(name, texts[:, key].tobytes(), numbers) for key in _keys(text, values)]
+        return True
+
+    def _codes(self, tags: Bytes, *, varies: bool) -> int | list[int]:
+        if not varies:
+            return self._code(tags[0].tobytes())
+        text, size = tags.tobytes(), tags.shape[1]
+        return [self._code(text[at : at + size]) for at in range(0, len(text), size)]
+
+    def _code(self, tags: bytes) -> int:
+        code = self._known_codes.get(tags)
+        if code is None:
+            if len(self._known_codes) >= _TAG_CODES_MAX:
+                self._known_codes.clear()
+            code = self._known_codes[tags] = m.tag_code(tags.decode())
+        return code
+
+    def _read_one(self, rows: Rows, block: RecordBlock, number: int) -> None:
+        start, end = int(block.starts[number]), int(block.ends[number])
+        arrival = read_arrival(block.at + start, memoryview(block.data)[start:end])
+        rows.topic_ids[number] = rows.topic_id(arrival.topic)
+        rows.tag_codes[number] = self._tag_code(arrival)
+        rows.keys += [(arrival.topic, key, np.array([number])) for key in arrival.keys]
+
+
+def _matrix(data: bytes, at: Ints, size: int) -> Bytes:
+    """So many bytes from each place, as rows."""
+    if not size:
+        return np.empty((len(at), 0), np.uint8)
+    return gather(data, f"V{size}", at).view(np.uint8).reshape(len(at), size)
+
+
+def _by_topic(block: RecordBlock, shape: Shape, numbers: Ints, size: int) -> Iterator[tuple[bytes, Ints]]:
+    """Of records whose topics have one size: each topic, and the numbers of its records."""
+    topics = _matrix(block.data, shape.topic_at[numbers], size)
+    while len(numbers):
+        is_same = (topics == topics[0]).all(axis=1)
+        yield topics[0].tobytes(), numbers[is_same]
+        topics, numbers = topics[~is_same], numbers[~is_same]
+
+
+def _values(text: bytes) -> dict[str, slice]:
+    """Name of each property and where its value stands, by the rules of `message.split_properties`."""
+    found: dict[str, slice] = {}
+    at = 0
+    for pair in text.split(m.PROPERTY_SEPARATOR.encode()):
+        name, separator, value = pair.partition(m.NAME_SEPARATOR.encode())
+        if name and separator and value:
+            found[name.decode("latin-1")] = slice(at + len(name) + 1, at + len(pair))
+        at += len(pair) + 1
+    return found
+
+
+def _are_alike(texts: Bytes, differs: Bools, values: dict[str, slice]) -> bool:
+    """Whether all have the properties of the first one with values of the same sizes, which can be read as columns."""
+    is_value = np.zeros(len(differs), np.bool_)
+    for value in values.values():
+        is_value[value] = True
+    if (differs & ~is_value).any() or (texts[:, differs] == _SEPARATOR).any():
+        return False
+    read = [texts[:, values[name]] for name in (m.TAGS, m.KEYS, m.UNIQ_KEY) if name in values]
+    if any((column > _ASCII_MAX).any() for column in read):
+        return False
+    spaces = texts[:, values.get(m.KEYS, slice(0))] == _SPACE
+    return not (spaces != spaces[0]).any()
+
+
+def _keys(text: bytes, values: dict[str, slice]) -> list[slice]:
+    """Where the keys stand that `arrival.keys_of` gives."""
+    found = [values[m.UNIQ_KEY]] if m.UNIQ_KEY in values else []
+    if m.KEYS in values:
+        start, end = values[m.KEYS].start, values[m.KEYS].stop
+        spaces = [at for at in range(start, end) if text[at] == _SPACE]
+        found += [slice(first + 1, last) for first, last in pairwise([start - 1, *spaces, end]) if first + 1 < last]
+    return found

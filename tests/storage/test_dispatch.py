@@ -1,0 +1,164 @@
+"""Records dispatched many at a time come to the same as one by one."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from roquet.protocol import message as m
+from roquet.protocol.record import BLANK_SIZE, Record, blank, check
+from roquet.protocol.record_block import RecordBlock, record_starts
+from roquet.storage.dispatch import Dispatch
+from roquet.storage.store import Store, StoreConfig
+from roquet.units import PhysicalOffset, QueueOffset
+from tests.simulation.disk import Drive
+
+FILE_SIZE = 16384
+HOSTS = (bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F]), bytes(15) + b"\1\0\0\x2a\x9f")
+KINDS = (0, 0, 0, 0, 0, 0, m.TRANSACTION_PREPARED, m.TRANSACTION_COMMIT, m.TRANSACTION_ROLLBACK)
+WORDS = ("a", "bb", "order 7", "x y  z", "größer", "", "\x01", " ")
+
+
+class Producer:
+    """Makes records: runs of them alike, then of another kind."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.next_offsets: dict[tuple[str, int], int] = {}
+        self.now_ms = 1_700_000_000_000
+        self.end = 0
+
+    def records(self) -> bytes:
+        """The bytes of a log; blanks close its files."""
+        parts: list[bytes] = []
+        while self.end < 3 * FILE_SIZE:
+            form = self._form()
+            parts += [self._placed(self._record(*form)) for _ in range(self.chance.choice((1, 3, 60)))]
+        return b"".join(parts)
+
+    def _form(self) -> tuple[str, int, dict[str, int], dict[str, str]]:
+        chance = self.chance
+        topic = chance.choice(("T", "T", "Topic-B", "ünïcode", m.SCHEDULE_TOPIC))
+        sizes = {name: chance.randrange(1, 5) for name in (m.UNIQ_KEY, m.TAGS, m.KEYS, "own") if chance.random() < 0.6}
+        fixed = {name: chance.choice(WORDS) for name in (m.TAGS, m.KEYS, "other") if chance.random() < 0.3}
+        if topic == m.SCHEDULE_TOPIC and chance.random() < 0.8:
+            fixed[m.DELAY] = str(chance.randrange(1, 5))
+        return topic, chance.choice(KINDS), sizes, fixed
+
+    def _record(self, topic: str, kind: int, sizes: dict[str, int], fixed: dict[str, str]) -> Record:
+        chance = self.chance
+        self.now_ms += chance.randrange(3)
+        drawn = {name: "".join(chance.choices("abc 1é\2", (9, 9, 9, 1, 9, 0.1, 0.1), k=n)) for name, n in sizes.items()}
+        pairs = [*drawn.items(), *fixed.items()]
+        texts = [f"{name if chance.random() < 0.99 else 'x' * len(name)}\1{value}" for name, value in pairs]
+        queue_id = chance.randrange(3)
+        takes_a_slot = kind in (0, m.TRANSACTION_COMMIT)
+        offset = self.next_offsets.get((topic, queue_id), chance.choice((0, 0, 13)))
+        if takes_a_slot:
+            self.next_offsets[topic, queue_id] = offset + chance.choice((1,) * 50 + (0, 3))
+        return Record(
+            queue_id, 0, QueueOffset(offset), PhysicalOffset(0), kind, 1, chance.choice(HOSTS[: 1 + (offset > 40)]),
+            self.now_ms, chance.choice(HOSTS[:1]), 0, PhysicalOffset(0), chance.randbytes(chance.choice((7, 7, 90))),
+            topic, m.PROPERTY_SEPARATOR.join(texts),
+        )  # fmt: skip
+
+    def _placed(self, record: Record) -> bytes:
+        """The record's bytes where it comes to stand, behind a blank if that is in the next file."""
+        size, before = len(record.encode()), b""
+        left = FILE_SIZE - self.end % FILE_SIZE
+        if size + BLANK_SIZE > left:
+            before = blank(left).ljust(left, b"\0")
+        at = PhysicalOffset(self.end + len(before))
+        self.end = at + size
+        values = {name: getattr(record, name) for name in Record.__slots__}
+        return before + Record(**{**values, "physical_offset": at}).encode()
+
+
+def dispatched(seed: int, log: bytes, *, in_rows: bool) -> tuple[object, object, int]:
+    """Entries of all queues, keys of the index, and the newest store time, of a copy that gets the log in pieces."""
+    chance = random.Random(seed)
+    config = StoreConfig(
+        Path("/s"), [Path("/s/commitlog")], FILE_SIZE, 20 * 40, index_slots=20, index_entries=500,
+        delay_levels_ms=(1000, 5000),
+    )  # fmt: skip
+    store = Store(config, lambda: 0, Drive(random.Random(1)).mount())
+    store.open()
+    if not in_rows:
+        store.dispatch = Dispatch(store.log, store.queues.queue, store.index, store._delay_ms, in_rows=False)
+    log = log.replace("é".encode(), b"\xc3(", chance.randrange(3))
+    while log:
+        piece = chance.choice((50, 3000, 9000, len(log)))
+        store.log.replicate(store.log.end, log[:piece])
+        log = log[piece:]
+        store.replicated()
+    if chance.random() < 0.3:
+        store.dispatch.position = store.log.start
+        store.replicated()
+    queues = {
+        (queue.topic, queue.queue_id): [queue.entry(offset) for offset in range(queue.min_offset, queue.max_offset)]
+        for queue in store.queues
+    }
+    assert store.index is not None
+    entries = [file._entries[1 : file.count] for file in store.index.files]
+    keys = sorted(np.concatenate([*entries, np.empty(0, file_dtype(store))])[["at", "hash"]].tolist())
+    return queues, keys, store.dispatch.store_ms
+
+
+def file_dtype(store: Store) -> np.dtype[np.void]:
+    assert store.index is not None
+    return store.index.files[0]._entries.dtype if store.index.files else np.dtype([("at", ">i8"), ("hash", ">i4")])
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_many_records_come_to_the_same_as_one_by_one(seed: int, number: int) -> None:
+    log = Producer(seed * 10 + number).records()
+    assert dispatched(seed, log, in_rows=True) == dispatched(seed, log, in_rows=False)
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_a_block_is_sound_up_to_the_first_record_that_is_not(seed: int, number: int) -> None:
+    chance = random.Random(seed * 10 + number)
+    log = bytearray(Producer(chance.randrange(1 << 30)).records()[: FILE_SIZE // 2])
+    for _ in range(chance.randrange(3)):
+        at = chance.randrange(len(log))
+        log[at] = chance.choice((0, log[at] ^ 1 << chance.randrange(8)))
+    data = bytes(log)
+    for verify in (True, False):
+        block = RecordBlock(0, data, *record_starts(data))
+        assert block.sound_count(verify=verify) == count_by_one(block, verify=verify)
+
+
+def count_by_one(block: RecordBlock, *, verify: bool) -> int:
+    for number, (at, data) in enumerate(block.records()):
+        try:
+            check(data, at, verify=verify)
+        except Exception:
+            return number
+    return len(block)
+
+
+def a_record() -> bytearray:
+    hosts = HOSTS[0], 1, HOSTS[0], 0, PhysicalOffset(0)
+    record = Record(1, 0, QueueOffset(0), PhysicalOffset(0), 0, 1, *hosts, b"body", "topic", "x" * 20)
+    return bytearray(record.encode())
+
+
+def test_a_body_of_less_than_nothing_is_not_sound() -> None:
+    """Parts that overlap may add up all the same."""
+    data = a_record()
+    data[84:88] = (-10).to_bytes(4, "big", signed=True)
+    data[78:84] = b"\x0a" + b"x" * 5
+    data[89:91] = (len(data) - 91).to_bytes(2, "big")
+    block = RecordBlock(0, bytes(data), *record_starts(bytes(data)))
+    assert block.sound_count(verify=False) == count_by_one(block, verify=False) == 0
+
+
+@pytest.mark.parametrize("unwritten", [1, 25])
+def test_a_record_that_was_not_written_to_its_end_is_not_sound(unwritten: int) -> None:
+    data = a_record()
+    data[-unwritten:] = bytes(unwritten)
+    block = RecordBlock(0, bytes(data), *record_starts(bytes(data)))
+    assert block.sound_count(verify=True) == count_by_one(block, verify=True) == 0
