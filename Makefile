@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.8
 STAMP := .venv/.installed-$(shell cat requirements.lock pyproject.toml | cksum | tr ' ' -)
 
-.PHONY: help setup demo test check format sim soak bench lock clean
+.PHONY: help setup demo test check format sim soak fuzz bench lock clean
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -35,6 +35,7 @@ format: setup  ## Rewrite the sources in the project's format.
 	$(BIN)/ruff check --fix .
 
 SEEDS ?= 1000
+SECONDS ?= 60
 sim: setup  ## A whole cluster, and a store, on virtual time and drives: SEEDS=n different ways to fail.
 	$(BIN)/python -m pytest tests/simulation tests/properties --seeds $(SEEDS)
 
@@ -43,6 +44,10 @@ HANDS ?= 20
 SEED ?=
 soak: setup  ## KILLS kills of a loaded broker, a store in HANDS brokers' hands, Apache's as judges; SEED=n as last time.
 	$(BIN)/python -m pytest -s tests/soak --kills $(KILLS) --hands $(HANDS) $(if $(SEED),--soak-seed $(SEED))
+
+fuzz: setup  ## Bytes that reach new code, for TARGET=name or every decoder, SECONDS=n each. Linux.
+	$(BIN)/uv pip install --quiet --python $(BIN)/python atheris==3.0.0
+	$(BIN)/python -m tests.fuzz $(TARGET) --seconds $(SECONDS)
 
 bench: setup  ## Apache's benchmark programs against ours and Apache's broker.
 	$(BIN)/python -m bench

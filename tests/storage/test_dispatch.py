@@ -9,15 +9,27 @@ import numpy as np
 import pytest
 
 from roquet.protocol import message as m
+from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import BLANK_SIZE, Record, blank, check
 from roquet.protocol.record_block import RecordBlock, record_starts
+from roquet.storage.consume_queue import BLANK_RECORD_SIZE
 from roquet.storage.dispatch import Dispatch
 from roquet.storage.store import Store, StoreConfig
 from roquet.units import PhysicalOffset, QueueOffset
 from tests.simulation.disk import Drive
+from tests.storage.records import records_in
 
 FILE_SIZE = 16384
 HOSTS = (bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F]), bytes(15) + b"\1\0\0\x2a\x9f")
+CONFIG = StoreConfig(
+    Path("/s"),
+    [Path("/s/commitlog")],
+    FILE_SIZE,
+    20 * 40,
+    index_slots=20,
+    index_entries=500,
+    delay_levels_ms=(1000, 5000),
+)
 KINDS = (0, 0, 0, 0, 0, 0, m.TRANSACTION_PREPARED, m.TRANSACTION_COMMIT, m.TRANSACTION_ROLLBACK)
 WORDS = ("a", "bb", "order 7", "x y  z", "größer", "", "\x01", " ")
 
@@ -80,14 +92,10 @@ class Producer:
 def dispatched(seed: int, log: bytes, *, in_rows: bool) -> tuple[object, object, int]:
     """Entries of all queues, keys of the index, and the newest store time, of a copy that gets the log in pieces."""
     chance = random.Random(seed)
-    config = StoreConfig(
-        Path("/s"), [Path("/s/commitlog")], FILE_SIZE, 20 * 40, index_slots=20, index_entries=500,
-        delay_levels_ms=(1000, 5000),
-    )  # fmt: skip
-    store = Store(config, lambda: 0, Drive(random.Random(1)).mount())
+    store = Store(CONFIG, lambda: 0, Drive(random.Random(1)).mount())
     store.open()
     if not in_rows:
-        store.dispatch = Dispatch(store.log, store.queues.queue, store.index, store._delay_ms, in_rows=False)
+        store.dispatch = Dispatch(store.log, store.queues, store.index, store._delay_ms, in_rows=False)
     log = log.replace("é".encode(), b"\xc3(", chance.randrange(3))
     while log:
         piece = chance.choice((50, 3000, 9000, len(log)))
@@ -162,3 +170,52 @@ def test_a_record_that_was_not_written_to_its_end_is_not_sound(unwritten: int) -
     data[-unwritten:] = bytes(unwritten)
     block = RecordBlock(0, bytes(data), *record_starts(bytes(data)))
     assert block.sound_count(verify=True) == count_by_one(block, verify=True) == 0
+
+
+@pytest.mark.parametrize("in_rows", [True, False])
+@pytest.mark.parametrize(
+    ("topic", "queue_id", "offset"),
+    [("T", 0, 1 << 40), ("T", 0, -5), ("T", -1, 0), ("../../T", 0, 0), ("", 0, 0), ("U", 0, 1 << 62)],
+)
+def test_a_record_that_can_be_in_no_queue_is_told_of_and_the_others_go_on(
+    topic: str, queue_id: int, offset: int, caplog: pytest.LogCaptureFixture, *, in_rows: bool
+) -> None:
+    producer = Producer(1)
+    places = [("T", 0, number) for number in range(20)]
+    places.insert(10, (topic, queue_id, offset))
+    log = b"".join(producer._placed(placed_record(*place)) for place in places)
+    queues, _, _ = dispatched(3, log, in_rows=in_rows)
+    assert isinstance(queues, dict)
+    assert len(queues["T", 0]) == 20
+    assert [places for key, places in queues.items() if key != ("T", 0) and places] == []
+    assert "is in no queue" in caplog.text
+
+
+def placed_record(topic: str, queue_id: int, offset: int) -> Record:
+    hosts = HOSTS[0], 1, HOSTS[0], 0, PhysicalOffset(0)
+    return Record(queue_id, 0, QueueOffset(offset), PhysicalOffset(0), 0, 1, *hosts, b"body", topic, "TAGS\1a")
+
+
+@pytest.mark.parametrize("missing", [1, 30])
+def test_places_of_records_that_are_missing_are_blanks(missing: int) -> None:
+    producer = Producer(1)
+    offsets = [*range(20), *range(20 + missing, 40 + missing)]
+    store = Store(CONFIG, lambda: 0, Drive(random.Random(1)).mount())
+    store.open()
+    store.log.replicate(store.log.end, b"".join(producer._placed(placed_record("T", 0, at)) for at in offsets))
+    store.replicated()
+    queue = store.queue("T", 0)
+    at_gap = queue.entry(20 + missing)
+    assert at_gap is not None
+    assert [queue.entry(20 + number) for number in range(missing)] == [(at_gap[0], BLANK_RECORD_SIZE, 0)] * missing
+    found: list[int] = []
+    next_offset = 0
+    while next_offset < store.max_offset("T", 0):
+        fetched = store.fetch("T", 0, next_offset, 32, TagFilter())
+        found += [record.queue_offset for record in records_in(fetched)]
+        next_offset = fetched.next_offset
+    assert found == offsets
+    store.close()
+    again = Store(CONFIG, lambda: 0, store.disk)
+    again.open()
+    assert (again.min_offset("T", 0), again.max_offset("T", 0)) == (0, 40 + missing)

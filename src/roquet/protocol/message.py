@@ -186,13 +186,18 @@ class Message:
         return join_properties(pairs)
 
 
+def is_legal_name(name: str) -> bool:
+    """Whether a topic or group may have that name; only such a one can be the name of a folder."""
+    return _LEGAL_NAME.fullmatch(name) is not None
+
+
 def check_topic(topic: str) -> None:
     """:raises MessageError: no topic can have that name (protocol.md 5.7)."""
     if not topic.strip():
         raise MessageError("the topic's name is blank")
     if len(topic) > TOPIC_SIZE_MAX:
         raise MessageError(f"topic name of {len(topic)} characters, allowed are {TOPIC_SIZE_MAX}: {topic[:40]}...")
-    if _LEGAL_NAME.fullmatch(topic) is None:
+    if not is_legal_name(topic):
         raise MessageError(f"topic name {topic!r}: allowed are letters, digits and %|_-")
 
 
@@ -202,7 +207,7 @@ def check_group(group: str) -> None:
         raise MessageError("the group's name is blank")
     if len(group) > GROUP_SIZE_MAX:
         raise MessageError(f"group name of {len(group)} characters, allowed are {GROUP_SIZE_MAX}")
-    if _LEGAL_NAME.fullmatch(group) is None:
+    if not is_legal_name(group):
         raise MessageError(f"group name {group!r}: allowed are letters, digits and %|_-")
 
 

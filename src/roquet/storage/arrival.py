@@ -60,6 +60,8 @@ def read_arrival(at: int, data: memoryview) -> Arrival:
     born_more = 12 if sys_flag & m.BORN_HOST_V6 else 0
     (store_ms,) = _LONG.unpack_from(data, _STORE_MS_V4 + born_more)
     body_size_at = _BODY_SIZE_V4 + born_more + (12 if sys_flag & m.STORE_HOST_V6 else 0)
+    if body_size_at + 4 > size:
+        raise CorruptRecord(at, f"size {size} is too small for its hosts")
     (body_size,) = _INT.unpack_from(data, body_size_at)
     topic_size_at = body_size_at + 4 + body_size
     topic_size_bytes = 1 if magic == MAGIC else 2

@@ -27,6 +27,8 @@ BLANK_RECORD_SIZE: Final = 0x7FFFFFFF
 BLANK_ENTRY: Final = ENTRY.pack(0, BLANK_RECORD_SIZE, 0)
 """What stands before the first entry of a queue that does not begin at a file's start."""
 _RESERVED_AT_ONCE: Final = 32 * 1024
+OFFSET_END: Final = (1 << 62) // ENTRY_SIZE
+"""Beyond it the byte of an entry has no name."""
 
 
 def entry_rows(physical: Ints, sizes: int | Ints, tag_codes: int | Sequence[int] | Ints) -> npt.NDArray[np.void]:
@@ -42,6 +44,10 @@ def entry_rows(physical: Ints, sizes: int | Ints, tag_codes: int | Sequence[int]
 def _entries_struct(count: int) -> Struct:
     """So many entries, without their tag codes."""
     return Struct(">" + "qi8x" * count)
+
+
+def _is_leading_blank(physical: int, size: int) -> bool:
+    return size == BLANK_RECORD_SIZE and not physical
 
 
 class ConsumeQueue:
@@ -154,6 +160,20 @@ class ConsumeQueue:
             file.buffer[: blanks * ENTRY_SIZE] = BLANK_ENTRY * blanks
         self.min_offset = self.max_offset = offset
 
+    def can_go_on_at(self, offset: int) -> bool:
+        """Whether the next entry can be that of queue offset `offset`: anywhere in an empty queue, else not far off."""
+        if not self._segments.starts:
+            return 0 <= offset < OFFSET_END
+        return 0 <= offset - self.max_offset <= self._file_size // ENTRY_SIZE
+
+    def skip_to(self, offset: int, physical: int) -> None:
+        """Fill the places before queue offset `offset`, for which there must be room, with blanks.
+
+        They name the place of the record behind them, so that the places in a queue ascend all the same.
+        """
+        for blank in range(self.max_offset, offset):
+            self.put(blank, physical, BLANK_RECORD_SIZE, 0, 0)
+
     def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
         """Write the entry of queue offset `offset`, for which there must be room."""
         at = offset * ENTRY_SIZE
@@ -238,13 +258,13 @@ class ConsumeQueue:
         """Let the queue end before `offset`. Blanks that nothing follows any more go, too."""
         segments = self._segments
         last = next(self._entries(offset - 1, offset), None) if offset * ENTRY_SIZE > segments.start else None
-        if last is None or last[1] == BLANK_RECORD_SIZE:
+        if last is None or _is_leading_blank(last[0], last[1]):
             self.drop_all()
             return
         segments.drop_after(offset * ENTRY_SIZE)
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
-        self.log_end = last[0] + last[1]
+        self.log_end = last[0] + (last[1] if last[1] != BLANK_RECORD_SIZE else 0)
         self._flushed_to = min(self._flushed_to, offset * ENTRY_SIZE)
         self._file_start = self._file_end = self.room_to = 0
 
@@ -253,7 +273,7 @@ class ConsumeQueue:
         end = self.max_offset * ENTRY_SIZE
         for start in self._segments.starts:
             data = self._segments.read(start, end)
-            gone = self._first_false(start, end, lambda at, size: at < log_start or size == BLANK_RECORD_SIZE)
+            gone = self._first_false(start, end, lambda at, size: at < log_start or _is_leading_blank(at, size))
             if gone * ENTRY_SIZE < len(data):
                 self.min_offset = start // ENTRY_SIZE + gone
                 return

@@ -14,6 +14,7 @@ from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from roquet.storage.dispatch_rows import QueuePart, RowReader
 from roquet.storage.index import Index
+from roquet.storage.queues import Queues
 from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)
@@ -21,14 +22,12 @@ log = logging.getLogger(__name__)
 _ROWS_FROM: Final = 8
 """Records in a block from which on rows are cheaper than one by one."""
 
-Queues = Callable[[str, int], ConsumeQueue]
 DelayMs = Callable[[int], int]
 
 
 class Dispatch:
     """Keeps: every whole record before `position` is in its consume queue and noted in the index.
 
-    :param queues: finds or makes the queue of a topic and queue id.
     :param delay_ms: delay level -> ms, for the delivery times in the schedule topic's queues.
     :param in_rows: may records be taken many at a time; the queues must then not want the store time of each.
     """
@@ -79,7 +78,9 @@ class Dispatch:
 
     def _put_part(self, part: QueuePart) -> ConsumeQueue | None:
         """Write a queue's entries; the queue, None when it had them all."""
-        queue = self._queues(part.topic, part.queue_id)
+        queue = self._queue(part.at, part.topic, part.queue_id)
+        if queue is None:
+            return None
         if part.is_unbroken and part.offset == queue.max_offset and part.at >= queue.log_end:
             queue.make_room(len(part.entries) // ENTRY_SIZE)
             queue.put_many(part.entries, part.log_end, self.store_ms)
@@ -96,8 +97,9 @@ class Dispatch:
         arrival = read_arrival(at, data)
         queue: ConsumeQueue | None = None
         if arrival.takes_a_queue_slot:
-            queue, code = self._queues(arrival.topic, arrival.queue_id), self._tag_code(arrival)
-            if not self._put_entry(queue, arrival.queue_offset, at, arrival.size, code, arrival.store_ms):
+            queue, code = self._queue(at, arrival.topic, arrival.queue_id), self._tag_code(arrival)
+            entry = at, arrival.size, code, arrival.store_ms
+            if queue is not None and not self._put_entry(queue, arrival.queue_offset, *entry):
                 queue = None
         if self._index is not None and at >= self._index.end_at:
             self._index.add(arrival.topic, arrival.keys, at, arrival.store_ms)
@@ -105,17 +107,32 @@ class Dispatch:
         self.position = PhysicalOffset(at + len(data))
         return queue
 
+    def _queue(self, at: int, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue that the record at `at` names; None where there cannot be one."""
+        queue = self._queues.of_record(topic, queue_id)
+        if queue is None:
+            log.error(
+                "the record at physical offset %d is in no queue: it names topic %r, queue %d", at, topic, queue_id
+            )
+        return queue
+
     def _put_entry(
         self, queue: ConsumeQueue, offset: int, physical: int, size: int, tag_code: int, store_ms: int
     ) -> bool:
         """Write an entry, unless the queue has it already."""
-        if physical + size <= queue.log_end or offset < queue.max_offset:
+        if physical + size <= queue.log_end:
+            return False
+        if not queue.can_go_on_at(offset):
+            text = "the record at physical offset %d is in no queue: it says offset %d, queue %s:%d goes on at %d"
+            log.error(text, physical, offset, queue.topic, queue.queue_id, queue.max_offset)
             return False
         queue.make_room(1, offset)
+        queue.skip_to(offset, physical)
         queue.put(offset, physical, size, tag_code, store_ms)
         return True
 
     def _tag_code(self, arrival: Arrival) -> int:
         if arrival.topic == m.SCHEDULE_TOPIC and m.DELAY in arrival.properties:
-            return arrival.store_ms + self._delay_ms(int(arrival.properties[m.DELAY]))
+            level = arrival.properties[m.DELAY]
+            return arrival.store_ms + self._delay_ms(int(level) if level.isdecimal() and level.isascii() else 0)
         return m.tag_code(arrival.properties.get(m.TAGS))

@@ -5,6 +5,7 @@ Keys are gathered, then hashed and linked in one pass over columns, not one by o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,11 +19,15 @@ import numpy.typing as npt
 from roquet.protocol.message import java_hash
 from roquet.storage.disk import Disk, DiskFile
 
+log = logging.getLogger(__name__)
+
 _HEADER: Final = Struct(">qqqqii")
 _HEADER_SIZE: Final = _HEADER.size
 _ENTRY: Final = np.dtype([("hash", ">i4"), ("at", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _SLOT: Final = np.dtype(">i4")
 _NAME_DIGITS: Final = 17
+_TIME_MIN_MS: Final = 0
+_TIME_MAX_MS: Final = 253_402_000_000_000
 _NO_POSITIVE: Final = 0x80000000
 """The one hash that has no positive counterpart in 32 bits; Apache counts it as 0."""
 
@@ -48,7 +53,7 @@ class IndexFile:
         self._entries: npt.NDArray[Any] = np.frombuffer(file.buffer, _ENTRY, entries, _HEADER_SIZE + slots * 4)
         header = _HEADER.unpack_from(file.buffer)
         self.begin_ms, self.end_ms, self.begin_at, self.end_at, self._used_slots, count = header
-        self.count: int = max(count, 1)
+        self.count: int = min(max(count, 1), entries)
         self._synced = 0
         self._room_to = 0
         """Up to where the file has room on the drive."""
@@ -209,10 +214,12 @@ class Index:
     def load(self) -> None:
         """Open the files."""
         for name, size in self._disk.names(self._folder):
+            path = self._folder / name
             if len(name) == _NAME_DIGITS and name.isdigit() and size == self._size:
-                path = self._folder / name
                 file = IndexFile(self._disk.open(path, self._size), path, self._slots, self._capacity)
                 self.files.append(file)
+            else:
+                log.warning("%s is left alone: an index file has 17 digits as name and %d bytes", path, self._size)
 
     def cut_to_mark(self, name: int, count: int, end_ms: int) -> bool:
         """After a crash: let the index end with file `name` and its `count` entries. False: that file is not there."""
@@ -385,5 +392,7 @@ def _powers(size: int) -> npt.NDArray[np.uint32]:
 
 
 def _time_name(now_ms: int) -> str:
-    """`yyyyMMddHHmmssSSS` in local time."""
+    """`yyyyMMddHHmmssSSS` in local time, of the first or last year that has a name where a damaged record says less
+    or more."""
+    now_ms = min(max(now_ms, _TIME_MIN_MS), _TIME_MAX_MS)
     return datetime.fromtimestamp(now_ms / 1000).strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}"  # noqa: DTZ006

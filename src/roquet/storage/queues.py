@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from roquet.protocol.message import is_legal_name
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.consume_queue_ext import ExtendedQueue, Notes
 from roquet.storage.disk import Disk
@@ -43,6 +44,13 @@ class Queues:
         if queue is None:
             queue = by_id[queue_id] = self._make(topic, queue_id)
         return queue
+
+    def of_record(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue that a record names, made where there was none; None: there cannot be such a queue."""
+        known = self.known(topic, queue_id)
+        if known is None and is_legal_name(topic) and queue_id >= 0:
+            return self.queue(topic, queue_id)
+        return known
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         place, disk = Path(topic, str(queue_id)), self._disk

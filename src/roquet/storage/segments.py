@@ -100,6 +100,7 @@ class Segments:
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[DiskFile, int, int]]:
         """Each file that has bytes between `start` and `end`, and the part of it that these are."""
+        start, end = max(start, self.start), min(end, self.capacity_end)
         while start < end:
             file_start = start - start % self.file_size
             file, file_end = self.file_at(start), file_start + self.file_size

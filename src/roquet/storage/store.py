@@ -102,7 +102,7 @@ class Store:
         self.index = self._make_index()
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
         in_rows = config.notes_file_size is None
-        self.dispatch = Dispatch(self.log, self.queues.queue, self.index, self._delay_ms, in_rows=in_rows)
+        self.dispatch = Dispatch(self.log, self.queues, self.index, self._delay_ms, in_rows=in_rows)
         self._writer = Writer(self.log, self.dispatch, self.index, config.store_host, now_ms)
         self.append = self._writer.append
         self.append_batch = self._writer.append_batch
@@ -141,7 +141,7 @@ class Store:
             crashed=crashed,
             verify=self.config.verify_on_recovery,
         )
-        self._writer.store_ms = max(self.checkpoint.log_ms, self.dispatch.store_ms)
+        self._writer.follow(max(self.checkpoint.log_ms, self.dispatch.store_ms))
         self.log.sync_work(self.log.end)()
         self.log.synced(self.log.end)
         self.disk.replace(self._abort, b"")
@@ -279,7 +279,7 @@ class Store:
         """Dispatch what replication wrote to the log, and what could not be dispatched before."""
         with self._room_wanted("dispatch of replicated records"):
             self._writer.grown += [queue for queue in self.dispatch.catch_up() if queue.waiting]
-        self._writer.store_ms = max(self._writer.store_ms, self.dispatch.store_ms)
+        self._writer.follow(self.dispatch.store_ms)
 
     def end_turn(self) -> None:
         """What is done once for all appends of a loop turn."""

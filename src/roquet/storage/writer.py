@@ -6,6 +6,7 @@ import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from struct import Struct
+from typing import Final
 from zlib import crc32
 
 import numpy as np
@@ -18,6 +19,9 @@ from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue, entry_rows
 from roquet.storage.dispatch import Dispatch
 from roquet.storage.index import Index
 from roquet.units import PhysicalOffset
+
+_CLOCK_STEP_MAX_MS: Final = 366 * 86_400_000
+"""A clock may have been wrong for a while; a record from further ahead is damaged."""
 
 
 @dataclass(slots=True)
@@ -50,6 +54,11 @@ class Writer:
         """Store time of the newest record, ms."""
         self.grown: list[ConsumeQueue] = []
         """Queues with held pulls that grew since somebody last emptied this list."""
+
+    def follow(self, store_ms: int) -> None:
+        """Records of another writer were stored until then: ours are not earlier. A damaged time is not followed."""
+        if self.store_ms < store_ms <= self._now_ms() + _CLOCK_STEP_MAX_MS:
+            self.store_ms = store_ms
 
     def append(
         self,
