@@ -14,7 +14,7 @@ from roquet.errors import StoreError
 from roquet.inspect import rebuild as module
 from roquet.inspect.index_files import Shape
 from roquet.inspect.rebuild import Plan, rebuild
-from roquet.storage.dispatch import Arrival
+from roquet.storage.arrival import Arrival
 from roquet.units import PhysicalOffset
 from tests.inspect.stores import (
     LOG_FILE,

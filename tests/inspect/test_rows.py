@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from roquet.inspect.rows import RowReader, index_hash
 from roquet.protocol import message as m
 from roquet.protocol.record import Record
-from roquet.storage.dispatch import read_arrival
+from roquet.storage.arrival import read_arrival
 from roquet.units import PhysicalOffset, QueueOffset
 from tests.inspect.stores import V4, V6
 

@@ -19,8 +19,8 @@ from roquet.inspect.queue_entries import entries_of
 from roquet.inspect.rows import Rows, index_hash
 from roquet.protocol import message as m
 from roquet.protocol.record import Record, decode, host_text
+from roquet.storage.arrival import keys_of
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE
-from roquet.storage.dispatch import keys_of
 
 _NEVER: Final = 1 << 62
 

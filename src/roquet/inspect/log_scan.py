@@ -17,7 +17,7 @@ from roquet.errors import CorruptRecord
 from roquet.inspect.files import DataFile, Series, data_pieces
 from roquet.inspect.rows import RowReader, Rows
 from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, check, size_and_magic
-from roquet.storage.dispatch import Arrival, read_arrival
+from roquet.storage.arrival import Arrival, read_arrival
 from roquet.units import PhysicalOffset
 
 PIECE_SIZE: Final = 8 << 20

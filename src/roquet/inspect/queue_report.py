@@ -13,9 +13,9 @@ from roquet.inspect.findings import Findings, Kind
 from roquet.inspect.log_scan import LogScan, arrival_at
 from roquet.inspect.queue_entries import Entries
 from roquet.inspect.queue_walk import QueueWalk, Slots
+from roquet.storage.arrival import Arrival
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE
 from roquet.storage.consume_queue_ext import ADDRESS_MAX
-from roquet.storage.dispatch import Arrival
 
 _LIGHT_QUEUE: Final = "%LMQ%"
 """Topics of 5.x whose entries point to records of other topics."""

@@ -21,10 +21,11 @@ from roquet.inspect.index_files import Shape
 from roquet.inspect.log_scan import LogScan
 from roquet.inspect.rows import Rows
 from roquet.inspect.state import kept_topics
+from roquet.storage.arrival import Arrival, read_arrival
 from roquet.storage.checkpoint import Checkpoint, Mark
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.disk import RealDisk
-from roquet.storage.dispatch import Arrival, Dispatch, read_arrival
+from roquet.storage.dispatch import Dispatch
 from roquet.storage.folders import Folders
 from roquet.storage.index import Index
 from roquet.storage.queues import Queues
@@ -169,7 +170,7 @@ class _Rebuild:
         self._queues = Queues(disk, files.root, plan.queue_file_size, plan.notes_file_size)
         shape = plan.shape
         self._index = Index(disk, files.root / "index", shape.slots, shape.entries)
-        self._dispatch = Dispatch(self._log, self._queues.queue, None, plan.delay_ms)
+        self._dispatch = Dispatch(self._log, self._queues, None, plan.delay_ms)
 
     def run(self, checkpoint: Checkpoint, progress: Callable[[int], None]) -> int:
         self._forget_old()

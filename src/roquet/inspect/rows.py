@@ -19,8 +19,8 @@ from roquet.errors import CorruptRecord
 from roquet.inspect.columns import Bools, Bytes, Ints
 from roquet.inspect.templates import Template
 from roquet.protocol import message as m
-from roquet.protocol.record import MAGIC, check, checksum, decode
-from roquet.storage.dispatch import Arrival, read_arrival
+from roquet.protocol.record import MAGIC, check
+from roquet.storage.arrival import Arrival, read_arrival
 from roquet.units import PhysicalOffset
 
 _HEAD_FIELDS: Final = (
@@ -166,13 +166,13 @@ class _Batch:
         self._fails(row, int(self._head["size"][row]))
         return row
 
-    def _fails(self, row: int, size: int) -> bool:
-        """Whether a record is not valid; the first error is kept."""
+    def _fails(self, row: int, size: int, *, verify: bool = False) -> bool:
+        """Whether a record is not valid; that its body is not is no error."""
         start = int(self._starts[row])
         try:
-            check(self._view[start : start + size], PhysicalOffset(self._base + start), verify=False)
+            check(self._view[start : start + size], PhysicalOffset(self._base + start), verify=verify)
         except CorruptRecord as error:
-            self._error = error
+            self._error = self._error if verify else error
             return True
         return False
 
@@ -242,11 +242,7 @@ class _Batch:
         found = starmap(crc32, ((view[begin:end],) for begin, end in zip(begins, ends, strict=True)))
         sums = np.fromiter(found, np.uint32, len(begins)) & np.uint32(0x7FFFFFFF)
         bad = plain[sums != self._head["crc"][plain]].tolist()
-        for row in np.flatnonzero(~is_plain).tolist():
-            start = int(self._starts[row])
-            record = decode(view[start : start + int(size[row])])
-            if checksum(record.body) != record.body_crc:
-                bad.append(row)
+        bad += [row for row in np.flatnonzero(~is_plain).tolist() if self._fails(row, int(size[row]), verify=True)]
         return sorted(bad)
 
     def _finish(self, count: int, size: Ints, bad: list[int]) -> Rows:

@@ -93,9 +93,15 @@ class Dispatch:
         return queue if any(written) else None
 
     def _put_record(self, at: PhysicalOffset, data: memoryview) -> ConsumeQueue | None:
-        """Dispatch one record; the queue that grew, None when it takes no slot or was there already."""
         arrival = read_arrival(at, data)
-        queue: ConsumeQueue | None = None
+        queue = self.put(arrival)
+        self.store_ms = max(self.store_ms, arrival.store_ms)
+        self.position = PhysicalOffset(at + len(data))
+        return queue
+
+    def put(self, arrival: Arrival) -> ConsumeQueue | None:
+        """Dispatch one record; the queue that grew, None when it takes no slot or was there already."""
+        at, queue = arrival.physical, None
         if arrival.takes_a_queue_slot:
             queue, code = self._queue(at, arrival.topic, arrival.queue_id), self._tag_code(arrival)
             entry = at, arrival.size, code, arrival.store_ms
@@ -103,8 +109,6 @@ class Dispatch:
                 queue = None
         if self._index is not None and at >= self._index.end_at:
             self._index.add(arrival.topic, arrival.keys, at, arrival.store_ms)
-        self.store_ms = max(self.store_ms, arrival.store_ms)
-        self.position = PhysicalOffset(at + len(data))
         return queue
 
     def _queue(self, at: int, topic: str, queue_id: int) -> ConsumeQueue | None:
