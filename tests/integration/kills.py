@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 import string
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -182,7 +184,10 @@ async def kill_again_and_again(broker: RoquetBroker, seed: int, kills: int) -> L
 
 
 def assert_files_are_whole(load: Load, store_dir: Path) -> None:
-    """What the files say by themselves, with no broker on them. A check of the whole store has its place here."""
+    """What the files say by themselves, with no broker on them."""
+    command = [sys.executable, "-m", "roquet.cli.main", "store", "check", str(store_dir)]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
     stored = [each for has in log_queues(store_dir).values() for each in has.values() if each.topic == TOPIC]
     load.assert_kept(
         Found(each.queue_id, each.queue_offset, each.properties["UNIQ_KEY"], each.offset_message_id, each.text)
