@@ -7,14 +7,17 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from roquet.errors import CorruptRecord, StoreError
+from roquet.errors import CorruptRecord, Refused, StoreError
+from roquet.protocol.codes import ResponseCode
 from roquet.protocol.filters import TagFilter
 from roquet.storage.segments import file_name
 from roquet.storage.store import Store, StoreConfig
+from roquet.storage.writer import BatchItem
 from tests.simulation.disk import Drive
 from tests.storage.records import bodies_in, records_in
 
@@ -172,3 +175,40 @@ def test_a_sync_that_fails_moves_no_watermark() -> None:
     drive.trouble = None
     store.checkpoint_work()()
     assert store.checkpoint.mark != mark
+
+
+def test_what_waits_behind_a_slow_drive_is_refused_until_the_next_turn() -> None:
+    now_ms = 1_700_000_000_000
+    store = Store(replace(config(Path("/s")), busy_ms=1000), lambda: now_ms, Drive(random.Random(1)).mount())
+    store.open()
+    put(store, 0, 1)
+    store.append(store.queue("T", 0), b"1", b"", (), 0, 0, 0, 1, bytes(8))
+    now_ms += 1001
+    end = store.log.end
+    for refused in (
+        lambda: store.append(store.queue("T", 0), b"x", b"", (), 0, 0, 0, 1, bytes(8)),
+        lambda: store.append_batch(store.queue("T", 0), [BatchItem(0, b"x", b"", (), 0)], 0, 1, bytes(8)),
+    ):
+        with pytest.raises(
+            Refused, match=r"^\[PC_SYNCHRONIZED\]broker busy: .* took 1001 ms; it was not stored"
+        ) as error:
+            refused()
+        assert error.value.code == ResponseCode.SYSTEM_ERROR
+    assert store.log.end == end
+    store.end_turn()
+    put(store, 2, 1)
+    assert bodies_in(store, "T") == numbers(3)
+
+
+def test_a_record_that_was_refused_holds_up_nobody() -> None:
+    now_ms = 1_700_000_000_000
+    drive = Drive(random.Random(1))
+    store = Store(replace(config(Path("/s")), busy_ms=1000), lambda: now_ms, drive.mount())
+    store.open()
+    drive.trouble = errno.ENOSPC
+    with pytest.raises(OSError, match="No space"):
+        put(store, 0, 1)
+    drive.trouble = None
+    now_ms += 60_000
+    put(store, 0, 1)
+    assert bodies_in(store, "T") == numbers(1)

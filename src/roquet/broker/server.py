@@ -163,6 +163,7 @@ class Broker:
             host_bytes(*split_address(self.config.address)),
             self.config.read_only_log_folders,
             store.transient_store_pool_enable and not self._syncs and not self.config.is_slave,
+            store.os_page_cache_busy_time_out_mills,
             store.mapped_file_size_consume_queue_ext if store.enable_consume_queue_ext else None,
             store.retention.forced_above,
         )

@@ -66,7 +66,7 @@ class StoreSettings:
     commit_commit_log_thorough_interval: int = 200
     flush_least_pages_when_warm_maped_file: int = 4096
     warm_maped_file_enable: bool = False
-    os_page_cache_busy_time_out_mills: int = 1000
+    os_page_cache_busy_time_out_mills: int = setting(1000, at_least=0)
 
     access_message_in_memory_max_ratio: int = setting(40, at_least=0, at_most=100)
     max_transfer_bytes_on_message_in_memory: int = setting(256 << 10, at_least=1)

@@ -53,6 +53,8 @@ class StoreConfig:
     """More folders with files of the log, to which no new one goes."""
     pooled: bool = False
     """Let records wait in memory until `commit` brings them into the log's file."""
+    busy_ms: int = 0
+    """When a turn's appends have taken longer than this, the next ones are refused; 0: never."""
     notes_file_size: int | None = None
     """Of the files with notes on consume queue entries; None: there are none."""
     fullest: float = 0.85
@@ -103,7 +105,7 @@ class Store:
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
         in_rows = config.notes_file_size is None
         self.dispatch = Dispatch(self.log, self.queues, self.index, self._delay_ms, in_rows=in_rows)
-        self._writer = Writer(self.log, self.dispatch, self.index, config.store_host, now_ms)
+        self._writer = Writer(self.log, self.dispatch, self.index, config.store_host, now_ms, config.busy_ms)
         self.append = self._writer.append
         self.append_batch = self._writer.append_batch
         self.append_alike = self._writer.append_alike
@@ -283,6 +285,7 @@ class Store:
 
     def end_turn(self) -> None:
         """What is done once for all appends of a loop turn."""
+        self._writer.end_turn()
         if self.index is not None and self.index.is_due:
             self.flush_index()
 

@@ -11,7 +11,9 @@ from zlib import crc32
 
 import numpy as np
 
+from roquet.errors import Refused
 from roquet.protocol import message as m
+from roquet.protocol.codes import ResponseCode
 from roquet.protocol.record import MAGIC, layout
 from roquet.protocol.record_rows import AlikeMessages, Ints, record_rows
 from roquet.storage.commit_log import CommitLog
@@ -40,16 +42,28 @@ class Writer:
 
     :param store_host: address and port that new records name as theirs.
     :param now_ms: wall clock.
+    :param busy_ms: when the appends between two `end_turn` have taken longer, the next one is refused; 0: never.
     """
 
     def __init__(
-        self, log: CommitLog, dispatch: Dispatch, index: Index | None, store_host: bytes, now_ms: Callable[[], int]
+        self,
+        log: CommitLog,
+        dispatch: Dispatch,
+        index: Index | None,
+        store_host: bytes,
+        now_ms: Callable[[], int],
+        busy_ms: int = 0,
     ) -> None:
         self._log = log
         self._dispatch = dispatch
         self._index = index
         self._store_host = store_host
         self._now_ms = now_ms
+        self._busy_ms = busy_ms
+        self._turn_ms = 0
+        """When storing this turn's first record began, 0 before that."""
+        self._began_ms = 0
+        """When storing the present record began."""
         self.store_ms = 0
         """Store time of the newest record, ms."""
         self.grown: list[ConsumeQueue] = []
@@ -78,13 +92,15 @@ class Writer:
         `sys_flag` has the host bits that fit `born_host` and the store's host. The caller checked all limits.
 
         :raises ValueError: the record is larger than a file. OSError: there is no room for it; nothing was written.
+        :raises Refused: the drive was too slow for the records before it; nothing was written.
         """
+        store_ms = self._next_store_ms()
         pack = layout(sys_flag, len(body), len(queue.topic_bytes), len(properties))
         queue.make_room(1)
         buffer, index, at = self._log.place(pack.size)
         self._write(
             pack, buffer, index, at, queue, body, properties, keys, tag_code, flag, sys_flag, born_ms, born_host,
-            reconsume_times,
+            store_ms, reconsume_times,
         )  # fmt: skip
         return at
 
@@ -99,8 +115,9 @@ class Writer:
     ) -> list[PhysicalOffset]:
         """Write records with consecutive queue offsets, all of them into one file or none (store-and-ha.md 2.3).
 
-        :raises ValueError: together they are larger than a file. OSError: there is no room; nothing was written.
+        :raises ValueError: together they are larger than a file. OSError, Refused: as `append`; nothing was written.
         """
+        store_ms = self._next_store_ms()
         topic_size = len(queue.topic_bytes)
         packs = [layout(sys_flag, len(item.body), topic_size, len(item.properties)) for item in items]
         queue.make_room(len(items))
@@ -109,7 +126,7 @@ class Writer:
         for pack, item in zip(packs, items, strict=True):
             self._write(
                 pack, buffer, index, at, queue, item.body, item.properties, item.keys, item.tag_code, item.flag,
-                sys_flag, born_ms, born_host, reconsume_times,
+                sys_flag, born_ms, born_host, store_ms, reconsume_times,
             )  # fmt: skip
             places.append(at)
             index += pack.size
@@ -121,8 +138,9 @@ class Writer:
 
         :param queues: each gets as many of the messages, one queue after the other; one may be there twice.
         :return: for each queue the first queue offset, and the physical offset of each message.
-        :raises ValueError: together they are larger than a file. OSError: there is no room; nothing was written.
+        :raises ValueError: together they are larger than a file. OSError, Refused: as `append`; nothing was written.
         """
+        store_ms = self._next_store_ms()
         count, each, topic = len(messages), len(messages) // len(queues), queues[0].topic_bytes
         pack = layout(messages.sys_flag, len(messages.body), len(topic), len(messages.properties))
         size = pack.size
@@ -131,13 +149,14 @@ class Writer:
         physical = np.arange(at, at + size * count, size)
         first_record = pack.pack(
             *(size, MAGIC, 0, 0, messages.flag, 0, 0, messages.sys_flag, 0, messages.born_host),
-            *(self._next_store_ms(), self._store_host, messages.reconsume_times, 0, len(messages.body), messages.body),
+            *(store_ms, self._store_host, messages.reconsume_times, 0, len(messages.body), messages.body),
             *(len(topic), topic, len(messages.properties), messages.properties),
         )
         numbers = _spread([queue.queue_id for queue in queues], each, 0), _spread(firsts, each, 1)
         records = record_rows(messages, first_record, len(topic), *numbers, physical)
         self._log.write(records.data.cast("B"))
         self._dispatch.position = self._log.end
+        self._turn_ms = self._turn_ms or self._began_ms
         entries = entry_rows(physical, size, messages.tag_codes).tobytes()
         for begin, queue in zip(range(0, count, each), queues, strict=True):
             end = begin + each
@@ -149,9 +168,19 @@ class Writer:
                 self._index.add_many(queues[0].topic, keys, physical, self.store_ms)
         return firsts, physical
 
+    def end_turn(self) -> None:
+        """What follows is not held up by what was appended before."""
+        self._turn_ms = 0
+
     def _next_store_ms(self) -> int:
-        """Now, but never before the record that was stored last."""
-        now_ms = self._now_ms()
+        """Now, but never before the record that was stored last.
+
+        :raises Refused: this turn's records have taken too long already (store-and-ha.md 2.7).
+        """
+        now_ms = self._began_ms = self._now_ms()
+        if self._turn_ms and now_ms - self._turn_ms > self._busy_ms > 0:
+            remark = f"storing the messages before this one took {now_ms - self._turn_ms} ms; it was not stored"
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"[PC_SYNCHRONIZED]broker busy: {remark}")
         if now_ms > self.store_ms:
             self.store_ms = now_ms
         return self.store_ms
@@ -171,13 +200,13 @@ class Writer:
         sys_flag: int,
         born_ms: int,
         born_host: bytes,
+        store_ms: int,
         reconsume_times: int,
     ) -> None:
         """Fill a place in the log, and dispatch it."""
         size, topic = pack.size, queue.topic_bytes
         takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
         queue_offset = queue.max_offset if takes_a_slot else 0
-        store_ms = self._next_store_ms()
         pack.pack_into(
             buffer,
             index,
@@ -203,6 +232,7 @@ class Writer:
             properties,
         )
         self._dispatch.position = PhysicalOffset(at + size)
+        self._turn_ms = self._turn_ms or self._began_ms
         if takes_a_slot:
             queue.put(queue_offset, at, size, tag_code, store_ms)
             if queue.waiting:
