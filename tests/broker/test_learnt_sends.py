@@ -250,6 +250,14 @@ def test_any_bytes_in_a_learnt_frame_come_out_the_same(
 
 
 @pytest.mark.parametrize("header_type", [JSON, BINARY])
+def test_a_tag_that_is_no_text_in_a_run_comes_out_the_same(header_type: int) -> None:
+    frame = send_frame(1234, 2, {"TAGS": "xyz", "KEYS": "k"}, header_type=header_type)
+    damaged = frame.replace(b"xyz", b"x\x80z")
+    assert damaged != frame
+    run_both([frame, frame, *[frame] * 5, damaged, *[frame] * 5], [1, 1, 40])
+
+
+@pytest.mark.parametrize("header_type", [JSON, BINARY])
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 def test_a_producers_usual_sends_are_learnt_once(header_type: int, code: int) -> None:
     frames = [

@@ -166,13 +166,14 @@ class ConsumeQueue:
             return 0 <= offset < OFFSET_END
         return 0 <= offset - self.max_offset <= self._file_size // ENTRY_SIZE
 
-    def skip_to(self, offset: int, physical: int) -> None:
+    def skip_to(self, offset: int) -> None:
         """Fill the places before queue offset `offset`, for which there must be room, with blanks.
 
-        They name the place of the record behind them, so that the places in a queue ascend all the same.
+        They name where the record before them ends, so that the places in a queue ascend all the same.
         """
+        log_end = self.log_end
         for blank in range(self.max_offset, offset):
-            self.put(blank, physical, BLANK_RECORD_SIZE, 0, 0)
+            self.put(blank, log_end, BLANK_RECORD_SIZE, 0, 0)
 
     def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
         """Write the entry of queue offset `offset`, for which there must be room."""

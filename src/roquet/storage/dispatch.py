@@ -131,7 +131,7 @@ class Dispatch:
             log.error(text, physical, offset, queue.topic, queue.queue_id, queue.max_offset)
             return False
         queue.make_room(1, offset)
-        queue.skip_to(offset, physical)
+        queue.skip_to(offset)
         queue.put(offset, physical, size, tag_code, store_ms)
         return True
 

@@ -149,7 +149,10 @@ class LearntSends:
     def _alike(self, kind: SendKind, columns: Columns) -> AlikeMessages | None:
         tag_codes: int | list[int] = 0
         if kind.tags_at >= 0:
-            tag_codes = [self._tag_codes.get(tags) or self._tag_code(tags) for tags in columns.texts[kind.tags_at]]
+            texts = columns.texts[kind.tags_at]
+            if not is_safe(b"".join(texts)):
+                return None
+            tag_codes = [self._tag_codes.get(tags) or self._tag_code(tags) for tags in texts]
         return kind.alike(columns, tag_codes)
 
     def _store_alike(self, kind: SendKind, columns: Columns, messages: AlikeMessages) -> list[bytes]:
