@@ -242,8 +242,8 @@ def fill_with_every_kind(place: Place, apaches: ApacheBroker) -> None:
     place.produce("Again", 3, "--body", "again-")
     place.takes("Again", "G-again", 3)
     wait_until(lambda: wire.has_topic(place.namesrv, "%RETRY%G-again"), "the topic for what the group refuses")
-    place.produce("Again", 3, "--body", "refused-")
-    refused = ("consume", place.namesrv, "Again", "G-again", 3, SECONDS, "--fail", 1)
+    place.produce("Refused", 3, "--body", "refused-")
+    refused = ("consume", place.namesrv, "Refused", "G-again", 3, SECONDS, "--fail", 1)
     assert len(place.client.run(*refused).check()) == 6
     give_up(place, apaches, "Again", "G-again")
 
@@ -290,7 +290,7 @@ def assert_found_by_java(place: Place) -> None:
 
 def read_by_a_new_group(place: Place) -> None:
     """Apache's consumer gets all that the log has of each topic, from its begin to its end."""
-    for topic in ("Kinds", "Big", "Again", "%RETRY%G-again", "%DLQ%G-again"):
+    for topic in ("Kinds", "Big", "Again", "Refused", "%RETRY%G-again", "%DLQ%G-again"):
         place.takes(topic, f"G-newest-{topic.replace('%', '')}", count_of(place, topic))
 
 
