@@ -26,6 +26,7 @@ LOOPBACK: Final = "127.0.0.1"
 COMMIT_LOG_FILE_SIZE: Final = 64 * 1024 * 1024
 INDEX_SLOTS: Final = 50_000
 INDEX_ENTRIES: Final = 200_000
+ANY_SHARE: Final = 100
 
 
 class Cluster:
@@ -69,12 +70,15 @@ class Cluster:
         return self.port
 
     def _broker_config(self, folder: Path) -> BrokerConfig:
-        """Small files: it is ready at once and leaves little behind."""
+        """Small files: it is ready at once and leaves little behind. A drive may be nearly full and still do."""
         store = StoreSettings(
             store_path_root_dir=str(folder / "store"),
             mapped_file_size_commit_log=COMMIT_LOG_FILE_SIZE,
             max_hash_slot_num=INDEX_SLOTS,
             max_index_num=INDEX_ENTRIES,
+            disk_max_used_space_ratio=ANY_SHARE,
+            disk_space_clean_forcibly_ratio=ANY_SHARE,
+            disk_space_warning_level_ratio=ANY_SHARE,
         )
         return replace(
             BrokerConfig(),

@@ -378,6 +378,22 @@ def test_a_run_that_finds_no_room_is_refused_message_by_message(is_batch: bool) 
     asyncio.run(run())
 
 
+def test_a_full_drive_refuses_what_was_learnt_too() -> None:
+    async def run(folder: Path) -> None:
+        side = Side(folder, learns=True)
+        frames = [send_frame(1000, 1, {"UNIQ_KEY": UNIQUE_KEY.format(n)}) for n in range(8)]
+        side.take(*frames)
+        assert side.forms
+        end, side.store.why_full = side.store.log.end, "the drive is used beyond 90%"
+        answers = side.take(*frames)
+        assert [b"used beyond 90%" in answer and b'"code":14' in answer for answer in answers] == [True] * 8
+        assert side.store.log.end == end
+        side.store.abandon()
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(run(Path(folder)))
+
+
 class Watching:
     """A shortcut that knows nothing, and notes what it is given."""
 

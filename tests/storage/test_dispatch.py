@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from roquet.errors import CorruptRecord
 from roquet.protocol import message as m
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import BLANK_SIZE, Record, blank, check
@@ -143,7 +144,7 @@ def count_by_one(block: RecordBlock, *, verify: bool) -> int:
     for number, (at, data) in enumerate(block.records()):
         try:
             check(data, at, verify=verify)
-        except Exception:
+        except CorruptRecord:
             return number
     return len(block)
 

@@ -1,11 +1,11 @@
-"""Lets files of the store go when their time is over, and refuses messages while the drive is full."""
+"""Lets files of the store go when their time is over, refuses messages while the drive is full (store-and-ha.md 4)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final
 
@@ -51,20 +51,20 @@ class Cleaning:
         """Let what has expired go at any hour, in the next passes (DELETE_EXPIRED_COMMITLOG)."""
         self._asked = PASSES_WHEN_ASKED
 
-    async def run(self) -> None:
-        """Look and clean, for ever; a failure is logged and tried again."""
-        waited_s = FIRST_LOOK_S
-        await asyncio.sleep(waited_s)
+    async def watch(self) -> None:
+        """See how full the drive is, for ever."""
+        await asyncio.sleep(FIRST_LOOK_S)
         while True:
-            try:
-                usage = await self.look()
-                if waited_s >= FIRST_PASS_S or self._asked:
-                    await self.clean(usage)
-                await self._delete()
-            except OSError as error:
-                log.error("expired files could not be deleted, it is tried again: %s", error)
+            await _tried(self.look)
             await asyncio.sleep(self._period_s)
-            waited_s += self._period_s
+
+    async def run(self) -> None:
+        """Clean, for ever; what fails is tried again."""
+        await asyncio.sleep(FIRST_PASS_S)
+        while True:
+            await _tried(self.clean)
+            await _tried(self._delete)
+            await asyncio.sleep(self._period_s)
 
     async def look(self) -> Usage:
         """See how full the drive is, and take or refuse messages from now on."""
@@ -76,8 +76,9 @@ class Cleaning:
             log.warning("messages are %s: %s", "refused" if is_full else "taken again", self._store.why_full or usage)
         return usage
 
-    async def clean(self, usage: Usage) -> None:
+    async def clean(self) -> None:
         """Forget what may go of the log, and what only pointed there."""
+        usage = await self.look()
         now_ms = self._runtime.now_ms()
         asked, self._asked = self._asked > 0, max(0, self._asked - 1)
         hour = datetime.fromtimestamp(now_ms / 1000).hour  # noqa: DTZ006
@@ -99,3 +100,10 @@ class Cleaning:
             await self._runtime.blocking(deletion)
             self._deletions.popleft()
             await asyncio.sleep(pause_s)
+
+
+async def _tried(work: Callable[[], Awaitable[object]]) -> None:
+    try:
+        await work()
+    except OSError as error:
+        log.error("expired files could not be deleted, it is tried again: %s", error)

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from roquet.broker import state_files, tasks
+from roquet.broker import part_configs, state_files, tasks
 from roquet.broker.arrivals import SWEEP_MS, Arrivals
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.cleaning import Cleaning
 from roquet.broker.config import BrokerConfig
-from roquet.broker.durability import Durability, DurabilityConfig
+from roquet.broker.durability import Durability
 from roquet.broker.groups import GroupRegistry
 from roquet.broker.handlers.admin_broker import BrokerAdmin
 from roquet.broker.handlers.admin_groups import GroupAdmin
@@ -21,33 +21,29 @@ from roquet.broker.handlers.admin_topics import TopicAdmin
 from roquet.broker.handlers.locks import LockRequests
 from roquet.broker.handlers.members import MemberRequests
 from roquet.broker.handlers.progress import ProgressRequests
-from roquet.broker.handlers.pull import PullConfig, Pulls
+from roquet.broker.handlers.pull import Pulls
 from roquet.broker.handlers.query import QueryRequests
-from roquet.broker.handlers.send import SendConfig, Sends
+from roquet.broker.handlers.send import Sends
 from roquet.broker.members import Consumers, Producers
-from roquet.broker.memory import physical_memory
+from roquet.broker.part_configs import syncs
 from roquet.broker.progress import ConsumerProgress, DelayProgress
 from roquet.broker.queue_locks import LeaseTable
 from roquet.broker.read_balance import ReadBalance
-from roquet.broker.registration import BrokerIdentity, Registrar
+from roquet.broker.registration import Registrar
 from roquet.broker.runtime_info import RuntimeInfo
 from roquet.broker.slave_sync import SlaveSync
 from roquet.broker.state_files import StateFile, Then
-from roquet.broker.store_settings import BrokerRole, FlushDisk
-from roquet.broker.topics import TopicRegistry, topics_at_start
+from roquet.broker.topics import TopicRegistry
 from roquet.broker.turn import Turn
 from roquet.protocol.bodies import DataVersion, DelayOffsetTable, GroupTable, OffsetTable, TopicTable
 from roquet.protocol.codes import RequestCode
-from roquet.protocol.record import host_bytes
-from roquet.replication import master, slave
 from roquet.replication.client import HaClient
 from roquet.replication.log import ShownPart
 from roquet.replication.server import HaServer
 from roquet.runtime import Runtime
 from roquet.storage.disk import Disk
-from roquet.storage.fetch import FetchLimits
-from roquet.storage.store import Store, StoreConfig
-from roquet.transport.channels import Channels, split_address
+from roquet.storage.store import Store
+from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.server import Server
 
@@ -109,22 +105,17 @@ class Broker:
         await self._close_servers()
         self.store.abandon()
 
-    @property
-    def _syncs(self) -> bool:
-        return self.config.store.flush_disk_type is FlushDisk.SYNC_FLUSH
-
     # building
 
     def _build(self) -> None:
         config, runtime = self.config, self.runtime
         loop = asyncio.get_running_loop()
-        self.memory_bytes = physical_memory() * config.store.access_message_in_memory_max_ratio // 100
-        self.store = Store(self._store_config(), runtime.now_ms, self._disk)
+        self.store = Store(part_configs.store_config(config), runtime.now_ms, self._disk)
         self._build_tables()
         self.channels = Channels()
         self._build_replication()
         self.durability = Durability(
-            self._durability_config(),
+            part_configs.durability_config(config),
             lambda: self.store.log.flushed_to,
             lambda: self.store.log.end,
             self.ha_server,
@@ -140,56 +131,10 @@ class Broker:
         self._main = Server(handlers, self._members.connection_closed)
         self._fast = Server(fast, self._members.connection_closed)
 
-    def _store_config(self) -> StoreConfig:
-        store = self.config.store
-        return StoreConfig(
-            self.config.store_folder,
-            self.config.commit_log_folders,
-            store.mapped_file_size_commit_log,
-            store.consume_queue_file_size,
-            store.message_index_enable,
-            store.max_hash_slot_num,
-            store.max_index_num,
-            store.check_crc_on_recover,
-            self.config.delay_levels_ms,
-            FetchLimits(
-                self.memory_bytes,
-                store.max_transfer_count_on_message_in_memory,
-                store.max_transfer_count_on_message_in_disk,
-                store.max_transfer_bytes_on_message_in_memory,
-                store.max_transfer_bytes_on_message_in_disk,
-            ),
-            self._syncs and not self.config.is_slave,
-            host_bytes(*split_address(self.config.address)),
-            self.config.read_only_log_folders,
-            store.transient_store_pool_enable and not self._syncs and not self.config.is_slave,
-            store.os_page_cache_busy_time_out_mills,
-            store.mapped_file_size_consume_queue_ext if store.enable_consume_queue_ext else None,
-            store.retention.forced_above,
-        )
-
-    def _durability_config(self) -> DurabilityConfig:
-        store, replication = self.config.store, self.config.replication
-        return DurabilityConfig(
-            self._syncs,
-            replication.broker_role is BrokerRole.SYNC_MASTER,
-            store.sync_flush_timeout,
-            replication.slave_timeout,
-            replication.ha_slave_fallbehind_max,
-        )
-
     def _build_tables(self) -> None:
         config, runtime, now_ms = self.config, self.runtime, self.runtime.now_ms()
-        at_start = topics_at_start(
-            config.broker_cluster_name,
-            config.broker_name,
-            default_queues=config.default_topic_queue_nums,
-            auto_create=config.auto_create_topic_enable,
-            cluster_topic=config.cluster_topic_enable,
-            broker_topic=config.broker_topic_enable,
-            trace_topic=config.msg_trace_topic_name if config.trace_topic_enable else None,
-        )
-        self.topics = TopicRegistry(at_start, now_ms, auto_create=config.auto_create_topic_enable)
+        topics = part_configs.first_topics(config)
+        self.topics = TopicRegistry(topics, now_ms, auto_create=config.auto_create_topic_enable)
         self.groups = GroupRegistry(now_ms, auto_create=config.auto_create_subscription_group)
         self.progress = ConsumerProgress()
         self.delays = DelayProgress()
@@ -216,11 +161,11 @@ class Broker:
         self.ha_server: HaServer | None = None
         self.ha_client: HaClient | None = None
         if self.config.is_slave:
-            self.ha_client = HaClient(self.store.log, self._replicated, self._slave_rules())
+            self.ha_client = HaClient(self.store.log, self._replicated, part_configs.slave_rules(self.config))
         else:
             store = self.store
             log = store.log if store.shows_at_once else ShownPart(store.log, lambda: store.shown_to)
-            self.ha_server = HaServer(log, self._slave_acked, self._master_rules())
+            self.ha_server = HaServer(log, self._slave_acked, part_configs.master_rules(self.config))
         self.slave_sync = SlaveSync(
             self.channels,
             self.catalogue,
@@ -230,27 +175,12 @@ class Broker:
             self._delays_file.changed,
         )
 
-    def _master_rules(self) -> master.Rules:
-        replication = self.config.replication
-        return master.Rules(
-            replication.ha_transfer_batch_size,
-            replication.ha_send_heartbeat_interval,
-            replication.ha_housekeeping_interval,
-        )
-
-    def _slave_rules(self) -> slave.Rules:
-        replication = self.config.replication
-        return slave.Rules(replication.ha_send_heartbeat_interval, replication.ha_housekeeping_interval)
-
     def _build_registration(self) -> None:
         config = self.config
-        identity = BrokerIdentity(
-            config.broker_cluster_name, config.broker_name, config.broker_id, config.address, config.ha_address
-        )
         self.registrar = Registrar(
             self.channels,
             config.name_servers,
-            identity,
+            part_configs.identity(config),
             self.topics.to_table,
             period_ms=config.register_period_ms,
             timeout_ms=config.register_broker_timeout_mills,
@@ -296,29 +226,13 @@ class Broker:
         )
 
     def _sends(self) -> Sends:
-        config = self.config
-        settings = SendConfig(
-            config.broker_cluster_name,
-            config.region_id,
-            config.trace_on,
-            config.is_slave,
-            config.is_writable,
-            config.store.message_size_max,
-            config.start_accept_send_request_time_stamp,
-        )
+        settings = part_configs.send_config(self.config)
         now_ms, chance = self.runtime.now_ms, self.runtime.random
         return Sends(settings, self.store, self.catalogue, self.durability, self.turn, now_ms, chance)
 
     def _pulls(self) -> Pulls:
-        config = self.config
-        settings = PullConfig(
-            config.is_slave,
-            config.is_readable,
-            config.long_polling_enable,
-            config.short_polling_time_mills,
-            config.replication.offset_check_in_slave,
-        )
-        balance = ReadBalance(config.replication.slave_read_enable, self.memory_bytes)
+        settings, replication = part_configs.pull_config(self.config), self.config.replication
+        balance = ReadBalance(replication.slave_read_enable, self.store.config.limits.memory_bytes)
         return Pulls(settings, self.store, self.catalogue, self.consumers, self.progress, balance, self.arrivals)
 
     # starting
@@ -353,7 +267,7 @@ class Broker:
         settings = config.store
         self._spawn(self.registrar.run())
         self._spawn(tasks.checkpoint(store, runtime, settings.flush_consume_queue_thorough_interval))
-        if self._syncs:
+        if syncs(self.config):
             self._spawn(tasks.flush_when_wanted(store, self.flush_wanted, self._shown, runtime))
         else:
             self._spawn(
@@ -367,6 +281,7 @@ class Broker:
             )
         if store.config.pooled:
             self._spawn(tasks.each(settings.commit_interval_commit_log, self._commit))
+        self._spawn(self._cleaning.watch())
         self._spawn(self._cleaning.run())
         self._spawn(tasks.each(KEEP_UP_MS, self._keep_up))
         if self.durability.waits:
@@ -379,7 +294,9 @@ class Broker:
             self._spawn(self.slave_sync.run())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(work))
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(_ended)
+        self._tasks.append(task)
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:
@@ -401,7 +318,7 @@ class Broker:
     def _end_turn(self) -> None:
         """After a turn of the loop that appended: index, then disk or slaves and held pulls, each once."""
         self.store.end_turn()
-        if self._syncs:
+        if syncs(self.config):
             self.flush_wanted.set()
         grown = self.store.take_grown()
         if not self.store.shows_at_once:
@@ -449,3 +366,9 @@ class Broker:
         self.slave_sync.master = address
         if self.ha_client is not None and self.config.ha_master_address is None and ha_address is not None:
             self.ha_client.set_master(ha_address)
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    """What goes wrong in one of them is dealt with inside; what is not is told of."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("a part of the broker has failed, start it anew: %r", task, exc_info=error)

@@ -1,0 +1,181 @@
+"""A whole broker lets old files of its store go, and takes no message while its drive is full (store-and-ha.md 4)."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.store_settings import StoreSettings
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from tests.broker.harness import ADDRESS, Client
+from tests.simulation.nodes import BrokerNode
+from tests.simulation.simulation import Simulation
+
+LOG_FILE: Final = 4096
+LOG: Final = Path("/store/commitlog")
+QUEUE: Final = Path("/store/consumequeue/T/0")
+COUNT: Final = 200
+START_HOUR: Final = 22
+"""Of the day, when a simulation's clock begins, at 13 minutes and 20 seconds past it."""
+
+
+class Served:
+    """A broker with 200 messages in several files of its log, on disk, and somebody who talks to it."""
+
+    def __init__(self, sim: Simulation, **settings: Any) -> None:
+        self.sim = sim
+        self.host = sim.host(ADDRESS)
+        config = BrokerConfig()
+        store = StoreSettings(
+            store_path_root_dir="/store",
+            mapped_file_size_commit_log=LOG_FILE,
+            mapped_file_size_consume_queue=20 * 10,
+            max_hash_slot_num=20,
+            max_index_num=40,
+            flush_consume_queue_thorough_interval=1000,
+        )
+        config = replace(
+            config, broker_name="broker-a", broker_ip1=ADDRESS, broker_ip2=ADDRESS, store=replace(store, **settings)
+        )
+        self.node = BrokerNode("master", self.host, config)
+        self.node.start()
+        sim.run_until(lambda: self.node.broker is not None, 10)
+        self.client = Client(sim, sim.host("10.0.0.9"))
+        for number in range(COUNT):
+            assert self.send(number).code == ResponseCode.SUCCESS
+        sim.run_for(2)
+        self.files = self.names(LOG)
+        assert len(self.files) > 4
+
+    def send(self, number: int) -> Command:
+        fields = {"a": "P", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "j": 0, "k": "false"}
+        return self.client.call(RequestCode.SEND_MESSAGE_V2, b"%d" % number, **fields, i=f"KEYS\x01{number}")
+
+    def names(self, folder: Path) -> list[str]:
+        return sorted(path.name for path in self.host.drive.names.files if path.parent == folder)
+
+    def range(self) -> tuple[int, int]:
+        """First and next offset of the queue, as a client is told."""
+        asked = RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET
+        first, end = (int(self.client.call(code, topic="T", queueId=0).fields["offset"]) for code in asked)
+        return first, end
+
+    def first_body(self) -> bytes:
+        broker = self.node.broker
+        assert broker is not None
+        record = broker.store.message_at(broker.store.log.start)
+        assert record is not None
+        size = int.from_bytes(record[84:88], "big")
+        return record[88 : 88 + size]
+
+
+@pytest.fixture
+def served(sim: Simulation) -> Served:
+    return Served(sim)
+
+
+def test_a_drive_that_is_too_full_takes_no_message_until_there_is_room_again(served: Served) -> None:
+    served.host.drive.used_ratio = 0.91
+    served.sim.run_for(11)
+    refused = served.send(COUNT)
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "used beyond 90% (CL: 0.91 CQ: 0.91" in str(refused.remark)
+    assert served.range()[1] == COUNT, "what is there can be read"
+    served.host.drive.used_ratio = 0.9
+    served.sim.run_for(11)
+    assert served.send(COUNT).code == ResponseCode.SUCCESS
+
+
+def test_nothing_goes_before_its_time(served: Served) -> None:
+    served.sim.run_for(300)
+    assert served.names(LOG) == served.files
+
+
+def test_above_the_forced_share_the_oldest_files_go_whatever_their_age(served: Served) -> None:
+    served.host.drive.used_ratio = 0.86
+    served.sim.run_for(90)
+    assert served.names(LOG) == served.files[-1:]
+    first, end = served.range()
+    assert (served.first_body(), end) == (b"%d" % first, COUNT)
+    assert served.names(QUEUE)[0] == f"{first // 10 * 200:020}"
+
+
+def test_what_has_expired_goes_at_its_hour(sim: Simulation) -> None:
+    served = Served(sim, file_reserved_time=0, delete_when=f"{START_HOUR + 1:02}")
+    sim.run_for(45 * 60)
+    assert served.names(LOG) == served.files
+    sim.run_for(3 * 60)
+    assert served.names(LOG) == served.files[-1:]
+
+
+def test_an_admin_lets_what_has_expired_go_at_any_hour(sim: Simulation) -> None:
+    served = Served(sim, file_reserved_time=0)
+    sim.run_for(120)
+    assert served.names(LOG) == served.files
+    assert served.client.call(RequestCode.DELETE_EXPIRED_COMMITLOG).code == ResponseCode.SUCCESS
+    sim.run_for(15)
+    assert served.names(LOG) == served.files[-1:]
+
+
+def test_what_cannot_be_deleted_now_goes_later_and_never_before_what_is_older(served: Served) -> None:
+    def has_no_gap() -> None:
+        for folder, size in (LOG, LOG_FILE), (QUEUE, 200):
+            names = [int(name) for name in served.names(folder)]
+            assert all(second - first == size for first, second in itertools.pairwise(names)), (folder, names)
+
+    served.sim.check_always(has_no_gap)
+    served.host.drive.used_ratio = 0.86
+    served.host.drive.trouble = errno.EROFS
+    served.sim.run_for(90)
+    assert served.names(LOG) == served.files
+    served.host.drive.trouble = None
+    served.sim.run_for(30)
+    assert served.names(LOG) == served.files[-1:]
+    assert served.names(QUEUE)[0] == f"{served.range()[0] // 10 * 200:020}"
+
+
+def test_pauses_between_deletions_do_not_blind_the_look_at_the_drive(sim: Simulation) -> None:
+    served = Served(sim, delete_commit_log_files_interval=600_000)
+    served.host.drive.used_ratio = 0.86
+    sim.run_for(90)
+    assert len(served.names(LOG)) == len(served.files) - 1
+    served.host.drive.used_ratio = 0.95
+    sim.run_for(11)
+    assert served.send(COUNT).code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+def test_queues_whose_messages_are_all_gone_go_when_asked(served: Served) -> None:
+    """The topic `T` has entries left, `U` has none; the next message there is its first."""
+    fields = {"a": "P", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "j": 0, "k": "false"}
+    client = served.client
+    client.call(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+    assert served.range() == (0, COUNT)
+    old = client.call(RequestCode.SEND_MESSAGE_V2, b"old", b="U", **fields)
+    for number in range(COUNT, 2 * COUNT):
+        served.send(number)
+    served.host.drive.used_ratio = 0.86
+    served.sim.run_for(90)
+    first, end = served.range()
+    assert client.call(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE).code == ResponseCode.SUCCESS
+    assert served.names(Path("/store/consumequeue/U/0")) == []
+    assert served.range() == (first, end)
+    assert 0 < first < end
+    new = client.call(RequestCode.SEND_MESSAGE_V2, b"new", b="U", **fields)
+    assert (old.fields["queueOffset"], new.fields["queueOffset"]) == ("0", "0")
+
+
+def test_queues_of_topics_that_are_no_more_go_when_asked(served: Served) -> None:
+    client, broker = served.client, served.node.broker
+    assert broker is not None
+    client.call(RequestCode.CLEAN_UNUSED_TOPIC)
+    assert served.range() == (0, COUNT)
+    assert broker.topics.delete("T", 0)
+    assert client.call(RequestCode.CLEAN_UNUSED_TOPIC).code == ResponseCode.SUCCESS
+    assert served.names(QUEUE) == []

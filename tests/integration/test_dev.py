@@ -1,0 +1,32 @@
+"""The cluster for tests and laptops, in this process, on real ports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import roquet
+
+
+async def test_it_is_ready_at_once_and_leaves_nothing_behind() -> None:
+    async with roquet.dev.Cluster() as cluster:
+        assert cluster.broker is not None
+        folder = cluster.broker.config.store_folder
+        async with roquet.Producer(cluster.name_server, "group") as producer:
+            sent = await producer.send("topic", b"body")
+        assert (sent.status, folder.exists()) == (roquet.SendStatus.SEND_OK, True)
+    assert not folder.parent.exists()
+
+
+async def test_a_folder_of_the_users_own_stays_with_its_messages(tmp_path: Path) -> None:
+    for number in range(2):
+        async with roquet.dev.Cluster(tmp_path) as cluster, roquet.Producer(cluster.name_server, "group") as producer:
+            sent = await producer.send("topic", b"%d" % number, queue=roquet.MessageQueue("topic", "dev", 0))
+            assert sent.queue_offset == number
+
+
+async def test_it_takes_messages_and_deletes_none_however_full_the_drive_is() -> None:
+    async with roquet.dev.Cluster() as cluster:
+        assert cluster.broker is not None
+        rules = cluster.broker.config.store.retention
+        assert rules.full_above == 1
+        assert rules.files_to_go([0] * 10, 1, 4, 1.0, asked=False) == 0
