@@ -48,6 +48,7 @@ PURE: Final = (
     "roquet.replication.frames",
     "roquet.replication.master",
     "roquet.replication.slave",
+    "roquet.replication.growth",
     "roquet.nameserver.routes",
     "roquet.nameserver.kv_config",
     "roquet.broker.topics",

@@ -38,6 +38,8 @@ BROKER: Final = f"{ADDRESS}:10911"
 ON_DISK: Final = 4096
 """What is further behind the log's end than so many bytes counts as no longer in memory."""
 
+TIMEOUT_MS: Final = 5000
+
 T = TypeVar("T")
 
 
@@ -143,7 +145,8 @@ class World:
 class Client:
     """A peer of the broker; `told` are the groups it was told of, with how many answers it had by then."""
 
-    def __init__(self, sim: Simulation, host: Host) -> None:
+    def __init__(self, sim: Simulation, host: Host, broker: str = BROKER) -> None:
+        self.broker = broker
         self.sim = sim
         self.host = host
         self.told: list[str] = []
@@ -158,7 +161,7 @@ class Client:
         request = Command(code, {name: str(value) for name, value in fields.items()}, body)
 
         async def call() -> Command:
-            answer = await self.channels.call(BROKER, request, 3000)
+            answer = await self.channels.call(self.broker, request, TIMEOUT_MS)
             self.told_before_answer = list(self.told)
             return answer
 

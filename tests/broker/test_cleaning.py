@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import errno
 import itertools
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from roquet.broker.config import BrokerConfig
-from roquet.broker.store_settings import StoreSettings
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from tests.broker.harness import ADDRESS, Client
-from tests.simulation.nodes import BrokerNode
+from tests.broker.served import SMALL, send, serving, started
 from tests.simulation.simulation import Simulation
 
-LOG_FILE: Final = 4096
+LOG_FILE: Final = SMALL["mapedFileSizeCommitLog"]
 LOG: Final = Path("/store/commitlog")
 QUEUE: Final = Path("/store/consumequeue/T/0")
 COUNT: Final = 200
@@ -29,24 +26,10 @@ START_HOUR: Final = 22
 class Served:
     """A broker with 200 messages in several files of its log, on disk, and somebody who talks to it."""
 
-    def __init__(self, sim: Simulation, **settings: Any) -> None:
+    def __init__(self, sim: Simulation, **settings: object) -> None:
         self.sim = sim
         self.host = sim.host(ADDRESS)
-        config = BrokerConfig()
-        store = StoreSettings(
-            store_path_root_dir="/store",
-            mapped_file_size_commit_log=LOG_FILE,
-            mapped_file_size_consume_queue=20 * 10,
-            max_hash_slot_num=20,
-            max_index_num=40,
-            flush_consume_queue_thorough_interval=1000,
-        )
-        config = replace(
-            config, broker_name="broker-a", broker_ip1=ADDRESS, broker_ip2=ADDRESS, store=replace(store, **settings)
-        )
-        self.node = BrokerNode("master", self.host, config)
-        self.node.start()
-        sim.run_until(lambda: self.node.broker is not None, 10)
+        self.node = started(sim, ADDRESS, **settings)
         self.client = Client(sim, sim.host("10.0.0.9"))
         for number in range(COUNT):
             assert self.send(number).code == ResponseCode.SUCCESS
@@ -55,8 +38,7 @@ class Served:
         assert len(self.files) > 4
 
     def send(self, number: int) -> Command:
-        fields = {"a": "P", "b": "T", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "j": 0, "k": "false"}
-        return self.client.call(RequestCode.SEND_MESSAGE_V2, b"%d" % number, **fields, i=f"KEYS\x01{number}")
+        return send(self.client, b"%d" % number, properties=f"KEYS\x01{number}")
 
     def names(self, folder: Path) -> list[str]:
         return sorted(path.name for path in self.host.drive.names.files if path.parent == folder)
@@ -68,9 +50,8 @@ class Served:
         return first, end
 
     def first_body(self) -> bytes:
-        broker = self.node.broker
-        assert broker is not None
-        record = broker.store.message_at(broker.store.log.start)
+        store = serving(self.node).store
+        record = store.message_at(store.log.start)
         assert record is not None
         size = int.from_bytes(record[84:88], "big")
         return record[88 : 88 + size]
@@ -108,7 +89,7 @@ def test_above_the_forced_share_the_oldest_files_go_whatever_their_age(served: S
 
 
 def test_what_has_expired_goes_at_its_hour(sim: Simulation) -> None:
-    served = Served(sim, file_reserved_time=0, delete_when=f"{START_HOUR + 1:02}")
+    served = Served(sim, fileReservedTime=0, deleteWhen=f"{START_HOUR + 1:02}")
     sim.run_for(45 * 60)
     assert served.names(LOG) == served.files
     sim.run_for(3 * 60)
@@ -116,7 +97,7 @@ def test_what_has_expired_goes_at_its_hour(sim: Simulation) -> None:
 
 
 def test_an_admin_lets_what_has_expired_go_at_any_hour(sim: Simulation) -> None:
-    served = Served(sim, file_reserved_time=0)
+    served = Served(sim, fileReservedTime=0)
     sim.run_for(120)
     assert served.names(LOG) == served.files
     assert served.client.call(RequestCode.DELETE_EXPIRED_COMMITLOG).code == ResponseCode.SUCCESS
@@ -142,7 +123,7 @@ def test_what_cannot_be_deleted_now_goes_later_and_never_before_what_is_older(se
 
 
 def test_pauses_between_deletions_do_not_blind_the_look_at_the_drive(sim: Simulation) -> None:
-    served = Served(sim, delete_commit_log_files_interval=600_000)
+    served = Served(sim, deleteCommitLogFilesInterval=600_000)
     served.host.drive.used_ratio = 0.86
     sim.run_for(90)
     assert len(served.names(LOG)) == len(served.files) - 1
@@ -153,11 +134,10 @@ def test_pauses_between_deletions_do_not_blind_the_look_at_the_drive(sim: Simula
 
 def test_queues_whose_messages_are_all_gone_go_when_asked(served: Served) -> None:
     """The topic `T` has entries left, `U` has none; the next message there is its first."""
-    fields = {"a": "P", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "j": 0, "k": "false"}
     client = served.client
     client.call(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
     assert served.range() == (0, COUNT)
-    old = client.call(RequestCode.SEND_MESSAGE_V2, b"old", b="U", **fields)
+    old = send(client, b"old", "U")
     for number in range(COUNT, 2 * COUNT):
         served.send(number)
     served.host.drive.used_ratio = 0.86
@@ -167,15 +147,14 @@ def test_queues_whose_messages_are_all_gone_go_when_asked(served: Served) -> Non
     assert served.names(Path("/store/consumequeue/U/0")) == []
     assert served.range() == (first, end)
     assert 0 < first < end
-    new = client.call(RequestCode.SEND_MESSAGE_V2, b"new", b="U", **fields)
+    new = send(client, b"new", "U")
     assert (old.fields["queueOffset"], new.fields["queueOffset"]) == ("0", "0")
 
 
 def test_queues_of_topics_that_are_no_more_go_when_asked(served: Served) -> None:
-    client, broker = served.client, served.node.broker
-    assert broker is not None
+    client = served.client
     client.call(RequestCode.CLEAN_UNUSED_TOPIC)
     assert served.range() == (0, COUNT)
-    assert broker.topics.delete("T", 0)
+    assert serving(served.node).topics.delete("T", 0)
     assert client.call(RequestCode.CLEAN_UNUSED_TOPIC).code == ResponseCode.SUCCESS
     assert served.names(QUEUE) == []

@@ -249,7 +249,9 @@ async def test_a_slave_that_leaves_counts_no_more(cluster: Cluster) -> None:
     await client.close()
     await cluster.until(lambda: server.slave_count == 0)
     assert server.replicated_to == 0
-    assert server.progress() == []
+    row = only(server.progress())
+    assert (row.acked, row.reason) == (log.end, "the connection ended")
+    assert server.why_no_slave.endswith("is gone: the connection ended")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "no address at all"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+import logging
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,6 +11,8 @@ from typing import Protocol
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import decode
 from roquet.transport.connection import Connection
+
+log = logging.getLogger(__name__)
 
 
 class Replicas(Protocol):
@@ -22,6 +25,9 @@ class Replicas(Protocol):
 
     @property
     def slave_count(self) -> int: ...
+
+    @property
+    def why_no_slave(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,8 @@ class _Held:
 
 
 class Durability:
-    """Keeps: `_held` is in order of `end`; an answer leaves it once, when its promises hold or its time is over.
+    """Keeps: an answer is held until its promises hold or its time is over, and leaves once; what waits for the same
+    is in order of `end`; `missed` counts the answers that said what is missing, by their code.
 
     :param flushed_to: how much of the log is on disk.
     :param now_ms: the event loop's clock in ms.
@@ -66,34 +73,45 @@ class Durability:
         self._log_end = log_end
         self._replicas = replicas
         self._now_ms = now_ms
-        self._held: deque[_Held] = deque()
+        self._for_slave: deque[_Held] = deque()
+        self._for_disk: deque[_Held] = deque()
+        """What waits for the disk alone: it is not held up by what waits for a slave that is gone."""
+        self.missed: Counter[ResponseCode] = Counter()
+        self._missing: ResponseCode | None = None
         self.waits = config.flush or config.replicate
         """Whether an answer may have to wait at all."""
 
-    @property
-    def held_count(self) -> int:
-        return len(self._held)
+    def figures(self) -> dict[str, str]:
+        """How many answers wait, and how often one said what is missing; for the broker's runtime info."""
+        missed = self.missed
+        return {
+            "putMessageWaiting": str(len(self._for_slave) + len(self._for_disk)),
+            "putMessageSlaveNotAvailableTimes": str(missed[ResponseCode.SLAVE_NOT_AVAILABLE]),
+            "putMessageFlushSlaveTimeoutTimes": str(missed[ResponseCode.FLUSH_SLAVE_TIMEOUT]),
+            "putMessageFlushDiskTimeoutTimes": str(missed[ResponseCode.FLUSH_DISK_TIMEOUT]),
+        }
 
     def hold(self, connection: Connection, answer: bytes, end: int) -> bytes:
         """The answer itself when it can go at once, else b"": it goes when the log up to `end` is safe."""
         needs_slave = self._config.replicate
-        if needs_slave:
-            reason = self._why_no_slave()
-            if reason:
-                if not self._config.flush:
-                    return _with_code(answer, ResponseCode.SLAVE_NOT_AVAILABLE, reason)
-                answer, needs_slave = _with_code(answer, ResponseCode.SLAVE_NOT_AVAILABLE, reason), False
+        if needs_slave and (reason := self._why_no_slave()):
+            answer = self._missed(answer, ResponseCode.SLAVE_NOT_AVAILABLE, reason)
+            if not self._config.flush:
+                return answer
+            needs_slave = False
         held = _Held(end, connection, answer, needs_slave, int(self._now_ms()))
-        if not self._held and self._is_safe(held):
+        waiting = self._for_slave if needs_slave else self._for_disk
+        if not waiting and self._is_safe(held):
             return answer
-        self._held.append(held)
+        waiting.append(held)
         return b""
 
     def _why_no_slave(self) -> str:
         """Why a slave cannot be waited for; empty when one can."""
         replicas = self._replicas
-        if replicas is None or not replicas.slave_count:
-            return "the message is stored, but no slave is connected"
+        assert replicas is not None, "only a master replicates"
+        if not replicas.slave_count:
+            return f"the message is stored, but {replicas.why_no_slave}"
         behind = self._log_end() - replicas.replicated_to
         if behind >= self._config.fall_behind_max:
             return f"the message is stored, but the nearest slave is {behind} bytes behind"
@@ -102,48 +120,64 @@ class Durability:
     def _is_safe(self, held: _Held) -> bool:
         if self._config.flush and self._flushed_to() < held.end:
             return False
-        return not held.needs_slave or (self._replicas is not None and self._replicas.replicated_to >= held.end)
+        return not held.needs_slave or self._replicated_to >= held.end
+
+    @property
+    def _replicated_to(self) -> int:
+        return 0 if self._replicas is None else self._replicas.replicated_to
 
     def advance(self) -> None:
         """Answer what has become safe; called when a watermark moved."""
         ready: dict[Connection, list[bytes]] = {}
-        while self._held and self._is_safe(self._held[0]):
-            held = self._held.popleft()
-            ready.setdefault(held.connection, []).append(held.answer)
+        for waiting in (self._for_slave, self._for_disk):
+            while waiting and self._is_safe(waiting[0]):
+                held = waiting.popleft()
+                ready.setdefault(held.connection, []).append(held.answer)
+                if self._missing is not None and held.needs_slave is self._config.replicate:
+                    self._all_is_well()
         for connection, answers in ready.items():
             connection.send(b"".join(answers))
+
+    def _all_is_well(self) -> None:
+        log.warning("sends are answered as their promise says again")
+        self._missing = None
 
     def expire(self) -> None:
         """Answer what has waited too long with the code that says what is missing."""
         now_ms = self._now_ms()
-        while self._held:
-            held = self._held[0]
-            waited_ms = int(now_ms - held.held_ms)
-            code, remark = self._overdue(held, waited_ms)
-            if code is None:
-                return
-            self._held.popleft()
-            held.connection.send(_with_code(held.answer, code, remark))
+        for waiting in (self._for_slave, self._for_disk):
+            while waiting:
+                held = waiting[0]
+                code, remark = self._overdue(held, int(now_ms - held.held_ms))
+                if code is None:
+                    break
+                waiting.popleft()
+                held.connection.send(self._missed(held.answer, code, remark))
 
     def _overdue(self, held: _Held, waited_ms: int) -> tuple[ResponseCode | None, str]:
         config = self._config
-        replicas = self._replicas
-        if held.needs_slave and waited_ms >= config.slave_timeout_ms:
-            behind = held.end - (replicas.replicated_to if replicas is not None else 0)
-            if behind > 0:
-                remark = (
-                    f"the message is stored, but after {waited_ms} ms the nearest slave is {behind} bytes behind it"
-                )
-                return ResponseCode.FLUSH_SLAVE_TIMEOUT, remark
+        if held.needs_slave and waited_ms >= config.slave_timeout_ms and self._replicated_to < held.end:
+            return ResponseCode.FLUSH_SLAVE_TIMEOUT, self._why_late(held, waited_ms)
         if config.flush and waited_ms >= config.flush_timeout_ms and self._flushed_to() < held.end:
             remark = f"the message is stored, but not on disk after {waited_ms} ms"
             return ResponseCode.FLUSH_DISK_TIMEOUT, remark
         return None, ""
 
+    def _why_late(self, held: _Held, waited_ms: int) -> str:
+        assert self._replicas is not None
+        stored = f"the message is stored, but after {waited_ms} ms"
+        if not self._replicas.slave_count:
+            return f"{stored} {self._replicas.why_no_slave}"
+        return f"{stored} the nearest slave is {held.end - self._replicated_to} bytes behind it"
 
-def _with_code(answer: bytes, code: ResponseCode, remark: str) -> bytes:
-    """An encoded answer with another code; one that says something is missing already keeps its code."""
-    response = decode(answer[4:])
-    if response.code == ResponseCode.SUCCESS:
+    def _missed(self, answer: bytes, code: ResponseCode, remark: str) -> bytes:
+        """An encoded answer with another code; one that says something is missing already keeps its code."""
+        response = decode(answer[4:])
+        if response.code != ResponseCode.SUCCESS:
+            return answer
         response.code, response.remark = code, remark
-    return response.encode()
+        self.missed[code] += 1
+        if code is not self._missing:
+            log.warning("sends are answered %s from now on: %s", code.name, remark)
+            self._missing = code
+        return response.encode()

@@ -16,6 +16,7 @@ from roquet.broker.durability import Durability
 from roquet.broker.groups import GroupRegistry
 from roquet.broker.handlers.admin_broker import BrokerAdmin
 from roquet.broker.handlers.admin_groups import GroupAdmin
+from roquet.broker.handlers.admin_ha import HaAdmin
 from roquet.broker.handlers.admin_store import StoreAdmin
 from roquet.broker.handlers.admin_topics import TopicAdmin
 from roquet.broker.handlers.locks import LockRequests
@@ -196,7 +197,7 @@ class Broker:
         notify = config.notify_consumer_ids_changed_enable
         self._members = MemberRequests(self.consumers, self.producers, catalogue, now_ms, notify=notify)
         self._cleaning = self._make_cleaning()
-        info = RuntimeInfo(config, store, self.delays, now_ms)
+        info = RuntimeInfo(config, store, self.delays, now_ms, self.durability.figures)
         is_slave = config.is_slave
         return {
             **self._sends().routes(),
@@ -210,6 +211,7 @@ class Broker:
                 catalogue, self.consumers, self.producers, self.progress, store, name, is_slave=is_slave
             ).routes(),
             **StoreAdmin(store, catalogue, self._cleaning).routes(),
+            **HaAdmin(config, store, self.ha_server, self.ha_client, now_ms).routes(),
             **BrokerAdmin(config, DataVersion(now_ms()), info, self.progress, self.delays).routes(),
         }
 

@@ -90,6 +90,7 @@ class RequestCode(IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327
     DELETE_EXPIRED_COMMITLOG = 329
     LITE_PULL_MESSAGE = 361
+    GET_BROKER_HA_STATUS = 907
 
 
 class ResponseCode(IntEnum):

@@ -26,12 +26,17 @@ def _now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class MasterProgress:
-    """How a slave stands to its master; `reason` says why it does not follow."""
+    """How a slave stands to its master; `reason` says why it does not follow.
+
+    `silent_ms` and `told_ms`: since the master was heard last, and told last what the slave has.
+    """
 
     master: str | None
     phase: slave.Phase
     end: PhysicalOffset
     silent_ms: int
+    told_ms: int
+    bytes_per_s: int
     reason: str
 
 
@@ -47,6 +52,8 @@ class HaClient:
         self._state = slave.Follower(rules or slave.Rules(), log.file_size)
         self._connection: _MasterConnection | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._end_before = log.end
+        self._bytes_per_s = 0
 
     def set_master(self, address: str | None) -> None:
         """Follow the master at `host:port`, or none; the one it follows already is not disturbed."""
@@ -59,8 +66,11 @@ class HaClient:
         return self._state.phase
 
     def progress(self) -> MasterProgress:
-        state = self._state
-        return MasterProgress(state.master, state.phase, self._log.end, _now_ms() - state.heard_ms, state.reason)
+        state, now_ms = self._state, _now_ms()
+        silent_ms, told_ms = now_ms - state.heard_ms, now_ms - state.reported_ms
+        return MasterProgress(
+            state.master, state.phase, self._log.end, silent_ms, told_ms, self._bytes_per_s, state.reason
+        )
 
     async def close(self) -> None:
         """Stop to follow."""
@@ -74,6 +84,8 @@ class HaClient:
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        self._bytes_per_s = int((self._log.end - self._end_before) / TICK_S)
+        self._end_before = self._log.end
         self._feed(slave.Tick())
 
     def connected(self, connection: _MasterConnection) -> None:

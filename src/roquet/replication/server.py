@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from roquet.errors import PeerError
 from roquet.replication import master
 from roquet.replication.frames import NOTHING, ReportStream, header
+from roquet.replication.growth import GrowthClock
 from roquet.replication.log import ReplicatedLog
 from roquet.units import PhysicalOffset
 
@@ -21,8 +22,9 @@ CLOSE_TIMEOUT_S: Final = 1.0
 """So long a slave may take for what was written to it before the server closed."""
 WRITE_BUFFER_MAX: Final = 1024 * 1024
 """Bytes that may wait for a slow slave."""
-DROPPED_MAX: Final = 16
-"""Of so many hosts it is known why they were dropped last."""
+GONE_MAX: Final = 16
+"""Of so many hosts it is known why their last slave is gone."""
+ENDED: Final = "the connection ended"
 
 
 def _now_ms() -> int:
@@ -31,14 +33,19 @@ def _now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class SlaveProgress:
-    """How far one slave has come: what it was sent, what it has. `reason` says why it is gone."""
+    """How far one slave has come: what it was sent, what it has. `reason` says why it is gone.
+
+    `behind` counts bytes; `behind_ms` is how long the master has had what the slave lacks, as far as this server knows.
+    """
 
     address: str
     phase: master.Phase
     sent: PhysicalOffset
     acked: PhysicalOffset
     behind: int
+    behind_ms: int
     silent_ms: int
+    bytes_per_s: int = 0
     reason: str = ""
 
 
@@ -57,7 +64,8 @@ class HaServer:
         self.replicated_to = NOTHING
         self.slave_count = 0
         self._connections: dict[_SlaveConnection, None] = {}
-        self._dropped: dict[str, SlaveProgress] = {}
+        self._gone: dict[str, tuple[SlaveProgress, int]] = {}
+        self._growth = GrowthClock()
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -65,7 +73,7 @@ class HaServer:
         """Start to accept; gives the port, which the system chose where 0 was asked for."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(lambda: _SlaveConnection(self), host, port)
-        self._timer = loop.call_later(TICK_S, self._tick)
+        self._tick()
         return int(self._listener.sockets[0].getsockname()[1])
 
     def notify_growth(self) -> None:
@@ -74,15 +82,31 @@ class HaServer:
             connection.look_at_the_log()
 
     def progress(self) -> list[SlaveProgress]:
-        """Every slave that is connected, then of each host the last one that was dropped."""
+        """Every slave that is connected, then of each host the last one that is gone."""
         live = [connection.progress() for connection in self._connections]
-        return live + list(self._dropped.values())
+        now_ms = _now_ms()
+        return live + [replace(last, silent_ms=now_ms - heard_ms) for last, heard_ms in self._gone.values()]
+
+    @property
+    def why_no_slave(self) -> str:
+        """Why none counts as replica; to be asked while `slave_count` is 0."""
+        if self._connections:
+            return f"{len(self._connections)} slaves are connected, but have not said yet what they have"
+        if not self._gone:
+            return "no slave is connected"
+        *_, (last, _) = self._gone.values()
+        return f"no slave is connected, the last one, {last.address}, is gone: {last.reason}"
+
+    def age_ms(self, at: PhysicalOffset) -> int:
+        """For how long the log has had the byte at `at`; 0 where it has none."""
+        return 0 if at >= self.log.end else self._growth.age_ms(at, _now_ms())
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        self._growth.note(self.log.end, _now_ms())
         for connection in list(self._connections):
             connection.look_at_the_log()
-            connection.feed(master.Tick())
+            connection.tick()
 
     def opened(self, connection: _SlaveConnection) -> None:
         self._connections[connection] = None
@@ -93,14 +117,14 @@ class HaServer:
         self.slave_count = len(streaming)
         self.replicated_to = max((each.slave.acked for each in streaming), default=NOTHING)
 
-    def dropped(self, connection: _SlaveConnection, progress: SlaveProgress) -> None:
-        """A slave that comes back only to be dropped again for the same reason is logged once."""
-        before = self._dropped.pop(connection.host, None)
-        self._dropped[connection.host] = progress
-        if len(self._dropped) > DROPPED_MAX:
-            del self._dropped[next(iter(self._dropped))]
-        level = logging.DEBUG if before is not None and before.reason == progress.reason else logging.WARNING
-        log.log(level, "slave %s dropped: %s", progress.address, progress.reason)
+    def is_gone(self, connection: _SlaveConnection, progress: SlaveProgress) -> None:
+        """A slave that comes back only to go again for the same reason is logged once."""
+        before = self._gone.pop(connection.host, None)
+        self._gone[connection.host] = progress, connection.slave.heard_ms
+        if len(self._gone) > GONE_MAX:
+            del self._gone[next(iter(self._gone))]
+        level = logging.DEBUG if before is not None and before[0].reason == progress.reason else logging.WARNING
+        log.log(level, "slave %s is gone: %s", progress.address, progress.reason)
         self.moved()
 
     def closed(self, connection: _SlaveConnection) -> None:
@@ -137,6 +161,8 @@ class _SlaveConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reports = ReportStream()
         self._is_paused = False
+        self._sent_before = NOTHING
+        self._bytes_per_s = 0
         self.address = self.host = ""
         self.lost: asyncio.Future[None] = self._loop.create_future()
 
@@ -160,8 +186,12 @@ class _SlaveConnection(asyncio.Protocol):
             self.feed(master.Reported(offset))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        is_news = self.slave.phase is master.Phase.STREAMING
+        before = self.progress(ENDED if exc is None else f"{ENDED}: {exc}")
         self.feed(master.Closed())
         self._server.closed(self)
+        if is_news:
+            self._server.is_gone(self, before)
         self.lost.set_result(None)
 
     def pause_writing(self) -> None:
@@ -203,10 +233,26 @@ class _SlaveConnection(asyncio.Protocol):
             self._loop.call_soon(self.feed, master.WriteReady())
 
     def _drop(self, reason: str) -> None:
-        self._server.dropped(self, self.progress(reason))
+        self._server.is_gone(self, self.progress(reason))
         self.transport.abort()
+
+    def tick(self) -> None:
+        """Called each `TICK_S`."""
+        self.feed(master.Tick())
+        sent = self.slave.next_offset
+        self._bytes_per_s = int((sent - self._sent_before) / TICK_S) if self._sent_before else 0
+        self._sent_before = sent
 
     def progress(self, reason: str = "") -> SlaveProgress:
         known = self.slave
-        sent, acked, silent_ms = known.next_offset, known.acked, _now_ms() - known.heard_ms
-        return SlaveProgress(self.address, known.phase, sent, acked, self._log.end - acked, silent_ms, reason)
+        return SlaveProgress(
+            self.address,
+            known.phase,
+            known.next_offset,
+            known.acked,
+            self._log.end - known.acked,
+            self._server.age_ms(known.acked),
+            _now_ms() - known.heard_ms,
+            0 if reason else self._bytes_per_s,
+            reason,
+        )

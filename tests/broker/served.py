@@ -1,0 +1,47 @@
+"""Whole brokers on simulated hosts, and what the tests that need one ask of it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from roquet.broker.config import BrokerConfig, read_config
+from roquet.broker.server import Broker
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from tests.broker.harness import Client
+from tests.simulation.nodes import BrokerNode
+from tests.simulation.simulation import Simulation
+
+SEND: Final = {"a": "P", "c": "TBW102", "d": 4, "f": 0, "g": 1, "h": 0, "j": 0, "k": "false"}
+SMALL: Final = {
+    "storePathRootDir": "/store",
+    "mapedFileSizeCommitLog": 4096,
+    "mapedFileSizeConsumeQueue": 20 * 10,
+    "maxHashSlotNum": 20,
+    "maxIndexNum": 40,
+    "flushConsumeQueueThoroughInterval": 1000,
+}
+
+
+def config(address: str, **settings: object) -> BrokerConfig:
+    """A broker `broker-a` with small files; settings by their names in broker.conf."""
+    named = {"brokerName": "broker-a", "brokerIP1": address, "brokerIP2": address, **SMALL, **settings}
+    return read_config([(name, str(value)) for name, value in named.items()], environment={})[0]
+
+
+def started(sim: Simulation, address: str, **settings: object) -> BrokerNode:
+    """A broker that serves."""
+    node = BrokerNode(address, sim.host(address), config(address, **settings))
+    node.start()
+    sim.run_until(lambda: node.broker is not None, 10)
+    return node
+
+
+def serving(node: BrokerNode) -> Broker:
+    assert node.broker is not None
+    return node.broker
+
+
+def send(client: Client, body: bytes, topic: str = "T", properties: str = "") -> Command:
+    fields: dict[str, Any] = {**SEND, "b": topic, "e": 0, "i": properties}
+    return client.call(RequestCode.SEND_MESSAGE_V2, body, **fields)
