@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.properties import dump, parse
+from roquet.properties import changed, dump, parse
 
 
 @pytest.mark.parametrize(
@@ -99,3 +99,22 @@ def suppress_refusal() -> Iterator[None]:
     except ValueError as error:
         if not str(error).startswith("line "):
             raise
+
+
+def test_values_are_changed_where_they_stand() -> None:
+    text = "# the broker\nbrokerId = 1\r\n\nbrokerRole:\\\n  SLAVE\nlistenPort=1"
+    assert changed(text, {"brokerRole": "SYNC_MASTER", "brokerId": "0", "new": "a b"}) == (
+        "# the broker\nbrokerId=0\n\nbrokerRole=SYNC_MASTER\nlistenPort=1\nnew=a b\n"
+    )
+
+
+@given(
+    st.text(st.sampled_from("ab=: \\\n\r#!\x85\u2028u0"), max_size=30),
+    st.dictionaries(st.text(st.sampled_from("ab=# "), min_size=1, max_size=2), st.text(max_size=5), max_size=3),
+)
+def test_a_changed_text_means_the_old_pairs_and_the_new_ones(text: str, pairs: dict[str, str]) -> None:
+    try:
+        before = dict(parse(text).pairs)
+    except ValueError:
+        return
+    assert dict(parse(changed(text, pairs)).pairs) == before | pairs

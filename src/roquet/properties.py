@@ -7,12 +7,13 @@ character it escapes that one. Blanks before a value are dropped, blanks after i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 _BLANKS: Final = " \t\f"
 _LINE_END: Final = re.compile(r"\r\n|\r|\n")
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
 _NAME: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
 _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
@@ -55,6 +56,26 @@ def dump(pairs: Iterable[tuple[str, str]]) -> str:
     return "".join(
         f"{_escaped(_SPECIAL_IN_NAME, name)}={_escaped(_SPECIAL_IN_VALUE, value)}\n" for name, value in pairs
     )
+
+
+def changed(text: str, pairs: Mapping[str, str]) -> str:
+    """The text with these values: in the line that gave the one before, else at the end; all else stays as it is.
+
+    :raises ValueError: as `parse`.
+    """
+    lines = _LINE.findall(text)
+    missing = dict(pairs)
+    last = {_pair(line, number)[0]: number for number, line in _logical_lines(text)}
+    for name in [name for name in pairs if name in last]:
+        at = last[name] - 1
+        lines[at], is_open = dump([(name, missing.pop(name))]), _goes_on(lines[at].rstrip("\r\n"))
+        while is_open and (at := at + 1) < len(lines):
+            lines[at], is_open = "", _goes_on(lines[at].rstrip("\r\n"))
+    body = "".join(lines)
+    if missing and body:
+        body = body.rstrip("\r\n")
+        body += "\n\n" if _goes_on(body) else "\n"
+    return body + dump(missing.items())
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

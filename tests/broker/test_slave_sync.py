@@ -13,6 +13,7 @@ from roquet.broker.slave_sync import SlaveSync
 from roquet.broker.state_files import Then
 from roquet.broker.topics import TopicRegistry, topics_at_start
 from roquet.protocol.bodies import GroupConfig, OffsetTable, TopicConfig
+from roquet.protocol.codes import RequestCode
 from roquet.transport.channels import Channels
 from roquet.transport.server import Server
 from tests.broker.harness import ADDRESS, World
@@ -22,18 +23,17 @@ from tests.simulation.simulation import Simulation
 class Slave:
     """The tables of a slave beside a master's world; `saved` tells which of them were to be saved."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, remembers: bool = True) -> None:
         self.world = world
         self.host = world.sim.host("10.0.0.2")
         now_ms = self.host.now_ms()
         self.saved: list[str] = []
         self.topics = TopicRegistry(topics_at_start("DefaultCluster", "broker-a"), now_ms)
         self.groups = GroupRegistry(now_ms)
-        self.progress, self.delays = ConsumerProgress(), DelayProgress()
+        self.progress, self.delays = ConsumerProgress(remembers=remembers), DelayProgress()
         catalogue = Catalogue(self.topics, self.groups, self._saver("topics"), self._saver("groups"), self.host.now_ms)
-        self.sync = SlaveSync(
-            Channels(), catalogue, self.progress, self.delays, self._saver("offsets"), self._saver("delays")
-        )
+        savers = self._saver("offsets"), self._saver("delays")
+        self.sync = SlaveSync(Channels(), lambda: 0, catalogue, self.progress, self.delays, *savers)
 
     def _saver(self, name: str) -> Any:
         def save(then: Then | None = None) -> None:
@@ -58,16 +58,23 @@ def slave(world: World) -> Slave:
     return Slave(world)
 
 
-def test_a_slave_has_its_masters_tables_three_seconds_after_the_start(slave: Slave) -> None:
+def test_a_slave_has_its_masters_tables_as_soon_as_it_knows_its_master(slave: Slave) -> None:
     slave.start()
-    slave.world.sim.run_for(2.9)
-    assert slave.saved == []
     slave.world.sim.run_for(0.5)
     assert slave.topics.to_table() == slave.world.topics.to_table()
     assert slave.groups.to_table() == slave.world.groups.to_table()
     assert slave.progress.to_table() == slave.world.progress.to_table()
     assert slave.delays.to_table() == slave.world.delays.to_table()
     assert slave.saved == ["topics", "offsets", "delays", "groups"]
+
+
+def test_tables_are_copied_at_once_when_they_are_wanted(slave: Slave) -> None:
+    slave.start()
+    slave.world.sim.run_for(0.5)
+    slave.world.progress.commit("g", "T", 0, 6)
+    slave.sync.soon()
+    slave.world.sim.run_for(0.5)
+    assert slave.progress.committed("g", "T", 0) == 6
 
 
 def test_what_did_not_change_is_not_saved_again(slave: Slave) -> None:
@@ -87,6 +94,49 @@ def test_the_masters_word_replaces_what_was_committed_on_the_slave(slave: Slave)
     slave.start()
     slave.world.sim.run_for(3.5)
     assert slave.progress.to_table().offsets == {"T@g": {0: 5}, "T@own": {0: 4}}
+
+
+def test_what_was_committed_on_the_slave_and_goes_further_comes_to_the_master(slave: Slave) -> None:
+    """And what does not go further never sets the master back."""
+    for queue_id, offset in ((0, 8), (1, 3)):
+        slave.progress.commit("g", "T", queue_id, offset)
+    slave.progress.commit("new", "T", 0, 2)
+    slave.world.progress.commit("g", "T", 1, 4)
+    slave.start()
+    slave.world.sim.run_for(1)
+    expected = {"T@g": {0: 8, 1: 4}, "T@new": {0: 2}}
+    assert slave.world.progress.to_table().offsets == expected
+    assert slave.progress.to_table().offsets == expected
+
+
+def test_what_the_master_was_told_is_the_masters_from_then_on(slave: Slave) -> None:
+    slave.progress.commit("g", "T", 0, 8)
+    slave.start()
+    slave.world.sim.run_for(15)
+    slave.world.progress.commit("g", "T", 0, 2)
+    slave.world.sim.run_for(15)
+    assert slave.world.progress.committed("g", "T", 0) == slave.progress.committed("g", "T", 0) == 2
+
+
+def test_an_offset_that_the_master_could_not_be_told_is_told_later(slave: Slave) -> None:
+    slave.progress.commit("g", "T", 0, 8)
+    routes = slave.world.routes
+    update = routes.pop(RequestCode.UPDATE_CONSUMER_OFFSET)
+    slave.start()
+    slave.world.sim.run_for(1)
+    assert (slave.world.progress.committed("g", "T", 0), slave.progress.committed("g", "T", 0)) == (5, 8)
+    routes[RequestCode.UPDATE_CONSUMER_OFFSET] = update
+    slave.world.sim.run_for(11)
+    assert slave.world.progress.committed("g", "T", 0) == 8
+
+
+def test_a_slave_may_forget_what_was_committed_there_as_apaches_does(world: World) -> None:
+    world.progress.commit("g", "T", 0, 5)
+    slave = Slave(world, remembers=False)
+    slave.progress.commit("g", "T", 0, 8)
+    slave.start()
+    slave.world.sim.run_for(1)
+    assert world.progress.committed("g", "T", 0) == slave.progress.committed("g", "T", 0) == 5
 
 
 def test_without_a_master_a_slave_keeps_what_it_has(slave: Slave) -> None:

@@ -91,7 +91,7 @@ def test_a_server_that_cannot_start_says_why(
     error: Exception, code: int, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        serve("broker", "127.0.0.1", 80, lambda: Failing(error))
+        serve("broker", "127.0.0.1", 80, lambda stop: Failing(error))
 
     assert ended.value.code == code
     assert capsys.readouterr().err.splitlines() == [line]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from roquet.broker.config import BrokerConfig
+from roquet.broker.process import BrokerProcess
 from roquet.broker.server import Broker
 from roquet.broker.store_settings import BrokerRole, FlushDisk, StoreSettings
 from roquet.nameserver.config import NamesrvConfig
@@ -33,13 +34,22 @@ class BrokerNode:
     def __init__(self, name: str, host: Host, config: BrokerConfig) -> None:
         self.name = name
         self.host = host
-        self.config = config
         self.life = 0
-        self._broker: Broker | None = None
+        self._config = config
+        self._process: BrokerProcess | None = None
 
     @property
     def broker(self) -> Broker | None:
-        return self._broker if self.host.is_running else None
+        return self._process.broker if self._process is not None and self.host.is_running else None
+
+    @property
+    def config(self) -> BrokerConfig:
+        """What the next process is started with, as from its file: a promotion changes it."""
+        return self._config if self._process is None else self._process.config
+
+    @config.setter
+    def config(self, config: BrokerConfig) -> None:
+        self._config, self._process = config, None
 
     @property
     def address(self) -> str:
@@ -51,14 +61,13 @@ class BrokerNode:
 
     def start(self) -> None:
         """Begin to recover and serve; `broker` is there as soon as it does."""
-        self._broker = None
+        self.config = self.config
         self.life += 1
         self.host.start(self._serve)
 
     async def _serve(self) -> None:
-        broker = Broker(self.config, self.host.runtime(), self.host.disk)
-        await broker.start()
-        self._broker = broker
+        self._process = BrokerProcess(self._config, self.host.runtime(), disk=self.host.disk)
+        await self._process.start()
         await asyncio.Event().wait()
 
     def stop(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from roquet.protocol.bodies import DelayOffsetTable, OffsetTable
 from roquet.units import QueueOffset
@@ -17,15 +18,28 @@ def start_of_young_queue(min_offset: int, *, first_in_memory: bool) -> QueueOffs
     return QueueOffset(0) if min_offset <= 0 and first_in_memory else None
 
 
+@dataclass(frozen=True, slots=True)
+class OwnCommit:
+    """What a group told a slave."""
+
+    topic: str
+    group: str
+    queue_id: int
+    offset: int
+
+
 class ConsumerProgress:
     """The next offset of each group in each queue.
 
     Keeps: the last word counts, also when it goes backwards or comes from a former owner of the queue (trap 30);
            `changes` grows with every change.
+
+    :param remembers: (slaves) keep apart what is committed here, until the master has it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, remembers: bool = False) -> None:
         self._offsets: dict[str, dict[int, int]] = {}
+        self._own: dict[tuple[str, int], int] | None = {} if remembers else None
         self.changes = 0
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -37,6 +51,16 @@ class ConsumerProgress:
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
             self.changes += 1
+        if self._own is not None:
+            self._own[key, queue_id] = offset
+
+    def ahead_of(self, master: OffsetTable) -> list[OwnCommit]:
+        """What was committed here and goes beyond what the master has; what does not is forgotten."""
+        own = self._own or {}
+        for key, queue_id in list(own):
+            if own[key, queue_id] <= master.offsets.get(key, {}).get(queue_id, -1):
+                del own[key, queue_id]
+        return [OwnCommit(*_split(key), queue_id, offset) for (key, queue_id), offset in own.items()]
 
     def committed(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
         """The next offset of a group in a queue; None: it never said, or something below 0."""
@@ -74,9 +98,13 @@ class ConsumerProgress:
     def copy_master(self, table: OffsetTable) -> bool:
         """Take the master's word for every topic and group that it names (protocol.md 2.6, store-and-ha.md 5.5).
 
-        What was committed here meanwhile for these is lost, as on Apache's slaves. Tells whether anything changed.
+        What was committed here meanwhile for these is lost, as on Apache's slaves, but for what is remembered and goes
+        beyond it. Tells whether anything changed.
         """
-        news = {key: dict(queues) for key, queues in table.offsets.items() if self._offsets.get(key) != queues}
+        offsets = {key: dict(queues) for key, queues in table.offsets.items()}
+        for own in self.ahead_of(table):
+            offsets.setdefault(f"{own.topic}@{own.group}", {})[own.queue_id] = own.offset
+        news = {key: queues for key, queues in offsets.items() if self._offsets.get(key) != queues}
         self._offsets.update(news)
         self.changes += len(news)
         return bool(news)

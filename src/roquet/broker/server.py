@@ -11,7 +11,7 @@ from roquet.broker import part_configs, state_files, tasks
 from roquet.broker.arrivals import SWEEP_MS, Arrivals
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.cleaning import Cleaning
-from roquet.broker.config import BrokerConfig
+from roquet.broker.config import MASTER_ID, BrokerConfig
 from roquet.broker.durability import Durability
 from roquet.broker.groups import GroupRegistry
 from roquet.broker.handlers.admin_broker import BrokerAdmin
@@ -27,7 +27,9 @@ from roquet.broker.handlers.query import QueryRequests
 from roquet.broker.handlers.send import Sends
 from roquet.broker.members import Consumers, Producers
 from roquet.broker.part_configs import syncs
+from roquet.broker.peers import Life, addresses_of, life_of
 from roquet.broker.progress import ConsumerProgress, DelayProgress
+from roquet.broker.promotion import Become, Promotion
 from roquet.broker.queue_locks import LeaseTable
 from roquet.broker.read_balance import ReadBalance
 from roquet.broker.registration import Registrar
@@ -36,6 +38,7 @@ from roquet.broker.slave_sync import SlaveSync
 from roquet.broker.state_files import StateFile, Then
 from roquet.broker.topics import TopicRegistry
 from roquet.broker.turn import Turn
+from roquet.errors import ConfigError
 from roquet.protocol.bodies import DataVersion, DelayOffsetTable, GroupTable, OffsetTable, TopicTable
 from roquet.protocol.codes import RequestCode
 from roquet.replication.client import HaClient
@@ -61,23 +64,33 @@ class Broker:
     Keeps: between `start` and `stop` it listens on three ports and owns its store directory.
 
     :param disk: the file system; the machine's own unless a simulation brings another.
+    :param become: stops this broker and starts one with another configuration; a slave needs it to be promoted.
     """
 
-    def __init__(self, config: BrokerConfig, runtime: Runtime | None = None, disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime | None = None,
+        disk: Disk | None = None,
+        become: Become | None = None,
+    ) -> None:
         self.config = config.with_ports()
         self.runtime = runtime if runtime is not None else Runtime()
         self._disk = disk
+        self._become = become
         self._tasks: list[asyncio.Task[None]] = []
         self.port = self.config.listen_port
 
     async def start(self) -> int:
         """Recover the store and serve; gives the port once it accepts.
 
+        :raises ConfigError: the name servers know another master of this name, and it answers.
         :raises StoreError: the store directory cannot be used.
         :raises OSError: a port is taken.
         """
         self._build()
         try:
+            await self._refuse_a_second_master()
             self._open_store()
             self._load_tables()
             await self._listen()
@@ -137,7 +150,7 @@ class Broker:
         topics = part_configs.first_topics(config)
         self.topics = TopicRegistry(topics, now_ms, auto_create=config.auto_create_topic_enable)
         self.groups = GroupRegistry(now_ms, auto_create=config.auto_create_subscription_group)
-        self.progress = ConsumerProgress()
+        self.progress = ConsumerProgress(remembers=config.is_slave and config.replication.merge_slave_offsets)
         self.delays = DelayProgress()
         disk, folder = self.store.disk, config.state_folder
         self._topics_file = StateFile(disk, folder / state_files.TOPICS, self.topics.to_table, runtime)
@@ -167,13 +180,16 @@ class Broker:
             store = self.store
             log = store.log if store.shows_at_once else ShownPart(store.log, lambda: store.shown_to)
             self.ha_server = HaServer(log, self._slave_acked, part_configs.master_rules(self.config))
+        self._queue_count = 0
         self.slave_sync = SlaveSync(
             self.channels,
+            lambda: self.store.log.end,
             self.catalogue,
             self.progress,
             self.delays,
             self._offsets_file.changed,
             self._delays_file.changed,
+            self.config.replication.slave_sync_interval,
         )
 
     def _build_registration(self) -> None:
@@ -211,6 +227,9 @@ class Broker:
                 catalogue, self.consumers, self.producers, self.progress, store, name, is_slave=is_slave
             ).routes(),
             **StoreAdmin(store, catalogue, self._cleaning).routes(),
+            **Promotion(
+                config, store, catalogue, self.channels, self.ha_client, self.slave_sync, self._become
+            ).routes(),
             **HaAdmin(config, store, self.ha_server, self.ha_client, now_ms).routes(),
             **BrokerAdmin(config, DataVersion(now_ms()), info, self.progress, self.delays).routes(),
         }
@@ -238,6 +257,19 @@ class Broker:
         return Pulls(settings, self.store, self.catalogue, self.consumers, self.progress, balance, self.arrivals)
 
     # starting
+
+    async def _refuse_a_second_master(self) -> None:
+        """Clients would find the one or the other; what each takes would never be in the other's log."""
+        config = self.config
+        if config.is_slave:
+            return
+        other = (await addresses_of(self.channels, config.name_servers, config.broker_name)).get(MASTER_ID)
+        if other in (None, config.address) or await life_of(self.channels, other) is not Life.ANSWERS:
+            return
+        raise ConfigError(
+            f"{other} is the master of {config.broker_name}, and answers: start this broker as its slave "
+            "(brokerRole=SLAVE and a brokerId of its own), or under another brokerName"
+        )
 
     def _open_store(self) -> None:
         self.store.open()
@@ -334,6 +366,10 @@ class Broker:
         """A master's bytes were written to our log."""
         self.store.replicated()
         self.turn.due()
+        if len(self.store.queues) != self._queue_count:
+            self._queue_count = len(self.store.queues)
+            if any(topic not in self.topics.topics for topic in self.store.queues.topics):
+                self.slave_sync.soon()
 
     def _keep_up(self) -> None:
         """Write the keys that came since, and dispatch what found no room on the drive before."""

@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.config import FAST_PORT_STEP
-from roquet.broker.progress import ConsumerProgress, DelayProgress
+from roquet.broker.progress import ConsumerProgress, DelayProgress, OwnCommit
 from roquet.broker.state_files import Changed
 from roquet.errors import RoquetError
 from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable, parse
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
+from roquet.protocol.ha_status import LogRange
+from roquet.protocol.headers.progress import UpdateOffsetHeader
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked
 
 log = logging.getLogger(__name__)
 
-FIRST_MS: Final = 3000
 PERIOD_MS: Final = 10_000
 TIMEOUT_MS: Final = 3000
 
@@ -30,6 +32,10 @@ T = TypeVar("T")
 class SlaveSync:
     """Copies the tables of the master, each on its own: what cannot be had leaves the others alone.
 
+    Offsets that were committed here and go beyond the master's are told to the master, which knew nothing of them
+    while it was away.
+
+    :param log_end: where the log ends here.
     :param offsets_changed: saves the consumer offsets.
     :param delays_changed: saves the delay offsets.
     """
@@ -37,28 +43,59 @@ class SlaveSync:
     def __init__(
         self,
         channels: Channels,
+        log_end: Callable[[], int],
         catalogue: Catalogue,
         progress: ConsumerProgress,
         delays: DelayProgress,
         offsets_changed: Changed,
         delays_changed: Changed,
+        period_ms: int = PERIOD_MS,
     ) -> None:
         self._channels = channels
+        self._log_end = log_end
         self._catalogue = catalogue
         self._progress = progress
         self._delays = delays
         self._offsets_changed = offsets_changed
         self._delays_changed = delays_changed
+        self._period_ms = period_ms
+        self._wanted = asyncio.Event()
         self._failing: set[RequestCode] = set()
-        self.master: str | None = None
+        self._own: list[OwnCommit] = []
+        self._master: str | None = None
+        self.topics_to = 0
+        """Where the log ended here when the topics were copied last: of what comes later a topic may be unknown."""
+        self.last_master: str | None = None
+        """The last that was known, even if none is now."""
+        self.master_log: LogRange | None = None
+        """Where the master's log began and ended when it was asked last."""
+
+    @property
+    def master(self) -> str | None:
         """Address of the master's requests; nothing is copied while it is not known."""
+        return self._master
+
+    @master.setter
+    def master(self, address: str | None) -> None:
+        self._master = address
+        if address is not None:
+            self._wanted.set()
+        self.last_master = address or self.last_master
 
     async def run(self) -> None:
-        """Copy soon after the start, then each period; for ever."""
-        await asyncio.sleep(FIRST_MS / 1000)
+        """Copy as soon as there is a master, then each period and when it is wanted; for ever."""
         while True:
+            await self._wanted.wait()
+            self._wanted.clear()
             await self.copy()
-            await asyncio.sleep(PERIOD_MS / 1000)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._period_ms / 1000):
+                    await self._wanted.wait()
+            self._wanted.set()
+
+    def soon(self) -> None:
+        """The master has something that is not here yet."""
+        self._wanted.set()
 
     async def copy(self) -> None:
         """Copy all tables once, in Apache's order; topics come from the master's fast port."""
@@ -68,8 +105,10 @@ class SlaveSync:
         fast = _fast_address(master)
         await self._copy(fast, RequestCode.GET_ALL_TOPIC_CONFIG, TopicTable.from_json, self._take_topics)
         await self._copy(master, RequestCode.GET_ALL_CONSUMER_OFFSET, OffsetTable.from_json, self._take_offsets)
+        await self._tell_own(master)
         await self._copy(master, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsetTable.from_json, self._take_delays)
         await self._copy(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupTable.from_json, self._take_groups)
+        await self._copy(master, RequestCode.GET_BROKER_RUNTIME_INFO, LogRange.from_json, self._take_log_range)
 
     async def _copy(
         self, address: str, code: RequestCode, kind: Callable[[Mapping[str, Any]], T], take: Callable[[T], None]
@@ -79,18 +118,37 @@ class SlaveSync:
             take(parse(answer.body, kind))
         except (RoquetError, ValueError) as error:
             if code not in self._failing:
-                log.warning("%s: master %s, tried again each %s s: %s", code.name, address, PERIOD_MS // 1000, error)
+                log.warning("%s: master %s, tried again each %s ms: %s", code.name, address, self._period_ms, error)
             self._failing.add(code)
         else:
             self._failing.discard(code)
 
+    def _take_log_range(self, log_range: LogRange) -> None:
+        self.master_log = log_range
+
+    async def _tell_own(self, master: str) -> None:
+        """What the master's own table shows it to have by the next copy is not told again."""
+        own, self._own = self._own, []
+        if own:
+            log.info("%d offsets that were committed here are told to the master %s", len(own), master)
+        for each in own:
+            header = UpdateOffsetHeader(each.group, each.topic, each.queue_id, each.offset)
+            try:
+                request = Command(RequestCode.UPDATE_CONSUMER_OFFSET, header.write())
+                checked(await self._channels.call(master, request, TIMEOUT_MS), master)
+            except RoquetError as error:
+                log.warning("the master %s does not take an offset, it is told again: %s", master, error)
+                return
+
     def _take_topics(self, table: TopicTable) -> None:
+        self.topics_to = self._log_end()
         self._catalogue.copy_master_topics(table)
 
     def _take_groups(self, table: GroupTable) -> None:
         self._catalogue.copy_master_groups(table)
 
     def _take_offsets(self, table: OffsetTable) -> None:
+        self._own = self._progress.ahead_of(table)
         if self._progress.copy_master(table):
             self._offsets_changed()
 

@@ -141,7 +141,11 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSettings:
-    """Sizes in bytes, times in ms. The port is always `listenPort` + 1, whatever `haListenPort` says."""
+    """Sizes in bytes, times in ms. The port is always `listenPort` + 1, whatever `haListenPort` says.
+
+    `slave_sync_interval` and `merge_slave_offsets` are ours: how often a slave copies its master's tables (Apache's
+    4.x: 10 s, 5.x: 60 s), and whether it tells the master what consumers committed to it (Apache's forgets that).
+    """
 
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
     ha_listen_port: int = 10912
@@ -151,5 +155,7 @@ class ReplicationSettings:
     ha_transfer_batch_size: int = setting(32 << 10, at_least=1)
     ha_slave_fallbehind_max: int = setting(256 << 20, at_least=0)
     slave_timeout: int = setting(3000, at_least=0)
+    slave_sync_interval: int = setting(10_000, at_least=100)
+    merge_slave_offsets: bool = True
     slave_read_enable: bool = False
     offset_check_in_slave: bool = False

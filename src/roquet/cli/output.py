@@ -12,16 +12,18 @@ import click
 
 CANNOT: Final = 2
 """The exit code of a command that could not do what it was asked for."""
+FAILED: Final = 1
+"""The exit code of a server that what it was told does not keep from running, but the machine does."""
 
 
 def say(text: str) -> None:
     click.echo(f"roquet: {text}", err=True)
 
 
-def end(text: str) -> NoReturn:
-    """End the command, which could not do what it was asked for."""
+def end(text: str, code: int = CANNOT) -> NoReturn:
+    """End the command with a line that says why."""
     say(text)
-    sys.exit(CANNOT)
+    sys.exit(code)
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -37,7 +39,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def _is_number(text: str) -> bool:
-    return text.replace(",", "").isdigit()
+    return text == "-" or text.replace(",", "").replace(".", "", 1).isdigit()
 
 
 def time_text(moment_ms: int | None) -> str:

@@ -8,24 +8,23 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import click
 
+from roquet.cli.configuration import broker_config, configured
+from roquet.cli.output import FAILED, end
 from roquet.errors import ConfigError, RoquetError
-from roquet.properties import Properties, dump
+from roquet.properties import dump
 from roquet.runtime import Runtime
-from roquet.settings import read_file, read_settings, show_settings
+from roquet.settings import read_settings, show_settings
 
 T = TypeVar("T")
 
 _CANNOT_LISTEN: Final = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
-_FAILED: Final = 1
-_MISCONFIGURED: Final = 2
 
 
 class AsyncServer(Protocol):
@@ -36,6 +35,10 @@ class AsyncServer(Protocol):
     async def start(self) -> object: ...
 
     async def stop(self) -> None: ...
+
+
+Make = Callable[[Callable[[], None]], AsyncServer]
+"""Gives a server, which may ask for its own end."""
 
 
 _config_file = click.option(
@@ -53,12 +56,12 @@ def namesrv(path: Path | None, print_only: bool) -> None:
     from roquet.nameserver.config import NamesrvConfig
     from roquet.nameserver.server import NameServer
 
-    config = _configured(lambda pairs, source: read_settings(NamesrvConfig, pairs, source), path, [])
+    config = configured(lambda pairs, source: read_settings(NamesrvConfig, pairs, source), path, [])
     if path is not None:  # a setting changed from afar is kept where this one came from
         config = replace(config, config_store_path=str(path))
     if print_only:
         return _print(config)
-    return serve("namesrv", config.bind_address, config.listen_port, lambda: NameServer(config, Runtime()))
+    return serve("namesrv", config.bind_address, config.listen_port, lambda stop: NameServer(config, Runtime()))
 
 
 @click.command(help="Run a broker: master or slave, as its settings say.")
@@ -66,15 +69,12 @@ def namesrv(path: Path | None, print_only: bool) -> None:
 @click.option("-n", "--namesrv", "namesrv_addr", metavar="HOST:PORT;...", help="The name servers to register with.")
 @_print_config
 def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> None:
-    from roquet.broker.config import read_config
-    from roquet.broker.server import Broker
+    from roquet.broker.process import BrokerProcess
 
-    config = _configured(read_config, path, [("namesrvAddr", namesrv_addr)] if namesrv_addr else [])
-    if path is not None:
-        config = replace(config, broker_config_path=str(path))
+    config = broker_config(path, namesrv_addr)
     if print_only:
         return _print(config)
-    return serve("broker", config.bind_address, config.listen_port, lambda: Broker(config, Runtime()))
+    return serve("broker", config.bind_address, config.listen_port, lambda stop: BrokerProcess(config, Runtime(), stop))
 
 
 @click.command(help="Run a name server and a broker in one process, on loopback: to try things out.")
@@ -83,10 +83,10 @@ def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> Non
 def dev(port: int, folder: Path | None) -> None:
     from roquet.dev import LOOPBACK, Cluster
 
-    return serve("dev", LOOPBACK, port, lambda: Cluster(folder, port=port))
+    return serve("dev", LOOPBACK, port, lambda stop: Cluster(folder, port=port))
 
 
-def serve(name: str, host: str, port: int, make: Callable[[], AsyncServer]) -> None:
+def serve(name: str, host: str, port: int, make: Make) -> None:
     """Run what `make` gives until SIGTERM or SIGINT; a failure ends the process with a line that says why."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
@@ -95,21 +95,21 @@ def serve(name: str, host: str, port: int, make: Callable[[], AsyncServer]) -> N
     except KeyboardInterrupt:  # Windows: there the loop takes no signal handlers
         return
     except ConfigError as error:
-        _end(_MISCONFIGURED, str(error))
+        end(str(error))
     except RoquetError as error:
-        _end(_FAILED, str(error))
+        end(str(error), FAILED)
     except socket.gaierror as error:
-        _end(_FAILED, f"cannot listen on {host}:{port}: {error.strerror}")
+        end(f"cannot listen on {host}:{port}: {error.strerror}", FAILED)
     except OSError as error:
         if error.errno not in _CANNOT_LISTEN:
             raise
-        _end(_FAILED, f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}")
+        end(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}", FAILED)
 
 
-async def _run(name: str, host: str, make: Callable[[], AsyncServer]) -> None:
+async def _run(name: str, host: str, make: Make) -> None:
     stopping = asyncio.Event()
     _on_signals(stopping.set)
-    server = make()
+    server = make(stopping.set)
     await server.start()
     click.echo(f"roquet {name} ready on {host}:{server.port}")
     try:
@@ -142,28 +142,5 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def _configured(
-    read: Callable[[list[tuple[str, str]], str], tuple[T, list[str]]], path: Path | None, options: list[tuple[str, str]]
-) -> T:
-    """What the file and, stronger, the options say; what the file says in vain goes to stderr."""
-    try:
-        properties = Properties() if path is None else read_file(path)
-        config, warnings = read([*properties.pairs, *options], "" if path is None else str(path))
-    except ConfigError as error:
-        _end(_MISCONFIGURED, str(error))
-    for warning in (*(f"{path}: {warning}" for warning in properties.warnings), *warnings):
-        _say(f"warning: {warning}")
-    return config
-
-
 def _print(config: Any) -> None:
     click.echo(dump(show_settings(config)), nl=False)
-
-
-def _say(text: str) -> None:
-    click.echo(f"roquet: {text}", err=True)
-
-
-def _end(code: int, text: str) -> NoReturn:
-    _say(text)
-    sys.exit(code)

@@ -100,7 +100,10 @@ class Sender:
             try:
                 return await self._try(message, queue, destinations, deadline)
             except (ConnectionClosed, CallTimeout, ResponseError) as error:
-                if tries_left == 0 or not _may_try_again(error) or _left_ms(deadline) <= 0:
+                if not _may_try_again(error):
+                    raise
+                if tries_left == 0 or _left_ms(deadline) <= 0:
+                    self._session.refresh_soon(message.topic)
                     raise
                 log.info("send to %s is tried again: %s", queue, error)
             failed.add(queue.broker_name)

@@ -148,7 +148,7 @@ class Session:
                     return at, await self.call(at.address, request(at), timeout_ms)
                 except (ConnectionClosed, CallTimeout) as error:
                     self._avoid(at.address, AVOID_S if isinstance(error, ConnectionClosed) else AVOID_SILENT_S)
-                    self._refresh_soon(queue.topic)
+                    self.refresh_soon(queue.topic)
                     failure = error
         raise failure or RouteNotFound(
             f"no fitting address of broker {queue.broker_name} in the route of {queue.topic}"
@@ -157,8 +157,8 @@ class Session:
     def _avoid(self, address: str, seconds: float) -> None:
         self._avoided_until[address] = asyncio.get_running_loop().time() + seconds
 
-    def _refresh_soon(self, topic: str) -> None:
-        """Beside the calls: they shall not wait for a name server that may be gone as well."""
+    def refresh_soon(self, topic: str) -> None:
+        """Ask for a topic's route beside the calls: they shall not wait for a name server that may be gone as well."""
         if topic not in self._refreshing:
             self._refreshing.add(topic)
             self.tasks.start(self._refresh_one(topic), f"route of {topic}")

@@ -91,6 +91,8 @@ class RequestCode(IntEnum):
     DELETE_EXPIRED_COMMITLOG = 329
     LITE_PULL_MESSAGE = 361
     GET_BROKER_HA_STATUS = 907
+    PROMOTE_SLAVE = 31_001
+    """Ours; no version of Apache's has a code near it."""
 
 
 class ResponseCode(IntEnum):

@@ -1,4 +1,5 @@
-"""How replication stands at one broker: the body of GET_BROKER_HA_STATUS, which 5.x has (HARuntimeInfo).
+"""How replication stands at one broker: the body of GET_BROKER_HA_STATUS, which 5.x has (HARuntimeInfo), and what
+every version says of its log in the body of GET_BROKER_RUNTIME_INFO.
 
 `from_json` and `to_json` as in `bodies`. The members from `state` on are ours; 5.x's tools pass over them.
 """
@@ -131,3 +132,15 @@ class HaStatus:
             "master": self.is_master,
             "masterCommitLogMaxOffset": self.end,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """Where a broker's log begins and ends, in bytes."""
+
+    start: int
+    end: int
+
+    @classmethod
+    def from_json(cls, json: Mapping[str, Any]) -> LogRange:
+        return cls(int(json["table"]["commitLogMinOffset"]), int(json["table"]["commitLogMaxOffset"]))

@@ -120,8 +120,16 @@ class IndexFile:
             slots[used[is_lost]] = numbers[is_lost]
         self._used_slots = int(np.count_nonzero(slots))
         self.count = count
-        self.end_ms, self.end_at = end_ms, int(self._entries["at"][count - 1])
+        self.end_ms, self.end_at = end_ms, self.place(count - 1)
         self._save_header()
+
+    def place(self, number: int) -> int:
+        """The physical offset of an entry."""
+        return int(self._entries["at"][number])
+
+    def count_before(self, log_end: int) -> int:
+        """`count` if only the entries of records before `log_end` were there; they are in the records' order."""
+        return 1 + int(np.searchsorted(self._entries["at"][1 : self.count], log_end))
 
     def _save_header(self) -> None:
         times = (self.begin_ms, self.end_ms, self.begin_at, self.end_at, self._used_slots, self.count)
@@ -241,6 +249,18 @@ class Index:
         for file in late:
             self._forget(file)()
         return min((file.begin_at for file in late), default=None)
+
+    def cut_to_place(self, log_end: int, store_ms: Callable[[int], int]) -> None:
+        """Forget the entries of records from `log_end` on.
+
+        :param store_ms: store time of the record at a physical offset.
+        """
+        while self.files and (last := self.files[-1]).end_at >= log_end:
+            count = last.count_before(log_end)
+            if count > 1:
+                last.cut(count, store_ms(last.place(count - 1)))
+                return
+            self._forget(self.files.pop())()
 
     @property
     def end_at(self) -> int:

@@ -69,6 +69,9 @@ class Queues:
         for by_id in self._by_topic.values():
             yield from by_id.values()
 
+    def __len__(self) -> int:
+        return sum(map(len, self._by_topic.values()))
+
     @property
     def used(self) -> int:
         """How many queues have entries, or had some."""

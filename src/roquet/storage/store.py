@@ -222,6 +222,20 @@ class Store:
         queue = self.queues.known(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
+    def cut(self, end: PhysicalOffset) -> None:
+        """Let log, queues and index end with the last record before `end`, where one ends; what came later is erased.
+
+        For a log that is another than its master's from there on (store-and-ha.md 5.6).
+        """
+        self.log.truncate(end, erase=True)
+        for queue in self.queues:
+            queue.truncate(end)
+        if self.index is not None:
+            self.index.flush()
+            self.index.cut_to_place(end, lambda at: read_arrival(at, memoryview(self.message_at(at) or b"")).store_ms)
+        self.dispatch.position = min(self.dispatch.position, end)
+        self.checkpoint_work()()
+
     def drop_topic(self, topic: str) -> None:
         """Delete a topic's queues; its records stay in the log until they expire."""
         self._forget_queues(self.queues.used_by(topic))

@@ -44,3 +44,16 @@ class GroupHeader(Header):
 @dataclass(frozen=True, slots=True)
 class ProducerGroupHeader(Header):
     producer_group: str
+
+
+@dataclass(frozen=True, slots=True)
+class PromoteHeader(Header):
+    """Code 31001: what the operator answers for.
+
+    `role`: SYNC_MASTER or ASYNC_MASTER. `fenced`: the old master is stopped, or cut off, for certain. `forced`: what
+    would be lost by it may be lost.
+    """
+
+    role: str
+    fenced: bool = False
+    forced: bool = False

@@ -1,0 +1,67 @@
+"""A running cluster: who is in it by the name servers' word, and asking each of its brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from roquet.client.name_servers import NameServers, split_addresses
+from roquet.client.session import Session
+from roquet.errors import ResponseError
+from roquet.protocol.bodies import BrokerData, ClusterInfo, parse
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.runtime import Runtime
+
+TIMEOUT_MS: Final = 5000
+
+T = TypeVar("T")
+
+
+class Cluster:
+    """What its name servers know, and a connection to each broker that is asked something.
+
+    :param name_servers: `host:port`, several joined by `;`.
+    """
+
+    def __init__(self, name_servers: str, runtime: Runtime | None = None) -> None:
+        self._session = Session(name_servers, runtime=runtime)
+        self._names = NameServers(split_addresses(name_servers), self._session.call, self._session.runtime.random)
+
+    async def __aenter__(self) -> Self:
+        await self._session.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.__aexit__(kind, error, trace)
+
+    async def brokers(self) -> Mapping[str, BrokerData]:
+        """All brokers, by the name that a master and its slaves share.
+
+        :raises ConnectionClosed, CallTimeout: no name server answers.
+        """
+        answer = await self._names.ask(Command(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return parse(_checked(answer, "the name server").body, ClusterInfo.from_json).brokers
+
+    async def ask(
+        self, address: str, code: RequestCode, fields: Mapping[str, str] | None = None, timeout_ms: int = TIMEOUT_MS
+    ) -> Command:
+        """A broker's answer.
+
+        :raises ResponseError: it refuses, and says why.
+        :raises ConnectionClosed, CallTimeout: it does not answer.
+        """
+        return _checked(await self._session.call(address, Command(code, dict(fields or {})), timeout_ms), address)
+
+    async def ask_for(self, address: str, code: RequestCode, kind: Callable[[Mapping[str, Any]], T]) -> T:
+        """What the JSON of a broker's answer says; raises as `ask`."""
+        return parse((await self.ask(address, code)).body, kind)
+
+
+def _checked(answer: Command, address: str) -> Command:
+    if answer.code != ResponseCode.SUCCESS:
+        raise ResponseError(answer.code, answer.remark or "", address)
+    return answer

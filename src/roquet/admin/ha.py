@@ -1,0 +1,112 @@
+"""How replication stands in a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from roquet.admin.cluster import Cluster
+from roquet.client.routes import MASTER_ID
+from roquet.errors import CallTimeout, ResponseError, RoquetError
+from roquet.protocol.bodies import BrokerData
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.ha_status import HaStatus, LogRange
+from roquet.protocol.headers.admin import PromoteHeader
+
+PROMOTE_TIMEOUT_MS: Final = 20_000
+"""Those who may be gone are asked, too."""
+UP_AGAIN_S: Final = 60.0
+LOOK_AGAIN_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A broker and what it says. `end`: where its log ends, in bytes; None where it does not answer.
+
+    `status`: None where it does not answer, or is one of Apache's 4.x, which knows nothing of it.
+    `trouble`: why it did not answer.
+    """
+
+    name: str
+    broker_id: int
+    address: str
+    start: int | None
+    end: int | None
+    status: HaStatus | None
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The brokers that share a name: the master with id 0, where there is one, and its slaves."""
+
+    name: str
+    members: tuple[Member, ...]
+
+    @property
+    def master(self) -> Member | None:
+        return next((member for member in self.members if member.broker_id == MASTER_ID), None)
+
+    def behind(self, member: Member) -> int | None:
+        """How many bytes the master has that the member lacks; None where one of them did not answer."""
+        master = self.master
+        if master is None or master.end is None or member.end is None:
+            return None
+        return max(0, master.end - member.end)
+
+
+async def all_replicas(cluster: Cluster, name: str | None = None) -> list[Replicas]:
+    """Every broker name's members, or those of one name; each member is asked.
+
+    :raises ConnectionClosed, CallTimeout: no name server answers.
+    """
+    brokers = await cluster.brokers()
+    wanted = [data for key, data in sorted(brokers.items()) if name in (None, key)]
+    return list(await asyncio.gather(*(_replicas(cluster, data) for data in wanted)))
+
+
+async def _replicas(cluster: Cluster, data: BrokerData) -> Replicas:
+    members = (_member(cluster, data.broker_name, *each) for each in sorted(data.addresses.items()))
+    return Replicas(data.broker_name, tuple(await asyncio.gather(*members)))
+
+
+async def _member(cluster: Cluster, name: str, broker_id: int, address: str) -> Member:
+    try:
+        log = await cluster.ask_for(address, RequestCode.GET_BROKER_RUNTIME_INFO, LogRange.from_json)
+        return Member(name, broker_id, address, log.start, log.end, await _status(cluster, address))
+    except (RoquetError, ValueError) as error:
+        return Member(name, broker_id, address, None, None, None, str(error))
+
+
+async def _status(cluster: Cluster, address: str) -> HaStatus | None:
+    try:
+        return await cluster.ask_for(address, RequestCode.GET_BROKER_HA_STATUS, HaStatus.from_json)
+    except ResponseError as error:
+        if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return None
+        raise
+
+
+async def promote(cluster: Cluster, address: str, role: str, *, fenced: bool, forced: bool) -> None:
+    """Let the slave at `address` be the master of its name, and wait until clients find it as such.
+
+    :param address: as the name servers have it.
+    :param role: SYNC_MASTER or ASYNC_MASTER.
+    :raises ResponseError: something speaks against it; says all that does.
+    :raises ConnectionClosed: the slave does not answer.
+    :raises CallTimeout: it does not answer in time, or has not come up as master in time.
+    """
+    fields = PromoteHeader(role, fenced, forced).write()
+    await cluster.ask(address, RequestCode.PROMOTE_SLAVE, fields, PROMOTE_TIMEOUT_MS)
+    try:
+        async with asyncio.timeout(UP_AGAIN_S):
+            while not await _is_master(cluster, address):
+                await asyncio.sleep(LOOK_AGAIN_S)
+    except TimeoutError:
+        text = f"{address} was promoted, but no name server lists it as master after {UP_AGAIN_S:.0f} s: see its log"
+        raise CallTimeout(text) from None
+
+
+async def _is_master(cluster: Cluster, address: str) -> bool:
+    return any(data.addresses.get(MASTER_ID) == address for data in (await cluster.brokers()).values())

@@ -1,0 +1,24 @@
+"""The file of settings that a broker was started with, when the broker's role changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from roquet.broker.config import BrokerConfig
+from roquet.properties import changed
+
+
+def save_role(config: BrokerConfig) -> None:
+    """Write role and id into the file, where there is one; all else stays as it is, the old text as `.bak`.
+
+    :raises OSError, ValueError: the file cannot be read or written.
+    """
+    if not config.broker_config_path:
+        return
+    path = Path(config.broker_config_path)
+    text = path.read_text(encoding="utf-8")
+    path.with_name(f"{path.name}.bak").write_text(text, encoding="utf-8")
+    new = {"brokerRole": config.replication.broker_role.name, "brokerId": str(config.broker_id)}
+    partial = path.with_name(f"{path.name}.tmp")
+    partial.write_text(changed(text, new), encoding="utf-8")
+    partial.replace(path)

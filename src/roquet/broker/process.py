@@ -1,0 +1,64 @@
+"""One broker after the other in one process: what was a slave goes on as the master, on the same store and ports."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.server import Broker
+from roquet.runtime import Runtime
+from roquet.storage.disk import Disk
+
+log = logging.getLogger(__name__)
+
+
+class BrokerProcess:
+    """Keeps: `broker` is the one that serves now, None while none does; `config` is the latest one's.
+
+    :param failed: told when a broker with another configuration could not be started; `stop` raises why.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        failed: Callable[[], None] = lambda: None,
+        disk: Disk | None = None,
+    ) -> None:
+        self.config = config
+        self._runtime = runtime
+        self._disk = disk
+        self._failed = failed
+        self._change: asyncio.Task[None] | None = None
+        self.broker: Broker | None = None
+        self.port = config.listen_port
+
+    async def start(self) -> int:
+        """As `Broker.start`."""
+        broker = Broker(self.config, self._runtime, self._disk, self._become)
+        self.port = await broker.start()
+        self.config, self.broker = broker.config, broker
+        return self.port
+
+    async def stop(self) -> None:
+        """As `Broker.stop`; raises what kept the latest one from starting."""
+        if self._change is not None:
+            await self._change
+        if self.broker is not None:
+            await self.broker.stop()
+
+    def _become(self, config: BrokerConfig) -> None:
+        assert self.broker is not None
+        before, self.broker, self.config = self.broker, None, config
+        self._change = asyncio.get_running_loop().create_task(self._start_anew(before))
+
+    async def _start_anew(self, before: Broker) -> None:
+        try:
+            await before.stop()
+            await self.start()
+        except Exception:
+            log.critical("the broker could not be started with its new settings", exc_info=True)
+            self._failed()
+            raise

@@ -1,0 +1,98 @@
+"""`roquet ha rejoin`: the steps, and what it says of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from roquet.admin.cluster import Cluster
+from roquet.broker.config import MASTER_ID, BrokerConfig
+from roquet.broker.config_file import save_role
+from roquet.broker.rejoin import Parting, Rejoining
+from roquet.broker.store_settings import BrokerRole
+from roquet.errors import ConfigError
+from roquet.inspect.dump import as_json
+from roquet.runtime import Runtime
+
+
+class Rejoin:
+    """One broker's way back.
+
+    :raises StoreError: its store is in use, or cannot be opened.
+    """
+
+    def __init__(self, config: BrokerConfig, master: str | None, broker_id: int | None, output: Path | None) -> None:
+        self._config = config
+        self._master = master
+        self._broker_id = broker_id
+        self._output = output
+        self._store: Rejoining | None = None
+        self._parting: Parting | None = None
+
+    def look(self) -> None:
+        """Find the master, and where the logs part."""
+        asyncio.run(self._ask_around())
+        assert self._master is not None
+        self._store = Rejoining(self._config, Runtime())
+        self._parting = found = asyncio.run(self._store.parting(self._master))
+        count = sum(1 for _ in self._store.records(found))
+        click.echo(f"the log is that of the master at {self._master} up to {found.at}")
+        if found.size:
+            click.echo(f"{count} records, {found.size} bytes, are only here")
+
+    async def _ask_around(self) -> None:
+        """The master's address and a free id, where they are not given."""
+        own = self._config
+        if self._broker_id is None and own.is_slave:
+            self._broker_id = own.broker_id
+        if self._master is not None and self._broker_id is not None:
+            return
+        if not own.name_servers:
+            raise ConfigError("no name server is known: give --namesrv, or --master and --id")
+        async with Cluster(own.namesrv_addr) as cluster:
+            brokers = await cluster.brokers()
+        known = brokers[own.broker_name].addresses if own.broker_name in brokers else {}
+        self._master = self._master or known.get(MASTER_ID)
+        if self._master in (None, own.address):
+            raise ConfigError(f"the name servers know no other master of {own.broker_name}: promote a slave first")
+        if self._broker_id is None:
+            self._broker_id = next(number for number in range(1, len(known) + 2) if number not in known)
+
+    def do(self) -> None:
+        """Save, cut, and change the settings."""
+        assert self._store is not None
+        assert self._parting is not None
+        assert self._broker_id is not None
+        if self._parting.size:
+            self._save(self._store, self._parting)
+            self._store.cut(self._parting)
+        self.close()
+        role = replace(self._config.replication, broker_role=BrokerRole.SLAVE)
+        config = replace(self._config, broker_id=self._broker_id, replication=role)
+        save_role(config)
+        click.echo(f"{config.broker_config_path} says brokerRole=SLAVE, brokerId={self._broker_id}: start the broker")
+
+    def _save(self, store: Rejoining, parting: Parting) -> None:
+        """On disk before anything is cut.
+
+        :raises OSError: the file cannot be written, or is there already.
+        """
+        path = self._output or self._config.store_folder / f"parted-{parting.at:020}.jsonl"
+        encode = json.JSONEncoder(ensure_ascii=False).encode
+        with path.open("x", encoding="utf-8") as file:
+            for data in store.records(parting):
+                file.write(encode(as_json(data)) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        click.echo(f"they are saved in {path}")
+
+    def close(self) -> None:
+        """Leave the store as after a clean stop."""
+        if self._store is not None:
+            self._store.close()
+            self._store = None
