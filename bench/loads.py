@@ -34,9 +34,9 @@ class Load:
     drains: bool = False
     settings: tuple[str, ...] = ()
 
-    def command(self, name_server: str) -> list[str]:
+    def command(self, name_server: str, topic: str = TOPIC) -> list[str]:
         """The class and its arguments, as `java` takes them."""
-        common = ["-n", name_server, "-t", TOPIC, "-ri", str(REPORT_MS)]
+        common = ["-n", name_server, "-t", topic, "-ri", str(REPORT_MS)]
         return [f"{PACKAGE}.{self.java_class}", *common, *self.arguments]
 
     def with_json_headers(self) -> Load:

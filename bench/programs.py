@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.loads import Load
+from bench.loads import TOPIC, Load
 from tests.interop import wire
 from tests.interop.apache import HOST, LOGBACK, OPENED, ApacheBroker
 from tests.interop.processes import Program, free_port
@@ -103,13 +103,13 @@ def apache_broker(directory: Path, names: str, heap: str) -> ApacheBroker:
     )
 
 
-def start_benchmark(load: Load, names: str, directory: Path) -> Program:
+def start_benchmark(load: Load, names: str, directory: Path, topic: str = TOPIC) -> Program:
     """Apache's benchmark class, running; its reports go to the program's output."""
     client = Program(load.name, directory)
     logging = directory / "logback.xml"
     logging.write_text(LOGBACK.format(level="OFF"))
     home = [f"-Duser.home={directory}", f"-Drmq.logback.configurationFile={logging}"]
     launcher = [str(LAUNCHER), *load.settings] if load.settings else []
-    command = [*CLIENT_JVM, *OPENED, *home, "-cp", java_classpath(Version.V5), *launcher, *load.command(names)]
+    command = [*CLIENT_JVM, *OPENED, *home, "-cp", java_classpath(Version.V5), *launcher, *load.command(names, topic)]
     client.launch([str(java()), *command], {"ROCKETMQ_HOME": str(directory), "NAMESRV_ADDR": ""})
     return client
