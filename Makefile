@@ -23,7 +23,7 @@ demo: setup  ## The main job: a replicated cluster, a killed master, a Spark pip
 	$(BIN)/python -m demo
 
 test: setup  ## All tests: unit, property, simulation, real processes, interop.
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 check: setup  ## Format, lint and types.
 	$(BIN)/ruff format --check .

@@ -66,6 +66,7 @@ channelNotActiveInterval=60000 clientChannelMaxIdleTimeSeconds=120 clientCloseSo
 clientPooledByteBufAllocatorEnable=false useTLS=false
 """
 OF_5X = {"bindAddress", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"}
+OURS = {"mergeSlaveOffsets", "slaveSyncInterval"}
 COMPUTED = """
 namesrvAddr brokerName brokerIP1 brokerIP2 rocketmqHome storePathRootDir messageDelayLevel sendMessageThreadPoolNums
 putMessageFutureThreadPoolNums pullMessageThreadPoolNums processReplyMessageThreadPoolNums queryMessageThreadPoolNums
@@ -106,7 +107,7 @@ def read(**values: object) -> BrokerConfig:
 
 def test_every_property_of_apaches_broker_is_known() -> None:
     named = {pair.partition("=")[0] for pair in DEFAULTS.split()} | set(COMPUTED.split())
-    assert setting_names(BrokerConfig) == named | OF_5X
+    assert setting_names(BrokerConfig) == named | OF_5X | OURS
 
 
 def test_defaults_are_apaches() -> None:
