@@ -183,11 +183,16 @@ async def kill_again_and_again(broker: RoquetBroker, seed: int, kills: int) -> L
     return load
 
 
-def assert_files_are_whole(load: Load, store_dir: Path) -> None:
-    """What the files say by themselves, with no broker on them."""
+def assert_store_is_whole(store_dir: Path) -> None:
+    """By `roquet store check`."""
     command = [sys.executable, "-m", "roquet.cli.main", "store", "check", str(store_dir)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def assert_files_are_whole(load: Load, store_dir: Path) -> None:
+    """What the files say by themselves, with no broker on them."""
+    assert_store_is_whole(store_dir)
     stored = [each for has in log_queues(store_dir).values() for each in has.values() if each.topic == TOPIC]
     load.assert_kept(
         Found(each.queue_id, each.queue_offset, each.properties["UNIQ_KEY"], each.offset_message_id, each.text)

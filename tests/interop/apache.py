@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.interop import wire
-from tests.interop.processes import Client, Finished, Program, Session, free_port, wait_until
+from tests.interop.processes import LOOPBACK, Client, Finished, Program, Session, free_port, wait_until
 from tests.interop.toolchain import Version, go_driver, java, java_classpath, require_go, require_java
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
     "wait_until",
 ]
 
-HOST = "127.0.0.1"
+HOST = LOOPBACK.ip
 SERVER_JVM = ("-Xms256m", "-Xmx512m", "-Xmn128m", "-XX:+UseSerialGC")
 CLIENT_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 OPENED = (
@@ -119,15 +119,15 @@ class ApacheNameServer(_Server):
         self.wait_ready(lambda: wire.accepts(self.address), f"{self.address} accepts")
 
 
-def membership(cluster: str, name: str, broker_id: int, role: str, namesrv: str) -> dict[str, object]:
+def membership(cluster: str, name: str, broker_id: int, role: str, namesrv: str, ip: str = HOST) -> dict[str, object]:
     """What broker.conf says of a broker's place in its cluster, for ours and Apache's."""
     return {
         "brokerClusterName": cluster,
         "brokerName": name,
         "brokerId": broker_id,
         "brokerRole": role,
-        "brokerIP1": HOST,
-        "brokerIP2": HOST,
+        "brokerIP1": ip,
+        "brokerIP2": ip,
         "namesrvAddr": namesrv,
     }
 

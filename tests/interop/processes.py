@@ -52,14 +52,26 @@ def _can_bind(port: int) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class Host:
+    """Where programs run: its address, and the words that bring a command there."""
+
+    ip: str
+    prefix: tuple[str, ...] = ()
+
+
+LOOPBACK = Host("127.0.0.1")
+
+
 class Program:
     """One program that may be started, stopped, killed and started again in the same directory.
 
     Leaving its `with` block kills it: what wants an orderly end calls `stop()` first.
     """
 
-    def __init__(self, name: str, directory: Path | None = None) -> None:
+    def __init__(self, name: str, directory: Path | None = None, host: Host = LOOPBACK) -> None:
         self.name = name
+        self.host = host
         self._temporary = tempfile.TemporaryDirectory(prefix=f"roquet-{name}-") if directory is None else None
         self.directory = Path(self._temporary.name) if self._temporary else directory or Path()
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -73,7 +85,7 @@ class Program:
         self._hang_up()
         with open(self.directory / "out", "ab") as out, open(self.directory / "err", "ab") as err:
             self._process = subprocess.Popen(
-                command,
+                [*self.host.prefix, *command],
                 cwd=self.directory,
                 env=os.environ | dict(environment or {}),
                 stdin=subprocess.PIPE if listens else subprocess.DEVNULL,

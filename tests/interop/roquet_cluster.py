@@ -7,15 +7,15 @@ either goes on with the same store and ports.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.interop import wire
-from tests.interop.apache import HOST, free_port, membership, wait_until
-from tests.interop.processes import Program
+from tests.interop.apache import free_port, membership, wait_until
+from tests.interop.processes import LOOPBACK, Host, Program
 
 CLUSTER = "roquet-cluster"
 BROKER = "roquet-a"
@@ -29,11 +29,11 @@ SMALL = {"mappedFileSizeCommitLog": 64 * 1024 * 1024, "maxHashSlotNum": 500_000,
 class _Server(Program):
     """`roquet COMMAND -c FILE`."""
 
-    def __init__(self, name: str, command: str, port: int) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, command: str, port: int, host: Host) -> None:
+        super().__init__(name, host=host)
         self.port = port
-        self.address = f"{HOST}:{port}"
-        self.properties: dict[str, object] = {"listenPort": port, "bindAddress": HOST}
+        self.address = f"{host.ip}:{port}"
+        self.properties: dict[str, object] = {"listenPort": port, "bindAddress": host.ip}
         self._command = command
 
     def start(self) -> None:
@@ -58,8 +58,8 @@ class _Server(Program):
 class RoquetNameServer(_Server):
     """Our name server; `address` is where it listens."""
 
-    def __init__(self) -> None:
-        super().__init__("roquet-namesrv", "namesrv", free_port())
+    def __init__(self, host: Host = LOOPBACK) -> None:
+        super().__init__("roquet-namesrv", "namesrv", free_port(), host)
         self.properties |= {"kvConfigPath": self.directory / "kvConfig.json"}
 
 
@@ -77,12 +77,13 @@ class RoquetBroker(_Server):
         port: int | None = None,
         store_dir: Path | None = None,
         properties: Mapping[str, str | int] | None = None,
+        host: Host = LOOPBACK,
     ) -> None:
-        super().__init__(f"roquet-broker-{broker_id}", "broker", port or free_port(-2, 1))
+        super().__init__(f"roquet-broker-{broker_id}", "broker", port or free_port(-2, 1), host)
         self.namesrv = namesrv
         self.store_dir = store_dir or self.directory / "store"
         self.properties |= {
-            **membership(cluster, name, broker_id, role, namesrv),
+            **membership(cluster, name, broker_id, role, namesrv, host.ip),
             "storePathRootDir": self.store_dir,
             **PATIENT,
             **SMALL,
@@ -101,13 +102,28 @@ class RoquetBroker(_Server):
 
 
 class RoquetCluster:
-    """Name server, SYNC_MASTER and SLAVE."""
+    """Name server, SYNC_MASTER and as many slaves as there are hosts for them."""
 
-    def __init__(self) -> None:
-        self.name_server = RoquetNameServer()
-        self.master = RoquetBroker(self.name_server.address, role="SYNC_MASTER")
-        self.slave = RoquetBroker(self.name_server.address, role="SLAVE", broker_id=1)
+    def __init__(
+        self,
+        names: Host = LOOPBACK,
+        master: Host = LOOPBACK,
+        slaves: Sequence[Host] = (LOOPBACK,),
+        properties: Mapping[str, str | int] | None = None,
+    ) -> None:
+        self.name_server = RoquetNameServer(names)
+        self.master = RoquetBroker(self.namesrv, role="SYNC_MASTER", properties=properties, host=master)
+        self.slaves = [
+            RoquetBroker(self.namesrv, role="SLAVE", broker_id=broker_id, properties=properties, host=host)
+            for broker_id, host in enumerate(slaves, start=1)
+        ]
+        self.slave = self.slaves[0]
         self._running = ExitStack()
+
+    @property
+    def brokers(self) -> list[RoquetBroker]:
+        """The master first."""
+        return [self.master, *self.slaves]
 
     @property
     def namesrv(self) -> str:
@@ -121,11 +137,11 @@ class RoquetCluster:
         wait_until(lambda: wire.has_topic(self.namesrv, topic), f"a route for {topic}")
 
     def wait_replicated(self) -> None:
-        """Until a send is answered with success, which says that the slave has it."""
+        """Until a send is answered with success, which says that a slave has it."""
         wait_until(lambda: _is_stored_twice(self.master.address), "a send that the slave acknowledged")
 
     def __enter__(self) -> Self:
-        for server in (self.name_server, self.master, self.slave):
+        for server in (self.name_server, *self.brokers):
             self._running.enter_context(server)
         self.wait_replicated()
         return self

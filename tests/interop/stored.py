@@ -100,6 +100,12 @@ def log_records(store_dir: Path) -> Iterator[Stored]:
             index += size
 
 
+def written_files(directory: Path) -> dict[str, bytes]:
+    """By path; files without a single byte in them are made ahead, and do not count."""
+    files = {str(file.relative_to(directory)): file.read_bytes() for file in directory.rglob("0*") if file.is_file()}
+    return {name: data for name, data in files.items() if any(data)}
+
+
 def log_queues(store_dir: Path) -> dict[Queue, dict[int, Stored]]:
     """What each queue has to give by what the log says: its offsets follow one another, and none is there twice."""
     queues: dict[Queue, dict[int, Stored]] = defaultdict(dict)

@@ -18,6 +18,7 @@ from tests.interop.apache import (
     wait_until,
 )
 from tests.interop.processes import Program
+from tests.interop.stored import written_files
 
 pytestmark = pytest.mark.interop
 
@@ -84,15 +85,10 @@ def produce(broker: Broker, topic: str, count: int) -> None:
     assert {line["sendStatus"] for line in sent.check()} == {"SEND_OK"}
 
 
-def log_files(broker: Broker) -> dict[str, bytes]:
-    """Files without a single byte in them are made ahead by either side, and do not count."""
-    files = {file.name: file.read_bytes() for file in sorted((broker.store_dir / "commitlog").glob("0*"))}
-    return {name: data for name, data in files.items() if any(data)}
-
-
 def await_same_log(first: Broker, second: Broker, files_min: int) -> None:
-    wait_until(lambda: log_files(first) == log_files(second), "equal commit logs", timeout_s=120)
-    assert len(log_files(first)) >= files_min
+    logs = [broker.store_dir / "commitlog" for broker in (first, second)]
+    wait_until(lambda: written_files(logs[0]) == written_files(logs[1]), "equal commit logs", timeout_s=120)
+    assert len(written_files(logs[0])) >= files_min
 
 
 def await_slave(master: Broker, topic: str) -> None:

@@ -159,8 +159,12 @@ public final class Driver {
         List<Thread> threads = new ArrayList<>();
         for (int n = 0; n < number("threads", 1); n++) {
             threads.add(new Thread(() -> {
-                for (int i = next.getAndIncrement(); i < count(); i = next.getAndIncrement()) {
-                    failures.addAndGet(produceOne(producer, i) ? 0 : 1);
+                try {
+                    for (int i = next.getAndIncrement(); i < count(); i = next.getAndIncrement()) {
+                        failures.addAndGet(produceOne(producer, i) ? 0 : 1);
+                    }
+                } catch (InterruptedException stop) {
+                    Thread.currentThread().interrupt();
                 }
             }));
         }
@@ -171,7 +175,7 @@ public final class Driver {
         return failures.get();
     }
 
-    private boolean produceOne(DefaultMQProducer producer, int i) {
+    private boolean produceOne(DefaultMQProducer producer, int i) throws InterruptedException {
         try {
             Message message = message(i);
             MessageQueue queue = wantedQueue(producer);
@@ -184,11 +188,12 @@ public final class Driver {
             } else {
                 printResult(queue == null ? producer.send(message) : producer.send(message, queue));
             }
-            TimeUnit.MILLISECONDS.sleep(number("pause", 0));
             return true;
         } catch (Exception failure) {
             printFailure(failure);
             return false;
+        } finally {
+            TimeUnit.MILLISECONDS.sleep(number("pause", 0));
         }
     }
 
