@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.8
 STAMP := .venv/.installed-$(shell cat requirements.lock pyproject.toml | cksum | tr ' ' -)
 
-.PHONY: help setup demo test check format sim soak fuzz bench lock clean
+.PHONY: help setup demo test check format sim soak network fuzz bench lock clean
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -44,6 +44,10 @@ HANDS ?= 20
 SEED ?=
 soak: setup  ## KILLS kills of a loaded broker, a store in HANDS brokers' hands, Apache's as judges; SEED=n as last time.
 	$(BIN)/python -m pytest -s tests/soak --kills $(KILLS) --hands $(HANDS) $(if $(SEED),--soak-seed $(SEED))
+
+ROUNDS ?= 20
+network: setup  ## Master and slave on a real network, cut, slow, lossy, killed ROUNDS times; SEED=n as last time. Root, Linux.
+	$(BIN)/python -m pytest -s tests/network --rounds $(ROUNDS) --kill-seed $(or $(SEED),$(shell date +%s))
 
 fuzz: setup  ## Bytes that reach new code, for TARGET=name or every decoder, SECONDS=n each. Linux.
 	$(BIN)/uv pip install --quiet --python $(BIN)/python atheris==3.0.0

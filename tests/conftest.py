@@ -20,6 +20,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="run each test of a simulated cluster or drive in N different ways (default: %(default)s)",
     )
+    parser.addoption(
+        "--rounds",
+        type=int,
+        default=3,
+        metavar="N",
+        help="so often a side of a cluster on a real network is killed (default: %(default)s)",
+    )
+    parser.addoption(
+        "--kill-seed", type=int, default=1, metavar="N", help="of those kills and their moments (default: %(default)s)"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
