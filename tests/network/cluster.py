@@ -31,7 +31,7 @@ SETTINGS: dict[str, str | int] = {
     "mappedFileSizeConsumeQueue": 20 * 500,
     "maxHashSlotNum": 1000,
     "maxIndexNum": 5000,
-    "slaveTimeout": 3000,
+    "slaveTimeout": 5000,
 }
 
 

@@ -1,4 +1,4 @@
-"""`make test` has the few minutes' part of this; `make network` takes its time: more rounds, more kinds of outages."""
+"""How much of this is run: few rounds of kills, and one kind of outage, in `make test`; more in `make network`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Master and slave at hosts of their own, each killed again and again while Apache's producer sends."""
+"""Master and slave at hosts of their own, each killed again and again while Apache's producer sends.
+
+`make network` takes its time; a failure says its seed, and `make network SEED=n` kills the same sides again.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ pytestmark = [pytest.mark.process, pytest.mark.interop]
 
 ACKNOWLEDGED_PER_ROUND_MIN = 100
 ENDLESS = 1_000_000
+SEND_TIMEOUT_MS = 2000
+"""So long Apache's producer waits for the answer of a master that was killed."""
 LINKS = {"good": GOOD, "far": Quality(delay_s=0.03), "lossy": Quality(loss=0.03), "cut": CUT}
 
 
@@ -28,7 +33,7 @@ class Sends:
         self._client = cluster.client
         self._seen = 0
         self.acknowledged: list[Line] = []
-        cluster.begin(ENDLESS, "--threads", 4, "--pause", 8, "--poll", 500)
+        cluster.begin(ENDLESS, "--threads", 4, "--pause", 8, "--poll", 500, "--timeout", SEND_TIMEOUT_MS)
 
     def look(self) -> int:
         """How many are acknowledged."""
