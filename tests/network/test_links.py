@@ -87,7 +87,7 @@ def test_a_cut_of_3_s_ends_no_connection_and_nothing_is_acknowledged_in_it(clust
     after = cluster.produce(20)
     cluster.wait_same()
     cluster.assert_kept([*sent, *after])
-    assert "slave" not in cluster.master.errors()[told:]
+    assert "dropped" not in cluster.master.errors()[told:]
 
 
 def test_slaves_that_nothing_is_heard_of_are_given_up_and_come_back(
