@@ -5,10 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.inspect.rows import RowReader, index_hash
+from roquet.inspect.rows import RowReader
 from roquet.protocol import message as m
 from roquet.protocol.record import Record
 from roquet.storage.arrival import read_arrival
+from roquet.storage.index_layout import key_hash
 from roquet.units import PhysicalOffset, QueueOffset
 from tests.inspect.stores import V4, V6
 
@@ -56,7 +57,7 @@ def test_columns_say_what_the_records_say(
         assert rows.tag_code[row] == m.tag_code(arrival.properties.get(m.TAGS))
         assert rows.takes_slot[row] == arrival.takes_a_queue_slot
         assert rows.is_delayed[row] == (arrival.topic == m.SCHEDULE_TOPIC and m.DELAY in arrival.properties)
-        expected += [(base + start, index_hash(arrival.topic, key.decode())) for key in arrival.keys]
+        expected += [(base + start, key_hash(arrival.topic, key.decode())) for key in arrival.keys]
     assert keys == sorted(expected)
 
 

@@ -7,9 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from roquet.inspect.columns import Bools, Ints
 from roquet.inspect.findings import Findings, Kind
-from roquet.inspect.index_files import COUNT_AT, HEADER, PREVIOUS_AT, USED_SLOTS_AT, IndexReader
+from roquet.inspect.index_files import COUNT_AT, PREVIOUS_AT, USED_SLOTS_AT, IndexReader
+from roquet.protocol.columns import Bools, Ints
+from roquet.storage.index_layout import slot_at
 
 _AT_ONCE: Final = 1 << 20
 
@@ -91,7 +92,7 @@ class _Chains:
         for row in np.flatnonzero(~exists | ~is_own).tolist():
             why = "of another slot" if exists[row] else "that does not exist"
             text = f"slot {used[row]} names entry {named[row]}, one {why}"
-            self._findings.add(Kind.INDEX_ENTRY, self._name, HEADER.size + 4 * int(used[row]), text)
+            self._findings.add(Kind.INDEX_ENTRY, self._name, slot_at(int(used[row])), text)
 
     def _check_reach(self) -> None:
         for number in np.flatnonzero(~self._is_named[1 : self._count]).tolist():

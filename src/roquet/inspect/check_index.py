@@ -13,12 +13,13 @@ from typing import Final
 import numpy as np
 
 from roquet.inspect.check_chains import check_chains
-from roquet.inspect.columns import Bools, Ints
 from roquet.inspect.files import StoreFiles
 from roquet.inspect.findings import Findings, Kind
-from roquet.inspect.index_files import ENTRY, Entries, IndexReader, Shape
+from roquet.inspect.index_files import Entries, IndexReader, Shape
 from roquet.inspect.log_scan import LogScan, arrival_at
-from roquet.inspect.rows import Rows, index_hash
+from roquet.inspect.rows import Rows
+from roquet.protocol.columns import Bools, Ints
+from roquet.storage.index_layout import ENTRY, key_hash
 
 _MORE: Final = 4096
 """So many entries may stand between those of two neighbouring keys before they are taken for lost."""
@@ -110,11 +111,11 @@ class IndexCheck:
 
     def _keep_strays(self, places: Ints, entries: Entries) -> None:
         start = self._files.log.start
-        for (file, number), at, key_hash in zip(
+        for (file, number), at, hashed in zip(
             places.tolist(), entries["at"].tolist(), entries["hash"].tolist(), strict=True
         ):
             if at >= start:  # the others are of records whose file is deleted
-                self._strays.append(_Stray(file, number, at, key_hash))
+                self._strays.append(_Stray(file, number, at, hashed))
 
     def finish(self, scan: LogScan) -> None:
         """Look at what did not fit, and at how the entries are chained."""
@@ -143,7 +144,7 @@ class IndexCheck:
         record = arrival_at(self._files.log, stray.at)
         if isinstance(record, str):
             return not (self._is_growing and stray.at >= scan.end)
-        return stray.key_hash not in {index_hash(record.topic, key.decode()) for key in record.keys}
+        return stray.key_hash not in {key_hash(record.topic, key.decode()) for key in record.keys}
 
     def _report_stray(self, stray: _Stray) -> None:
         reader = self._readers[stray.file]

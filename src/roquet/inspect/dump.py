@@ -11,16 +11,17 @@ from typing import Any, Final
 import numpy as np
 
 from roquet.errors import CorruptRecord
-from roquet.inspect.columns import Ints
 from roquet.inspect.files import StoreFiles
 from roquet.inspect.listing import first_readable
 from roquet.inspect.log_scan import LogScan
 from roquet.inspect.queue_entries import entries_of
-from roquet.inspect.rows import Rows, index_hash
+from roquet.inspect.rows import Rows
 from roquet.protocol import message as m
+from roquet.protocol.columns import Ints
 from roquet.protocol.record import Record, decode, host_text
 from roquet.storage.arrival import keys_of
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE
+from roquet.storage.index_layout import key_hash
 
 _NEVER: Final = 1 << 62
 
@@ -111,7 +112,7 @@ def _chosen(rows: Rows, wanted: Wanted) -> Ints:
     if wanted.queue_id is not None:
         fits &= rows.queue_id == wanted.queue_id
     if wanted.key is not None:
-        hashes = [index_hash(topic, wanted.key) for topic in rows.topics]
+        hashes = [key_hash(topic, wanted.key) for topic in rows.topics]
         fits &= np.isin(rows.at, rows.key_at[np.isin(rows.key_hash, hashes)])
     return np.flatnonzero(fits)
 

@@ -14,9 +14,9 @@ from typing import Final
 
 from roquet.errors import StoreError
 from roquet.storage.consume_queue import ENTRY_SIZE
+from roquet.storage.index_layout import NAME_DIGITS as INDEX_NAME_DIGITS
 from roquet.storage.segments import NAME_DIGITS, file_name
 
-INDEX_NAME_DIGITS: Final = 17
 QUEUE_FILE_SIZE: Final = 300_000 * ENTRY_SIZE
 """Apache's default, bytes."""
 _AT_ONCE: Final = 1 << 20

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.inspect.files import data_pieces, read_at
+from roquet.storage.index_layout import ENTRY, HEADER, SLOT, entry_at, slot_at
 
-HEADER: Final = Struct(">qqqqii")
-ENTRY: Final = np.dtype([("hash", ">i4"), ("at", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 USED_SLOTS_AT: Final = 32
 COUNT_AT: Final = 36
 PREVIOUS_AT: Final = 16
@@ -53,11 +52,11 @@ class Shape:
 
     @property
     def file_size(self) -> int:
-        return HEADER.size + 4 * self.slots + ENTRY.itemsize * self.entries
+        return self.entry_at(self.entries)
 
     def entry_at(self, number: int) -> int:
         """The byte in the file where an entry begins."""
-        return HEADER.size + 4 * self.slots + ENTRY.itemsize * number
+        return entry_at(self.slots, number)
 
 
 def shape_of(path: Path) -> Shape | None:
@@ -85,7 +84,7 @@ def _is_shape(path: Path, shape: Shape, count: int) -> bool:
     newest = np.frombuffer(read_at(path, shape.entry_at(count - 1), ENTRY.itemsize), ENTRY)
     if not len(newest) or newest["hash"][0] < 0:
         return False
-    slot = read_at(path, HEADER.size + 4 * (int(newest["hash"][0]) % shape.slots), 4)
+    slot = read_at(path, slot_at(int(newest["hash"][0]) % shape.slots), SLOT.itemsize)
     return int.from_bytes(slot, "big") == count - 1
 
 
@@ -100,8 +99,8 @@ class IndexReader:
         return read_header(self.path)
 
     def slots(self) -> Slots:
-        data = read_at(self.path, HEADER.size, 4 * self.shape.slots)
-        return np.frombuffer(data, ">i4", len(data) // 4)
+        data = read_at(self.path, slot_at(0), SLOT.itemsize * self.shape.slots)
+        return np.frombuffer(data, SLOT, len(data) // SLOT.itemsize)
 
     def entries(self, number: int, count: int) -> Entries:
         """Up to `count` entries from `number` on."""

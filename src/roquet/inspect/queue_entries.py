@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from struct import Struct
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from roquet.inspect.files import QUEUE_FILE_SIZE, Series, StoreFiles, series
-from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE
-from roquet.storage.consume_queue_ext import ADDRESS_OF_FIRST, Note
+from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRIES, ENTRY_SIZE
+from roquet.storage.consume_queue_ext import ADDRESS_OF_FIRST, NOTE_SIZE_MAX, Note, read_note
 
-ENTRIES: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 Entries = npt.NDArray[Any]
-_NOTE: Final = Struct(">hqqh")
 _AT_ONCE: Final = 50_000
 
 
@@ -89,13 +86,7 @@ class QueueEntries:
 
     def note(self, address: int) -> Note | None:
         """The note at an address that an entry holds in place of its tag code, None where there is none."""
-        data = self._notes.read(address - ADDRESS_OF_FIRST, 0x7FFF) if self._notes.files else b""
-        if len(data) < _NOTE.size:
-            return None
-        size, tag_code, store_ms, bits_size = _NOTE.unpack_from(data)
-        if bits_size < 0 or size != _NOTE.size + bits_size or size > len(data):
-            return None
-        return Note(tag_code, store_ms, data[_NOTE.size : size])
+        return read_note(self._notes.read(address - ADDRESS_OF_FIRST, NOTE_SIZE_MAX)) if self._notes.files else None
 
 
 def entries_of(files: StoreFiles, topic: str, queue_id: int) -> QueueEntries:

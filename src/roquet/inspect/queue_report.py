@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from roquet.inspect.columns import Ints
 from roquet.inspect.files import StoreFiles
 from roquet.inspect.findings import Findings, Kind
 from roquet.inspect.log_scan import LogScan, arrival_at
 from roquet.inspect.queue_entries import Entries
 from roquet.inspect.queue_walk import QueueWalk, Slots
+from roquet.protocol.columns import Ints
 from roquet.storage.arrival import Arrival
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE
 from roquet.storage.consume_queue_ext import ADDRESS_MAX

@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from roquet.inspect.columns import Bools, Ints
 from roquet.inspect.queue_entries import QueueEntries
 from roquet.inspect.rows import Rows
+from roquet.protocol.columns import Bools, Ints
 from roquet.storage.consume_queue_ext import ADDRESS_MAX
 
 _SLOTS: Final = np.dtype(

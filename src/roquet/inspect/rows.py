@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.errors import CorruptRecord
-from roquet.inspect.columns import Bools, Bytes, Ints
 from roquet.inspect.templates import Template
 from roquet.protocol import message as m
+from roquet.protocol.columns import Bools, Bytes, Ints
 from roquet.protocol.record import MAGIC, check
 from roquet.storage.arrival import Arrival, read_arrival
+from roquet.storage.index_layout import key_hash, key_hashes
 from roquet.units import PhysicalOffset
 
 _HEAD_FIELDS: Final = (
@@ -32,7 +33,6 @@ _HEAD: Final = np.dtype([(name, f">{kind}") for name, kind in (field.split() for
 _TEMPLATES_MAX: Final = 8
 _ALIKE_MIN: Final = 6
 """Fewer records are decoded one by one."""
-_NO_POSITIVE: Final = 0x80000000
 
 
 @dataclass(slots=True)
@@ -65,19 +65,12 @@ class Rows:
         return int(self.at[-1] + self.size[-1])
 
 
-def java_hashes(prefix: str, letters: Bytes) -> Ints:
-    """Java's hash of `prefix` and each row of ASCII letters behind it."""
+def java_hashes(letters: Bytes) -> Ints:
+    """Java's hash of each row of ASCII letters."""
     size = letters.shape[1]
-    powers = np.array([pow(31, size - n, 1 << 32) for n in range(size + 1)], np.uint32)
-    first = np.uint32(int(powers[0]) * (m.java_hash(prefix) & 0xFFFFFFFF) & 0xFFFFFFFF)
-    hashes: npt.NDArray[np.uint32] = letters.astype(np.uint32) @ powers[1:] + first
+    powers = np.array([pow(31, size - n, 1 << 32) for n in range(1, size + 1)], np.uint32)
+    hashes: npt.NDArray[np.uint32] = letters.astype(np.uint32) @ powers
     return hashes.view(np.int32).astype(np.int64)
-
-
-def index_hash(topic: str, key: str) -> int:
-    """What the index has for a key (store-and-ha.md 3.4)."""
-    found = abs(m.java_hash(f"{topic}#{key}"))
-    return 0 if found == _NO_POSITIVE else found
 
 
 class RowReader:
@@ -188,7 +181,7 @@ class _Batch:
             return False
         self._topic[row], self._store_ms[row] = self._reader.number(arrival.topic), arrival.store_ms
         self._tag_code[row], self._delayed[row] = m.tag_code(arrival.properties.get(m.TAGS)), is_delayed(arrival)
-        hashes = [index_hash(arrival.topic, key.decode()) for key in arrival.keys]
+        hashes = [key_hash(arrival.topic, key.decode()) for key in arrival.keys]
         self._key_rows.append(np.full(len(hashes), row))
         self._key_hashes.append(np.array(hashes, np.int64))
         return True
@@ -225,11 +218,11 @@ class _Batch:
         self._delayed[rows] = template.topic == m.SCHEDULE_TOPIC and m.DELAY in template.values
         tags = template.values.get(m.TAGS)
         if tags is not None:
-            self._tag_code[rows] = java_hashes("", tails[:, tags])
+            self._tag_code[rows] = java_hashes(tails[:, tags])
         indexed = self._head["sys_flag"][rows] & m.TRANSACTION_BITS != m.TRANSACTION_ROLLBACK
         for span in template.keys:
-            hashes = np.abs(java_hashes(template.topic + "#", tails[indexed][:, span]))
-            hashes[hashes == _NO_POSITIVE] = 0
+            keys = tails[indexed][:, span]
+            hashes = key_hashes(template.topic, keys.tobytes(), keys.shape[1])
             self._key_rows.append(rows[indexed])
             self._key_hashes.append(hashes)
 

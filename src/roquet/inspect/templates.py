@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from roquet.inspect.columns import Bools, Bytes
 from roquet.protocol import message as m
+from roquet.protocol.columns import Bools, Bytes
 
 
 class Template:

@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
+from roquet.protocol.columns import Bytes
 from roquet.protocol.message import UNIQ_KEY
-from roquet.protocol.record_rows import Checksums, Rows, checksums
+from roquet.protocol.record_rows import Checksums, checksums
 
 _HEAD: Final = Struct(">iiiii")
 _BODY_AT: Final = _HEAD.size
@@ -34,8 +35,8 @@ class BatchForm:
     properties: bytes
     key_at: int
     key_end: int
-    _first: Rows
-    _is_shared: Rows
+    _first: Bytes
+    _is_shared: Bytes
 
     _body: Struct
 
@@ -44,7 +45,7 @@ class BatchForm:
         """Where the unique key stands in a message's properties."""
         return self.key_at - (self.item_size - len(self.properties))
 
-    def rows(self, data: bytes) -> Rows | None:
+    def rows(self, data: bytes) -> Bytes | None:
         """Batches, end to end, as one row per message; None when their messages are not all of this form."""
         if not data or len(data) % self.item_size:
             return None
@@ -55,10 +56,10 @@ class BatchForm:
             return None
         return rows
 
-    def bodies(self, rows: Rows) -> Rows:
+    def bodies(self, rows: Bytes) -> Bytes:
         return rows[:, _BODY_AT : _BODY_AT + self.body_size]
 
-    def unique_keys(self, rows: Rows) -> Rows:
+    def unique_keys(self, rows: Bytes) -> Bytes:
         return rows[:, self.key_at : self.key_end]
 
     def checksums(self, data: bytes) -> Checksums:

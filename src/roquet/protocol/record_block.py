@@ -9,26 +9,14 @@ from typing import Any, Final
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 
+from roquet.protocol.columns import Bools, Ints, gather
 from roquet.protocol.message import BORN_HOST_V6, STORE_HOST_V6
 from roquet.protocol.record import MAGIC, MAGIC_V2, SIZE_MIN
 from roquet.units import PhysicalOffset
 
-Ints = npt.NDArray[np.int64]
-
 _SIZE_AND_MAGIC: Final = Struct(">II")
 _V6_MORE: Final = 12
-
-
-def gather(data: bytes, dtype: npt.DTypeLike, at: Ints) -> npt.NDArray[np.generic]:
-    """The values of one type that start at the given places, aligned or not."""
-    kind = np.dtype(dtype)
-    if len(at) == 0:
-        return np.empty(0, kind)
-    raw = np.dtype((np.void, kind.itemsize))
-    everywhere = np.ndarray((len(data) - kind.itemsize + 1,), raw, data, strides=(1,))
-    return everywhere[at].view(kind)
 
 
 def record_starts(data: bytes) -> tuple[list[int], int]:
@@ -53,7 +41,7 @@ class Shape:
     topic_at: Ints
     topic_end: Ints
     properties_at: Ints
-    sound: npt.NDArray[np.bool_]
+    sound: Bools
 
 
 class RecordBlock:

@@ -15,9 +15,9 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-Rows = npt.NDArray[np.uint8]
+from roquet.protocol.columns import Bytes, Ints
+
 Checksums = npt.NDArray[np.uint32]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class AlikeMessages:
     born_ms: Sequence[int] | Ints
     body: bytes
     properties: bytes
-    bodies: Rows
+    bodies: Bytes
     checksums: Checksums
-    pieces: Sequence[tuple[int, Rows]]
+    pieces: Sequence[tuple[int, Bytes]]
     keys: Sequence[bytes]
     tag_codes: int | Sequence[int]
 
@@ -46,7 +46,7 @@ class AlikeMessages:
         return len(self.bodies)
 
 
-def rows_of(texts: bytes, count: int) -> Rows:
+def rows_of(texts: bytes, count: int) -> Bytes:
     """So many texts of one size, which stand end to end, as rows."""
     return np.frombuffer(texts, np.uint8).reshape(count, len(texts) // count)
 
@@ -84,7 +84,7 @@ def record_rows(
     queue_ids: Ints,
     queue_offsets: Ints,
     physical: Ints,
-) -> Rows:
+) -> Bytes:
     """The records, one per row.
 
     :param first_record: of the first message, but for the numbers that are given for each; sizes in bytes.

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquet.errors import CorruptRecord, RoquetError
+from roquet.protocol.columns import gather
 from roquet.protocol.message import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -29,7 +30,6 @@ from roquet.protocol.message import (
     offset_message_id,
 )
 from roquet.protocol.record import MAGIC, MAGIC_V2, SIZE_MIN, host_text
-from roquet.protocol.record_block import gather
 from roquet.spark.property_columns import PropertyColumns
 from roquet.spark.slices import Bools, Ints, binary, indices, numbers, slices, text, words
 from roquet.units import PhysicalOffset

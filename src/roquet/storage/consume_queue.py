@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from roquet.protocol.columns import Ints
 from roquet.storage.disk import Disk
 from roquet.storage.folders import Folders
 from roquet.storage.segments import Segments
@@ -19,9 +20,8 @@ from roquet.storage.segments import Segments
 ENTRY: Final = Struct(">qiq")
 """Physical offset, record size, tag code (schedule topic: delivery time)."""
 ENTRY_SIZE: Final = ENTRY.size
-Ints = npt.NDArray[np.int64]
-
-_ENTRIES: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+ENTRIES: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+"""The same, as columns."""
 BLANK_RECORD_SIZE: Final = 0x7FFFFFFF
 """The size in an entry that points to nothing."""
 BLANK_ENTRY: Final = ENTRY.pack(0, BLANK_RECORD_SIZE, 0)
@@ -33,7 +33,7 @@ OFFSET_END: Final = (1 << 62) // ENTRY_SIZE
 
 def entry_rows(physical: Ints, sizes: int | Ints, tag_codes: int | Sequence[int] | Ints) -> npt.NDArray[np.void]:
     """Entries as `tobytes` gives them; sizes and codes of the records one by one, or the one that all have."""
-    entries = np.empty(len(physical), _ENTRIES)
+    entries = np.empty(len(physical), ENTRIES)
     entries["physical"] = physical
     entries["size"] = sizes
     entries["tag_code"] = tag_codes

@@ -21,6 +21,7 @@ ADDRESS_OF_FIRST: Final = -(1 << 63)
 ADDRESS_MAX: Final = -0x80000001
 """An entry's last field up to this is an address; no tag code is so low."""
 _NOTE: Final = Struct(">hqqh")
+NOTE_SIZE_MAX: Final = 0x7FFF
 _END_OF_FILE: Final = Struct(">h")
 _END_MARK: Final = -1
 _ROOM_FOR_MARK: Final = 4
@@ -34,6 +35,16 @@ class Note:
     tag_code: int
     store_ms: int
     bits: bytes = b""
+
+
+def read_note(data: bytes | memoryview) -> Note | None:
+    """The note that `data` begins with, None where there is none."""
+    if len(data) < _NOTE.size:
+        return None
+    size, tag_code, store_ms, bits_size = _NOTE.unpack_from(data)
+    if bits_size < 0 or size != _NOTE.size + bits_size or size > len(data):
+        return None
+    return Note(tag_code, store_ms, bytes(data[_NOTE.size : size]))
 
 
 class Notes:
@@ -92,13 +103,7 @@ class Notes:
     def get(self, address: int) -> Note | None:
         """The note at an address, None where there is none (any more)."""
         at = address - ADDRESS_OF_FIRST
-        data = self._segments.read(at, at + 0x7FFF)
-        if len(data) < _NOTE.size:
-            return None
-        size, tag_code, store_ms, bits_size = _NOTE.unpack_from(data)
-        if bits_size < 0 or size != _NOTE.size + bits_size or size > len(data):
-            return None
-        return Note(tag_code, store_ms, bytes(data[_NOTE.size : size]))
+        return read_note(self._segments.read(at, at + NOTE_SIZE_MAX))
 
     def end_behind(self, address: int) -> None:
         """Let the note at `address` be the last one."""

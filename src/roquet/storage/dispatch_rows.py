@@ -15,12 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.protocol import message as m
-from roquet.protocol.record_block import Ints, RecordBlock, Shape, gather
+from roquet.protocol.columns import Bools, Bytes, Ints, byte_rows
+from roquet.protocol.record_block import RecordBlock, Shape
 from roquet.storage.arrival import Arrival, read_arrival
 from roquet.storage.consume_queue import ENTRY_SIZE, entry_rows
-
-Bytes = npt.NDArray[np.uint8]
-Bools = npt.NDArray[np.bool_]
 
 _SEPARATOR: Final = ord(m.PROPERTY_SEPARATOR)
 _SPACE: Final = 0x20
@@ -116,7 +114,7 @@ class RowReader:
         for size in np.unique(sizes).tolist():
             numbers = np.flatnonzero(sizes == size)
             for topic, same in _by_topic(block, shape, numbers, size >> 16):
-                texts = _matrix(block.data, shape.properties_at[same], size & 0xFFFF)
+                texts = byte_rows(block.data, shape.properties_at[same], size & 0xFFFF)
                 if not self._read_alike(rows, topic, same, texts):
                     for number in same.tolist():
                         self._read_one(rows, block, number)
@@ -159,16 +157,9 @@ class RowReader:
         rows.keys += [(arrival.topic, key, np.array([number])) for key in arrival.keys]
 
 
-def _matrix(data: bytes, at: Ints, size: int) -> Bytes:
-    """So many bytes from each place, as rows."""
-    if not size:
-        return np.empty((len(at), 0), np.uint8)
-    return gather(data, f"V{size}", at).view(np.uint8).reshape(len(at), size)
-
-
 def _by_topic(block: RecordBlock, shape: Shape, numbers: Ints, size: int) -> Iterator[tuple[bytes, Ints]]:
     """Of records whose topics have one size: each topic, and the numbers of its records."""
-    topics = _matrix(block.data, shape.topic_at[numbers], size)
+    topics = byte_rows(block.data, shape.topic_at[numbers], size)
     while len(numbers):
         is_same = (topics == topics[0]).all(axis=1)
         yield topics[0].tobytes(), numbers[is_same]

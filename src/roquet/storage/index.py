@@ -10,32 +10,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from struct import Struct
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from roquet.protocol.message import java_hash
+from roquet.protocol.columns import Ints
 from roquet.storage.disk import Disk, DiskFile
+from roquet.storage.index_layout import ENTRY, HEADER, NAME_DIGITS, SLOT, entry_at, key_hash, key_hashes, slot_at
 
 log = logging.getLogger(__name__)
 
-_HEADER: Final = Struct(">qqqqii")
-_HEADER_SIZE: Final = _HEADER.size
-_ENTRY: Final = np.dtype([("hash", ">i4"), ("at", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
-_SLOT: Final = np.dtype(">i4")
-_NAME_DIGITS: Final = 17
 _TIME_MIN_MS: Final = 0
 _TIME_MAX_MS: Final = 253_402_000_000_000
-_NO_POSITIVE: Final = 0x80000000
-"""The one hash that has no positive counterpart in 32 bits; Apache counts it as 0."""
-
 _KEYS_PER_PASS: Final = 2048
 _RESERVED_AT_ONCE: Final = 1024 * 1024
 _CHAINED_AT_ONCE: Final = 1 << 20
-
-Ints = npt.NDArray[np.int64]
 
 
 class IndexFile:
@@ -49,9 +39,9 @@ class IndexFile:
         self.path = path
         self._file = file
         self._capacity = entries
-        self._slots: npt.NDArray[Any] = np.frombuffer(file.buffer, _SLOT, slots, _HEADER_SIZE)
-        self._entries: npt.NDArray[Any] = np.frombuffer(file.buffer, _ENTRY, entries, _HEADER_SIZE + slots * 4)
-        header = _HEADER.unpack_from(file.buffer)
+        self._slots: npt.NDArray[Any] = np.frombuffer(file.buffer, SLOT, slots, slot_at(0))
+        self._entries: npt.NDArray[Any] = np.frombuffer(file.buffer, ENTRY, entries, entry_at(slots, 0))
+        header = HEADER.unpack_from(file.buffer)
         self.begin_ms, self.end_ms, self.begin_at, self.end_at, self._used_slots, count = header
         self.count: int = min(max(count, 1), entries)
         self._synced = 0
@@ -99,7 +89,7 @@ class IndexFile:
 
     def _reserve(self, count: int) -> None:
         """See to it that the drive has room for all slots and the entries before number `count`."""
-        end = _HEADER_SIZE + self._slots.nbytes + count * _ENTRY.itemsize
+        end = entry_at(len(self._slots), count)
         if end > self._room_to:
             room_to = min(self._file.size, end + _RESERVED_AT_ONCE)
             self._file.reserve(self._room_to, room_to)
@@ -133,18 +123,18 @@ class IndexFile:
 
     def _save_header(self) -> None:
         times = (self.begin_ms, self.end_ms, self.begin_at, self.end_at, self._used_slots, self.count)
-        _HEADER.pack_into(self._file.buffer, 0, *times)
+        HEADER.pack_into(self._file.buffer, 0, *times)
 
-    def find(self, key_hash: int, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
-        """Physical offsets of entries with that hash and a time in the range, newest first."""
+    def find(self, wanted: int, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
+        """Physical offsets of entries with the hash `wanted` and a time in the range, newest first."""
         found: list[int] = []
-        number = int(self._slots[key_hash % len(self._slots)])
+        number = int(self._slots[wanted % len(self._slots)])
         while 0 < number < self.count and len(found) < count_max:
             entry_hash, at, seconds, previous = self._entries[number].tolist()
             time_ms = self.begin_ms + seconds * 1000
             if seconds < 0 or time_ms + 999 < begin_ms:
                 break
-            if entry_hash == key_hash and time_ms <= end_ms:
+            if entry_hash == wanted and time_ms <= end_ms:
                 found.append(at)
             if previous >= number:
                 break
@@ -212,8 +202,7 @@ class Index:
         self._folder = folder
         self._slots = slots
         self._capacity = entries
-        self._size = _HEADER_SIZE + slots * 4 + entries * _ENTRY.itemsize
-        self._prefixes: dict[str, int] = {}
+        self._size = entry_at(slots, entries)
         self._noted: dict[tuple[str, int], _Keys] = {}
         self._noted_count = 0
         self._hashed = _NOTHING
@@ -223,7 +212,7 @@ class Index:
         """Open the files."""
         for name, size in self._disk.names(self._folder):
             path = self._folder / name
-            if len(name) == _NAME_DIGITS and name.isdigit() and size == self._size:
+            if len(name) == NAME_DIGITS and name.isdigit() and size == self._size:
                 file = IndexFile(self._disk.open(path, self._size), path, self._slots, self._capacity)
                 self.files.append(file)
             else:
@@ -324,7 +313,7 @@ class Index:
         noted, self._noted, self._noted_count = self._noted, {}, 0
         parts = [self._hashed]
         for (topic, size), alike in noted.items():
-            hashes = self._hashes(topic, size, alike.text)
+            hashes = key_hashes(topic, alike.text, size)
             parts.append(np.stack((hashes, *alike.rows()), axis=1))
         rows = np.concatenate(parts)
         self._hashed = rows[np.argsort(rows[:, 1], kind="stable")]
@@ -342,36 +331,15 @@ class Index:
             fresh.continue_from(self.files[-1].end_ms, self.files[-1].end_at)
         self.files.append(fresh)
 
-    def _hashes(self, topic: str, size: int, keys: bytes) -> Ints:
-        """Java's hash of `topic#key` for each key of that size, made non-negative as Apache does."""
-        hashes = np.abs(self._java_hashes(topic, size, keys).astype(np.int64))
-        hashes[hashes == _NO_POSITIVE] = 0
-        return hashes
-
-    def _java_hashes(self, topic: str, size: int, keys: bytes) -> npt.NDArray[np.int32]:
-        if not keys.isascii():
-            texts = [keys[at : at + size].decode() for at in range(0, len(keys), size)]
-            return np.array([java_hash(f"{topic}#{text}") for text in texts], np.int32)
-        prefix = self._prefixes.get(topic)
-        if prefix is None:
-            prefix = self._prefixes[topic] = java_hash(topic + "#") & 0xFFFFFFFF
-        powers = _powers(size)
-        letters = np.frombuffer(keys, np.uint8).reshape(-1, size).astype(np.uint32)
-        first = np.uint32(int(powers[0]) * prefix & 0xFFFFFFFF)
-        hashes: npt.NDArray[np.uint32] = letters @ powers[1:] + first
-        return hashes.view(np.int32)
-
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
         """Physical offsets of at most `count_max` records that may have that key, newest first; see `flush`.
 
         Only hashes are compared: whoever asked checks the key itself (protocol.md 7.3, trap 45).
         """
-        key_hash = abs(java_hash(f"{topic}#{key}"))
-        key_hash = 0 if key_hash == _NO_POSITIVE else key_hash
-        found: list[int] = []
+        wanted, found = key_hash(topic, key), list[int]()
         for file in reversed(self.files):
             if file.begin_ms <= end_ms and file.end_ms >= begin_ms:
-                found += file.find(key_hash, begin_ms, end_ms, count_max - len(found))
+                found += file.find(wanted, begin_ms, end_ms, count_max - len(found))
             if len(found) >= count_max or file.begin_ms < begin_ms:
                 break
         return found
@@ -398,17 +366,6 @@ class Index:
         for file in self.files:
             file.close()
         self.files.clear()
-
-
-_POWERS: dict[int, npt.NDArray[np.uint32]] = {}
-
-
-def _powers(size: int) -> npt.NDArray[np.uint32]:
-    """31 to the power of size, size - 1, ... 0, modulo 2**32."""
-    powers = _POWERS.get(size)
-    if powers is None:
-        powers = _POWERS[size] = np.array([pow(31, size - n, 1 << 32) for n in range(size + 1)], np.uint32)
-    return powers
 
 
 def _time_name(now_ms: int) -> str:

@@ -14,8 +14,9 @@ import numpy as np
 from roquet.errors import Refused
 from roquet.protocol import message as m
 from roquet.protocol.codes import ResponseCode
+from roquet.protocol.columns import Ints
 from roquet.protocol.record import MAGIC, layout
-from roquet.protocol.record_rows import AlikeMessages, Ints, record_rows
+from roquet.protocol.record_rows import AlikeMessages, record_rows
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue, entry_rows
 from roquet.storage.dispatch import Dispatch

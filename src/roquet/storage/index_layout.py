@@ -1,0 +1,66 @@
+"""Where things stand in an index file, and what it has for a key (docs/formats/index-file.md, store-and-ha.md 3.4)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from struct import Struct
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from roquet.protocol.columns import Ints
+from roquet.protocol.message import java_hash
+
+NAME_DIGITS: Final = 17
+HEADER: Final = Struct(">qqqqii")
+"""Store time of the first and of the last record, where they stand; slots in use, number of the next entry."""
+SLOT: Final = np.dtype(">i4")
+ENTRY: Final = np.dtype([("hash", ">i4"), ("at", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+_NO_POSITIVE: Final = 0x80000000
+"""The one hash that has no positive counterpart in 32 bits; Apache counts it as 0."""
+
+
+def slot_at(number: int) -> int:
+    """The byte in the file where a slot begins."""
+    return HEADER.size + number * SLOT.itemsize
+
+
+def entry_at(slots: int, number: int) -> int:
+    """The byte in a file with so many slots where an entry begins; where the file ends, for the number of entries."""
+    return slot_at(slots) + number * ENTRY.itemsize
+
+
+def key_hash(topic: str, key: str) -> int:
+    """Java's hash of `topic#key`, made non-negative as Apache does."""
+    found = abs(java_hash(f"{topic}#{key}"))
+    return 0 if found == _NO_POSITIVE else found
+
+
+def key_hashes(topic: str, keys: bytes, size: int) -> Ints:
+    """The hash of each of several keys that have `size` bytes and stand end to end."""
+    hashes = np.abs(_java_hashes(topic, keys, size).astype(np.int64))
+    hashes[hashes == _NO_POSITIVE] = 0
+    return hashes
+
+
+def _java_hashes(topic: str, keys: bytes, size: int) -> npt.NDArray[np.int32]:
+    if not keys.isascii():
+        texts = [keys[at : at + size].decode() for at in range(0, len(keys), size)]
+        return np.array([java_hash(f"{topic}#{text}") for text in texts], np.int32)
+    powers = _powers(size)
+    letters = np.frombuffer(keys, np.uint8).reshape(-1, size).astype(np.uint32)
+    first = np.uint32(int(powers[0]) * _hash_before_key(topic) & 0xFFFFFFFF)
+    hashes: npt.NDArray[np.uint32] = letters @ powers[1:] + first
+    return hashes.view(np.int32)
+
+
+@lru_cache(4096)
+def _hash_before_key(topic: str) -> int:
+    return java_hash(topic + "#") & 0xFFFFFFFF
+
+
+@lru_cache(4096)
+def _powers(size: int) -> npt.NDArray[np.uint32]:
+    """31 to the power of size, size - 1, ... 0, modulo 2**32."""
+    return np.array([pow(31, size - n, 1 << 32) for n in range(size + 1)], np.uint32)
