@@ -11,7 +11,7 @@ import pytest
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.message import tag_code
 from roquet.storage.consume_queue import ENTRY
-from roquet.storage.consume_queue_ext import ExtendedQueue
+from roquet.storage.consume_queue_ext import ExtendedQueue, Note
 from roquet.storage.store import Store, StoreConfig
 from tests.storage.records import bodies_in, records_in
 
@@ -91,6 +91,15 @@ def test_a_queue_may_be_written_with_notes_and_without(lives: Lives) -> None:
         lives.store.close()
         lives.open(noted=noted)
     lives.assert_complete()
+
+
+def test_places_that_stay_blank_have_room_for_notes_too(lives: Lives) -> None:
+    queue = queue_of(lives.store)
+    lives.put(9)
+    queue.make_room(1, 39)
+    queue.skip_to(39)
+    queue.put(39, 9000, 100, 7, 8)
+    assert queue.note(39) == Note(7, 8)
 
 
 def test_a_message_whose_note_is_lost_is_left_to_the_client(lives: Lives) -> None:

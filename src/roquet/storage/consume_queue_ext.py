@@ -70,15 +70,24 @@ class Notes:
 
         :raises OSError: the drive is full; nothing changed.
         """
-        size = count * _NOTE.size + _ROOM_FOR_MARK
-        if self._end + size <= self._room_to:
+        end = self._end_after(count)
+        if end <= self._room_to:
             return
-        while self._end + 2 * size > self._segments.capacity_end:
+        while end > self._segments.capacity_end:
             self._segments.grow()
-        start, room_to = max(self._end, self._room_to), self._end + 2 * size + _RESERVED_AT_ONCE
-        self._room_to = min(room_to, self._segments.capacity_end)
+        start = max(self._end, self._room_to)
+        self._room_to = min(end + _RESERVED_AT_ONCE, self._segments.capacity_end)
         for file, first, last in self._segments.pieces(start, self._room_to):
             file.reserve(first, last)
+
+    def _end_after(self, count: int) -> int:
+        """Where the mark behind `count` more notes without bits would end."""
+        file_end = self._end - self._end % self._file_size + self._file_size
+        fitting = max(0, file_end - self._end - _ROOM_FOR_MARK) // _NOTE.size
+        if count <= fitting:
+            return self._end + count * _NOTE.size + _ROOM_FOR_MARK
+        files, more = divmod(count - fitting - 1, (self._file_size - _ROOM_FOR_MARK) // _NOTE.size)
+        return file_end + files * self._file_size + (more + 1) * _NOTE.size + _ROOM_FOR_MARK
 
     def put(self, note: Note) -> int:
         """The address of a new note; there must be room for it."""
@@ -160,7 +169,8 @@ class ExtendedQueue(ConsumeQueue):
         super().load()
 
     def make_room(self, count: int, first: int | None = None) -> None:
-        self._notes.make_room(count)
+        blanks = first - self.max_offset if first is not None and self._segments.starts else 0
+        self._notes.make_room(blanks + count)
         super().make_room(count, first)
 
     def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
