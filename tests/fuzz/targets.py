@@ -59,7 +59,7 @@ def record(data: bytes) -> None:
     for at, part in block.records():
         with suppress(CorruptRecord):
             check(part, at, verify=True)
-    RowReader(lambda arrival: 0).rows(block)
+    RowReader().rows(block)
 
 
 def batch(data: bytes) -> None:

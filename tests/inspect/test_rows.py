@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from roquet.inspect.rows import RowReader
 from roquet.protocol import message as m
 from roquet.protocol.record import Record
+from roquet.protocol.record_block import RecordBlock
 from roquet.storage.arrival import read_arrival
 from roquet.storage.index_layout import key_hash
 from roquet.units import PhysicalOffset, QueueOffset
@@ -42,7 +43,7 @@ def test_columns_say_what_the_records_say(
 ) -> None:
     data, starts = encoded(messages * times, base)
 
-    rows, error = RowReader().read(data, base, starts)
+    rows, error = RowReader().read(RecordBlock(base, data, starts, len(data)))
 
     assert error is None
     assert rows.bad_bodies == []
@@ -70,7 +71,7 @@ def test_a_changed_byte_ends_the_rows_or_leaves_valid_ones(
     changed = bytearray(data)
     changed[max(place % len(data), starts[hit] + 8)] ^= bits  # sizes and magics were looked at before
 
-    rows, error = RowReader().read(bytes(changed), 0, starts)
+    rows, error = RowReader().read(RecordBlock(0, bytes(changed), starts, len(data)))
 
     assert len(rows) in (hit, len(starts))
     assert (error is None) == (len(rows) == len(starts))

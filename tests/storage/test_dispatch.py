@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import BLANK_SIZE, Record, blank, check
 from roquet.protocol.record_block import RecordBlock, record_starts
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE
-from roquet.storage.dispatch import Dispatch
+from roquet.storage.consume_queue_ext import ExtendedQueue
+from roquet.storage.dispatch_rows import RowReader
 from roquet.storage.store import Store, StoreConfig
 from roquet.units import PhysicalOffset, QueueOffset
 from tests.simulation.disk import Drive
@@ -90,13 +92,20 @@ class Producer:
         return before + Record(**{**values, "physical_offset": at}).encode()
 
 
+class OneByOne(RowReader):
+    def rows(self, block: RecordBlock) -> None:
+        return None
+
+
 def dispatched(seed: int, log: bytes, *, in_rows: bool) -> tuple[object, object, int]:
     """Entries of all queues, keys of the index, and the newest store time, of a copy that gets the log in pieces."""
     chance = random.Random(seed)
-    store = Store(CONFIG, lambda: 0, Drive(random.Random(1)).mount())
+    store = Store(
+        replace(CONFIG, notes_file_size=chance.choice((None, 1000))), lambda: 0, Drive(random.Random(1)).mount()
+    )
     store.open()
     if not in_rows:
-        store.dispatch = Dispatch(store.log, store.queues, store.index, store._delay_ms, in_rows=False)
+        store.dispatch._reader = OneByOne()
     log = log.replace("é".encode(), b"\xc3(", chance.randrange(3))
     while log:
         piece = chance.choice((50, 3000, 9000, len(log)))
@@ -107,7 +116,10 @@ def dispatched(seed: int, log: bytes, *, in_rows: bool) -> tuple[object, object,
         store.dispatch.position = store.log.start
         store.replicated()
     queues = {
-        (queue.topic, queue.queue_id): [queue.entry(offset) for offset in range(queue.min_offset, queue.max_offset)]
+        (queue.topic, queue.queue_id): [
+            (queue.entry(offset), queue.note(offset) if isinstance(queue, ExtendedQueue) else None)
+            for offset in range(queue.min_offset, queue.max_offset)
+        ]
         for queue in store.queues
     }
     assert store.index is not None

@@ -8,26 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from struct import Struct
 from typing import Final
-
-import numpy as np
 
 from roquet.errors import CorruptRecord
 from roquet.inspect.files import DataFile, Series, data_pieces
 from roquet.inspect.rows import RowReader, Rows
 from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, check, size_and_magic
+from roquet.protocol.record_block import RecordBlock, record_starts
 from roquet.storage.arrival import Arrival, read_arrival
 from roquet.units import PhysicalOffset
 
 PIECE_SIZE: Final = 8 << 20
 _MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC, MAGIC_V2, BLANK_MAGIC))
 _BEFORE_MAGIC: Final = 4
-_SIZE_AND_MAGIC: Final = Struct(">II")
-_RECORD_MAGICS: Final = (MAGIC, MAGIC_V2)
-_ALIKE_MIN: Final = 8
-"""After so many records of one size, more of them are looked for at once."""
-_RUN_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +66,10 @@ class LogScan:
         while self.end < (self._log.end if self._limit is None else self._limit):
             file = self._log.file_at(self.end)
             data = self._piece(file, self.end)
-            starts = _chain(data)
+            block = RecordBlock(self.end, data, *record_starts(data))
             error = CorruptRecord(self.end, "no record begins here" if file else "no file has these bytes")
-            if starts:
-                rows, bad = self._reader.read(data, self.end, starts)
+            if len(block):
+                rows, bad = self._reader.read(block)
                 if len(rows):
                     self._go_to(rows.end)
                     yield rows
@@ -138,37 +131,6 @@ class LogScan:
             return False
         left = file.start + self._log.file_size - place
         return _is_blank(self._log.read(place, BLANK_SIZE), left) or not isinstance(arrival_at(self._log, place), str)
-
-
-def _chain(data: bytes) -> list[int]:
-    """Where each whole record in `data` begins, as their sizes say, up to the first thing that looks otherwise."""
-    found: list[int] = []
-    at, end, size_before, alike = 0, len(data), 0, 0
-    unpack = _SIZE_AND_MAGIC.unpack_from
-    while at + SIZE_MIN <= end:
-        size, magic = unpack(data, at)
-        if magic not in _RECORD_MAGICS or size < SIZE_MIN or at + size > end:
-            break
-        alike = alike + 1 if size == size_before else 0
-        size_before = size
-        if alike < _ALIKE_MIN:
-            found.append(at)
-            at += size
-            continue
-        run = _run_of(data, at, size)
-        found += run
-        at, alike = run[-1] + size, 0
-    return found
-
-
-def _run_of(data: bytes, at: int, size: int) -> list[int]:
-    """Where the whole records begin that follow each other from `at` on and have the same size and magic."""
-    letters = np.frombuffer(data, np.uint8)
-    places = np.arange(at, len(data) - size + 1, size)[:_RUN_MAX]
-    same = (letters[places[:, None] + np.arange(8)] == letters[at : at + 8]).all(axis=1)
-    count = len(places) if same.all() else int(np.argmin(same))
-    run: list[int] = places[:count].tolist()
-    return run
 
 
 def _is_blank(data: bytes, left: int) -> bool:

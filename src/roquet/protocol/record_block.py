@@ -4,32 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from struct import Struct
 from typing import Any, Final
-from zlib import crc32
 
 import numpy as np
 
 from roquet.protocol.columns import Bools, Ints, gather
 from roquet.protocol.message import BORN_HOST_V6, STORE_HOST_V6
 from roquet.protocol.record import MAGIC, MAGIC_V2, SIZE_MIN
+from roquet.protocol.record_rows import checksums
 from roquet.units import PhysicalOffset
 
 _SIZE_AND_MAGIC: Final = Struct(">II")
 _V6_MORE: Final = 12
+_RUN_FROM: Final = 8
+"""After so many records of one size, more of them are looked for at once."""
+_RUN_MAX: Final = 4096
 
 
 def record_starts(data: bytes) -> tuple[list[int], int]:
     """Where each whole record in `data` starts, and where the last of them ends; the first one starts at 0."""
     starts: list[int] = []
     at, end, read = 0, len(data), _SIZE_AND_MAGIC.unpack_from
+    size_before, alike = 0, 0
     while end - at >= SIZE_MIN:
         size, magic = read(data, at)
         if size < SIZE_MIN or at + size > end or magic not in (MAGIC, MAGIC_V2):
             break
-        starts.append(at)
-        at += size
+        alike = alike + 1 if size == size_before else 0
+        size_before = size
+        if alike < _RUN_FROM:
+            starts.append(at)
+            at += size
+        else:
+            run = _run_of(data, at, size)
+            starts += run
+            at, alike = run[-1] + size, 0
     return starts, at
+
+
+def _run_of(data: bytes, at: int, size: int) -> list[int]:
+    """Where the whole records start that follow each other from `at` on and have the size and magic of the first."""
+    places = np.arange(at, len(data) - size + 1, size)[:_RUN_MAX]
+    heads = gather(data, "u8", places)
+    same = heads == heads[0]
+    return _list(places if same.all() else places[: same.argmin()])
+
+
+def _list(column: Ints) -> list[int]:
+    values: list[int] = column.tolist()
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +77,11 @@ class RecordBlock:
     :param end: index of the first byte behind the last record.
     """
 
-    def __init__(self, at: int, data: bytes, starts: Sequence[int], end: int) -> None:
+    def __init__(self, at: int, data: bytes, starts: Sequence[int] | Ints, end: int) -> None:
         self.at = at
         self.data = data
         self.starts: Ints = np.array(starts, np.int64)
-        self.ends: Ints = np.append(self.starts[1:], end)
+        self.ends: Ints = np.append(self.starts, end)[1:]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -66,6 +91,10 @@ class RecordBlock:
         view = memoryview(self.data)
         for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
             yield PhysicalOffset(self.at + start), view[start:end]
+
+    def first(self, count: int) -> RecordBlock:
+        """The first `count` records."""
+        return self if count == len(self) else RecordBlock(self.at, self.data, self.starts[:count], self.starts[count])
 
     def column(self, dtype: str, at: Ints) -> Ints:
         """The number that stands so and so many bytes into the data; the last one there, where it would be outside."""
@@ -85,6 +114,14 @@ class RecordBlock:
         return self.column(dtype, self.starts + index)
 
     @property
+    def queue_ids(self) -> Ints:
+        return self.field(">i4", 12)
+
+    @property
+    def queue_offsets(self) -> Ints:
+        return self.field(">i8", 20)
+
+    @cached_property
     def sys_flags(self) -> Ints:
         return self.field(">i4", 36)
 
@@ -92,6 +129,7 @@ class RecordBlock:
     def store_ms(self) -> Ints:
         return self.column(">i8", self.starts + 56 + _more(self.sys_flags, BORN_HOST_V6))
 
+    @cached_property
     def shape(self) -> Shape:
         """Where the parts of the records are."""
         flags = self.sys_flags
@@ -109,15 +147,13 @@ class RecordBlock:
 
     def sound_count(self, *, verify: bool) -> int:
         """How many records, from the first on, are what `record.check` takes for sound."""
-        shape = self.shape()
-        is_sound = shape.sound & (self.field(">i8", 28) == self.physical)
-        count = len(self) if is_sound.all() else int(is_sound.argmin())
-        count = self._written_count(shape, count)
-        return self._unchanged_count(shape, count) if verify else count
+        is_sound = self.shape.sound & (self.field(">i8", 28) == self.physical)
+        count = self._written_count(len(self) if is_sound.all() else int(is_sound.argmin()))
+        return next(iter(self.first(count).changed_bodies()), count) if verify else count
 
-    def _written_count(self, shape: Shape, count: int) -> int:
+    def _written_count(self, count: int) -> int:
         """How many of the first `count` have topic and properties to their ends: zeros are what was not written."""
-        data = self.data
+        data, shape = self.data, self.shape
         columns = (shape.topic_at, shape.topic_end, shape.properties_at, self.ends)
         parts = zip(*(column[:count].tolist() for column in columns), strict=True)
         for number, (topic_at, topic_end, properties_at, end) in enumerate(parts):
@@ -125,14 +161,11 @@ class RecordBlock:
                 return number
         return count
 
-    def _unchanged_count(self, shape: Shape, count: int) -> int:
-        """How many of the first `count` have bodies with the stored checksum."""
-        view = memoryview(self.data)
-        columns = (shape.body_at, shape.body_end, self.field(">u4", 8))
-        for number, (start, end, crc) in enumerate(zip(*(column[:count].tolist() for column in columns), strict=True)):
-            if crc32(view[start:end]) & 0x7FFFFFFF != crc:
-                return number
-        return count
+    def changed_bodies(self) -> list[int]:
+        """Numbers of the records, all of which are sound, whose bodies do not have the stored checksum."""
+        view, shape = memoryview(self.data), self.shape
+        bodies = ((view[at:end],) for at, end in zip(shape.body_at.tolist(), shape.body_end.tolist(), strict=True))
+        return _list(np.flatnonzero(checksums(bodies) != self.field(">u4", 8)))
 
 
 def _more(sys_flags: Ints, bit: int) -> Any:

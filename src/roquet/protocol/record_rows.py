@@ -51,7 +51,7 @@ def rows_of(texts: bytes, count: int) -> Bytes:
     return np.frombuffer(texts, np.uint8).reshape(count, len(texts) // count)
 
 
-def checksums(bodies: Iterable[tuple[bytes]]) -> Checksums:
+def checksums(bodies: Iterable[tuple[bytes | memoryview]]) -> Checksums:
     """As a record has them (protocol.md 5.1)."""
     return np.fromiter(starmap(crc32, bodies), np.uint32) & np.uint32(0x7FFFFFFF)
 

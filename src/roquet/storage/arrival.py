@@ -38,6 +38,11 @@ class Arrival:
         return self.sys_flag & m.TRANSACTION_BITS in (0, m.TRANSACTION_COMMIT)
 
     @property
+    def delay_level(self) -> str | None:
+        """As the record has it, while it waits in the schedule topic; its queue entry says when it is due."""
+        return self.properties.get(m.DELAY) if self.topic == m.SCHEDULE_TOPIC else None
+
+    @property
     def keys(self) -> list[bytes]:
         """What the record can be found by: UNIQ_KEY, then the words of KEYS; none for a rolled back one."""
         if self.sys_flag & m.TRANSACTION_BITS == m.TRANSACTION_ROLLBACK:

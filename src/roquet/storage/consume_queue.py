@@ -184,14 +184,17 @@ class ConsumeQueue:
         self.max_offset = offset + 1
         self.log_end = physical + size
 
-    def put_many(self, entries: bytes, log_end: int, store_ms: int) -> None:
+    def put_many(self, entries: bytes, log_end: int, store_ms: int | Ints) -> None:
         """Write the next entries, as bytes of `entry_rows`, for which there must be room; the record of the last
-        one ends at `log_end`."""
+        one ends at `log_end`.
+
+        :param store_ms: when each record was stored, or all of them; for queues that keep it.
+        """
         at = self.max_offset * ENTRY_SIZE
         end = at + len(entries)
         if not self._file_start <= at < end <= self._file_end:
             for offset, (physical, size, tag_code) in enumerate(ENTRY.iter_unpack(entries), self.max_offset):
-                self.put(offset, physical, size, tag_code, store_ms)
+                self.put(offset, physical, size, tag_code, 0)
             return
         self._buffer[at - self._file_start : end - self._file_start] = entries
         self.max_offset = end // ENTRY_SIZE

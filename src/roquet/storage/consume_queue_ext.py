@@ -12,7 +12,10 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from roquet.storage.consume_queue import ENTRY, ConsumeQueue
+import numpy as np
+
+from roquet.protocol.columns import Ints
+from roquet.storage.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from roquet.storage.disk import Disk
 from roquet.storage.folders import Folders
 from roquet.storage.segments import Segments
@@ -176,9 +179,10 @@ class ExtendedQueue(ConsumeQueue):
     def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
         super().put(offset, physical, size, self._notes.put(Note(tag_code, store_ms)), store_ms)
 
-    def put_many(self, entries: bytes, log_end: int, store_ms: int) -> None:
-        for offset, (physical, size, tag_code) in enumerate(ENTRY.iter_unpack(entries), self.max_offset):
-            self.put(offset, physical, size, tag_code, store_ms)
+    def put_many(self, entries: bytes, log_end: int, store_ms: int | Ints) -> None:
+        times: list[int] = np.broadcast_to(store_ms, len(entries) // ENTRY_SIZE).tolist()
+        for (physical, size, tag_code), time_ms in zip(ENTRY.iter_unpack(entries), times, strict=True):
+            self.put(self.max_offset, physical, size, tag_code, time_ms)
 
     def entries(self, offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
         for physical, size, code in super().entries(offset, count_max):

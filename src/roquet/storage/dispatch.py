@@ -12,7 +12,7 @@ from roquet.protocol.record_block import RecordBlock
 from roquet.storage.arrival import Arrival, read_arrival
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
-from roquet.storage.dispatch_rows import QueuePart, RowReader
+from roquet.storage.dispatch_rows import QueuePart, RowReader, Rows
 from roquet.storage.index import Index
 from roquet.storage.queues import Queues
 from roquet.units import PhysicalOffset
@@ -29,17 +29,14 @@ class Dispatch:
     """Keeps: every whole record before `position` is in its consume queue and noted in the index.
 
     :param delay_ms: delay level -> ms, for the delivery times in the schedule topic's queues.
-    :param in_rows: may records be taken many at a time; the queues must then not want the store time of each.
     """
 
-    def __init__(
-        self, commit_log: CommitLog, queues: Queues, index: Index | None, delay_ms: DelayMs, *, in_rows: bool = True
-    ) -> None:
+    def __init__(self, commit_log: CommitLog, queues: Queues, index: Index | None, delay_ms: DelayMs) -> None:
         self._log = commit_log
         self._queues = queues
         self._index = index
         self._delay_ms = delay_ms
-        self._reader = RowReader(self._tag_code) if in_rows else None
+        self._reader = RowReader()
         self.position = PhysicalOffset(0)
         self.store_ms = 0
         """When the newest record that was dispatched here was stored, ms."""
@@ -65,9 +62,15 @@ class Dispatch:
     def _put_block(self, block: RecordBlock) -> list[ConsumeQueue]:
         """Dispatch the records of a block, as rows where that is possible and pays; the queues that grew."""
         is_new = self._index is None or block.at > self._index.end_at
-        rows = self._reader.rows(block) if self._reader is not None and is_new and len(block) >= _ROWS_FROM else None
+        rows = self._reader.rows(block) if is_new and len(block) >= _ROWS_FROM else None
         if rows is None:
             return [queue for at, data in block.records() if (queue := self._put_record(at, data)) is not None]
+        return self.put_rows(block, rows)
+
+    def put_rows(self, block: RecordBlock, rows: Rows) -> list[ConsumeQueue]:
+        """Dispatch a block's records; the queues that grew."""
+        for level, numbers in rows.delayed:
+            rows.tag_codes[numbers] = rows.store_ms[numbers] + self._level_ms(level)
         grown = [queue for part in rows.by_queue(block) if (queue := self._put_part(part)) is not None]
         if self._index is not None:
             for topic, keys, numbers in rows.keys:
@@ -83,12 +86,12 @@ class Dispatch:
             return None
         if part.is_unbroken and part.offset == queue.max_offset and part.at >= queue.log_end:
             queue.make_room(len(part.entries) // ENTRY_SIZE)
-            queue.put_many(part.entries, part.log_end, self.store_ms)
+            queue.put_many(part.entries, part.log_end, part.store_ms)
             return queue
-        offsets, entries = part.offsets.tolist(), ENTRY.iter_unpack(part.entries)
+        columns = part.offsets.tolist(), ENTRY.iter_unpack(part.entries), part.store_ms.tolist()
         written = [
-            self._put_entry(queue, offset, at, size, tag_code, self.store_ms)
-            for offset, (at, size, tag_code) in zip(offsets, entries, strict=True)
+            self._put_entry(queue, offset, at, size, tag_code, store_ms)
+            for offset, (at, size, tag_code), store_ms in zip(*columns, strict=True)
         ]
         return queue if any(written) else None
 
@@ -136,7 +139,10 @@ class Dispatch:
         return True
 
     def _tag_code(self, arrival: Arrival) -> int:
-        if arrival.topic == m.SCHEDULE_TOPIC and m.DELAY in arrival.properties:
-            level = arrival.properties[m.DELAY]
-            return arrival.store_ms + self._delay_ms(int(level) if level.isdecimal() and level.isascii() else 0)
+        level = arrival.delay_level
+        if level is not None:
+            return arrival.store_ms + self._level_ms(level)
         return m.tag_code(arrival.properties.get(m.TAGS))
+
+    def _level_ms(self, level: str) -> int:
+        return self._delay_ms(int(level) if level.isdecimal() and level.isascii() else 0)

@@ -6,7 +6,7 @@ together; whatever is not like its neighbours is read by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -17,19 +17,22 @@ import numpy.typing as npt
 from roquet.protocol import message as m
 from roquet.protocol.columns import Bools, Bytes, Ints, byte_rows
 from roquet.protocol.record_block import RecordBlock, Shape
-from roquet.storage.arrival import Arrival, read_arrival
+from roquet.storage.arrival import read_arrival
 from roquet.storage.consume_queue import ENTRY_SIZE, entry_rows
 
 _SEPARATOR: Final = ord(m.PROPERTY_SEPARATOR)
 _SPACE: Final = 0x20
 _ASCII_MAX: Final = 0x7F
 _TAG_CODES_MAX: Final = 4096
-_SCHEDULE_TOPIC: Final = m.SCHEDULE_TOPIC.encode()
+_FORMS_MAX: Final = 8
+"""So many forms are told apart among properties of one topic and size."""
+_ALIKE_MIN: Final = 6
+"""Fewer records are read one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePart:
-    """What a block brings one queue: entries end to end for `offsets`, the first of which is `offset`.
+    """What a block brings one queue: entries end to end for `offsets`, of which the first is `offset`; times in ms.
 
     `at` is where the first of their records stands, `log_end` where the last one ends; `is_unbroken`: the offsets
     follow each other.
@@ -42,6 +45,7 @@ class QueuePart:
     log_end: int
     is_unbroken: bool
     offsets: Ints
+    store_ms: Ints
     entries: bytes
 
 
@@ -49,7 +53,7 @@ class Rows:
     """Columns with a value for each record of a block, in its order.
 
     `topic_ids` are indexes into `topics`. Each of `keys` are keys of one size, end to end, with their topic and the
-    numbers of their records.
+    numbers of their records. `delayed` are delay levels, with the numbers of those that wait in the schedule topic.
     """
 
     def __init__(self, block: RecordBlock) -> None:
@@ -58,6 +62,7 @@ class Rows:
         self.tag_codes: Ints = np.zeros(len(block), np.int64)
         self.store_ms = block.store_ms
         self.keys: list[tuple[str, bytes, Ints]] = []
+        self.delayed: list[tuple[str, Ints]] = []
         kinds = block.sys_flags & m.TRANSACTION_BITS
         self.is_rolled_back: Bools = kinds == m.TRANSACTION_ROLLBACK
         self.takes_a_slot: Bools = (kinds == 0) | (kinds == m.TRANSACTION_COMMIT)
@@ -70,12 +75,12 @@ class Rows:
     def by_queue(self, block: RecordBlock) -> Iterator[QueuePart]:
         """The entries that the block's records take, queue by queue."""
         order = np.flatnonzero(self.takes_a_slot)
-        queue_ids = block.field(">i4", 12)
+        queue_ids = block.queue_ids
         order = order[np.lexsort((queue_ids[order], self.topic_ids[order]))]
         if not len(order):
             return
-        topics, queue_ids, offsets = self.topic_ids[order], queue_ids[order], block.field(">i8", 20)[order]
-        physical, sizes = block.physical[order], block.sizes[order]
+        topics, queue_ids, offsets = self.topic_ids[order], queue_ids[order], block.queue_offsets[order]
+        physical, sizes, store_ms = block.physical[order], block.sizes[order], self.store_ms[order]
         begins = np.append(True, (topics[1:] != topics[:-1]) | (queue_ids[1:] != queue_ids[:-1]))
         follows = begins | np.append(True, offsets[1:] == offsets[:-1] + 1)
         entries = entry_rows(physical, sizes, self.tag_codes[order]).tobytes()
@@ -87,7 +92,9 @@ class Rows:
         for start, end, topic, queue_id, offset, at, log_end, is_unbroken in zip(*map(_list, columns), strict=True):
             part = entries[start * ENTRY_SIZE : end * ENTRY_SIZE]
             name = self.topics[topic]
-            yield QueuePart(name, queue_id, offset, at, log_end, is_unbroken, offsets[start:end], part)
+            yield QueuePart(
+                name, queue_id, offset, at, log_end, is_unbroken, offsets[start:end], store_ms[start:end], part
+            )
 
 
 def _list(column: npt.NDArray[Any]) -> list[Any]:
@@ -96,17 +103,14 @@ def _list(column: npt.NDArray[Any]) -> list[Any]:
 
 
 class RowReader:
-    """
-    :param tag_code: what stands in the queue entry of a record that is read by itself.
-    """
+    """Keeps: a tag that was seen in one block is known in the next."""
 
-    def __init__(self, tag_code: Callable[[Arrival], int]) -> None:
-        self._tag_code = tag_code
+    def __init__(self) -> None:
         self._known_codes: dict[bytes, int] = {}
 
     def rows(self, block: RecordBlock) -> Rows | None:
         """None: the parts of some record do not add up."""
-        shape = block.shape()
+        shape = block.shape
         if not shape.sound.all():
             return None
         rows = Rows(block)
@@ -115,30 +119,46 @@ class RowReader:
             numbers = np.flatnonzero(sizes == size)
             for topic, same in _by_topic(block, shape, numbers, size >> 16):
                 texts = byte_rows(block.data, shape.properties_at[same], size & 0xFFFF)
-                if not self._read_alike(rows, topic, same, texts):
-                    for number in same.tolist():
-                        self._read_one(rows, block, number)
+                for left in self._read_alike(rows, topic.decode("utf-8", "replace"), same, texts):
+                    for number in left.tolist():
+                        _read_one(rows, block, number)
         return rows
 
-    def _read_alike(self, rows: Rows, topic: bytes, numbers: Ints, texts: Bytes) -> bool:
-        """Read records of one topic whose properties have one size; False where they are not alike otherwise."""
-        text, differs = texts[0].tobytes(), (texts != texts[0]).any(axis=0)
-        values = _values(text)
-        is_usual = topic.isascii() and topic != _SCHEDULE_TOPIC and not rows.is_rolled_back[numbers].any()
-        if not is_usual or not _are_alike(texts, differs, values):
-            return False
-        name = topic.decode()
-        rows.topic_ids[numbers] = rows.topic_id(name)
-        if m.TAGS in values:
-            tags = values[m.TAGS]
-            rows.tag_codes[numbers] = self._codes(texts[:, tags], varies=bool(differs[tags].any()))
-        rows.keys += [(name, texts[:, key].tobytes(), numbers) for key in _keys(text, values)]
-        return True
+    def _read_alike(self, rows: Rows, topic: str, numbers: Ints, texts: Bytes) -> Iterator[Ints]:
+        """Read records of one topic whose properties have one size, all of one form at a time; those that are left."""
+        for _ in range(_FORMS_MAX):
+            if len(numbers) < _ALIKE_MIN:
+                break
+            text = texts[0].tobytes()
+            values = _values(text)
+            is_alike = _are_alike(texts, values, topic)
+            is_read = is_alike & _are_ascii(texts, values)
+            if is_read.all():
+                self._fill(rows, topic, numbers, texts, text, values)
+                return
+            if is_read.any():
+                self._fill(rows, topic, numbers[is_read], texts[is_read], text, values)
+            yield numbers[is_alike & ~is_read]
+            numbers, texts = numbers[~is_alike], texts[~is_alike]
+        yield numbers
 
-    def _codes(self, tags: Bytes, *, varies: bool) -> int | list[int]:
-        if not varies:
-            return self._code(tags[0].tobytes())
+    def _fill(self, rows: Rows, topic: str, numbers: Ints, texts: Bytes, text: bytes, values: dict[str, slice]) -> None:
+        """Take apart what has the form of `text`, with `values` at the same places."""
+        rows.topic_ids[numbers] = rows.topic_id(topic)
+        if m.TAGS in values:
+            rows.tag_codes[numbers] = self._codes(texts[:, values[m.TAGS]])
+        if topic == m.SCHEDULE_TOPIC and m.DELAY in values:
+            rows.delayed.append((text[values[m.DELAY]].decode(), numbers))
+        has_keys = ~rows.is_rolled_back[numbers]
+        if not has_keys.all():
+            numbers, texts = numbers[has_keys], texts[has_keys]
+        if len(numbers):
+            rows.keys += [(topic, texts[:, key].tobytes(), numbers) for key in _keys(text, values)]
+
+    def _codes(self, tags: Bytes) -> int | list[int]:
         text, size = tags.tobytes(), tags.shape[1]
+        if text == text[:size] * len(tags):
+            return self._code(text[:size])
         return [self._code(text[at : at + size]) for at in range(0, len(text), size)]
 
     def _code(self, tags: bytes) -> int:
@@ -149,12 +169,16 @@ class RowReader:
             code = self._known_codes[tags] = m.tag_code(tags.decode())
         return code
 
-    def _read_one(self, rows: Rows, block: RecordBlock, number: int) -> None:
-        start, end = int(block.starts[number]), int(block.ends[number])
-        arrival = read_arrival(block.at + start, memoryview(block.data)[start:end])
-        rows.topic_ids[number] = rows.topic_id(arrival.topic)
-        rows.tag_codes[number] = self._tag_code(arrival)
-        rows.keys += [(arrival.topic, key, np.array([number])) for key in arrival.keys]
+
+def _read_one(rows: Rows, block: RecordBlock, number: int) -> None:
+    start, end = int(block.starts[number]), int(block.ends[number])
+    arrival = read_arrival(block.at + start, memoryview(block.data)[start:end])
+    rows.topic_ids[number] = rows.topic_id(arrival.topic)
+    rows.tag_codes[number] = m.tag_code(arrival.properties.get(m.TAGS))
+    numbers = np.array([number])
+    if arrival.delay_level is not None:
+        rows.delayed.append((arrival.delay_level, numbers))
+    rows.keys += [(arrival.topic, key, numbers) for key in arrival.keys]
 
 
 def _by_topic(block: RecordBlock, shape: Shape, numbers: Ints, size: int) -> Iterator[tuple[bytes, Ints]]:
@@ -178,18 +202,34 @@ def _values(text: bytes) -> dict[str, slice]:
     return found
 
 
-def _are_alike(texts: Bytes, differs: Bools, values: dict[str, slice]) -> bool:
-    """Whether all have the properties of the first one with values of the same sizes, which can be read as columns."""
+def _are_alike(texts: Bytes, values: dict[str, slice], topic: str) -> Bools:
+    """Which records have the properties of the first one, with values of the same sizes and as many keys.
+
+    What says when a delayed message is due must be the same, too.
+    """
+    is_odd = texts != texts[0]
+    differs = is_odd.any(axis=0)
     is_value = np.zeros(len(differs), np.bool_)
-    for value in values.values():
-        is_value[value] = True
-    if (differs & ~is_value).any() or (texts[:, differs] == _SEPARATOR).any():
-        return False
-    read = [texts[:, values[name]] for name in (m.TAGS, m.KEYS, m.UNIQ_KEY) if name in values]
-    if any((column > _ASCII_MAX).any() for column in read):
-        return False
+    for name, value in values.items():
+        is_value[value] = topic != m.SCHEDULE_TOPIC or name != m.DELAY
     spaces = texts[:, values.get(m.KEYS, slice(0))] == _SPACE
-    return not (spaces != spaces[0]).any()
+    is_separated = texts[:, differs & is_value] == _SEPARATOR
+    return _without(len(texts), is_odd[:, differs & ~is_value], is_separated, spaces != spaces[0])
+
+
+def _are_ascii(texts: Bytes, values: dict[str, slice]) -> Bools:
+    """Which records have values without other letters, where these are read."""
+    read = (m.TAGS, m.KEYS, m.UNIQ_KEY, m.DELAY)
+    return _without(len(texts), *(texts[:, values[name]] > _ASCII_MAX for name in read if name in values))
+
+
+def _without(count: int, *odd: Bools) -> Bools:
+    """Which of so many rows have nothing odd in any of these."""
+    found = np.ones(count, np.bool_)
+    for each in odd:
+        if each.any():
+            found &= ~each.any(axis=1)
+    return found
 
 
 def _keys(text: bytes, values: dict[str, slice]) -> list[slice]:

@@ -103,8 +103,7 @@ class Store:
         self.queues = Queues(self.disk, config.root, config.consume_queue_file_size, config.notes_file_size)
         self.index = self._make_index()
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
-        in_rows = config.notes_file_size is None
-        self.dispatch = Dispatch(self.log, self.queues, self.index, self._delay_ms, in_rows=in_rows)
+        self.dispatch = Dispatch(self.log, self.queues, self.index, self._delay_ms)
         self._writer = Writer(self.log, self.dispatch, self.index, config.store_host, now_ms, config.busy_ms)
         self.append = self._writer.append
         self.append_batch = self._writer.append_batch
