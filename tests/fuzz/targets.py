@@ -22,7 +22,7 @@ from roquet.protocol.record import check, decode, decode_all
 from roquet.protocol.record_block import RecordBlock, record_starts
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue
-from roquet.storage.dispatch_rows import RowReader
+from roquet.storage.dispatch_rows import rows_of
 from roquet.storage.index import Index
 from roquet.storage.segments import file_name
 from roquet.storage.store import Store, StoreConfig
@@ -59,7 +59,7 @@ def record(data: bytes) -> None:
     for at, part in block.records():
         with suppress(CorruptRecord):
             check(part, at, verify=True)
-    RowReader().rows(block)
+    rows_of(block)
 
 
 def batch(data: bytes) -> None:

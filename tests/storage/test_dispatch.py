@@ -14,15 +14,16 @@ from roquet.protocol import message as m
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import BLANK_SIZE, Record, blank, check
 from roquet.protocol.record_block import RecordBlock, record_starts
+from roquet.storage import dispatch
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE
 from roquet.storage.consume_queue_ext import ExtendedQueue
-from roquet.storage.dispatch_rows import RowReader
 from roquet.storage.store import Store, StoreConfig
 from roquet.units import PhysicalOffset, QueueOffset
 from tests.simulation.disk import Drive
 from tests.storage.records import records_in
 
 FILE_SIZE = 16384
+NEVER = 1 << 30
 HOSTS = (bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F]), bytes(15) + b"\1\0\0\x2a\x9f")
 CONFIG = StoreConfig(
     Path("/s"),
@@ -92,20 +93,13 @@ class Producer:
         return before + Record(**{**values, "physical_offset": at}).encode()
 
 
-class OneByOne(RowReader):
-    def rows(self, block: RecordBlock) -> None:
-        return None
-
-
-def dispatched(seed: int, log: bytes, *, in_rows: bool) -> tuple[object, object, int]:
+def dispatched(seed: int, log: bytes) -> tuple[object, object, int]:
     """Entries of all queues, keys of the index, and the newest store time, of a copy that gets the log in pieces."""
     chance = random.Random(seed)
     store = Store(
         replace(CONFIG, notes_file_size=chance.choice((None, 1000))), lambda: 0, Drive(random.Random(1)).mount()
     )
     store.open()
-    if not in_rows:
-        store.dispatch._reader = OneByOne()
     log = log.replace("é".encode(), b"\xc3(", chance.randrange(3))
     while log:
         piece = chance.choice((50, 3000, 9000, len(log)))
@@ -134,9 +128,11 @@ def file_dtype(store: Store) -> np.dtype[np.void]:
 
 
 @pytest.mark.parametrize("number", range(10))
-def test_many_records_come_to_the_same_as_one_by_one(seed: int, number: int) -> None:
+def test_many_records_come_to_the_same_as_one_by_one(seed: int, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Producer(seed * 10 + number).records()
-    assert dispatched(seed, log, in_rows=True) == dispatched(seed, log, in_rows=False)
+    in_rows = dispatched(seed, log)
+    monkeypatch.setattr(dispatch, "_ROWS_FROM", NEVER)
+    assert in_rows == dispatched(seed, log)
 
 
 @pytest.mark.parametrize("number", range(10))
@@ -185,19 +181,25 @@ def test_a_record_that_was_not_written_to_its_end_is_not_sound(unwritten: int) -
     assert block.sound_count(verify=True) == count_by_one(block, verify=True) == 0
 
 
-@pytest.mark.parametrize("in_rows", [True, False])
+@pytest.mark.parametrize("rows_from", [8, NEVER])
 @pytest.mark.parametrize(
     ("topic", "queue_id", "offset"),
     [("T", 0, 1 << 40), ("T", 0, -5), ("T", -1, 0), ("../../T", 0, 0), ("", 0, 0), ("U", 0, 1 << 62)],
 )
 def test_a_record_that_can_be_in_no_queue_is_told_of_and_the_others_go_on(
-    topic: str, queue_id: int, offset: int, caplog: pytest.LogCaptureFixture, *, in_rows: bool
+    topic: str,
+    queue_id: int,
+    offset: int,
+    rows_from: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(dispatch, "_ROWS_FROM", rows_from)
     producer = Producer(1)
     places = [("T", 0, number) for number in range(20)]
     places.insert(10, (topic, queue_id, offset))
     log = b"".join(producer._placed(placed_record(*place)) for place in places)
-    queues, _, _ = dispatched(3, log, in_rows=in_rows)
+    queues, _, _ = dispatched(3, log)
     assert isinstance(queues, dict)
     assert len(queues["T", 0]) == 20
     assert [places for key, places in queues.items() if key != ("T", 0) and places] == []

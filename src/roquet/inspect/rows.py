@@ -10,7 +10,7 @@ from roquet.errors import CorruptRecord
 from roquet.protocol.columns import Bools, Ints
 from roquet.protocol.record import check
 from roquet.protocol.record_block import RecordBlock
-from roquet.storage import dispatch_rows
+from roquet.storage.dispatch_rows import rows_of
 from roquet.storage.index_layout import key_hashes
 from roquet.units import PhysicalOffset
 
@@ -53,7 +53,6 @@ class RowReader:
 
     def __init__(self, *, verify: bool = True) -> None:
         self._verify = verify
-        self._reader = dispatch_rows.RowReader()
         self._topics: list[str] = []
         self._numbers: dict[str, int] = {}
 
@@ -63,7 +62,7 @@ class RowReader:
         return self._rows(block.first(count)), None if count == len(block) else _error_of(block, count)
 
     def _rows(self, block: RecordBlock) -> Rows:
-        found = self._reader.rows(block)
+        found = rows_of(block)
         assert found is not None, "sound records were taken for others"
         is_delayed = np.zeros(len(block), np.bool_)
         for _, numbers in found.delayed:

@@ -1,6 +1,8 @@
-"""Names for numpy's types, and columns out of bytes."""
+"""Names for numpy's types, columns out of bytes, and their hashes."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -25,3 +27,17 @@ def byte_rows(data: bytes, at: Ints, size: int) -> Bytes:
     if not size:
         return np.empty((len(at), 0), np.uint8)
     return gather(data, f"V{size}", at).view(np.uint8).reshape(len(at), size)
+
+
+def java_hashes(letters: Bytes, before: int = 0) -> Ints:
+    """`message.java_hash` of each row of ASCII letters behind a text that has the hash `before`."""
+    powers = _powers(letters.shape[1])
+    first = np.uint32(int(powers[0]) * before & 0xFFFFFFFF)
+    hashes: npt.NDArray[np.uint32] = letters.astype(np.uint32) @ powers[1:] + first
+    return hashes.view(np.int32).astype(np.int64)
+
+
+@lru_cache(4096)
+def _powers(size: int) -> npt.NDArray[np.uint32]:
+    """31 to the power of size, size - 1, ... 0, modulo 2**32."""
+    return np.array([pow(31, size - n, 1 << 32) for n in range(size + 1)], np.uint32)

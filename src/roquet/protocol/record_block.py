@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from roquet.protocol.columns import Bools, Ints, gather
+from roquet.protocol.columns import Bools, Ints, byte_rows, gather
 from roquet.protocol.message import BORN_HOST_V6, STORE_HOST_V6
 from roquet.protocol.record import MAGIC, MAGIC_V2, SIZE_MIN
 from roquet.protocol.record_rows import checksums
@@ -49,7 +49,7 @@ def _run_of(data: bytes, at: int, size: int) -> list[int]:
     places = np.arange(at, len(data) - size + 1, size)[:_RUN_MAX]
     heads = gather(data, "u8", places)
     same = heads == heads[0]
-    return _list(places if same.all() else places[: same.argmin()])
+    return _list(places[: _leading(same)])
 
 
 def _list(column: Ints) -> list[int]:
@@ -148,24 +148,29 @@ class RecordBlock:
     def sound_count(self, *, verify: bool) -> int:
         """How many records, from the first on, are what `record.check` takes for sound."""
         is_sound = self.shape.sound & (self.field(">i8", 28) == self.physical)
-        count = self._written_count(len(self) if is_sound.all() else int(is_sound.argmin()))
+        count = self._written_count(_leading(is_sound))
         return next(iter(self.first(count).changed_bodies()), count) if verify else count
 
     def _written_count(self, count: int) -> int:
         """How many of the first `count` have topic and properties to their ends: zeros are what was not written."""
-        data, shape = self.data, self.shape
-        columns = (shape.topic_at, shape.topic_end, shape.properties_at, self.ends)
-        parts = zip(*(column[:count].tolist() for column in columns), strict=True)
-        for number, (topic_at, topic_end, properties_at, end) in enumerate(parts):
-            if data.find(0, topic_at, topic_end) >= 0 or (properties_at < end and not data[end - 1]):
-                return number
-        return count
+        topic_at, properties_at, ends = self.shape.topic_at[:count], self.shape.properties_at[:count], self.ends[:count]
+        is_written = (properties_at == ends) | (self.column(">u1", ends - 1) != 0)
+        topic_sizes = self.shape.topic_end[:count] - topic_at
+        for size in np.unique(topic_sizes).tolist():
+            numbers = np.flatnonzero(topic_sizes == size)
+            is_written[numbers] &= byte_rows(self.data, topic_at[numbers], size).all(axis=1)
+        return _leading(is_written)
 
     def changed_bodies(self) -> list[int]:
         """Numbers of the records, all of which are sound, whose bodies do not have the stored checksum."""
         view, shape = memoryview(self.data), self.shape
         bodies = ((view[at:end],) for at, end in zip(shape.body_at.tolist(), shape.body_end.tolist(), strict=True))
         return _list(np.flatnonzero(checksums(bodies) != self.field(">u4", 8)))
+
+
+def _leading(is_so: Bools) -> int:
+    """How many are so before the first that is not."""
+    return len(is_so) if is_so.all() else int(is_so.argmin())
 
 
 def _more(sys_flags: Ints, bit: int) -> Any:

@@ -12,7 +12,7 @@ from roquet.protocol.record_block import RecordBlock
 from roquet.storage.arrival import Arrival, read_arrival
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
-from roquet.storage.dispatch_rows import QueuePart, RowReader, Rows
+from roquet.storage.dispatch_rows import QueuePart, Rows, rows_of
 from roquet.storage.index import Index
 from roquet.storage.queues import Queues
 from roquet.units import PhysicalOffset
@@ -36,7 +36,6 @@ class Dispatch:
         self._queues = queues
         self._index = index
         self._delay_ms = delay_ms
-        self._reader = RowReader()
         self.position = PhysicalOffset(0)
         self.store_ms = 0
         """When the newest record that was dispatched here was stored, ms."""
@@ -62,7 +61,7 @@ class Dispatch:
     def _put_block(self, block: RecordBlock) -> list[ConsumeQueue]:
         """Dispatch the records of a block, as rows where that is possible and pays; the queues that grew."""
         is_new = self._index is None or block.at > self._index.end_at
-        rows = self._reader.rows(block) if is_new and len(block) >= _ROWS_FROM else None
+        rows = rows_of(block) if is_new and len(block) >= _ROWS_FROM else None
         if rows is None:
             return [queue for at, data in block.records() if (queue := self._put_record(at, data)) is not None]
         return self.put_rows(block, rows)

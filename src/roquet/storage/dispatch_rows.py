@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.protocol import message as m
-from roquet.protocol.columns import Bools, Bytes, Ints, byte_rows
+from roquet.protocol.columns import Bools, Bytes, Ints, byte_rows, java_hashes
 from roquet.protocol.record_block import RecordBlock, Shape
 from roquet.storage.arrival import read_arrival
 from roquet.storage.consume_queue import ENTRY_SIZE, entry_rows
@@ -23,7 +23,6 @@ from roquet.storage.consume_queue import ENTRY_SIZE, entry_rows
 _SEPARATOR: Final = ord(m.PROPERTY_SEPARATOR)
 _SPACE: Final = 0x20
 _ASCII_MAX: Final = 0x7F
-_TAG_CODES_MAX: Final = 4096
 _FORMS_MAX: Final = 8
 """So many forms are told apart among properties of one topic and size."""
 _ALIKE_MIN: Final = 6
@@ -102,72 +101,54 @@ def _list(column: npt.NDArray[Any]) -> list[Any]:
     return values
 
 
-class RowReader:
-    """Keeps: a tag that was seen in one block is known in the next."""
+def rows_of(block: RecordBlock) -> Rows | None:
+    """None: the parts of some record do not add up."""
+    shape = block.shape
+    if not shape.sound.all():
+        return None
+    rows = Rows(block)
+    sizes = (shape.topic_end - shape.topic_at) << 16 | block.ends - shape.properties_at
+    for size in np.unique(sizes).tolist():
+        numbers = np.flatnonzero(sizes == size)
+        for topic, same in _by_topic(block, shape, numbers, size >> 16):
+            texts = byte_rows(block.data, shape.properties_at[same], size & 0xFFFF)
+            for left in _read_alike(rows, topic.decode("utf-8", "replace"), same, texts):
+                for number in left.tolist():
+                    _read_one(rows, block, number)
+    return rows
 
-    def __init__(self) -> None:
-        self._known_codes: dict[bytes, int] = {}
 
-    def rows(self, block: RecordBlock) -> Rows | None:
-        """None: the parts of some record do not add up."""
-        shape = block.shape
-        if not shape.sound.all():
-            return None
-        rows = Rows(block)
-        sizes = (shape.topic_end - shape.topic_at) << 16 | block.ends - shape.properties_at
-        for size in np.unique(sizes).tolist():
-            numbers = np.flatnonzero(sizes == size)
-            for topic, same in _by_topic(block, shape, numbers, size >> 16):
-                texts = byte_rows(block.data, shape.properties_at[same], size & 0xFFFF)
-                for left in self._read_alike(rows, topic.decode("utf-8", "replace"), same, texts):
-                    for number in left.tolist():
-                        _read_one(rows, block, number)
-        return rows
+def _read_alike(rows: Rows, topic: str, numbers: Ints, texts: Bytes) -> Iterator[Ints]:
+    """Read records of one topic whose properties have one size, all of one form at a time; those that are left."""
+    for _ in range(_FORMS_MAX):
+        if len(numbers) < _ALIKE_MIN:
+            break
+        text = texts[0].tobytes()
+        values = _values(text)
+        is_alike = _are_alike(texts, values, topic)
+        is_read = is_alike & _are_ascii(texts, values)
+        if is_read.all():
+            _fill(rows, topic, numbers, texts, text, values)
+            return
+        if is_read.any():
+            _fill(rows, topic, numbers[is_read], texts[is_read], text, values)
+        yield numbers[is_alike & ~is_read]
+        numbers, texts = numbers[~is_alike], texts[~is_alike]
+    yield numbers
 
-    def _read_alike(self, rows: Rows, topic: str, numbers: Ints, texts: Bytes) -> Iterator[Ints]:
-        """Read records of one topic whose properties have one size, all of one form at a time; those that are left."""
-        for _ in range(_FORMS_MAX):
-            if len(numbers) < _ALIKE_MIN:
-                break
-            text = texts[0].tobytes()
-            values = _values(text)
-            is_alike = _are_alike(texts, values, topic)
-            is_read = is_alike & _are_ascii(texts, values)
-            if is_read.all():
-                self._fill(rows, topic, numbers, texts, text, values)
-                return
-            if is_read.any():
-                self._fill(rows, topic, numbers[is_read], texts[is_read], text, values)
-            yield numbers[is_alike & ~is_read]
-            numbers, texts = numbers[~is_alike], texts[~is_alike]
-        yield numbers
 
-    def _fill(self, rows: Rows, topic: str, numbers: Ints, texts: Bytes, text: bytes, values: dict[str, slice]) -> None:
-        """Take apart what has the form of `text`, with `values` at the same places."""
-        rows.topic_ids[numbers] = rows.topic_id(topic)
-        if m.TAGS in values:
-            rows.tag_codes[numbers] = self._codes(texts[:, values[m.TAGS]])
-        if topic == m.SCHEDULE_TOPIC and m.DELAY in values:
-            rows.delayed.append((text[values[m.DELAY]].decode(), numbers))
-        has_keys = ~rows.is_rolled_back[numbers]
-        if not has_keys.all():
-            numbers, texts = numbers[has_keys], texts[has_keys]
-        if len(numbers):
-            rows.keys += [(topic, texts[:, key].tobytes(), numbers) for key in _keys(text, values)]
-
-    def _codes(self, tags: Bytes) -> int | list[int]:
-        text, size = tags.tobytes(), tags.shape[1]
-        if text == text[:size] * len(tags):
-            return self._code(text[:size])
-        return [self._code(text[at : at + size]) for at in range(0, len(text), size)]
-
-    def _code(self, tags: bytes) -> int:
-        code = self._known_codes.get(tags)
-        if code is None:
-            if len(self._known_codes) >= _TAG_CODES_MAX:
-                self._known_codes.clear()
-            code = self._known_codes[tags] = m.tag_code(tags.decode())
-        return code
+def _fill(rows: Rows, topic: str, numbers: Ints, texts: Bytes, text: bytes, values: dict[str, slice]) -> None:
+    """Take apart what has the form of `text`, with `values` at the same places."""
+    rows.topic_ids[numbers] = rows.topic_id(topic)
+    if m.TAGS in values:
+        rows.tag_codes[numbers] = java_hashes(texts[:, values[m.TAGS]])
+    if topic == m.SCHEDULE_TOPIC and m.DELAY in values:
+        rows.delayed.append((text[values[m.DELAY]].decode(), numbers))
+    has_keys = ~rows.is_rolled_back[numbers]
+    if not has_keys.all():
+        numbers, texts = numbers[has_keys], texts[has_keys]
+    if len(numbers):
+        rows.keys += [(topic, texts[:, key].tobytes(), numbers) for key in _keys(text, values)]
 
 
 def _read_one(rows: Rows, block: RecordBlock, number: int) -> None:

@@ -7,9 +7,8 @@ from struct import Struct
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from roquet.protocol.columns import Ints
+from roquet.protocol.columns import Ints, java_hashes
 from roquet.protocol.message import java_hash
 
 NAME_DIGITS: Final = 17
@@ -39,28 +38,14 @@ def key_hash(topic: str, key: str) -> int:
 
 def key_hashes(topic: str, keys: bytes, size: int) -> Ints:
     """The hash of each of several keys that have `size` bytes and stand end to end."""
-    hashes = np.abs(_java_hashes(topic, keys, size).astype(np.int64))
+    if not keys.isascii():
+        return np.array([key_hash(topic, keys[at : at + size].decode()) for at in range(0, len(keys), size)], np.int64)
+    letters = np.frombuffer(keys, np.uint8).reshape(-1, size)
+    hashes = np.abs(java_hashes(letters, _hash_before_key(topic)))
     hashes[hashes == _NO_POSITIVE] = 0
     return hashes
 
 
-def _java_hashes(topic: str, keys: bytes, size: int) -> npt.NDArray[np.int32]:
-    if not keys.isascii():
-        texts = [keys[at : at + size].decode() for at in range(0, len(keys), size)]
-        return np.array([java_hash(f"{topic}#{text}") for text in texts], np.int32)
-    powers = _powers(size)
-    letters = np.frombuffer(keys, np.uint8).reshape(-1, size).astype(np.uint32)
-    first = np.uint32(int(powers[0]) * _hash_before_key(topic) & 0xFFFFFFFF)
-    hashes: npt.NDArray[np.uint32] = letters @ powers[1:] + first
-    return hashes.view(np.int32)
-
-
 @lru_cache(4096)
 def _hash_before_key(topic: str) -> int:
-    return java_hash(topic + "#") & 0xFFFFFFFF
-
-
-@lru_cache(4096)
-def _powers(size: int) -> npt.NDArray[np.uint32]:
-    """31 to the power of size, size - 1, ... 0, modulo 2**32."""
-    return np.array([pow(31, size - n, 1 << 32) for n in range(size + 1)], np.uint32)
+    return java_hash(topic + "#")
