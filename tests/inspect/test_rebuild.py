@@ -14,7 +14,7 @@ from roquet.errors import StoreError
 from roquet.inspect import rebuild as module
 from roquet.inspect.index_files import Shape
 from roquet.inspect.rebuild import Plan, rebuild
-from roquet.storage.arrival import Arrival
+from roquet.protocol.record_block import RecordBlock
 from roquet.units import PhysicalOffset
 from tests.inspect.stores import (
     LOG_FILE,
@@ -163,10 +163,10 @@ def test_a_crash_in_the_middle_leaves_what_a_broker_recovers(tmp_path: Path, mon
     before = entries(tmp_path, "consumequeue")
     put = module._Rebuild._put
 
-    def stop_there(self: module._Rebuild, arrival: Arrival) -> None:
-        if arrival.physical > LOG_FILE:
+    def stop_there(self: module._Rebuild, block: RecordBlock) -> None:
+        if block.at >= LOG_FILE:
             raise KeyboardInterrupt
-        put(self, arrival)
+        put(self, block)
 
     monkeypatch.setattr(module._Rebuild, "_put", stop_there)
     with pytest.raises(KeyboardInterrupt):

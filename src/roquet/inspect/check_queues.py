@@ -7,8 +7,6 @@ to write their entries.
 
 from __future__ import annotations
 
-import numpy as np
-
 from roquet.inspect.files import StoreFiles
 from roquet.inspect.findings import Findings
 from roquet.inspect.log_scan import LogScan
@@ -33,18 +31,11 @@ class QueueCheck:
         self._kept_topics = kept_topics
         self.redone_from = redone_from
         self.walks: dict[tuple[str, int], QueueWalk] = {key: QueueWalk(entries_of(files, *key)) for key in files.queues}
-        self.slots = 0
         self.entries = 0
 
     def take(self, rows: Rows) -> None:
         """Compare records with their entries."""
-        taking = np.flatnonzero(rows.takes_slot)
-        self.slots += len(taking)
-        number = rows.topic[taking] << 32 | rows.queue_id[taking]
-        order = np.argsort(number, kind="stable")
-        bounds = np.flatnonzero(np.diff(number[order])) + 1
-        for group in np.split(taking[order], bounds) if len(taking) else []:
-            key = rows.topics[int(rows.topic[group[0]])], int(rows.queue_id[group[0]])
+        for key, group in rows.by_queue():
             walk = self.walks.get(key)
             if walk is None:
                 walk = self.walks[key] = QueueWalk(entries_of(self._files, *key))

@@ -21,11 +21,13 @@ from roquet.inspect.index_files import Shape
 from roquet.inspect.log_scan import LogScan
 from roquet.inspect.rows import Rows
 from roquet.inspect.state import kept_topics
-from roquet.storage.arrival import Arrival, read_arrival
+from roquet.protocol.record_block import RecordBlock
 from roquet.storage.checkpoint import Checkpoint, Mark
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.disk import RealDisk
 from roquet.storage.dispatch import Dispatch
+from roquet.storage.dispatch_rows import Rows as DispatchRows
+from roquet.storage.dispatch_rows import rows_of
 from roquet.storage.folders import Folders
 from roquet.storage.index import Index
 from roquet.storage.queues import Queues
@@ -71,9 +73,10 @@ def notes_file_size(root: Path) -> int | None:
 
 @dataclass(slots=True)
 class _Lives:
-    """Where in the log each queue begins that is to have entries.
+    """Which records get entries.
 
-    A queue whose topic was deleted and made again begins anew at queue offset 0 or so; its older records stay without.
+    A queue whose topic was deleted and made again begins anew at queue offset 0 or so; its older records stay without:
+    those before its place in `starts`. `ends` are the queue offsets behind the records so far.
     """
 
     kept_topics: frozenset[str] | None
@@ -82,25 +85,32 @@ class _Lives:
 
     def take(self, rows: Rows) -> None:
         """:raises StoreError: a queue has a gap, which no rebuilt one may have."""
-        taking = np.flatnonzero(rows.takes_slot)
-        columns = (rows.topic, rows.queue_id, rows.queue_offset, rows.at)
-        for number, queue_id, offset, at in zip(*(column[taking].tolist() for column in columns), strict=True):
-            key = rows.topics[number], queue_id
-            expected = self.ends.get(key)
-            if expected is not None and offset > expected:
-                raise StoreError(
-                    f"{key[0]} {queue_id} goes from queue offset {expected - 1} to {offset} at physical offset {at}: "
-                    "no queue can be made of that; `roquet store check` says what is damaged"
-                )
-            if expected is None or offset < expected:
-                self.starts[key] = at
-            self.ends[key] = offset + 1
+        for queue, group in rows.by_queue():
+            breaks = np.flatnonzero(np.diff(rows.queue_offset[group]) != 1) + 1
+            for run in np.split(group, breaks):
+                self._take_run(queue, int(rows.queue_offset[run[0]]), len(run), int(rows.at[run[0]]))
 
-    def has(self, arrival: Arrival) -> bool:
-        """Whether a record gets an entry."""
-        if self.kept_topics is not None and arrival.topic not in self.kept_topics:
-            return False
-        return arrival.physical >= self.starts.get((arrival.topic, arrival.queue_id), 0)
+    def _take_run(self, queue: tuple[str, int], offset: int, count: int, at: int) -> None:
+        """Records with consecutive queue offsets, the first of which stands at `at`."""
+        expected = self.ends.get(queue, offset)
+        if offset > expected:
+            raise StoreError(
+                f"{queue[0]} {queue[1]} goes from queue offset {expected - 1} to {offset} at physical offset {at}: "
+                "no queue can be made of that; `roquet store check` says what is damaged"
+            )
+        if offset < expected:
+            self.starts[queue] = at
+        self.ends[queue] = offset + count
+
+    def choose(self, block: RecordBlock, rows: DispatchRows) -> None:
+        """Let only the records take a slot that get an entry."""
+        for number, topic in enumerate(rows.topics):
+            if self.kept_topics is not None and topic not in self.kept_topics:
+                rows.takes_a_slot &= rows.topic_ids != number
+        for (topic, queue_id), start in self.starts.items():
+            if start > block.at and topic in rows.topics:
+                is_of_queue = (rows.topic_ids == rows.topics.index(topic)) & (block.queue_ids == queue_id)
+                rows.takes_a_slot &= ~is_of_queue | (block.physical >= start)
 
 
 def rebuild(files: StoreFiles, plan: Plan, progress: Callable[[int], None] = lambda size: None) -> int:
@@ -169,30 +179,29 @@ class _Rebuild:
         self._log = CommitLog(disk, Folders(disk, files.log.folders), files.log.file_size)
         self._queues = Queues(disk, files.root, plan.queue_file_size, plan.notes_file_size)
         shape = plan.shape
-        self._index = Index(disk, files.root / "index", shape.slots, shape.entries)
-        self._dispatch = Dispatch(self._log, self._queues, None, plan.delay_ms)
+        self._index = Index(disk, files.root / "index", shape.slots, shape.entries) if plan.index else None
+        self._dispatch = Dispatch(self._log, self._queues, self._index, plan.delay_ms)
 
     def run(self, checkpoint: Checkpoint, progress: Callable[[int], None]) -> int:
         self._forget_old()
         self._log.load()
         self._log.end = self._end  # the files stay as they are: what stands behind is for recovery to cut
         self._queues.load()
-        if self._plan.index:
-            self._index.load()
         count = 0
-        last: tuple[PhysicalOffset, int, int] | None = None
+        last: RecordBlock | None = None
         try:
-            for at, data in self._log.walk(PhysicalOffset(self._files.log.start)):
-                arrival = read_arrival(at, data)
-                self._put(arrival)
-                progress(len(data))
-                count, last = count + 1, (at, len(data), arrival.store_ms)
+            for block in self._log.blocks(PhysicalOffset(self._files.log.start)):
+                self._put(block)
+                progress(int(block.sizes.sum()))
+                count, last = count + len(block), block
             self._make_durable()
             if last is not None:
-                checkpoint.note(last[2], self._mark(*last))
+                store_ms = int(last.store_ms[-1])
+                checkpoint.note(store_ms, self._mark(int(last.physical[-1]), int(last.sizes[-1]), store_ms))
         finally:
             self._queues.close()
-            self._index.close()
+            if self._index is not None:
+                self._index.close()
             self._log.close()
         return count
 
@@ -203,23 +212,28 @@ class _Rebuild:
             if (root / name).is_dir():
                 shutil.rmtree(root / name)
 
-    def _put(self, arrival: Arrival) -> None:
-        if self._plan.queues and self._lives.has(arrival):
-            self._dispatch.put(arrival)
-        if self._plan.index:
-            self._index.add(arrival.topic, arrival.keys, arrival.physical, arrival.store_ms)
-            if self._index.is_due:
-                self._index.flush()
+    def _put(self, block: RecordBlock) -> None:
+        rows = rows_of(block)
+        assert rows is not None, "the log was checked before"
+        if self._plan.queues:
+            self._lives.choose(block, rows)
+        else:
+            rows.takes_a_slot[:] = False
+        self._dispatch.put_rows(block, rows)
+        if self._index is not None and self._index.is_due:
+            self._index.flush()
 
     def _make_durable(self) -> None:
-        self._index.flush()
-        syncs = [*(queue.sync_work() for queue in self._queues), *self._index.sync_work()]
+        syncs = [queue.sync_work() for queue in self._queues]
+        if self._index is not None:
+            self._index.flush()
+            syncs += self._index.sync_work()
         for sync in syncs:
             if sync is not None:
                 sync()
 
     def _mark(self, at: int, size: int, store_ms: int) -> Mark:
-        name, count, end_ms = self._index.mark if self._plan.index else (_UNKNOWN_INDEX, 0, 0)
-        if self._known is not None and not self._plan.index:
+        name, count, end_ms = self._index.mark if self._index is not None else (_UNKNOWN_INDEX, 0, 0)
+        if self._known is not None and self._index is None:
             name, count, end_ms = self._known.index_name, self._known.index_count, self._known.index_end_ms
         return Mark(at + size, at, store_ms, name, count, end_ms, self._queues.used)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,15 @@ class Rows:
     @property
     def end(self) -> int:
         return int(self.at[-1] + self.size[-1])
+
+    def by_queue(self) -> Iterator[tuple[tuple[str, int], Ints]]:
+        """Topic and queue id of each queue that has records here, and the rows of those that take a slot in it."""
+        taking = np.flatnonzero(self.takes_slot)
+        number = self.topic[taking] << 32 | self.queue_id[taking]
+        order = np.argsort(number, kind="stable")
+        bounds = np.flatnonzero(np.diff(number[order])) + 1
+        for group in np.split(taking[order], bounds) if len(taking) else []:
+            yield (self.topics[int(self.topic[group[0]])], int(self.queue_id[group[0]])), group
 
 
 class RowReader:
