@@ -22,12 +22,11 @@ from roquet.inspect.log_scan import LogScan
 from roquet.inspect.rows import Rows
 from roquet.inspect.state import kept_topics
 from roquet.protocol.record_block import RecordBlock
+from roquet.storage import dispatch_rows
 from roquet.storage.checkpoint import Checkpoint, Mark
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.disk import RealDisk
 from roquet.storage.dispatch import Dispatch
-from roquet.storage.dispatch_rows import Rows as DispatchRows
-from roquet.storage.dispatch_rows import rows_of
 from roquet.storage.folders import Folders
 from roquet.storage.index import Index
 from roquet.storage.queues import Queues
@@ -102,7 +101,7 @@ class _Lives:
             self.starts[queue] = at
         self.ends[queue] = offset + count
 
-    def choose(self, block: RecordBlock, rows: DispatchRows) -> None:
+    def choose(self, block: RecordBlock, rows: dispatch_rows.Rows) -> None:
         """Let only the records take a slot that get an entry."""
         for number, topic in enumerate(rows.topics):
             if self.kept_topics is not None and topic not in self.kept_topics:
@@ -213,7 +212,7 @@ class _Rebuild:
                 shutil.rmtree(root / name)
 
     def _put(self, block: RecordBlock) -> None:
-        rows = rows_of(block)
+        rows = dispatch_rows.rows_of(block)
         assert rows is not None, "the log was checked before"
         if self._plan.queues:
             self._lives.choose(block, rows)

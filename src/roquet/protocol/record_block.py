@@ -49,12 +49,8 @@ def _run_of(data: bytes, at: int, size: int) -> list[int]:
     places = np.arange(at, len(data) - size + 1, size)[:_RUN_MAX]
     heads = gather(data, "u8", places)
     same = heads == heads[0]
-    return _list(places[: _leading(same)])
-
-
-def _list(column: Ints) -> list[int]:
-    values: list[int] = column.tolist()
-    return values
+    starts: list[int] = places[: _leading(same)].tolist()
+    return starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +161,8 @@ class RecordBlock:
         """Numbers of the records, all of which are sound, whose bodies do not have the stored checksum."""
         view, shape = memoryview(self.data), self.shape
         bodies = ((view[at:end],) for at, end in zip(shape.body_at.tolist(), shape.body_end.tolist(), strict=True))
-        return _list(np.flatnonzero(checksums(bodies) != self.field(">u4", 8)))
+        changed: list[int] = np.flatnonzero(checksums(bodies) != self.field(">u4", 8)).tolist()
+        return changed
 
 
 def _leading(is_so: Bools) -> int:
