@@ -107,14 +107,15 @@ def rows_of(block: RecordBlock) -> Rows | None:
     if not shape.sound.all():
         return None
     rows = Rows(block)
+    alone: list[int] = []
     sizes = (shape.topic_end - shape.topic_at) << 16 | block.ends - shape.properties_at
     for size in np.unique(sizes).tolist():
         numbers = np.flatnonzero(sizes == size)
         for topic, same in _by_topic(block, shape, numbers, size >> 16):
             texts = byte_rows(block.data, shape.properties_at[same], size & 0xFFFF)
             for left in _read_alike(rows, topic.decode("utf-8", "replace"), same, texts):
-                for number in left.tolist():
-                    _read_one(rows, block, number)
+                alone += left.tolist()
+    _read_alone(rows, block, alone)
     return rows
 
 
@@ -151,15 +152,21 @@ def _fill(rows: Rows, topic: str, numbers: Ints, texts: Bytes, text: bytes, valu
         rows.keys += [(topic, texts[:, key].tobytes(), numbers) for key in _keys(text, values)]
 
 
-def _read_one(rows: Rows, block: RecordBlock, number: int) -> None:
-    start, end = int(block.starts[number]), int(block.ends[number])
-    arrival = read_arrival(block.at + start, memoryview(block.data)[start:end])
-    rows.topic_ids[number] = rows.topic_id(arrival.topic)
-    rows.tag_codes[number] = m.tag_code(arrival.properties.get(m.TAGS))
-    numbers = np.array([number])
-    if arrival.delay_level is not None:
-        rows.delayed.append((arrival.delay_level, numbers))
-    rows.keys += [(arrival.topic, key, numbers) for key in arrival.keys]
+def _read_alone(rows: Rows, block: RecordBlock, numbers: list[int]) -> None:
+    """Read some records one by one."""
+    keys: dict[tuple[str, int], list[tuple[bytes, int]]] = {}
+    view = memoryview(block.data)
+    for number in numbers:
+        start, end = int(block.starts[number]), int(block.ends[number])
+        arrival = read_arrival(block.at + start, view[start:end])
+        rows.topic_ids[number] = rows.topic_id(arrival.topic)
+        rows.tag_codes[number] = m.tag_code(arrival.properties.get(m.TAGS))
+        if arrival.delay_level is not None:
+            rows.delayed.append((arrival.delay_level, np.array([number])))
+        for key in arrival.keys:
+            keys.setdefault((arrival.topic, len(key)), []).append((key, number))
+    for (topic, _), noted in keys.items():
+        rows.keys.append((topic, b"".join(key for key, _ in noted), np.array([number for _, number in noted])))
 
 
 def _by_topic(block: RecordBlock, shape: Shape, numbers: Ints, size: int) -> Iterator[tuple[bytes, Ints]]:
