@@ -19,7 +19,6 @@ from tests.interop.processes import LOOPBACK, Host, Program
 
 CLUSTER = "roquet-cluster"
 BROKER = "roquet-a"
-SEND_MESSAGE = 10
 UPDATE_AND_CREATE_TOPIC = 17
 PATIENT = {"slaveTimeout": 20_000}
 """A busy host may let a slave wait for longer than the usual 3 s."""
@@ -154,6 +153,4 @@ class RoquetCluster:
 
 def _is_stored_twice(master: str) -> bool:
     """Whether one send to the topic that every broker has for itself is answered with 0."""
-    fields = {"producerGroup": "probe", "topic": BROKER, "defaultTopic": BROKER, "defaultTopicQueueNums": "1"}
-    fields |= {"queueId": "0", "sysFlag": "0", "bornTimestamp": "0", "flag": "0", "properties": ""}
-    return wire.ask(master, SEND_MESSAGE, fields, b"probe", timeout_s=10).code == 0
+    return wire.ask(master, wire.SEND_MESSAGE, wire.send_fields(BROKER), b"probe", timeout_s=10).code == 0

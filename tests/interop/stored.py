@@ -24,6 +24,9 @@ SUBSCRIPTION_IN_PULL = 4
 COMPRESSED = 0x01
 TRANSACTION_BITS, COMMIT, ROLLBACK = 0x0C, 0x08, 0x0C
 MESSAGE_MAGIC, BLANK_MAGIC = 0xDAA320A7, 0xCBD43194
+ENTRY = struct.Struct(">qiq")
+BLANK_SIZE = 0x7FFFFFFF
+"""What an entry gives for the size of a message that was never there."""
 TIMEOUT_S = 20
 END_OF_TIME = 1 << 62
 
@@ -114,6 +117,17 @@ def log_queues(store_dir: Path) -> dict[Queue, dict[int, Stored]]:
             queue = queues[found.topic, found.queue_id]
             assert not queue or found.queue_offset == max(queue) + 1, f"{found} after {max(queue)}"
             queue[found.queue_offset] = found
+    return dict(queues)
+
+
+def queue_entries(store_dir: Path) -> dict[Queue, dict[int, tuple[int, int, int]]]:
+    """Of each queue what its files say of its messages: where in the log, how large, code of the tag."""
+    queues: dict[Queue, dict[int, tuple[int, int, int]]] = defaultdict(dict)
+    for file in sorted((store_dir / "consumequeue").glob("*/*/*")):
+        queue, first = (file.parts[-3], int(file.parts[-2])), int(file.name) // ENTRY.size
+        for offset, entry in enumerate(ENTRY.iter_unpack(file.read_bytes()), first):
+            if 0 < entry[1] < BLANK_SIZE:
+                queues[queue][offset] = entry
     return dict(queues)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+SEND_MESSAGE = 10
 GET_ROUTE_OF_TOPIC = 105
 GET_CLUSTER = 106
 VERSION = 407  # 4.9.7
@@ -58,6 +59,13 @@ def request(code: int, fields: Mapping[str, str] | None = None, body: bytes = b"
     header |= {"serializeTypeCurrentRPC": "JSON", "version": version} | ({"extFields": dict(fields)} if fields else {})
     text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
     return struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body
+
+
+def send_fields(topic: str, queue_id: int = 0, properties: str = "") -> dict[str, str]:
+    """What a send has to say of its message, for a topic that is there or that the broker makes."""
+    fields = {"producerGroup": "probe", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4"}
+    fields |= {"queueId": str(queue_id), "sysFlag": "0", "bornTimestamp": "0", "flag": "0", "properties": properties}
+    return fields
 
 
 def read_answer(link: socket.socket) -> Answer:
