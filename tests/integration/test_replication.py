@@ -7,6 +7,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -239,6 +240,54 @@ async def test_bytes_that_are_no_report_end_only_their_connection(cluster: Clust
         await reader.readexactly(1)
     await cluster.until(lambda: server.replicated_to == log.end)
     assert [row.reason for row in server.progress()] == ["", "the slave reports offset -1"]
+
+
+async def test_a_connection_that_ends_within_a_report_is_told_of(cluster: Cluster) -> None:
+    server, address = await cluster.master(a_log(cluster.folder / "m", some_bytes(1_000)))
+    _, writer = await cluster.raw_slave(address)
+    writer.write(report(PhysicalOffset(900))[:5])
+    writer.close()
+    await cluster.until(lambda: any(row.reason for row in server.progress()))
+    assert only(server.progress()).reason == "the connection ended after 5 of the 8 bytes of a report"
+
+
+async def test_many_slaves_of_a_host_that_are_dropped_for_one_reason_are_told_of_once(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = a_log(cluster.folder / "m", some_bytes(1_000))
+    server, address = await cluster.master(log)
+    for offset in (5_000, 6_000, 7_000):
+        reader, writer = await cluster.raw_slave(address)
+        writer.write(report(PhysicalOffset(offset)))
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+    assert only(server.progress()).reason.startswith("the slave is ahead of the log: it reports 7000")
+    (told,) = (each.message for each in caplog.records)
+    assert "it reports 5000" in told
+
+
+async def test_a_slave_that_goes_is_told_of_again_once_it_was_of_use(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = a_log(cluster.folder / "m", some_bytes(1_000))
+    server, address = await cluster.master(log)
+
+    async def come_and_go(offsets: list[int]) -> None:
+        _, writer = await cluster.raw_slave(address)
+        for offset in offsets:
+            writer.write(report(PhysicalOffset(offset)))
+            await cluster.until(partial(is_acked, offset))
+        writer.close()
+        await cluster.until(lambda: server.slave_count == 0)
+
+    def is_acked(offset: int) -> bool:
+        return server.slave_count == 1 and server.replicated_to == offset
+
+    told = []
+    for offsets in [900], [900], [900, 1_000]:
+        await come_and_go(offsets)
+        told.append(sum("is gone: the connection ended" in each.message for each in caplog.records))
+    assert told == [1, 1, 2]
 
 
 async def test_a_slave_that_leaves_counts_no_more(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from enum import Enum
 from types import TracebackType
 from typing import Self
@@ -39,17 +40,28 @@ class Couple:
     """Master and slave under one name. Leaving its `with` block kills both; entering it starts neither.
 
     :param known: whether the slave is told where its master is; otherwise the name server tells it.
+    :param properties: of both, beside `PROPERTIES`.
     """
 
-    def __init__(self, namesrv: str, master: Maker, slave: Maker, role: str, *, known: bool = False) -> None:
+    def __init__(
+        self,
+        namesrv: str,
+        master: Maker,
+        slave: Maker,
+        role: str,
+        *,
+        known: bool = False,
+        properties: Mapping[str, str | int] | None = None,
+    ) -> None:
         self.name = f"{master.value}-{slave.value}-{role[:4]}"
         self.namesrv = namesrv
+        self._properties = PROPERTIES | dict(properties or {})
         self.master = self._broker(master, role, 0, {})
         where: dict[str, str | int] = {"haMasterAddress": f"127.0.0.1:{self.master.port + 1}"} if known else {}
         self.slave = self._broker(slave, "SLAVE", 1, where)
 
     def _broker(self, maker: Maker, role: str, broker_id: int, more: dict[str, str | int]) -> Broker:
-        properties = PROPERTIES | more
+        properties = self._properties | more
         if maker is Maker.OURS:
             return RoquetBroker(self.namesrv, name=self.name, role=role, broker_id=broker_id, properties=properties)
         version = Version.V5 if maker is Maker.APACHE_5X else Version.V4
@@ -66,7 +78,7 @@ class Couple:
         self.slave.close()
         self.master.close()
 
-    def send(self, topic: str, count: int, *, waits: bool = True) -> set[int]:
+    def send(self, topic: str, count: int, *, waits: bool = True, size: int = MESSAGE_SIZE) -> set[int]:
         """So many messages to the master, to each queue in turn; the codes of its answers.
 
         :param waits: whether a SYNC_MASTER is to wait for its slave.
@@ -76,7 +88,7 @@ class Couple:
             for number in range(count):
                 properties = f"UNIQ_KEY\x01{topic}-{number}\x02TAGS\x01{'AB'[number % 2]}\x02WAIT\x01{wait}"
                 fields = wire.send_fields(topic, number % QUEUES, properties)
-                link.sendall(wire.request(wire.SEND_MESSAGE, fields, b"x" * MESSAGE_SIZE))
+                link.sendall(wire.request(wire.SEND_MESSAGE, fields, b"x" * size))
                 codes.add(wire.read_answer(link).code)
         return codes
 

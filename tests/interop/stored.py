@@ -115,7 +115,8 @@ def log_queues(store_dir: Path) -> dict[Queue, dict[int, Stored]]:
     for found in log_records(store_dir):
         if found.takes_a_slot:
             queue = queues[found.topic, found.queue_id]
-            assert not queue or found.queue_offset == max(queue) + 1, f"{found} after {max(queue)}"
+            last = next(reversed(queue), found.queue_offset - 1)
+            assert found.queue_offset == last + 1, f"{found} after {last}"
             queue[found.queue_offset] = found
     return dict(queues)
 

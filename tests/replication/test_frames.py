@@ -46,6 +46,15 @@ def test_a_negative_report_is_refused() -> None:
         ReportStream().feed(b"\xff" * 8)
 
 
+def test_an_end_within_a_report_is_told_of() -> None:
+    stream = ReportStream()
+    stream.feed(report(PhysicalOffset(7)))
+    stream.end()
+    stream.feed(b"abc")
+    with pytest.raises(PeerError, match="ended after 3 of the 8 bytes"):
+        stream.end()
+
+
 @given(st.lists(OFFSETS, min_size=1, max_size=6), CUTS)
 def test_however_reports_are_cut_the_last_one_arrives(offsets: list[PhysicalOffset], places: list[int]) -> None:
     stream = ReportStream()

@@ -69,6 +69,14 @@ class ReportStream:
             raise PeerError(f"the slave reports offset {offset}")
         return PhysicalOffset(offset)
 
+    def end(self) -> None:
+        """The connection has ended.
+
+        :raises PeerError: within a report.
+        """
+        if self._pending:
+            raise PeerError(f"the connection ended after {len(self._pending)} of the {REPORT.size} bytes of a report")
+
 
 class ChunkStream:
     """The frames of a master. The bytes of a body are passed on as they come, never gathered.

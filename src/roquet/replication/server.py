@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, cast
@@ -29,6 +30,10 @@ ENDED: Final = "the connection ended"
 
 def _now_ms() -> int:
     return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _kind(reason: str) -> str:
+    return re.sub(r"\d+", "", reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +123,19 @@ class HaServer:
         self.replicated_to = max((each.slave.acked for each in streaming), default=NOTHING)
 
     def is_gone(self, connection: _SlaveConnection, progress: SlaveProgress) -> None:
-        """A slave that comes back only to go again for the same reason is logged once."""
+        """Of a host's slaves that go for the same reason, be it with other numbers, and were of no use before, only the
+        first is logged.
+        """
         before = self._gone.pop(connection.host, None)
         self._gone[connection.host] = progress, connection.slave.heard_ms
         if len(self._gone) > GONE_MAX:
             del self._gone[next(iter(self._gone))]
-        level = logging.DEBUG if before is not None and before[0].reason == progress.reason else logging.WARNING
-        log.log(level, "slave %s is gone: %s", progress.address, progress.reason)
+        is_known = (
+            before is not None and _kind(before[0].reason) == _kind(progress.reason) and not connection.was_of_use
+        )
+        log.log(
+            logging.DEBUG if is_known else logging.WARNING, "slave %s is gone: %s", progress.address, progress.reason
+        )
         self.moved()
 
     def closed(self, connection: _SlaveConnection) -> None:
@@ -150,7 +161,7 @@ class HaServer:
 
 
 class _SlaveConnection(asyncio.Protocol):
-    """One slave at its master."""
+    """One slave at its master; it was of use if it has acknowledged something that it was sent."""
 
     transport: asyncio.Transport
     slave: master.Slave
@@ -163,6 +174,7 @@ class _SlaveConnection(asyncio.Protocol):
         self._is_paused = False
         self._sent_before = NOTHING
         self._bytes_per_s = 0
+        self.was_of_use = False
         self.address = self.host = ""
         self.lost: asyncio.Future[None] = self._loop.create_future()
 
@@ -188,6 +200,11 @@ class _SlaveConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         is_news = self.slave.phase is master.Phase.STREAMING
         before = self.progress(ENDED if exc is None else f"{ENDED}: {exc}")
+        try:
+            self._reports.end()
+        except PeerError as error:
+            is_news = self.slave.phase is not master.Phase.GONE
+            before = self.progress(str(error))
         self.feed(master.Closed())
         self._server.closed(self)
         if is_news:
@@ -205,6 +222,7 @@ class _SlaveConnection(asyncio.Protocol):
         self.feed(master.LogMoved(self._log.start, self._log.end))
 
     def feed(self, event: master.Event) -> None:
+        had_joined = self.slave.phase is master.Phase.STREAMING
         self.slave, actions = master.step(self.slave, event, _now_ms())
         if not actions:
             return
@@ -218,6 +236,7 @@ class _SlaveConnection(asyncio.Protocol):
                     frames.append(header(at, 0))
                 case master.Acked():
                     is_acked = True
+                    self.was_of_use |= had_joined
                 case master.Drop(reason):
                     self._drop(reason)
         if frames:

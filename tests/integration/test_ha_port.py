@@ -1,0 +1,174 @@
+"""Strangers and broken slaves at a master's port for slaves: the couple goes on, and the log says what it saw."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from threading import Event
+
+import pytest
+
+from tests.interop.apache import HOST, wait_until
+from tests.interop.couples import (
+    SEND_OK,
+    SLAVE_NOT_AVAILABLE,
+    Couple,
+    Maker,
+    begin,
+    log_files,
+    remove_first_log_file,
+)
+from tests.interop.roquet_cluster import RoquetNameServer
+
+pytestmark = pytest.mark.process
+
+MIB = 1024 * 1024
+PROPERTIES: dict[str, str | int] = {
+    "mappedFileSizeCommitLog": MIB,
+    "haSendHeartbeatInterval": 500,
+    "haHousekeepingInterval": 4_000,
+}
+"""Who says nothing for four seconds is dropped; a slave speaks twice a second."""
+IDLE = 100
+GONE = "is gone: the connection ended"
+TIMEOUT_S = 30
+
+
+@pytest.fixture(scope="module")
+def couple() -> Iterator[Couple]:
+    """Both have a log of 20 MiB, more than sockets take on behalf of who does not read; the first file is no more."""
+    with (
+        RoquetNameServer() as names,
+        Couple(names.address, Maker.OURS, Maker.OURS, "SYNC_MASTER", properties=PROPERTIES) as running,
+    ):
+        running.master.start()
+        running.send("Large", 200, size=100_000)
+        running.master.kill()
+        remove_first_log_file(running.master)
+        running.master.start()
+        running.slave.start()
+        running.await_follower()
+        yield running
+
+
+@contextmanager
+def sending(couple: Couple) -> Iterator[None]:
+    """Meanwhile the master says of every message that its slave has it."""
+    ended, codes = Event(), set[int]()
+
+    def send() -> int:
+        rounds = 0
+        while not ended.is_set() or rounds < 2:
+            codes.update(couple.send("Meanwhile", 10))
+            rounds += 1
+        return rounds
+
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(send)
+        try:
+            yield
+        finally:
+            ended.set()
+        assert sent.result() >= 2
+    assert codes == {SEND_OK}
+
+
+def ha_port(couple: Couple) -> socket.socket:
+    link = socket.socket()
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+    link.settimeout(TIMEOUT_S)
+    link.connect((HOST, couple.master.port + 1))
+    return link
+
+
+def says(data: bytes) -> Callable[[Couple], None]:
+    """Until the master hangs up."""
+
+    def stranger(couple: Couple) -> None:
+        with ha_port(couple) as link:
+            link.sendall(data)
+            assert read_to_end(link) == b""
+
+    return stranger
+
+
+def read_to_end(link: socket.socket) -> bytes:
+    data = b""
+    try:
+        while piece := link.recv(65536):
+            data += piece
+    except ConnectionError:
+        pass
+    return data
+
+
+def leaves_within_a_report(couple: Couple) -> None:
+    with ha_port(couple) as link:
+        link.sendall(b"\0" * 5)
+
+
+def leaves_within_a_transfer(couple: Couple) -> None:
+    """What it has not read makes the end of its connection a hard one."""
+    with ha_port(couple) as link:
+        link.sendall(struct.pack(">q", begin(couple.master)))
+        assert len(link.recv(1_000)) == 1_000
+
+
+def acknowledges_what_was_not_sent(couple: Couple) -> None:
+    """It does not read, so that most of the log is still to be sent."""
+    with ha_port(couple) as link:
+        link.sendall(struct.pack(">q", begin(couple.master)))
+        assert link.recv(12)
+        link.sendall(struct.pack(">q", max(log_files(couple.master))))
+        wait_until(lambda: "was sent nothing beyond" in couple.master.log(), "the master's word on it")
+
+
+STRANGERS = {
+    "another protocol": (says(b"GET / HTTP/1.1\r\n\r\n"), "the slave is ahead of the log: it reports "),
+    "no offset": (says(b"\xff" * 8), "the slave reports offset -1"),
+    "beyond the end": (says(struct.pack(">q", 1 << 40)), "the slave is ahead of the log: it reports "),
+    "what is gone": (says(struct.pack(">q", 100)), f"the slave needs 100, the log starts at {MIB}: wipe its store"),
+    "half a report": (leaves_within_a_report, "the connection ended after 5 of the 8 bytes of a report"),
+    "half a transfer": (leaves_within_a_transfer, f"{GONE}: "),
+    "a lie": (acknowledges_what_was_not_sent, "but was sent nothing beyond"),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_a_stranger_disturbs_nobody_and_is_told_of(couple: Couple, kind: str) -> None:
+    stranger, told = STRANGERS[kind]
+    with sending(couple):
+        for _ in range(3):
+            stranger(couple)
+        wait_until(lambda: told in couple.master.log(), f"'{told}' in the master's log")
+
+
+def test_idle_connections_and_a_slave_that_never_reads_disturb_nobody_and_are_told_of(couple: Couple) -> None:
+    with ExitStack() as open_links, sending(couple):
+        idle = [open_links.enter_context(ha_port(couple)) for _ in range(IDLE)]
+        deaf = open_links.enter_context(ha_port(couple))
+        deaf.sendall(struct.pack(">q", begin(couple.master)))
+        for link in idle:
+            assert read_to_end(link) == b""
+        told = "is gone: the slave has been silent for "
+        wait_until(lambda: told in couple.master.log(), f"'{told}' in the master's log")
+        received = read_to_end(deaf)
+        assert 0 < len(received) < 10 * MIB, "it was dropped before it was sent all"
+    assert couple.master.log().count(told) == 1, "they are of one host"
+
+
+def test_connections_that_say_nothing_are_no_slaves(couple: Couple) -> None:
+    """A send is told at once that there is no slave, rather than wait for them."""
+    with ExitStack() as open_links:
+        for _ in range(IDLE):
+            open_links.enter_context(ha_port(couple))
+        told = couple.master.log().count(GONE)
+        couple.slave.kill()
+        wait_until(lambda: couple.master.log().count(GONE) > told, "the loss of the slave")
+        assert couple.send("Alone", 10) == {SLAVE_NOT_AVAILABLE}
+    couple.slave.start()
+    couple.await_follower()
+    couple.await_same()
