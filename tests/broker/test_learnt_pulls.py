@@ -5,90 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from roquet.broker.arrivals import Arrivals
-from roquet.broker.catalogue import Catalogue
-from roquet.broker.groups import GroupRegistry
-from roquet.broker.handlers.learnt_pulls import LearntPulls
-from roquet.broker.handlers.pull import PullConfig, Pulls
-from roquet.broker.members import Consumers, Member
-from roquet.broker.progress import ConsumerProgress
-from roquet.broker.read_balance import ReadBalance
-from roquet.broker.state_files import Then
-from roquet.broker.topics import TopicRegistry, topics_at_start
-from roquet.protocol.bodies import ConsumerData, Subscription, TopicConfig
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import BINARY, JSON, Command, decode
+from roquet.broker.handlers.pull import PullConfig
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.command import BINARY, JSON, decode
 from roquet.protocol.headers.pull import PullHeader
-from roquet.protocol.message import Permission, tag_code
-from roquet.storage.fetch import FetchLimits
-from roquet.storage.store import Store, StoreConfig
-from roquet.transport.connection import Connection
-from tests.simulation.disk import Drive
-
-NOW_MS = 1_700_000_000_000
-QUEUES = 12
-PER_QUEUE = 120
-USUAL = PullHeader("group", "T", 0, 0, 32, 3, 0, 15_000, "*", 1, "TAG")
-
-
-class Side:
-    """One broker's pull path on one connection."""
-
-    def __init__(self, *, is_slave: bool = False) -> None:
-        limits = FetchLimits(20_000, size_in_memory=4000, size_on_disk=1500)
-        config = StoreConfig(Path("/s"), [Path("/s/commitlog")], 1 << 16, 20 * 50, index_enabled=False, limits=limits)
-        self.store = Store(config, lambda: NOW_MS, Drive(random.Random(1)).mount())
-        self.store.open()
-        for number in range(QUEUES * PER_QUEUE):
-            queue, tag = self.store.queue("T", number // 7 % QUEUES), "ab"[number % 2]
-            self.store.append(queue, b"%d" % number, f"TAGS\x01{tag}".encode(), (), tag_code(tag), 0, 0, 1, bytes(8))
-        self.topics = TopicRegistry(topics_at_start("C", "b"), NOW_MS)
-        self.topics.update(TopicConfig("T", QUEUES, QUEUES, Permission.READ | Permission.WRITE), NOW_MS)
-        catalogue = Catalogue(self.topics, GroupRegistry(NOW_MS), self._changed, self._changed, lambda: NOW_MS)
-        self.consumers: Consumers[Connection] = Consumers()
-        self.progress = ConsumerProgress()
-        pulls = Pulls(
-            PullConfig(is_slave=is_slave),
-            self.store,
-            catalogue,
-            self.consumers,
-            self.progress,
-            ReadBalance(slave_reads=True, memory_size=5000),
-            Arrivals(lambda: 0.0),
-        )
-        self.connection = Connection(pulls.routes())
-        self.subscribe("*")
-
-    def _changed(self, then: Then | None = None) -> None:
-        assert then is None
-
-    def subscribe(self, expression: str, version: int = 1) -> None:
-        wanted = (Subscription("T", expression, version=version),)
-        data = ConsumerData("group", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", wanted)
-        self.consumers.register(self.connection, Member("c@1", "JAVA", 399, "10.0.0.9:1", 0), data)
-
-    def forbid_reading(self) -> None:
-        self.topics.update(TopicConfig("T", QUEUES, QUEUES, Permission.WRITE), NOW_MS)
-
-    def held(self) -> list[tuple[int, int]]:
-        """Queue and offset of each pull that waits."""
-        return [
-            (queue.queue_id, pull.offset)  # type: ignore[attr-defined]
-            for queue in self.store.queues
-            for pull in queue.waiting or ()
-        ]
-
-    def forms(self) -> int:
-        learnt = (known for known in self.connection.shortcuts if isinstance(known, LearntPulls))
-        return sum(len(forms) for known in learnt for forms in known._forms.known.values())
-
-
-def pull_frame(opaque: int, header: PullHeader, form: int, code: int = RequestCode.PULL_MESSAGE) -> bytes:
-    return Command(code, header.write(), b"", opaque, header_type=form, language="JAVA").encode()[4:]
+from tests.broker.pulls import PER_QUEUE, QUEUES, USUAL, Side, pull_frame
 
 
 def compare(frames: list[bytes], learning: Side, general: Side, *, per_read: int = 3) -> bytes:
@@ -120,7 +44,7 @@ def random_pull(chance: random.Random) -> PullHeader:
 @pytest.mark.parametrize("seed", range(4))
 def test_any_pulls_are_answered_as_on_the_general_path(seed: int, form: int, is_slave: bool) -> None:
     async def run() -> int:
-        learning, general = Side(is_slave=is_slave), Side(is_slave=is_slave)
+        learning, general = Side(PullConfig(is_slave=is_slave)), Side(PullConfig(is_slave=is_slave))
         chance = random.Random(seed)
         frames = [pull_frame(number, random_pull(chance), form) for number in range(100, 500)]
         compare(frames, learning, general)

@@ -11,7 +11,7 @@ from typing import Self
 from tests.interop import wire
 from tests.interop.apache import ApacheBroker, Version, wait_until
 from tests.interop.place import Broker
-from tests.interop.roquet_cluster import RoquetBroker
+from tests.interop.roquet_cluster import RoquetBroker, create_topic
 from tests.interop.stored import Queue, bounds, log_queues, queue_entries, written_files
 
 LOG_FILE = 64 * 1024
@@ -20,9 +20,11 @@ PROPERTIES: dict[str, str | int] = {
     "mappedFileSizeConsumeQueue": 20 * 100,
     "haSendHeartbeatInterval": 1_000,
     "slaveTimeout": 20_000,
+    "waitTimeMillsInSendQueue": 20_000,
+    "osPageCacheBusyTimeOutMills": 20_000,
 }
-"""Files of both kinds become full; Apache's slave says for the first time what it has after one second, not five; a
-busy host may let a slave wait for longer than the usual three."""
+"""Files of both kinds become full; Apache's slave says for the first time what it has after one second, not five; what
+a busy host lets wait is not refused."""
 MESSAGE_SIZE = 1_000
 QUEUES = 2
 SEND_OK, SLAVE_NOT_AVAILABLE = 0, 11
@@ -78,8 +80,10 @@ class Couple:
         self.slave.close()
         self.master.close()
 
-    def send(self, topic: str, count: int, *, waits: bool = True, size: int = MESSAGE_SIZE) -> set[int]:
-        """So many messages to the master, to each queue in turn; the codes of its answers.
+    def send(
+        self, topic: str, count: int, *, waits: bool = True, size: int = MESSAGE_SIZE, queues: int = QUEUES
+    ) -> set[int]:
+        """So many messages to the master, to each of the first queues in turn; the codes of its answers.
 
         :param waits: whether a SYNC_MASTER is to wait for its slave.
         """
@@ -87,10 +91,19 @@ class Couple:
         with socket.create_connection(wire.parse_address(self.master.address), timeout=TIMEOUT_S) as link:
             for number in range(count):
                 properties = f"UNIQ_KEY\x01{topic}-{number}\x02TAGS\x01{'AB'[number % 2]}\x02WAIT\x01{wait}"
-                fields = wire.send_fields(topic, number % QUEUES, properties)
+                fields = wire.send_fields(topic, number % queues, properties)
                 link.sendall(wire.request(wire.SEND_MESSAGE, fields, b"x" * size))
                 codes.add(wire.read_answer(link).code)
         return codes
+
+    def create_topic(self, topic: str, queues: int = QUEUES) -> None:
+        """At the master; returns when the name server has a route for it."""
+        create_topic(self.master, topic, queues)
+
+    def await_topic_at_slave(self, topic: str) -> None:
+        """Until the slave has copied it, which it does soon after its start and then each ten seconds."""
+        topics = self.slave.store_dir / "config" / "topics.json"
+        wait_until(lambda: topics.exists() and topic in topics.read_text(), f"{topic} at the slave", WITHIN_S)
 
     def await_same(self) -> None:
         """Until the slave has all that the master has, from its own first byte on, in the log and in the queues."""

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.interop import wire
-from tests.interop.apache import free_port, membership, wait_until
+from tests.interop.apache import ApacheBroker, free_port, membership, wait_until
 from tests.interop.processes import LOOPBACK, Host, Program
 
 CLUSTER = "roquet-cluster"
@@ -100,6 +100,14 @@ class RoquetBroker(_Server):
         return file.read_text() if file.exists() else ""
 
 
+def create_topic(broker: ApacheBroker | RoquetBroker, topic: str, queues: int) -> None:
+    """Returns when the name server has a route for it."""
+    fields = {"topic": topic, "defaultTopic": "TBW102", "perm": "6", "topicFilterType": "SINGLE_TAG"}
+    fields |= {"readQueueNums": str(queues), "writeQueueNums": str(queues), "order": "false"}
+    assert wire.ask(broker.address, UPDATE_AND_CREATE_TOPIC, fields).code == 0
+    wait_until(lambda: wire.has_topic(broker.namesrv, topic), f"a route for {topic}")
+
+
 class RoquetCluster:
     """Name server, SYNC_MASTER and as many slaves as there are hosts for them."""
 
@@ -130,10 +138,7 @@ class RoquetCluster:
 
     def create_topic(self, topic: str, queues: int) -> None:
         """Returns when the name server has a route for it."""
-        fields = {"topic": topic, "defaultTopic": "TBW102", "perm": "6", "topicFilterType": "SINGLE_TAG"}
-        fields |= {"readQueueNums": str(queues), "writeQueueNums": str(queues), "order": "false"}
-        assert wire.ask(self.master.address, UPDATE_AND_CREATE_TOPIC, fields).code == 0
-        wait_until(lambda: wire.has_topic(self.namesrv, topic), f"a route for {topic}")
+        create_topic(self.master, topic, queues)
 
     def wait_replicated(self) -> None:
         """Until a send is answered with success, which says that a slave has it."""

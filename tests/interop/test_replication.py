@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.interop.apache import ApacheNameServer, JavaClients, require_java, wait_until
+from tests.interop.apache import ApacheNameServer, JavaClients, require_java
 from tests.interop.couples import (
     LOG_FILE,
     SEND_OK,
@@ -87,8 +87,7 @@ def it_catches_up_after_a_crash(couple: Couple) -> None:
 
 def it_stands_in(couple: Couple, clients: JavaClients, count: int) -> None:
     """With the master dead, a consumer gets every message from the slave."""
-    topics = couple.slave.store_dir / "config" / "topics.json"
-    wait_until(lambda: topics.exists() and "Copied" in topics.read_text(), "the slave's copy of the topics")
+    couple.await_topic_at_slave("Copied")
     couple.master.kill()
     words = ("consume", couple.namesrv, "Copied", f"G-{couple.name}", count, SECONDS)
     got = clients[CLIENT].run(*words).check()

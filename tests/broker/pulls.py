@@ -1,0 +1,91 @@
+"""The pull path of one broker on one connection, over a store full of messages."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from roquet.broker.arrivals import Arrivals
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.groups import GroupRegistry
+from roquet.broker.handlers.learnt_pulls import LearntPulls
+from roquet.broker.handlers.pull import PullConfig, Pulls
+from roquet.broker.members import Consumers, Member
+from roquet.broker.progress import ConsumerProgress
+from roquet.broker.read_balance import ReadBalance
+from roquet.broker.state_files import Then
+from roquet.broker.topics import TopicRegistry, topics_at_start
+from roquet.protocol.bodies import ConsumerData, Subscription, TopicConfig
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import JSON, Command
+from roquet.protocol.headers.pull import PullHeader
+from roquet.protocol.message import Permission, tag_code
+from roquet.storage.fetch import FetchLimits
+from roquet.storage.store import Store, StoreConfig
+from roquet.transport.connection import Connection
+from tests.simulation.disk import Drive
+
+NOW_MS = 1_700_000_000_000
+QUEUES = 12
+PER_QUEUE = 120
+FIRST_QUEUE_END = 126
+"""Messages go to a queue by sevens, so some have a few more than others."""
+ON_DISK = 5000
+USUAL = PullHeader("group", "T", 0, 0, 32, 3, 0, 15_000, "*", 1, "TAG")
+
+
+class Side:
+    """Keeps: what is further than `ON_DISK` bytes behind the log's end counts as no longer in memory."""
+
+    def __init__(self, config: PullConfig | None = None, *, slave_reads: bool = True) -> None:
+        limits = FetchLimits(20_000, size_in_memory=4000, size_on_disk=1500)
+        of_store = StoreConfig(Path("/s"), [Path("/s/commitlog")], 1 << 16, 20 * 50, index_enabled=False, limits=limits)
+        self.store = Store(of_store, lambda: NOW_MS, Drive(random.Random(1)).mount())
+        self.store.open()
+        for number in range(QUEUES * PER_QUEUE):
+            queue, tag = self.store.queue("T", number // 7 % QUEUES), "ab"[number % 2]
+            self.store.append(queue, b"%d" % number, f"TAGS\x01{tag}".encode(), (), tag_code(tag), 0, 0, 1, bytes(8))
+        self.topics = TopicRegistry(topics_at_start("C", "b"), NOW_MS)
+        self.topics.update(TopicConfig("T", QUEUES, QUEUES, Permission.READ | Permission.WRITE), NOW_MS)
+        self.groups = GroupRegistry(NOW_MS)
+        catalogue = Catalogue(self.topics, self.groups, self._changed, self._changed, lambda: NOW_MS)
+        self.consumers: Consumers[Connection] = Consumers()
+        self.progress = ConsumerProgress()
+        pulls = Pulls(
+            config or PullConfig(),
+            self.store,
+            catalogue,
+            self.consumers,
+            self.progress,
+            ReadBalance(slave_reads=slave_reads, memory_size=ON_DISK),
+            Arrivals(lambda: 0.0),
+        )
+        self.connection = Connection(pulls.routes())
+        self.subscribe("*")
+
+    def _changed(self, then: Then | None = None) -> None:
+        assert then is None
+
+    def subscribe(self, expression: str, version: int = 1) -> None:
+        wanted = (Subscription("T", expression, version=version),)
+        data = ConsumerData("group", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", wanted)
+        self.consumers.register(self.connection, Member("c@1", "JAVA", 399, "10.0.0.9:1", 0), data)
+
+    def forbid_reading(self) -> None:
+        self.topics.update(TopicConfig("T", QUEUES, QUEUES, Permission.WRITE), NOW_MS)
+
+    def held(self) -> list[tuple[int, int]]:
+        """Queue and offset of each pull that waits."""
+        return [
+            (queue.queue_id, pull.offset)  # type: ignore[attr-defined]
+            for queue in self.store.queues
+            for pull in queue.waiting or ()
+        ]
+
+    def forms(self) -> int:
+        learnt = (known for known in self.connection.shortcuts if isinstance(known, LearntPulls))
+        return sum(len(forms) for known in learnt for forms in known._forms.known.values())
+
+
+def pull_frame(opaque: int, header: PullHeader, form: int = JSON, code: int = RequestCode.PULL_MESSAGE) -> bytes:
+    return Command(code, header.write(), b"", opaque, header_type=form, language="JAVA").encode()[4:]

@@ -1,0 +1,63 @@
+"""Where a pull's answer sends its consumer, from a master and from a slave (protocol.md 2.2, store-and-ha.md 5.6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from roquet.broker.handlers.pull import PullConfig
+from roquet.protocol.bodies import GroupConfig
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.command import decode
+from roquet.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, PullAnswer
+from tests.broker.pulls import FIRST_QUEUE_END, NOW_MS, USUAL, Side, pull_frame
+
+SLAVE = PullConfig(is_slave=True)
+CHECKING_SLAVE = PullConfig(is_slave=True, offset_check_in_slave=True)
+FOUND, NOTHING_NEW = ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND
+AGAIN, MOVED = ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED
+END, BEYOND = FIRST_QUEUE_END, FIRST_QUEUE_END + 7
+SLOW_READER = GroupConfig("group", broker_id=3, which_broker_when_consume_slowly=2)
+
+
+def pulled(side: Callable[[], Side], offset: int, flags: int = 0) -> tuple[int, int, int, int]:
+    """Code, broker to go on at, offset to go on at, and stored progress, of one pull that does not wait."""
+
+    async def run() -> tuple[int, int, int, int]:
+        broker = side()
+        broker.groups.update(SLOW_READER, NOW_MS)
+        asked = replace(USUAL, queue_offset=offset, sys_flag=SUBSCRIPTION | flags, commit_offset=5)
+        answer = decode(broker.connection._answers([pull_frame(1, asked)])[4:])
+        told = PullAnswer.read(answer.fields)
+        stored = broker.progress.to_table().offsets.get("T@group", {}).get(0, -1)
+        return answer.code, told.suggest_which_broker_id, told.next_begin_offset, stored
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("config", [PullConfig(), SLAVE])
+def test_who_is_far_behind_is_sent_where_the_group_says_and_comes_back_once_it_is_not(config: PullConfig) -> None:
+    code, broker_id, next_offset, _ = pulled(lambda: Side(config), 0)
+    assert (code, broker_id) == (FOUND, 2)
+    assert next_offset > 0
+    assert pulled(lambda: Side(config), END - 1)[:3] == (FOUND, 3, END)
+    assert pulled(lambda: Side(config), END)[:3] == (NOTHING_NEW, 3, END)
+
+
+@pytest.mark.parametrize("config", [PullConfig(), SLAVE])
+def test_where_slaves_are_not_to_be_read_everybody_is_served_and_sent_to_the_master(config: PullConfig) -> None:
+    assert pulled(lambda: Side(config, slave_reads=False), 0)[:2] == (FOUND, 0)
+
+
+def test_a_slave_corrects_nobody_who_may_only_be_ahead_of_its_copy() -> None:
+    assert pulled(Side, BEYOND)[:3] == (MOVED, 3, END)
+    assert pulled(lambda: Side(SLAVE), BEYOND)[:3] == (AGAIN, 3, BEYOND)
+    assert pulled(lambda: Side(CHECKING_SLAVE), BEYOND)[:3] == (MOVED, 3, END)
+
+
+def test_a_slave_keeps_no_progress_from_pulls() -> None:
+    assert pulled(Side, 0, COMMIT_OFFSET)[3] == 5
+    assert pulled(lambda: Side(SLAVE), 0, COMMIT_OFFSET)[3] == -1
