@@ -52,11 +52,18 @@ class RecordingProxy:
     """Listens on a port of loopback for what is meant for `target`; for use in `with`.
 
     With `whole_frames` a piece is one remoting frame, otherwise whatever one read returned. `replaced` maps bytes to
-    others of equal length that are forwarded in their place: thus a broker registers the proxy's address.
+    others of equal length that are forwarded in their place: thus a broker registers the proxy's address. A connection
+    ends, wherever that is, once the server has sent `cut_after` bytes.
     """
 
     def __init__(
-        self, target: str, port: int, *, whole_frames: bool = True, replaced: Mapping[bytes, bytes] | None = None
+        self,
+        target: str,
+        port: int,
+        *,
+        whole_frames: bool = True,
+        replaced: Mapping[bytes, bytes] | None = None,
+        cut_after: int | None = None,
     ) -> None:
         self.connections: list[Connection] = []
         self.address = f"127.0.0.1:{port}"
@@ -64,6 +71,7 @@ class RecordingProxy:
         self._port = port
         self._whole_frames = whole_frames
         self._replaced = dict(replaced or {})
+        self._cut_after = cut_after
         assert all(len(old) == len(new) for old, new in self._replaced.items())
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -118,8 +126,10 @@ class RecordingProxy:
     async def _pump(
         self, connection: Connection, side: Side, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        left = self._cut_after if side is Side.SERVER else None
         try:
-            while data := await self._read(reader):
+            while (left is None or left > 0) and (data := (await self._read(reader))[:left]):
+                left = None if left is None else left - len(data)
                 connection.note(side, data)
                 for old, new in self._replaced.items():
                     data = data.replace(old, new)

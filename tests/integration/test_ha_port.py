@@ -11,17 +11,20 @@ from threading import Event
 
 import pytest
 
-from tests.interop.apache import HOST, wait_until
+from tests.golden.proxy import RecordingProxy, Side
+from tests.interop.apache import HOST, free_port, wait_until
 from tests.interop.couples import (
     SEND_OK,
     SLAVE_NOT_AVAILABLE,
     Couple,
     Maker,
     begin,
+    has_same_log,
+    has_whole_queues,
     log_files,
     remove_first_log_file,
 )
-from tests.interop.roquet_cluster import RoquetNameServer
+from tests.interop.roquet_cluster import RoquetBroker, RoquetNameServer
 
 pytestmark = pytest.mark.process
 
@@ -34,6 +37,7 @@ PROPERTIES: dict[str, str | int] = {
 """Who says nothing for four seconds is dropped; a slave speaks twice a second."""
 IDLE = 100
 GONE = "is gone: the connection ended"
+CUT = 1_200_001
 TIMEOUT_S = 30
 
 
@@ -158,6 +162,19 @@ def test_idle_connections_and_a_slave_that_never_reads_disturb_nobody_and_are_to
         received = read_to_end(deaf)
         assert 0 < len(received) < 10 * MIB, "it was dropped before it was sent all"
     assert couple.master.log().count(told) == 1, "they are of one host"
+
+
+def test_a_slave_whose_transfers_are_cut_has_the_log_in_the_end(couple: Couple) -> None:
+    """A second one; each of its connections ends within a chunk. Sends go on with the couple's own slave."""
+    with RecordingProxy(f"{HOST}:{couple.master.port + 1}", free_port(), whole_frames=False, cut_after=CUT) as door:
+        properties = PROPERTIES | {"haMasterAddress": door.address}
+        with RoquetBroker(couple.namesrv, name=couple.name, role="SLAVE", broker_id=2, properties=properties) as second:
+            wait_until(lambda: bool(door.connections), "the slave")
+            assert couple.send("Cut", 15, size=100_000) == {SEND_OK}
+            wait_until(lambda: has_same_log(couple.master, second), "equal logs")
+            wait_until(lambda: has_whole_queues(second), "the slave's queues")
+            assert len(door.connections) >= 2
+            assert {len(each.stream(Side.SERVER)) for each in door.connections[:-1]} == {CUT}
 
 
 def test_connections_that_say_nothing_are_no_slaves(couple: Couple) -> None:

@@ -170,7 +170,8 @@ async def test_a_slow_slave_slows_only_itself(cluster: Cluster) -> None:
     assert content(copy) == content(log)
 
 
-async def test_a_slave_comes_back_when_its_master_does(cluster: Cluster) -> None:
+async def test_a_slave_comes_back_when_its_master_does(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "roquet.replication.client")
     log = a_log(cluster.folder / "m", some_bytes(5_000))
     copy = a_log(cluster.folder / "s")
     server, address = await cluster.master(log)
@@ -184,6 +185,8 @@ async def test_a_slave_comes_back_when_its_master_does(cluster: Cluster) -> None
     await cluster.until(lambda: server.replicated_to == log.end)
     assert content(copy) == content(log)
     assert client.progress().reason == ""
+    *_, told = (each.message for each in caplog.records if each.name == "roquet.replication.client")
+    assert told == f"master {address} is followed again, from 10000 on"
 
 
 async def test_a_slave_of_the_wrong_master_stops_and_follows_the_right_one(cluster: Cluster) -> None:

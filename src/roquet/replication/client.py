@@ -120,8 +120,11 @@ class HaClient:
                 case slave.Close():
                     self._current.close()
                     self._connection = None
-        if self._state.reason not in ("", reason_before):
-            log.warning("master %s: %s", self._state.master, self._state.reason)
+        state = self._state
+        if state.reason not in ("", reason_before):
+            log.warning("master %s: %s", state.master, state.reason)
+        elif reason_before and not state.reason and state.phase is slave.Phase.FOLLOWING:
+            log.info("master %s is followed again, from %d on", state.master, state.position)
 
     @property
     def _current(self) -> _MasterConnection:

@@ -33,6 +33,7 @@ def _now_ms() -> int:
 
 
 def _kind(reason: str) -> str:
+    """What it says, whatever its numbers are."""
     return re.sub(r"\d+", "", reason)
 
 
@@ -130,12 +131,9 @@ class HaServer:
         self._gone[connection.host] = progress, connection.slave.heard_ms
         if len(self._gone) > GONE_MAX:
             del self._gone[next(iter(self._gone))]
-        is_known = (
-            before is not None and _kind(before[0].reason) == _kind(progress.reason) and not connection.was_of_use
-        )
-        log.log(
-            logging.DEBUG if is_known else logging.WARNING, "slave %s is gone: %s", progress.address, progress.reason
-        )
+        is_same = before is not None and _kind(before[0].reason) == _kind(progress.reason)
+        level = logging.DEBUG if is_same and not connection.was_of_use else logging.WARNING
+        log.log(level, "slave %s is gone: %s", progress.address, progress.reason)
         self.moved()
 
     def closed(self, connection: _SlaveConnection) -> None:

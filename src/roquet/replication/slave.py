@@ -219,9 +219,8 @@ def _heartbeat(slave: Follower, at: PhysicalOffset) -> Step:
     if not slave.tail:
         return slave, []
     if slave.idle_heartbeats == IDLE_HEARTBEATS_MAX:
-        return _stop(
-            slave, f"our log is ahead: it ends at {slave.end}, the master has nothing from {slave.position} on"
-        )
+        mine = f"ours ends at {slave.end}, it has nothing from {slave.position} on"
+        return _stop(slave, f"our log is ahead, or the master has cleaned what follows: {mine}")
     return replace(slave, idle_heartbeats=slave.idle_heartbeats + 1), []
 
 
