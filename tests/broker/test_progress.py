@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.broker.progress import ConsumerProgress, DelayProgress, start_of_young_queue
+from roquet.broker.progress import Commit, ConsumerProgress, DelayProgress, start_of_young_queue
 from roquet.protocol.bodies import DelayOffsetTable, OffsetTable, parse
 from roquet.protocol.json_dialect import dump_file
 
@@ -94,3 +94,12 @@ def test_delivery_of_delayed_messages_goes_on_where_it_stopped() -> None:
     assert not again.copy_master(delays.to_table())
     assert again.copy_master(DelayOffsetTable({1: 2}))
     assert again.to_table() == DelayOffsetTable({1: 2})
+
+
+def test_no_group_is_further_than_the_end_of_a_queue_that_is_known() -> None:
+    progress = ConsumerProgress()
+    for topic, queue_id in (("T", 0), ("T", 1), ("gone", 0)):
+        progress.commit("g", topic, queue_id, 9)
+    ends = {("T", 0): 4, ("T", 1): 9}
+    assert progress.set_back_to_ends(lambda *queue: ends.get(queue)) == [Commit("T", "g", 0, 4)]
+    assert progress.to_table().offsets == {"T@g": {0: 4, 1: 9}, "gone@g": {0: 9}}

@@ -14,7 +14,9 @@ from roquet.broker.state_files import Then
 from roquet.broker.topics import TopicRegistry, topics_at_start
 from roquet.protocol.bodies import GroupConfig, OffsetTable, TopicConfig
 from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
 from roquet.transport.channels import Channels
+from roquet.transport.connection import Connection
 from roquet.transport.server import Server
 from tests.broker.harness import ADDRESS, World
 from tests.simulation.simulation import Simulation
@@ -107,6 +109,23 @@ def test_what_was_committed_on_the_slave_and_goes_further_comes_to_the_master(sl
     expected = {"T@g": {0: 8, 1: 4}, "T@new": {0: 2}}
     assert slave.world.progress.to_table().offsets == expected
     assert slave.progress.to_table().offsets == expected
+
+
+def test_what_was_committed_on_the_slave_sets_no_group_back_that_has_come_further_since(slave: Slave) -> None:
+    """Between the copy of the master's table and the slave's word."""
+    slave.progress.commit("g", "T", 0, 8)
+    routes = slave.world.routes
+    table = routes[RequestCode.GET_ALL_CONSUMER_OFFSET]
+
+    def table_then_progress(request: Command, connection: Connection) -> Command | None:
+        answer: Command = table(request, connection)
+        slave.world.progress.commit("g", "T", 0, 20)
+        return answer
+
+    routes[RequestCode.GET_ALL_CONSUMER_OFFSET] = table_then_progress
+    slave.start()
+    slave.world.sim.run_for(1)
+    assert slave.world.progress.committed("g", "T", 0) == 20
 
 
 def test_what_the_master_was_told_is_the_masters_from_then_on(slave: Slave) -> None:

@@ -534,10 +534,14 @@ def test_no_more_is_taken_than_the_limits_allow(cluster: FakeCluster, broker: Fa
 
 
 def test_an_illegal_offset_is_set_back_after_ten_seconds(cluster: FakeCluster, broker: FakeBroker) -> None:
+    """And is not stored any more until then, even where the broker has set it back by itself."""
+
     async def consume() -> list[bytes]:
         async with consumer(cluster) as c:
+            broker.offsets["G", "T", 0] = 3
             await asyncio.sleep(9)
-            assert stored(broker) == {0: 500}
+            assert stored(broker) == {0: 3}
+            assert len([one for one in broker.requests[RequestCode.PULL_MESSAGE] if one.fields["topic"] == "T"]) == 1
             found = await bodies(c, 1)
             assert stored(broker) == {0: 3}, "backwards"
             broker.store("T", 0, b"new")

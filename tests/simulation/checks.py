@@ -15,6 +15,7 @@ from roquet.storage.commit_log import CommitLog
 from roquet.storage.store import Store
 from roquet.units import PhysicalOffset
 from tests.simulation.clients import GROUP, TOPIC, place_of
+from tests.simulation.nodes import QUEUES
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -49,41 +50,42 @@ def read_log(log: CommitLog, start: int, end: int) -> bytes:
 def logs_agree_where_they_overlap(cluster: Cluster) -> Callable[[], None]:
     """A slave's log is its master's, byte for byte.
 
-    One exception: a master whose power failed may have lost what a slave has. It may then go on in another way, but
-    the slave must not go on from there.
+    One exception: a master whose power failed may have lost what a slave has, and a slave that became the master may
+    not have had what another slave had. Such a master may go on in another way, but that slave must not from there on.
     """
-    pairs = [LogPair(cluster.master, slave) for slave in cluster.slaves]
+    pairs = {name: LogPair(node) for name, node in cluster.brokers.items()}
 
     def check() -> None:
-        for pair in pairs:
-            pair.check()
+        master = cluster.master
+        for slave in cluster.slaves:
+            pairs[slave.name].check(master)
 
     return check
 
 
 class LogPair:
-    """A master's log and a slave's.
+    """A slave's log and its master's.
 
     Keeps: all that both had before `same_to` was equal in these two lives; `is_ahead`: since they were last known to
     be equal, the slave had more than its master.
     """
 
-    def __init__(self, master: BrokerNode, slave: BrokerNode) -> None:
-        self._master = master
+    def __init__(self, slave: BrokerNode) -> None:
         self._slave = slave
-        self._lives = (0, 0)
+        self._lives = ("", 0, 0)
         self._ends = (0, 0)
         self._same_to = 0
         self._is_ahead = False
 
-    def check(self) -> None:
-        master, slave = self._master.broker, self._slave.broker
+    def check(self, its_master: BrokerNode) -> None:
+        master, slave = its_master.broker, self._slave.broker
         if master is None or slave is None:
             return
-        lives, ends = (self._master.life, self._slave.life), (master.store.log.end, slave.store.log.end)
+        lives = (its_master.name, its_master.life, self._slave.life)
+        ends = (master.store.log.end, slave.store.log.end)
         if (lives, ends) == (self._lives, self._ends):
             return
-        has_grown = self._lives[1] == lives[1] and ends[1] > self._ends[1]
+        has_grown = self._lives[2] == lives[2] and ends[1] > self._ends[1]
         if lives != self._lives:
             self._same_to = 0
         self._lives, self._ends = lives, ends
@@ -164,7 +166,8 @@ class QueueFollower:
 
 
 def progress_only_grows(cluster: Cluster) -> Callable[[], None]:
-    """What the group committed to the master covers only what the group got, and never goes back while that lives.
+    """What the group committed to the master covers only what the group got, and never goes back while that lives; a
+    slave that becomes the master has at least what it had before, as far as its queues reach.
 
     It may where words come late: from who gave a queue away after its new owner's, or from an old connection after
     a newer one's. The broker keeps the last word (Apache's does, too), so a restart may bring messages again.
@@ -174,30 +177,39 @@ def progress_only_grows(cluster: Cluster) -> Callable[[], None]:
 
 class ProgressFollower:
     """Keeps: in this life of the master, `_committed[queue id]` is the most that was committed, and all before it had
-    been received then.
+    been received then; `_at_slaves` is what each slave had last, and in which life.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._life = 0
+        self._of = ("", 0)
         self._changes = -1
         self._committed: dict[int, int] = {}
+        self._at_slaves: dict[str, tuple[int, dict[int, int]]] = {}
 
     def check(self) -> None:
+        for slave in self._cluster.slaves:
+            if slave.broker is not None:
+                self._at_slaves[slave.name] = slave.life, _committed(slave.broker)
         node = self._cluster.master
         broker = node.broker
         if broker is None:
             return
-        if node.life != self._life:
-            self._life, self._changes = node.life, -1
-            self._committed.clear()
+        if self._of != (node.name, node.life):
+            self._of = node.name, node.life
+            self._begin(broker, self._at_slaves.get(node.name))
         if broker.progress.changes == self._changes:
             return
         self._changes = broker.progress.changes
-        for queue_id in range(len(list(broker.store.queues))):
-            offset = broker.progress.committed(GROUP, TOPIC, queue_id)
-            if offset is not None:
-                self._check_queue(broker, queue_id, offset)
+        for queue_id, offset in _committed(broker).items():
+            self._check_queue(broker, queue_id, offset)
+
+    def _begin(self, broker: Broker, as_slave: tuple[int, dict[int, int]] | None) -> None:
+        self._changes = -1
+        before = as_slave[1] if as_slave is not None and as_slave[0] == self._of[1] else {}
+        self._committed = {
+            number: min(offset, broker.store.max_offset(TOPIC, number)) for number, offset in before.items()
+        }
 
     def _check_queue(self, broker: Broker, queue_id: int, offset: int) -> None:
         before = self._committed.get(queue_id, 0)
@@ -212,10 +224,18 @@ class ProgressFollower:
         self._committed[queue_id] = max(before, offset)
 
 
+def _committed(broker: Broker) -> dict[int, int]:
+    """Where the group stands in each queue."""
+    offsets = {number: broker.progress.committed(GROUP, TOPIC, number) for number in range(QUEUES)}
+    return {number: offset for number, offset in offsets.items() if offset is not None}
+
+
 def acknowledged_is_kept(cluster: Cluster) -> Callable[[], None]:
     """At every moment, each acknowledged message is in the log of at least one broker that serves.
 
-    That holds for as long as one broker at a time is in trouble and the others have caught up before the next one is.
+    That holds for as long as one broker at a time is in trouble and the others have caught up before the next one is,
+    and where the slave that has most of the log takes the place of a master that does not come back: but for the
+    moment in which it starts as such.
     A slave that had to start anew begins with its master's last file: older messages it never had.
     """
     return KeptMessages(cluster).check
@@ -226,22 +246,25 @@ class KeptMessages:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._lives: list[int] = []
+        self._brokers: list[Broker] = []
         self._known = 0
 
     def check(self) -> None:
-        nodes = list(self._cluster.brokers.values())
-        lives = [node.life if node.broker is not None else 0 for node in nodes]
-        acknowledged = self._cluster.producer.acknowledged
-        if lives == self._lives and self._known == len(acknowledged):
+        if self._cluster.master.is_changing:
             return
-        stores = [node.broker.store for node in nodes if node.broker is not None]
-        new = list(acknowledged.items())[self._known if lives == self._lives else 0 :]
+        nodes = [self._cluster.master, *self._cluster.slaves]
+        brokers = [node.broker for node in nodes if node.broker is not None]
+        acknowledged = self._cluster.producer.acknowledged
+        is_known = brokers == self._brokers
+        if is_known and self._known == len(acknowledged):
+            return
+        stores = [broker.store for broker in brokers]
+        new = list(acknowledged.items())[self._known if is_known else 0 :]
         for key, result in new if stores else ():
             at = place_of(result)
             is_kept = any(key_at(store, at) == key for store in stores) or all(store.log.start > at for store in stores)
             assert is_kept, f"{key}, acknowledged at {at}, is in no log"
-        self._lives, self._known = lives, len(acknowledged)
+        self._brokers, self._known = brokers, len(acknowledged)
 
 
 ALWAYS: Final[tuple[Check, ...]] = (

@@ -21,11 +21,13 @@ from roquet.broker.server import Broker
 from roquet.broker.store_settings import FlushDisk
 from tests.simulation import checks
 from tests.simulation.clients import TOPIC
-from tests.simulation.hosts import CONSUMER, NAME_SERVER, PRODUCER, START_S_MAX, ClusterHosts
+from tests.simulation.hosts import CONSUMER, NAME_SERVER, PRODUCER, START_S_MAX
 from tests.simulation.nodes import BROKER_NAME, QUEUES, BrokerNode
 from tests.simulation.quiet import check_quiet
 from tests.simulation.reading import read_everything
+from tests.simulation.roles import ChangingRoles
 from tests.simulation.swallowed import SwallowedErrors
+from tests.simulation.watch import Watch
 
 __all__ = ["CONSUMER", "NAME_SERVER", "PRODUCER", "Cluster"]
 
@@ -33,7 +35,7 @@ READER_ADDRESS: Final = "10.0.9.1"
 SETTLE_S_MAX: Final = 300.0
 
 
-class Cluster(ClusterHosts):
+class Cluster(ChangingRoles):
     """Servers and clients that run, in the hands of a test.
 
     Keeps: every check holds after every event, and no exception was swallowed by a log.
@@ -77,8 +79,7 @@ class Cluster(ClusterHosts):
     def _start(self) -> None:
         """Until messages are acknowledged, consumed and copied."""
         self.sim.check_always(self._swallowed.check)
-        for check in self._always:
-            self.sim.check_always(check(self))
+        self.sim.check_always(Watch(self, [check(self) for check in self._always]).look)
         self.name_server.start()
         self.sim.run_until(lambda: self.name_server.is_serving, START_S_MAX)
         for node in self.brokers.values():
@@ -128,14 +129,17 @@ class Cluster(ClusterHosts):
     # quiet
 
     def settle(self) -> None:
-        """Heal everything, start what is down, and wait until all is calm; a slave that says it cannot follow its
-        master any more is wiped, as its operator would do.
+        """Heal everything, start what is down, let former masters rejoin, and wait until all is calm; a slave that
+        says it cannot follow its master any more is wiped, as its operator would do.
         """
+        self.fence()
         self.heal()
         for name in self.names:
-            if not self.host(name).is_running:
+            if not self.host(name).is_running and name not in self.former:
                 self.start(name)
         self.wait_until_serving(NAME_SERVER)
+        self.wait_until_serving(self.master.name)
+        self.rejoin_all()
         for name in self.brokers:
             self.wait_until_serving(name)
         self.wait_for_answers()

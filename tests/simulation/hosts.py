@@ -47,6 +47,9 @@ class ClusterHosts:
         self.began_anew: set[str] = set()
         """The slaves that may lack what is older than their master's last file: wiped ones, and those whose power
         failed, maybe before anything of their log was on the drive."""
+        self._master = names[0]
+        self.former: set[str] = set()
+        """Who was passed over as master and has not rejoined: its log may hold what the present master's does not."""
 
     def _make_brokers(self, names: Sequence[str], server: str, flush: FlushDisk) -> dict[str, BrokerNode]:
         config = drawn_config(self.chance, server)
@@ -66,15 +69,21 @@ class ClusterHosts:
 
     @property
     def master(self) -> BrokerNode:
-        return self._nodes[0]
+        """The one that was promoted last."""
+        return self.brokers[self._master]
 
     @property
     def slaves(self) -> list[BrokerNode]:
-        return self._nodes[1:]
+        """Who follows the master, or is going to."""
+        return [node for name, node in self.brokers.items() if name != self._master and name not in self.former]
 
-    @property
-    def slave_names(self) -> set[str]:
-        return {slave.name for slave in self.slaves}
+    def look_at_roles(self) -> None:
+        """A slave that has become a master is the master from now on."""
+        for node in self.slaves:
+            if not node.is_slave:
+                self.former.add(self._master)
+                self._master = node.name
+                self.sim.note("master", node.name)
 
     def broker(self, name: str) -> Broker:
         """The broker that serves under this name."""
@@ -105,12 +114,16 @@ class ClusterHosts:
 
     def crash(self, name: str, silently: bool = False) -> None:
         """The power fails: what was never synced is gone."""
-        self.began_anew |= {name} & self.slave_names
+        self._may_begin_anew(name)
         self.host(name).crash(silently)
+
+    def _may_begin_anew(self, name: str) -> None:
+        if name in self.brokers and name != self._master:
+            self.began_anew.add(name)
 
     def lose_power_soon(self, name: str, changes_max: int = 40) -> None:
         """The power fails at one of the next changes to the drive, in the middle of whatever is going on then."""
-        self.began_anew |= {name} & self.slave_names
+        self._may_begin_anew(name)
         self.host(name).drive.lose_power_after(self.chance.randrange(changes_max))
 
     def lose_power_by_now(self, name: str) -> None:

@@ -92,6 +92,11 @@ class BrokerNode:
         broker = self.broker
         return None if broker is None or broker.ha_client is None else broker.ha_client.phase
 
+    @property
+    def is_changing(self) -> bool:
+        """It has served in this life, and is going to serve in another role."""
+        return self.host.is_running and self._process is not None and self._process.is_changing
+
     def does_not_fit(self, master: Broker) -> bool:
         """A slave that cannot follow its master, since that has lost what the slave has: an operator has to help."""
         if self.broker is None:
@@ -100,9 +105,10 @@ class BrokerNode:
 
     def follows(self, master: Broker) -> bool:
         """A slave that has all its master has, and is being told more."""
-        if self.broker is None:
+        broker = self.broker
+        if broker is None or broker.ha_client is None or broker.ha_client.master != master.config.ha_address:
             return False
-        return self.phase is Phase.FOLLOWING and self.broker.store.log.end == master.store.log.end
+        return self.phase is Phase.FOLLOWING and broker.store.log.end == master.store.log.end
 
 
 class NameServerNode:

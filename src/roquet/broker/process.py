@@ -35,6 +35,11 @@ class BrokerProcess:
         self.broker: Broker | None = None
         self.port = config.listen_port
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether one broker has been asked to stop for another."""
+        return self.broker is None and self._change is not None
+
     async def start(self) -> int:
         """As `Broker.start`."""
         broker = Broker(self.config, self._runtime, self._disk, self._become)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from roquet.protocol.bodies import DelayOffsetTable, OffsetTable
@@ -19,8 +19,8 @@ def start_of_young_queue(min_offset: int, *, first_in_memory: bool) -> QueueOffs
 
 
 @dataclass(frozen=True, slots=True)
-class OwnCommit:
-    """What a group told a slave."""
+class Commit:
+    """The next offset of one group in one queue."""
 
     topic: str
     group: str
@@ -54,19 +54,35 @@ class ConsumerProgress:
         if self._own is not None:
             self._own[key, queue_id] = offset
 
-    def ahead_of(self, master: OffsetTable) -> list[OwnCommit]:
+    def ahead_of(self, master: OffsetTable) -> list[Commit]:
         """What was committed here and goes beyond what the master has; what does not is forgotten."""
         own = self._own or {}
         for key, queue_id in list(own):
             if own[key, queue_id] <= master.offsets.get(key, {}).get(queue_id, -1):
                 del own[key, queue_id]
-        return [OwnCommit(*_split(key), queue_id, offset) for (key, queue_id), offset in own.items()]
+        return [Commit(*_split(key), queue_id, offset) for (key, queue_id), offset in own.items()]
 
     def committed(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
         """The next offset of a group in a queue; None: it never said, or something below 0."""
         queues = self._offsets.get(f"{topic}@{group}")
         offset = -1 if queues is None else queues.get(queue_id, -1)
         return QueueOffset(offset) if offset >= 0 else None
+
+    def set_back_to_ends(self, end_of: Callable[[str, int], int | None]) -> list[Commit]:
+        """Let no group be further than the ends of the queues; tells what was set back, and to where.
+
+        :param end_of: the next offset of a topic's queue; None: there is no such queue.
+        """
+        back = []
+        for key, queues in self._offsets.items():
+            topic, group = _split(key)
+            for queue_id, offset in queues.items():
+                end = end_of(topic, queue_id)
+                if end is not None and offset > end:
+                    back.append(Commit(topic, group, queue_id, end))
+        for each in back:
+            self.commit(each.group, each.topic, each.queue_id, each.offset)
+        return back
 
     def topics_of(self, group: str) -> list[str]:
         """Topics in which the group has progress."""

@@ -25,6 +25,7 @@ from roquet.broker.handlers.progress import ProgressRequests
 from roquet.broker.handlers.pull import Pulls
 from roquet.broker.handlers.query import QueryRequests
 from roquet.broker.handlers.send import Sends
+from roquet.broker.lost_tail import set_back_progress
 from roquet.broker.members import Consumers, Producers
 from roquet.broker.part_configs import syncs
 from roquet.broker.peers import Life, addresses_of, life_of
@@ -285,6 +286,8 @@ class Broker:
         offsets = self._offsets_file.load(OffsetTable.from_json)
         if offsets is not None:
             self.progress.restore(offsets)
+        if not self.config.is_slave:
+            set_back_progress(self.progress, self.store.queues)
         delays = self._delays_file.load(DelayOffsetTable.from_json)
         if delays is not None:
             self.delays.restore(delays)

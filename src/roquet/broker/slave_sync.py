@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.config import FAST_PORT_STEP
-from roquet.broker.progress import ConsumerProgress, DelayProgress, OwnCommit
+from roquet.broker.progress import Commit, ConsumerProgress, DelayProgress
 from roquet.broker.state_files import Changed
 from roquet.errors import RoquetError
 from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable, parse
@@ -61,7 +61,7 @@ class SlaveSync:
         self._period_ms = period_ms
         self._wanted = asyncio.Event()
         self._failing: set[RequestCode] = set()
-        self._own: list[OwnCommit] = []
+        self._own: list[Commit] = []
         self._master: str | None = None
         self.topics_to = 0
         """Where the log ended here when the topics were copied last: of what comes later a topic may be unknown."""
@@ -127,12 +127,15 @@ class SlaveSync:
         self.master_log = log_range
 
     async def _tell_own(self, master: str) -> None:
-        """What the master's own table shows it to have by the next copy is not told again."""
+        """What the master's own table shows it to have by the next copy is not told again.
+
+        The group may have come further at the master since that was copied, so it takes nothing that goes back.
+        """
         own, self._own = self._own, []
         if own:
             log.info("%d offsets that were committed here are told to the master %s", len(own), master)
         for each in own:
-            header = UpdateOffsetHeader(each.group, each.topic, each.queue_id, each.offset)
+            header = UpdateOffsetHeader(each.group, each.topic, each.queue_id, each.offset, only_forward=True)
             try:
                 request = Command(RequestCode.UPDATE_CONSUMER_OFFSET, header.write())
                 checked(await self._channels.call(master, request, TIMEOUT_MS), master)

@@ -80,7 +80,9 @@ class Assignment:
         await asyncio.gather(*(self._store(queue, running.pull) for queue, running in list(self._running.items())))
 
     async def _store(self, queue: MessageQueue, pull: QueuePull) -> None:
-        await attempt(lambda: self._progress.store(queue, pull.taken.progress), f"storing the progress of {queue}")
+        await attempt(
+            lambda: self._progress.store(queue, lambda: pull.taken.progress), f"storing the progress of {queue}"
+        )
 
     async def close(self) -> None:
         try:

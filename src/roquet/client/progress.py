@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from roquet.client import queue_calls
@@ -28,15 +29,15 @@ class Progress:
         """What a broker has stored; None: nothing."""
         return await queue_calls.committed(self._session, self._group, queue, TIMEOUT_MS)
 
-    async def store(self, queue: MessageQueue, offset: int) -> None:
-        """Store `offset` unless it, or a larger one, is known to be stored already.
+    async def store(self, queue: MessageQueue, progress: Callable[[], int]) -> None:
+        """Store what `progress` says unless it, or more, is known to be stored already.
 
         :raises RoquetError: no broker took it; it is to be stored again later.
         """
-        stored = self._stored.get(queue, -1)
+        offset, stored = progress(), self._stored.get(queue, -1)
         if offset < stored or (offset == stored and queue not in self._only_on_slave):
             return
-        at = await queue_calls.commit(self._session, self._group, queue, offset, TIMEOUT_MS)
+        at, offset = await queue_calls.commit(self._session, self._group, queue, progress, TIMEOUT_MS)
         self._stored[queue] = offset
         if at.is_master:
             self._only_on_slave.discard(queue)
@@ -49,7 +50,7 @@ class Progress:
         :raises RoquetError: no broker took it; a later `store` will do.
         """
         self.forget(queue)
-        await self.store(queue, offset)
+        await self.store(queue, lambda: offset)
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is somebody else's now: what is stored is not known any more."""

@@ -83,7 +83,7 @@ class PullConsumer:
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Store that `group` goes on at `offset`, forwards or backwards."""
-        await queue_calls.commit(self._session, group, queue, offset, self._timeout_ms)
+        await queue_calls.commit(self._session, group, queue, lambda: offset, self._timeout_ms)
 
     async def pull(
         self, queue: MessageQueue, offset: int, *, max_messages: int = 32, tags: str = "*", hold_ms: int = 0

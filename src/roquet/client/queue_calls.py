@@ -5,6 +5,7 @@ All of them go to the master, and to a slave while there is no master.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 from roquet.client.routes import BrokerAddress
@@ -79,11 +80,21 @@ async def committed(session: Session, group: str, queue: MessageQueue, timeout_m
     return answered(OffsetAnswer, checked(response, at.address), at.address).offset
 
 
-async def commit(session: Session, group: str, queue: MessageQueue, offset: int, timeout_ms: int) -> BrokerAddress:
-    """Store the group's progress, forwards or backwards; gives the process that took it."""
-    fields = UpdateOffsetHeader(group, queue.topic, queue.queue_id, offset, queue.broker_name).write()
-    at, response = await session.call_broker(
-        queue, lambda _: Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields), timeout_ms
-    )
+async def commit(
+    session: Session, group: str, queue: MessageQueue, progress: Callable[[], int], timeout_ms: int
+) -> tuple[BrokerAddress, int]:
+    """Store the group's progress, forwards or backwards; gives the process that took it, and what it took.
+
+    :param progress: asked for each try: until one process after the other has not answered, pulls may have told more.
+    """
+    sent = progress()
+
+    def request(_: BrokerAddress) -> Command:
+        nonlocal sent
+        sent = progress()
+        fields = UpdateOffsetHeader(group, queue.topic, queue.queue_id, sent, queue.broker_name).write()
+        return Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+    at, response = await session.call_broker(queue, request, timeout_ms)
     checked(response, at.address)
-    return at
+    return at, sent

@@ -140,7 +140,7 @@ class QueuePull:
             result.next_offset,
         )
         self.taken.dropped = True
+        self.taken = ProcessQueue(result.next_offset, self._on_done)  # at once: nothing beyond it is stored any more
         await asyncio.sleep(self._position.answered(result, 0) / 1000)
-        self.taken = ProcessQueue(result.next_offset, self._on_done)
         await self._order.set_back(self._queue, result.next_offset)
         return 0

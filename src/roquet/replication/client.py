@@ -65,6 +65,11 @@ class HaClient:
     def phase(self) -> slave.Phase:
         return self._state.phase
 
+    @property
+    def master(self) -> str | None:
+        """Whom it follows, or is going to."""
+        return self._state.master
+
     def progress(self) -> MasterProgress:
         state, now_ms = self._state, _now_ms()
         silent_ms, told_ms = now_ms - state.heard_ms, now_ms - state.reported_ms

@@ -50,6 +50,9 @@ class ProgressRequests:
 
     def update_offset(self, request: Command, connection: Connection) -> Command:
         header = UpdateOffsetHeader.read(request.fields)
+        before = self._progress.committed(header.consumer_group, header.topic, header.queue_id)
+        if header.only_forward and before is not None and before >= header.commit_offset:
+            return request.answer(ResponseCode.SUCCESS)
         self._progress.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return request.answer(ResponseCode.SUCCESS)
 

@@ -17,11 +17,14 @@ class QueryOffsetHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class UpdateOffsetHeader(Header):
+    """`only_forward` is ours: less than what the group has already is not taken. (Apache's brokers do not know it.)"""
+
     consumer_group: str
     topic: str
     queue_id: int
     commit_offset: int
     bname: str | None = None
+    only_forward: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

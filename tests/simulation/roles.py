@@ -1,0 +1,142 @@
+"""An operator's hands in a simulated cluster: a slave becomes the master, the former master a slave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from roquet.broker.config import BrokerConfig
+from roquet.broker.rejoin import Rejoining
+from roquet.broker.store_settings import BrokerRole, FlushDisk
+from roquet.errors import ResponseError, RoquetError, StoreError
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.admin import PromoteHeader
+from roquet.transport.channels import Channels
+from roquet.transport.connection import checked
+from tests.simulation.disk import DeadProcessError
+from tests.simulation.hosts import START_S_MAX, ClusterHosts
+from tests.simulation.simulation import Host
+
+OPERATOR_ADDRESS: Final = "10.0.9.2"
+PROMOTE_S_MAX: Final = 60.0
+LOOK_AGAIN_S: Final = 40.0
+"""Longer than any broker takes to tell a name server of itself again."""
+
+
+class ChangingRoles(ClusterHosts):
+    """Keeps: `forced` counts the promotions that took no account of what would be lost by them."""
+
+    def __init__(self, seed: int, names: Sequence[str], flush: FlushDisk, consumers: int) -> None:
+        super().__init__(seed, names, flush, consumers)
+        self.forced = 0
+        self.refused: list[str] = []
+        """Why slaves were not promoted."""
+
+    def promote(self, name: str, *, fenced: bool = False, forced: bool = False) -> str:
+        """Ask a slave to become the master; empty once it serves as such, else why it does not."""
+        node, address = self.brokers[name], self.brokers[name].address
+        request = Command(RequestCode.PROMOTE_SLAVE, PromoteHeader("SYNC_MASTER", fenced, forced).write())
+        operator = self.sim.host(OPERATOR_ADDRESS)
+        why = ""
+        try:
+            operator.call(lambda: _ask(address, request), PROMOTE_S_MAX)
+        except ResponseError as error:
+            why = error.remark
+        except RoquetError as error:
+            self.run_for(PROMOTE_S_MAX)
+            why = str(error) if node.is_slave else ""
+        operator.kill()
+        if why:
+            self.sim.note("not promoted", name, why)
+            self.refused.append(why)
+            return why
+        self.sim.run_until(lambda: node.broker is not None and not node.is_slave, START_S_MAX)
+        self.forced += forced
+        return ""
+
+    def fullest_slave(self) -> str:
+        """The slave that has most of the log."""
+        serving = [slave for slave in self.slaves if slave.broker is not None]
+        return max(serving, key=lambda slave: slave.broker.store.log.end if slave.broker is not None else -1).name
+
+    def take_over(self, *, fenced: bool = False) -> str:
+        """The master is gone for good: the slave that has most takes its place, by force only where nothing else
+        helps; gives its name.
+        """
+        name = self.fullest_slave()
+        if self.promote(name, fenced=fenced):
+            self.heal()
+            self.run_for(LOOK_AGAIN_S)
+            name = self.fullest_slave()
+            if self.promote(name, fenced=fenced):
+                why = self.promote(name, fenced=True, forced=True)
+                assert not why, f"{name} does not become the master by force either: {why}"
+        return name
+
+    def cut_what_parted(self, name: str) -> None:
+        """What `roquet ha rejoin` does with the store of a broker that does not run."""
+        config, host, master = self.brokers[name].config, self.host(name), self.master.address
+        try:
+            host.call(lambda: _cut(config, host, master))
+        finally:
+            if host.is_running:
+                host.kill()
+
+    def rejoin(self, name: str) -> None:
+        """Start a former master as a slave of the present one."""
+        node = self.brokers[name]
+        try:
+            self.cut_what_parted(name)
+        except StoreError:
+            self.wipe(name)
+        free = next(number for number in range(1, 99) if number not in self._ids_in_use)
+        node.config = replace(
+            node.config,
+            broker_id=free,
+            replication=replace(node.config.replication, broker_role=BrokerRole.SLAVE),
+        )
+        self.former.discard(name)
+        node.start()
+
+    def rejoin_with_a_power_failure(self, name: str) -> None:
+        """The power fails while what parted is cut, at one of the first changes to the drive."""
+        self.lose_power_soon(name)
+        with suppress(DeadProcessError):
+            self.cut_what_parted(name)
+            self.host(name).boot()
+            self.lose_power_by_now(name)
+        self.rejoin(name)
+
+    @property
+    def _ids_in_use(self) -> set[int]:
+        return {node.config.broker_id for node in self.brokers.values() if node.name not in self.former}
+
+    def fence(self) -> None:
+        """End every former master that still runs, as somebody said he had."""
+        for name in sorted(self.former):
+            if self.host(name).is_running:
+                self.kill(name)
+
+    def rejoin_all(self) -> None:
+        """Every former master that is not a slave yet."""
+        self.fence()
+        for name in sorted(self.former):
+            self.rejoin(name)
+
+
+async def _ask(address: str, request: Command) -> None:
+    channels = Channels()
+    try:
+        checked(await channels.call(address, request, int(PROMOTE_S_MAX * 1000) - 1), address)
+    finally:
+        await channels.close()
+
+
+async def _cut(config: BrokerConfig, host: Host, master: str) -> None:
+    store = Rejoining(config, host.runtime(), host.disk)
+    parting = await store.parting(master)
+    store.cut(parting)
+    store.close()
