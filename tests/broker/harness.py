@@ -109,7 +109,7 @@ class World:
         groups = GroupAdmin(catalogue, self.consumers, self.producers, progress, store, name, is_slave=is_slave)
         return {
             **self.members.routes(),
-            **ProgressRequests(progress, store).routes(),
+            **ProgressRequests(progress, store, is_slave=is_slave).routes(),
             **LockRequests(LeaseTable(), now_ms).routes(),
             **QueryRequests(store).routes(),
             **TopicAdmin(catalogue, progress, store, name, is_slave=is_slave).routes(),

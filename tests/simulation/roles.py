@@ -62,10 +62,22 @@ class ChangingRoles(ClusterHosts):
         serving = [slave for slave in self.slaves if slave.broker is not None]
         return max(serving, key=lambda slave: slave.broker.store.log.end if slave.broker is not None else -1).name
 
-    def take_over(self, *, fenced: bool = False) -> str:
-        """The master is gone for good: the slave that has most takes its place, by force only where nothing else
-        helps; gives its name.
+    def end_the_master(self) -> None:
+        """It is gone for good, in any way, also such that nobody can see whether it is."""
+        name, chance = self.master.name, self.chance
+        match chance.choice(("kill", "stop", "crash", "crash silently")):
+            case "kill":
+                self.kill(name)
+            case "stop":
+                self.stop(name)
+            case way:
+                self.crash(name, silently=way == "crash silently")
+
+    def take_over(self) -> str:
+        """In place of a master that is gone for good: the slave that has most becomes the master, by force only where
+        nothing else helps; gives its name.
         """
+        fenced = self.host(self.master.name).process is None
         name = self.fullest_slave()
         if self.promote(name, fenced=fenced):
             self.heal()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+import pytest
+
 from roquet.broker.store_settings import FlushDisk
 from tests.simulation.cluster import CONSUMER, NAME_SERVER, PRODUCER, Cluster
 from tests.simulation.disk import DriveSpeed
@@ -37,9 +39,10 @@ def crash_a_slave(cluster: Cluster) -> None:
 
 
 def crash_the_master(cluster: Cluster) -> None:
-    cluster.lose_power_soon(MASTER)
+    name = cluster.master.name
+    cluster.lose_power_soon(name)
     cluster.run_for(1)
-    cluster.lose_power_by_now(MASTER)
+    cluster.lose_power_by_now(name)
 
 
 def crash_the_name_server(cluster: Cluster) -> None:
@@ -75,18 +78,34 @@ def set_a_clock(cluster: Cluster) -> None:
     cluster.host(_some_broker(cluster)).clock_ahead_ms += cluster.chance.randint(-60_000, 60_000)
 
 
-TROUBLES: Final[tuple[Trouble, ...]] = (
-    kill_somebody,
-    stop_a_broker,
-    crash_a_slave,
-    crash_the_name_server,
-    isolate_somebody,
+def replace_the_master(cluster: Cluster) -> None:
+    """Its process or its host is gone for good; whoever has most of its log takes its place."""
+    cluster.end_the_master()
+    cluster.run_for_up_to(SECONDS_MAX)
+    cluster.take_over()
+
+
+def replace_the_master_amid_other_troubles(cluster: Cluster) -> None:
+    cluster.chance.choice(NO_DEATHS)(cluster)
+    cluster.run_for_up_to(SECONDS_MAX)
+    replace_the_master(cluster)
+
+
+NO_DEATHS: Final[tuple[Trouble, ...]] = (
     cut_a_link,
     half_open_a_link,
     partition_a_link,
     slow_the_network,
     slow_a_drive,
     set_a_clock,
+)
+TROUBLES: Final[tuple[Trouble, ...]] = (
+    kill_somebody,
+    stop_a_broker,
+    crash_a_slave,
+    crash_the_name_server,
+    isolate_somebody,
+    *NO_DEATHS,
 )
 
 
@@ -113,3 +132,10 @@ def test_troubles_of_all_kinds_with_every_send_synced(seed: int) -> None:
     with Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH) as cluster:
         go_through(cluster, (*TROUBLES, crash_the_master, crash_the_master))
         assert not cluster.wiped
+
+
+@pytest.mark.parametrize("flush", FlushDisk)
+def test_masters_are_replaced_between_and_amid_troubles_of_all_kinds(seed: int, flush: FlushDisk) -> None:
+    """Also with nothing synced: what was acknowledged is in the memory of the slave that takes over."""
+    with Cluster(seed, MASTER, SLAVE, flush=flush) as cluster:
+        go_through(cluster, (*TROUBLES, *[replace_the_master, replace_the_master_amid_other_troubles] * 4))

@@ -13,20 +13,6 @@ MASTER, SLAVE, OTHER = "sync-master", "slave", "slave-2"
 TURNS: Final = 3
 
 
-def end_the_master(cluster: Cluster) -> bool:
-    """In any way; tells whether it may live on for all that others can see."""
-    name, chance = cluster.master.name, cluster.chance
-    way = chance.choice(("kill", "stop", "crash", "silent crash"))
-    cluster.sim.note("the master ends", way)
-    if way == "kill":
-        cluster.kill(name)
-    elif way == "stop":
-        cluster.stop(name)
-    else:
-        cluster.crash(name, silently=way == "silent crash")
-    return way in ("crash", "silent crash")
-
-
 @pytest.mark.parametrize("flush", FlushDisk)
 def test_master_and_slave_change_places_again_and_again(seed: int, flush: FlushDisk) -> None:
     with Cluster(seed, MASTER, SLAVE, flush=flush) as cluster:
@@ -34,9 +20,9 @@ def test_master_and_slave_change_places_again_and_again(seed: int, flush: FlushD
             before = cluster.master.name
             cluster.send(40)
             cluster.run_for_up_to(1.5)
-            fenced = end_the_master(cluster)
+            cluster.end_the_master()
             cluster.run_for_up_to(20)
-            name = cluster.take_over(fenced=fenced)
+            name = cluster.take_over()
             assert cluster.acknowledged() <= cluster.readable_from(name)
             cluster.send(20)
             cluster.run_for_up_to(20)
@@ -50,9 +36,9 @@ def test_of_two_slaves_one_takes_over_and_the_other_follows_it(seed: int) -> Non
         for _ in range(TURNS):
             cluster.send(40)
             cluster.run_for_up_to(1.5)
-            fenced = end_the_master(cluster)
+            cluster.end_the_master()
             cluster.run_for_up_to(20)
-            cluster.take_over(fenced=fenced)
+            cluster.take_over()
             cluster.send(20)
             cluster.run_for_up_to(20)
             cluster.settle()

@@ -68,18 +68,18 @@ class ConsumerProgress:
         offset = -1 if queues is None else queues.get(queue_id, -1)
         return QueueOffset(offset) if offset >= 0 else None
 
-    def set_back_to_ends(self, end_of: Callable[[str, int], int | None]) -> list[Commit]:
-        """Let no group be further than the ends of the queues; tells what was set back, and to where.
+    def set_back(self, within_queue: Callable[[str, int, int], int]) -> list[Commit]:
+        """Let no group be further than its queues; tells what was set back, and to where.
 
-        :param end_of: the next offset of a topic's queue; None: there is no such queue.
+        :param within_queue: topic, queue id and offset -> the offset, or the end of the queue where that comes first.
         """
         back = []
         for key, queues in self._offsets.items():
             topic, group = _split(key)
             for queue_id, offset in queues.items():
-                end = end_of(topic, queue_id)
-                if end is not None and offset > end:
-                    back.append(Commit(topic, group, queue_id, end))
+                within = within_queue(topic, queue_id, offset)
+                if within < offset:
+                    back.append(Commit(topic, group, queue_id, within))
         for each in back:
             self.commit(each.group, each.topic, each.queue_id, each.offset)
         return back

@@ -220,7 +220,7 @@ class Broker:
             **self._sends().routes(),
             **self._pulls().routes(),
             **self._members.routes(),
-            **ProgressRequests(self.progress, store).routes(),
+            **ProgressRequests(self.progress, store, is_slave=is_slave).routes(),
             **LockRequests(LeaseTable(), now_ms).routes(),
             **QueryRequests(store, config.store.default_query_max_num).routes(),
             **TopicAdmin(catalogue, self.progress, store, name, is_slave=is_slave).routes(),
@@ -287,7 +287,7 @@ class Broker:
         if offsets is not None:
             self.progress.restore(offsets)
         if not self.config.is_slave:
-            set_back_progress(self.progress, self.store.queues)
+            set_back_progress(self.progress, self.store)
         delays = self._delays_file.load(DelayOffsetTable.from_json)
         if delays is not None:
             self.delays.restore(delays)

@@ -19,11 +19,15 @@ from roquet.transport.connection import Connection, Handler
 
 
 class ProgressRequests:
-    """Answers where a group stands in a queue, and where the queue begins and ends."""
+    """Answers where a group stands in a queue, and where the queue begins and ends.
 
-    def __init__(self, progress: ConsumerProgress, store: Store) -> None:
+    :param is_slave: groups may know more of a queue than is here.
+    """
+
+    def __init__(self, progress: ConsumerProgress, store: Store, *, is_slave: bool) -> None:
         self._progress = progress
         self._store = store
+        self._is_slave = is_slave
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -53,7 +57,10 @@ class ProgressRequests:
         before = self._progress.committed(header.consumer_group, header.topic, header.queue_id)
         if header.only_forward and before is not None and before >= header.commit_offset:
             return request.answer(ResponseCode.SUCCESS)
-        self._progress.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        offset = header.commit_offset
+        if not self._is_slave:
+            offset = self._store.within_queue(header.topic, header.queue_id, offset)
+        self._progress.commit(header.consumer_group, header.topic, header.queue_id, offset)
         return request.answer(ResponseCode.SUCCESS)
 
     def search_offset(self, request: Command, connection: Connection) -> Command:

@@ -100,7 +100,8 @@ class Pulls:
         self._check_topic(header.topic, queue_id)
         wanted = self._wanted(header, group)
         if header.sys_flag & COMMIT_OFFSET and not self._config.is_slave:
-            self._progress.commit(header.consumer_group, header.topic, queue_id, commit_offset)
+            offset = self._store.within_queue(header.topic, queue_id, commit_offset)
+            self._progress.commit(header.consumer_group, header.topic, queue_id, offset)
         return group, wanted, self._fetch(header, queue_id, queue_offset, wanted)
 
     def _fetch(self, header: PullHeader, queue_id: int, queue_offset: int, wanted: TagFilter) -> Fetched:
