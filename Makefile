@@ -36,8 +36,13 @@ format: setup  ## Rewrite the sources in the project's format.
 
 SEEDS ?= 1000
 SECONDS ?= 60
-sim: setup  ## A whole cluster, and a store, on virtual time and drives: SEEDS=n different ways to fail.
-	$(BIN)/python -m pytest tests/simulation tests/properties --seeds $(SEEDS)
+JOBS ?= $(shell nproc)
+sim: setup  ## A whole cluster, and a store, on virtual time and drives: SEEDS=n long histories, on all cores.
+	@$(MAKE) --no-print-directory --output-sync -j$(JOBS) $(addprefix .sim-,$(shell seq $(JOBS)))
+
+.sim-%:
+	$(BIN)/python -m pytest -q tests/simulation tests/properties --part $*/$(JOBS) \
+		--histories $(SEEDS) --seeds $$(( $(SEEDS) / 100 + 1 ))
 
 KILLS ?= 40
 HANDS ?= 20

@@ -1,6 +1,8 @@
 """For all tests: how long an example may take says nothing on a machine that others use.
 
-Tests with an argument `seed` run once for each seed of `--seeds`, and for those that once failed.
+Tests with an argument `seed` run once for each seed of `--seeds`, and for those that once failed. Those marked
+`shares_histories` have the seeds of `--histories` among them, so that each seed is one long history. `--part 1/2` runs
+every second one of all that is asked for, so that two processes can share the work.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--seeds",
         type=int,
-        default=6,
+        default=4,
         metavar="N",
         help="run each test of a simulated cluster or drive in N different ways (default: %(default)s)",
     )
@@ -30,10 +32,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kill-seed", type=int, default=1, metavar="N", help="of those kills and their moments (default: %(default)s)"
     )
+    parser.addoption(
+        "--histories",
+        type=int,
+        default=60,
+        metavar="N",
+        help="let a simulated cluster go through N different series of troubles (default: %(default)s)",
+    )
+    parser.addoption("--part", default="1/1", metavar="I/N", help="run only every Nth test, from the Ith on")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "also_seeds(*seeds): seeds that once failed; they run whatever --seeds says")
+    config.addinivalue_line(
+        "markers", "shares_histories(part, of): runs each seed of --histories whose rest by `of` is `part`"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -42,5 +55,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" not in metafunc.fixturenames or any("seed" in names.split(",") for names in named):
         return
     once_failed = [seed for mark in metafunc.definition.iter_markers("also_seeds") for seed in mark.args]
-    seeds = dict.fromkeys([*once_failed, *range(metafunc.config.getoption("--seeds"))])
-    metafunc.parametrize("seed", list(seeds))
+    share = metafunc.definition.get_closest_marker("shares_histories")
+    if share is None:
+        due = range(metafunc.config.getoption("--seeds"))
+    else:
+        due = range(share.args[0], metafunc.config.getoption("--histories"), share.args[1])
+    metafunc.parametrize("seed", list(dict.fromkeys([*once_failed, *due])))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part, of = map(int, config.getoption("--part").split("/"))
+    config.hook.pytest_deselected(items=[item for number, item in enumerate(items) if number % of != part - 1])
+    items[:] = items[part - 1 :: of]

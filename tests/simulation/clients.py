@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from functools import lru_cache
 from itertools import accumulate, count
 from typing import Final
 
@@ -28,6 +29,7 @@ PAUSE_S: Final = 0.02
 """The mean time between two sends."""
 
 
+@lru_cache(maxsize=4096)
 def body_of(key: str) -> bytes:
     """What the message with this key holds; nobody has to remember it."""
     chance = random.Random(key)
@@ -119,13 +121,14 @@ class ConsumerNode:
     """One member of the group, one process after the other.
 
     Keeps: `received` counts how often each key was handed to the application, in all lives, `received_s` says when
-    first.
+    first; `went_to[queue id]` is the furthest it came.
     """
 
     def __init__(self, host: Host, name_server: str) -> None:
         self.host = host
         self.received: Counter[str] = Counter()
         self.received_s: dict[str, float] = {}
+        self.went_to: dict[int, int] = {}
         self.consumer: Consumer | None = None
         self._name_server = name_server
         self._lives = 0
@@ -155,3 +158,6 @@ class ConsumerNode:
         assert message.body == body_of(key), f"{key} came with another body"
         self.received[key] += 1
         self.received_s.setdefault(key, asyncio.get_running_loop().time())
+        if message.queue.topic == TOPIC:
+            next_offset = message.queue_offset + 1
+            self.went_to[message.queue.queue_id] = max(next_offset, self.went_to.get(message.queue.queue_id, 0))

@@ -7,10 +7,10 @@ from typing import Final
 
 from roquet.broker.server import Broker
 from roquet.broker.store_settings import BrokerRole, FlushDisk
-from tests.simulation.clients import ConsumerNode, ProducerNode
+from tests.simulation.clients import TOPIC, ConsumerNode, ProducerNode
 from tests.simulation.disk import DriveSpeed
 from tests.simulation.network import LinkQuality
-from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode, drawn_config, with_role
+from tests.simulation.nodes import NAME_SERVER_PORT, QUEUES, BrokerNode, NameServerNode, drawn_config, with_role
 from tests.simulation.simulation import Host, Simulation
 
 NAME_SERVER: Final = "name-server"
@@ -50,6 +50,8 @@ class ClusterHosts:
         self._master = names[0]
         self.former: set[str] = set()
         """Who was passed over as master and has not rejoined: its log may hold what the present master's does not."""
+        self._queue_ends: dict[str, list[int]] = {}
+        self._passed: list[tuple[int, range]] = []
 
     def _make_brokers(self, names: Sequence[str], server: str, flush: FlushDisk) -> dict[str, BrokerNode]:
         config = drawn_config(self.chance, server)
@@ -80,10 +82,27 @@ class ClusterHosts:
     def look_at_roles(self) -> None:
         """A slave that has become a master is the master from now on."""
         for node in self.slaves:
-            if not node.is_slave:
+            if node.broker is not None and node.is_slave:
+                store = node.broker.store
+                self._queue_ends[node.name] = [store.max_offset(TOPIC, number) for number in range(QUEUES)]
+            elif not node.is_slave:
                 self.former.add(self._master)
                 self._master = node.name
                 self.sim.note("master", node.name)
+                self._note_what_only_the_former_master_had()
+
+    def _note_what_only_the_former_master_had(self) -> None:
+        for queue_id, end in enumerate(self._queue_ends[self._master]):
+            ahead = max(consumer.went_to.get(queue_id, 0) for consumer in self.consumers.values())
+            self._passed.append((queue_id, range(end, ahead)))
+
+    def may_be_passed(self, queue_id: int, offset: int) -> bool:
+        """Whether a consumer may have passed a message's place before there was that message.
+
+        It got another one there, from a master that had not acknowledged it and was the only one to have it. Nobody
+        tells a consumer that lives on that the new master has other messages in those places.
+        """
+        return any(queue_id == of_queue and offset in places for of_queue, places in self._passed)
 
     def broker(self, name: str) -> Broker:
         """The broker that serves under this name."""

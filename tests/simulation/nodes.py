@@ -40,7 +40,8 @@ class BrokerNode:
 
     @property
     def broker(self) -> Broker | None:
-        return self._process.broker if self._process is not None and self.host.is_running else None
+        process = self._process
+        return None if process is None or self.host.process is None else process.broker
 
     @property
     def config(self) -> BrokerConfig:

@@ -28,7 +28,7 @@ def check_quiet(cluster: Cluster) -> None:
         assert not missing, f"acknowledged, but not readable from {name}: {sorted(missing)}"
         lost = sorted(key for key in due if not _is_found_by_key(store, key))
         assert not lost, f"acknowledged, but not found by key on {name}: {lost}"
-    missing = cluster.acknowledged() - cluster.received()
+    missing = cluster.not_received()
     assert not missing, f"acknowledged, but never received: {sorted(missing)}"
 
 

@@ -77,7 +77,7 @@ class ChangingRoles(ClusterHosts):
         """In place of a master that is gone for good: the slave that has most becomes the master, by force only where
         nothing else helps; gives its name.
         """
-        fenced = self.host(self.master.name).process is None
+        fenced = self.host(self.master.name).address not in self.sim.network.processes  # not even its kernel answers
         name = self.fullest_slave()
         if self.promote(name, fenced=fenced):
             self.heal()
