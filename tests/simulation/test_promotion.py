@@ -13,6 +13,9 @@ MASTER, SLAVE, OTHER = "sync-master", "slave", "slave-2"
 TURNS: Final = 3
 
 
+# 19: the group had seen what the new master lacks, and missed what came to stand there
+# 35: the group's progress, said again to the new master after the old one had not answered, was no longer true
+@pytest.mark.also_seeds(19, 35)
 @pytest.mark.parametrize("flush", FlushDisk)
 def test_master_and_slave_change_places_again_and_again(seed: int, flush: FlushDisk) -> None:
     with Cluster(seed, MASTER, SLAVE, flush=flush) as cluster:
@@ -45,6 +48,7 @@ def test_of_two_slaves_one_takes_over_and_the_other_follows_it(seed: int) -> Non
         cluster.check_everything()
 
 
+@pytest.mark.also_seeds(8)  # a consumer told the new master that it was further than the queue
 def test_a_master_that_lives_behind_a_partition_is_passed_over_only_when_it_is_said_to_be_fenced(seed: int) -> None:
     """It goes on to take messages there, and acknowledges none of them."""
     with Cluster(seed, MASTER, SLAVE) as cluster:
