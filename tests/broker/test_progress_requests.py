@@ -14,6 +14,14 @@ def test_a_committed_offset_is_given_back(world: World) -> None:
     assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **queue).fields == {"offset": "4"}
 
 
+def test_a_master_takes_a_group_for_no_further_than_a_queue_it_knows(world: World) -> None:
+    """What the group saw beyond it was lost, or only a former master had it."""
+    world.put("T")
+    queue = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+    assert world.client().call(RequestCode.UPDATE_CONSUMER_OFFSET, **queue, commitOffset=5).code == 0
+    assert world.progress.committed("g", "T", 0) == 1
+
+
 def test_a_group_without_progress_starts_at_0_while_the_first_message_is_in_memory(world: World) -> None:
     client = world.client()
     queue = {"consumerGroup": "g", "topic": "T", "queueId": 0}

@@ -23,13 +23,13 @@ END, BEYOND = FIRST_QUEUE_END, FIRST_QUEUE_END + 7
 SLOW_READER = GroupConfig("group", broker_id=3, which_broker_when_consume_slowly=2)
 
 
-def pulled(side: Callable[[], Side], offset: int, flags: int = 0) -> tuple[int, int, int, int]:
+def pulled(side: Callable[[], Side], offset: int, flags: int = 0, commit_offset: int = 5) -> tuple[int, int, int, int]:
     """Code, broker to go on at, offset to go on at, and stored progress, of one pull that does not wait."""
 
     async def run() -> tuple[int, int, int, int]:
         broker = side()
         broker.groups.update(SLOW_READER, NOW_MS)
-        asked = replace(USUAL, queue_offset=offset, sys_flag=SUBSCRIPTION | flags, commit_offset=5)
+        asked = replace(USUAL, queue_offset=offset, sys_flag=SUBSCRIPTION | flags, commit_offset=commit_offset)
         answer = decode(broker.connection._answers([pull_frame(1, asked)])[4:])
         told = PullAnswer.read(answer.fields)
         stored = broker.progress.to_table().offsets.get("T@group", {}).get(0, -1)
@@ -56,6 +56,10 @@ def test_a_slave_corrects_nobody_who_may_only_be_ahead_of_its_copy() -> None:
     assert pulled(Side, BEYOND)[:3] == (MOVED, 3, END)
     assert pulled(lambda: Side(SLAVE), BEYOND)[:3] == (AGAIN, 3, BEYOND)
     assert pulled(lambda: Side(CHECKING_SLAVE), BEYOND)[:3] == (MOVED, 3, END)
+
+
+def test_a_pull_brings_no_group_beyond_the_end_of_a_masters_queue() -> None:
+    assert pulled(Side, 0, COMMIT_OFFSET, commit_offset=BEYOND)[3] == END
 
 
 def test_a_slave_keeps_no_progress_from_pulls() -> None:
