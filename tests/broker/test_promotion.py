@@ -155,6 +155,17 @@ def test_of_two_slaves_the_one_that_has_more_is_to_be_promoted(sim: Simulation, 
     assert couple.promote(forced="true").code == ResponseCode.SUCCESS
 
 
+def test_without_a_name_server_it_is_not_known_what_other_slaves_have(sim: Simulation, couple: Couple) -> None:
+    """Found by the simulation: acknowledged messages that only another slave had were lost."""
+    for host in (couple.names.host, couple.master.host):
+        host.kill()
+    sim.run_for(1)
+    assert couple.refused() == "no name server lists this slave: what other slaves have is not known"
+    couple.names.start()
+    sim.run_for(31)
+    assert couple.promote().code == ResponseCode.SUCCESS
+
+
 def test_who_has_not_heard_of_the_master_does_not_know_what_is_missing(sim: Simulation) -> None:
     started(sim, SLAVE, brokerRole="SLAVE", brokerId=1)
     client = Client(sim, sim.host("10.0.0.8"), f"{SLAVE}:10911")

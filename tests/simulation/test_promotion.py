@@ -94,3 +94,20 @@ def test_the_power_may_fail_at_any_change_to_the_drive_while_a_former_master_rej
         cluster.rejoin_with_a_power_failure(MASTER)
         cluster.settle()
         cluster.check_everything()
+
+
+@pytest.mark.also_seeds(1)  # nobody could say that there was another slave
+def test_a_slave_that_lacks_what_another_has_acknowledged_is_not_promoted(seed: int) -> None:
+    """Unless it is forced; where it cannot find out about the others, it says so."""
+    with Cluster(seed, MASTER, SLAVE, OTHER) as cluster:
+        cluster.send(40)
+        cluster.run_for_up_to(1)
+        cluster.partition(MASTER, SLAVE)
+        cluster.run_for_up_to(2)
+        cluster.kill(MASTER)
+        if cluster.chance.random() < 0.5:
+            cluster.kill(NAME_SERVER)
+        if cluster.chance.random() < 0.5:
+            cluster.partition(SLAVE, OTHER)
+        if not cluster.promote(SLAVE, fenced=True):
+            assert cluster.acknowledged() <= cluster.readable_from(SLAVE)

@@ -138,8 +138,13 @@ class Promotion:
         return against
 
     async def _against_other_slaves(self, known: dict[int, str]) -> list[str]:
-        """What one of several slaves has acknowledged, its master has answered for."""
+        """What one of several slaves has acknowledged, its master has answered for.
+
+        Name servers that do not even list this one have been started anew, or cannot be reached.
+        """
         against = []
+        if self._config.name_servers and self._config.address not in known.values():
+            against.append("no name server lists this slave: what other slaves have is not known")
         for broker_id, address in sorted(known.items()):
             if broker_id == MASTER_ID or address == self._config.address:
                 continue
