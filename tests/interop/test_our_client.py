@@ -263,6 +263,7 @@ async def test_we_and_java_share_a_group(broker: ApacheBroker, topic: str) -> No
     ):
         await producer.send(topic, b"creates the topic")
         await take(ours, 1)
+        await all_stored(broker, group)
         await until(lambda: sum(queue.topic == topic for queue in ours.assigned()) == 4)
         with start_driver(Version.V4, "consume", broker.namesrv, topic, group, 10, CONSUME_SECONDS) as java:
             await until(lambda: sum(queue.topic == topic for queue in ours.assigned()) == 2)
