@@ -41,6 +41,8 @@ def page(loads: Sequence[Load], runs: Sequence[Run], setting: Sequence[str], fai
         _table(("roquet", "Apache", "ratio"), [_pair([run.start_s for run in _of(runs, side)] for side in Side)]),
         "## How far to trust this",
         *_doubts(runs, failures),
+        "## More",
+        "[The store by itself](STORE.md), [replication](HA.md).",
     ]
     return "\n\n".join(parts) + "\n"
 
