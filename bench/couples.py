@@ -77,8 +77,9 @@ def send(address: str) -> int:
 
 
 def log_end(address: str) -> int:
-    answer = wire.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-    return int(json.loads(answer.body)["table"]["commitLogMaxOffset"])
+    """-1 as long as the broker is not ready to tell."""
+    answer = wire.ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, timeout_s=30)
+    return int(json.loads(answer.body)["table"]["commitLogMaxOffset"]) if answer.code == 0 else -1
 
 
 def queue_ends(address: str, topic: str) -> int:

@@ -112,12 +112,14 @@ def catching_up(side: Side, place: Place) -> Iterator[Figure]:
         shutil.copytree(place.full_store(), couple.folder / "master" / "store")
         begin = seed(place.log, couple.folder / "slave" / "store")
         couple.start(couple.master)
+        wait_until(lambda: log_end(couple.master_address) >= CATCH_UP_BYTES, "the master to know its log", 300)
         end, count = log_end(couple.master_address), queue_ends(couple.master_address, STORED_TOPIC)
         couple.start(couple.slave)
         wait_until(lambda: log_end(couple.slave_address) > begin, "the slave to begin")
         pids = couple.master.pid, couple.slave.pid
         before, start = [procfs.cpu_s(pid) for pid in pids], time.perf_counter()
         copied = log_end(couple.slave_address)
+        assert begin < copied < end
         wait_until(lambda: log_end(couple.slave_address) >= end, "the log to be copied", 600)
         taken = time.perf_counter() - start
         wait_until(lambda: queue_ends(couple.slave_address, STORED_TOPIC) == count, "the queues to be full", 600)
