@@ -301,7 +301,9 @@ class MountedDisk:
     def _store(self, path: Path, file: StoredFile, operation: str) -> StoredFile:
         drive = self.drive("create")
         drive.change(operation, path)
-        drive.rename({**drive.names.files, path: file}, drive.names.folders | set(path.parents))
+        names = drive.names
+        folders = names.folders if path in names.files else names.folders | set(path.parents)
+        drive.rename({**names.files, path: file}, folders)
         return file
 
     def names(self, folder: Path) -> list[tuple[str, int]]:
