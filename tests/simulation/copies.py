@@ -38,10 +38,7 @@ class Copies:
     def check(self) -> None:
         acknowledged = self._cluster.producer.acknowledged
         for name, node in self._cluster.brokers.items():
-            if node.broker is not None:
-                reached = self._reached[name]
-                reached[node.life] = node.broker.store.log.end, self._cluster.sim.now_s
-                reached.pop(node.life - 2, None)
+            self._look_at(node, self._reached[name])
         if self._known == len(acknowledged):
             return
         new = list(acknowledged.items())[self._known :]
@@ -49,6 +46,14 @@ class Copies:
         if self._cluster.master.config.replication.broker_role is BrokerRole.SYNC_MASTER:
             for key, result in new:
                 self._check_message(key, result)
+
+    def _look_at(self, node: BrokerNode, reached: dict[int, tuple[int, float]]) -> None:
+        if node.log_end is None:
+            return
+        now_s = self._cluster.sim.now_s
+        _, seen_s = reached.get(node.life, (0, now_s))
+        reached[node.life] = node.log_end, now_s if node.broker is not None else seen_s
+        reached.pop(node.life - 2, None)
 
     def _check_message(self, key: str, result: SendResult) -> None:
         had = [name for name, node in self._cluster.brokers.items() if self._has(node, key, place_of(result))]

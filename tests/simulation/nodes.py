@@ -44,6 +44,12 @@ class BrokerNode:
         return None if process is None or self.host.process is None else process.broker
 
     @property
+    def log_end(self) -> int | None:
+        """How far its log reaches, or did when its process ended, in the middle of whatever that was doing."""
+        broker = None if self._process is None else self._process.broker
+        return None if broker is None else broker.store.log.end
+
+    @property
     def config(self) -> BrokerConfig:
         """What the next process is started with, as from its file: a promotion changes it."""
         return self._config if self._process is None else self._process.config
