@@ -95,6 +95,7 @@ class Cluster(ChangingRoles):
         for node in self.brokers.values():
             node.start()
             self.sim.run_for(self.chance.uniform(0.05, 0.5))
+        self.wait_until_serving(self.master.name)
         self._wait_until_all_follow(START_S_MAX)
         self.producer.start()
         for consumer in self.consumers.values():
