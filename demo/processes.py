@@ -15,6 +15,8 @@ LOOPBACK: Final = "127.0.0.1"
 START_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 30.0
 COMMIT_LOG_FILE_SIZE: Final = 64 * 1024 * 1024
+ANY_SHARE: Final = 100
+"""A laptop's drive may be nearly full: that is no reason to delete what the demo is about to read."""
 
 
 class Process:
@@ -130,6 +132,9 @@ class ClusterOfThree:
             "listenPort": _free_port(-2, 1),
             "storePathRootDir": folder / name,
             "mappedFileSizeCommitLog": COMMIT_LOG_FILE_SIZE,
+            "diskMaxUsedSpaceRatio": ANY_SHARE,
+            "diskSpaceCleanForciblyRatio": ANY_SHARE,
+            "diskSpaceWarningLevelRatio": ANY_SHARE,
             "maxHashSlotNum": 500_000,
             "maxIndexNum": 2_000_000,
         }
