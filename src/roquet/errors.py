@@ -62,5 +62,14 @@ class ConfigError(RoquetError):
     """A configuration value cannot be used; the message names the key, the value and what is allowed."""
 
 
+class FilterError(RoquetError):
+    """An SQL92 expression cannot be used; `position` says where (characters, from 1), the message also why."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"SQL92 expression, position {position}: {reason}")
+        self.position = position
+        self.reason = reason
+
+
 class MessageError(RoquetError):
     """A message cannot be sent as it is (topic, properties or body); the message says which rule it breaks."""

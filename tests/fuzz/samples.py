@@ -22,6 +22,10 @@ TEXTS: Final[dict[str, tuple[bytes, ...]]] = {
         b'{"offsetTable":{1:9,3:5}}',
         b'{"subscriptionGroupTable":{"g":{"brokerId":0,"groupName":"g","retryMaxTimes":16,"retryQueueNums":1}}}',
     ),
+    "sql": (
+        b"a > 5 AND (b = '5' OR NOT (colour IN ('red', 'it''s'))) -- note\n",
+        b"/* x */ a NOT BETWEEN -1.5e3 AND b OR a IS NOT NULL = TRUE",
+    ),
     "settings": (b"brokerRole=SLAVE\nlistenPort = 1\\\n 2\n# no\nkey:value\n",),
 }
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from roquet.errors import CorruptRecord, StoreError
+from roquet.errors import CorruptRecord, FilterError, StoreError
 from roquet.properties import parse as parse_properties
 from roquet.protocol.batch import split_batch
 from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable, parse
@@ -20,6 +20,7 @@ from roquet.protocol.filters import TagFilter
 from roquet.protocol.message import split_properties
 from roquet.protocol.record import check, decode, decode_all
 from roquet.protocol.record_block import RecordBlock, record_starts
+from roquet.protocol.sql92 import compile_sql
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue
 from roquet.storage.dispatch_rows import rows_of
@@ -155,8 +156,16 @@ def settings(data: bytes) -> None:
         parse_properties(data.decode("utf-8", "replace"))
 
 
+def sql(data: bytes) -> None:
+    """An SQL92 expression, and a message that it may want."""
+    text = data.decode("utf-8", "replace")
+    with suppress(FilterError):
+        compile_sql(text).matches({"a": text, "b": "5", "colour": "blue"})
+
+
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
-    each.__name__: each for each in (record, batch, log, queue, index, checkpoint, whole_store, state_file, settings)
+    each.__name__: each
+    for each in (record, batch, log, queue, index, checkpoint, whole_store, state_file, settings, sql)
 }
 ALLOWED: Final = (StoreError,)
 """What a target may raise all the same: an error that names the file."""

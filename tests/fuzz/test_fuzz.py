@@ -43,7 +43,7 @@ def test_damaged_bytes_are_told_of(name: str, data: st.DataObject) -> None:
         TARGETS[name](data.draw(damaged(name)))
 
 
-@pytest.mark.parametrize("name", ["record", "batch", "checkpoint", "state_file", "settings"])
+@pytest.mark.parametrize("name", ["record", "batch", "checkpoint", "state_file", "settings", "sql"])
 @settings(max_examples=20)
 @given(data=st.data())
 def test_damaged_bytes_take_no_memory_beyond_their_own_size(name: str, data: st.DataObject) -> None:

@@ -1,4 +1,4 @@
-"""Makes the files of this directory anew: `python -m tests.golden.capture [frames] [store] [ha]`.
+"""Makes the files of this directory anew: `python -m tests.golden.capture [frames] [store] [ha] [filters]`.
 
 It needs Java and Maven (and Go for the frames), as the interop tests do, and takes some minutes.
 """
@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import argparse
 
-from tests.golden import capture_frames, capture_ha, capture_store
+from tests.golden import capture_filters, capture_frames, capture_ha, capture_store
 from tests.golden.collection import Collection
 from tests.golden.stage import say
 
-PARTS = {"frames": capture_frames.capture, "store": capture_store.capture, "ha": capture_ha.capture}
+PARTS = {
+    "frames": capture_frames.capture,
+    "store": capture_store.capture,
+    "ha": capture_ha.capture,
+    "filters": capture_filters.capture,
+}
 
 
 def main() -> None:

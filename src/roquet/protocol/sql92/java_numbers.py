@@ -1,0 +1,81 @@
+"""Text -> numbers as Java reads them, and their order as Java has it: properties are text, numbers come of comparing.
+
+Every reader raises ValueError where Java's would throw.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import copysign, inf, isnan
+from typing import Final, TypeAlias
+
+INT_MAX: Final = 0x7FFFFFFF
+LONG_MAX: Final = 0x7FFFFFFFFFFFFFFF
+
+_WHOLE: Final = re.compile(r"[+-]?\d+")
+"""Digits of any script, as Java has it."""
+_LAST_OF_ONE_UNIT: Final = "\uffff"
+"""Java reads text unit by unit: a digit beyond makes two of them, neither a digit."""
+_LONG_TEXT: Final = 40
+_BLANKS: Final = "".join(map(chr, range(0x21)))
+_DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
+_HEXADECIMAL: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
+_NAMED: Final = {f"{sign}{name}": float(f"{sign}{name}") for sign in ("", "+", "-") for name in ("NaN", "Infinity")}
+
+DoubleKey: TypeAlias = tuple[bool, float, float]
+
+
+def _whole_number(last: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = int(text if text.isascii() and text.isdigit() and len(text) < _LONG_TEXT else _digits(text))
+        if not -last - 1 <= number <= last:
+            raise ValueError(f"{text} is beyond {last}")
+        return number
+
+    return read
+
+
+def _digits(text: str) -> str:
+    """A whole number as Python reads it: of thousands of digits the first ones but for zeros, which are too many."""
+    if _WHOLE.fullmatch(text) is None or max(text) > _LAST_OF_ONE_UNIT:
+        raise ValueError(f"{text!r} is no whole number")
+    if len(text) < _LONG_TEXT:
+        return text
+    sign, digits = (text[0], text[1:]) if text[0] in "+-" else ("", text)
+    first = next((at for at, digit in enumerate(digits) if int(digit)), len(digits) - 1)
+    return sign + digits[first : first + _LONG_TEXT]
+
+
+read_int: Final = _whole_number(INT_MAX)
+read_long: Final = _whole_number(LONG_MAX)
+
+
+def read_double(text: str) -> float:
+    text = text.strip(_BLANKS)
+    if text in _NAMED:
+        return _NAMED[text]
+    decimal = _DECIMAL.fullmatch(text)
+    if decimal is not None:
+        return float(decimal.group(1))
+    hexadecimal = _HEXADECIMAL.fullmatch(text)
+    if hexadecimal is None:
+        raise ValueError(f"{text!r} is no number")
+    try:
+        return float.fromhex(hexadecimal.group(1))
+    except OverflowError:
+        return copysign(inf, -1 if text.startswith("-") else 1)
+
+
+def double_key(number: float) -> DoubleKey:
+    """What sorts as Java sorts doubles: -0.0 before 0.0, and NaN, which equals itself, behind all others."""
+    return (True, 0.0, 0.0) if isnan(number) else (False, number, copysign(1, number))
+
+
+def read_double_key(text: str) -> DoubleKey:
+    return double_key(read_double(text))
+
+
+def read_truth(text: str) -> bool:
+    """Whatever is not "true" is false."""
+    return text.lower() == "true"
