@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.durability import Durability, DurabilityConfig
 from roquet.broker.groups import GroupRegistry
+from roquet.broker.half_messages import HalfMessages
 from roquet.broker.handlers.learnt_sends import LearntSends
 from roquet.broker.handlers.send import SendConfig, Sends
+from roquet.broker.progress import ConsumerProgress
 from roquet.broker.state_files import Then
 from roquet.broker.topics import TopicRegistry, topics_at_start
 from roquet.broker.turn import Turn
@@ -57,14 +59,16 @@ class Side:
         catalogue = Catalogue(self.topics, GroupRegistry(NOW_MS), self._changed, self._changed, lambda: NOW_MS)
         log = self.store.log
         durability = Durability(DurabilityConfig(False, False), lambda: 0, lambda: log.end, None, lambda: 0.0)
+        turn = Turn(self.store.end_turn)
         sends = Sends(
             SendConfig("C"),
             self.store,
             catalogue,
             durability,
-            Turn(self.store.end_turn),
+            turn,
             lambda: NOW_MS,
             random.Random(1),
+            HalfMessages(self.store, catalogue, ConsumerProgress(), turn, lambda: NOW_MS),
         )
         self.connection = Connection(sends.routes())
         self.connection.peer_host = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50])

@@ -10,6 +10,7 @@ from roquet.broker.memory import physical_memory
 from roquet.broker.registration import BrokerIdentity
 from roquet.broker.store_settings import BrokerRole, FlushDisk
 from roquet.broker.topics import topics_at_start
+from roquet.broker.transactions import CheckRules
 from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.record import host_bytes
 from roquet.replication import master, slave
@@ -77,6 +78,17 @@ def send_config(config: BrokerConfig) -> SendConfig:
         is_writable=config.is_writable,
         message_size_max=config.store.message_size_max,
         accept_from_ms=config.start_accept_send_request_time_stamp,
+        takes_transactions=not config.reject_transaction_message,
+    )
+
+
+def check_rules(config: BrokerConfig) -> CheckRules:
+    """When producers are asked about transactions that they left open."""
+    return CheckRules(
+        timeout_ms=config.transaction_time_out,
+        checks_max=config.transaction_check_max,
+        period_ms=config.transaction_check_interval,
+        kept_ms=config.store.file_reserved_time * 3_600_000,
     )
 
 

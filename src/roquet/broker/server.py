@@ -10,10 +10,12 @@ from typing import Any
 from roquet.broker import part_configs, state_files, tasks
 from roquet.broker.arrivals import SWEEP_MS, Arrivals
 from roquet.broker.catalogue import Catalogue
+from roquet.broker.check_back import CheckBack
 from roquet.broker.cleaning import Cleaning
 from roquet.broker.config import MASTER_ID, BrokerConfig
 from roquet.broker.durability import Durability
 from roquet.broker.groups import GroupRegistry
+from roquet.broker.half_messages import HalfMessages
 from roquet.broker.handlers.admin_broker import BrokerAdmin
 from roquet.broker.handlers.admin_groups import GroupAdmin
 from roquet.broker.handlers.admin_ha import HaAdmin
@@ -25,6 +27,7 @@ from roquet.broker.handlers.progress import ProgressRequests
 from roquet.broker.handlers.pull import Pulls
 from roquet.broker.handlers.query import QueryRequests
 from roquet.broker.handlers.send import Sends
+from roquet.broker.handlers.transactions import TransactionRequests
 from roquet.broker.lost_tail import set_back_progress
 from roquet.broker.members import Consumers, Producers
 from roquet.broker.part_configs import syncs
@@ -110,6 +113,8 @@ class Broker:
         await tasks.flush(self.store, self.runtime)
         self._shown()
         await self._close_servers()
+        if not self.config.is_slave:
+            self.halves.note_progress()
         for file in self._files():
             await file.flush()
         self.store.close()
@@ -138,6 +143,7 @@ class Broker:
         )
         self.arrivals = Arrivals(lambda: loop.time() * 1000)
         self.turn = Turn(self._end_turn)
+        self.halves = HalfMessages(self.store, self.catalogue, self.progress, self.turn, runtime.now_ms)
         self.flush_wanted = asyncio.Event()
         self._shown_to = 0
         self._build_registration()
@@ -218,6 +224,7 @@ class Broker:
         is_slave = config.is_slave
         return {
             **self._sends().routes(),
+            **TransactionRequests(self.halves, store, self.durability, is_slave=is_slave).routes(),
             **self._pulls().routes(),
             **self._members.routes(),
             **ProgressRequests(self.progress, store, is_slave=is_slave).routes(),
@@ -250,7 +257,7 @@ class Broker:
     def _sends(self) -> Sends:
         settings = part_configs.send_config(self.config)
         now_ms, chance = self.runtime.now_ms, self.runtime.random
-        return Sends(settings, self.store, self.catalogue, self.durability, self.turn, now_ms, chance)
+        return Sends(settings, self.store, self.catalogue, self.durability, self.turn, now_ms, chance, self.halves)
 
     def _pulls(self) -> Pulls:
         settings, replication = part_configs.pull_config(self.config), self.config.replication
@@ -288,6 +295,7 @@ class Broker:
             self.progress.restore(offsets)
         if not self.config.is_slave:
             set_back_progress(self.progress, self.store)
+            self.halves.load()
         delays = self._delays_file.load(DelayOffsetTable.from_json)
         if delays is not None:
             self.delays.restore(delays)
@@ -326,6 +334,10 @@ class Broker:
         self._spawn(tasks.each(SWEEP_MS if config.long_polling_enable else 1000, self.arrivals.sweep))
         self._spawn(tasks.each(EXPIRY_SCAN_MS, self._members.close_silent))
         self._spawn(tasks.each(config.flush_consumer_offset_interval, self._offsets_file.changed))
+        if not config.is_slave:
+            self._spawn(tasks.each(config.flush_consumer_offset_interval, self.halves.note_progress))
+            rules, now_ms = part_configs.check_rules(config), runtime.now_ms
+            self._spawn(CheckBack(self.halves, self.producers, rules, config.broker_name, now_ms).run())
         if self.ha_client is not None:
             self.ha_client.set_master(self.config.ha_master_address)
             self._spawn(self.slave_sync.run())

@@ -78,6 +78,7 @@ class Connection(asyncio.Protocol):
         self.shortcuts: list[Shortcut] = []
         """Each gets what the one before does not know."""
         self.last_active = self._loop.time()
+        self._is_full = False
         self.peer_address = ""
         self.peer_host = b""
         """The peer as a record stores it: address and port."""
@@ -122,10 +123,12 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The peer does not read what it asked for: it gets no more until it does."""
+        self._is_full = True
         if self._holds_back and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
+        self._is_full = False
         if self._holds_back and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
@@ -198,6 +201,11 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_writable(self) -> bool:
+        """Open, and the peer reads what it is sent: what is sent of our own accord can wait until it does."""
+        return self.is_open and not self._is_full
 
     def send(self, data: bytes) -> None:
         """Write whole frames; to a connection that is gone they are dropped, its callers know already."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.durability import Durability
+from roquet.broker.half_messages import HalfMessages, is_half_message
 from roquet.broker.handlers.learnt_sends import LearntSends
 from roquet.broker.handlers.send_answers import SendAnswers
 from roquet.broker.handlers.send_forms import MakeItem
@@ -47,6 +48,7 @@ class SendConfig:
     is_writable: bool = True
     message_size_max: int = 4 * 1024 * 1024
     accept_from_ms: int = 0
+    takes_transactions: bool = True
 
 
 class Sends:
@@ -65,9 +67,11 @@ class Sends:
         turn: Turn,
         now_ms: Callable[[], int],
         chance: random.Random,
+        halves: HalfMessages,
     ) -> None:
         self._config = config
         self._store = store
+        self._halves = halves
         self._catalogue = catalogue
         self._durability = durability
         self._turn = turn
@@ -90,14 +94,17 @@ class Sends:
             topic, queue_id = self._retry_target(header, topic, queue_id, request.version)
         sys_flag = self._sys_flag(header, topic, connection)
         queue = self._store.queue(topic.name, queue_id)
-        if header.batch:
+        is_half = not header.batch and is_half_message(pairs, header.reconsume_times)
+        if is_half:
+            queue, places = self._store_half(header, topic.name, queue_id, request.body, pairs, sys_flag, connection)
+        elif header.batch:
             places = self._store_batch(header, queue, request.body, sys_flag, connection)
         else:
             self._check_kind(pairs)
             places = [self._store_one(header, queue, request.body, pairs, sys_flag, connection)]
         self._turn.due()
-        answer = self._answer(request, queue, places)
-        if not request.is_one_way:
+        answer = self._answer(request, queue_id, queue.max_offset - len(places), places)
+        if not request.is_one_way and not is_half:
             self._learn(request, connection, header, topic, sys_flag)
         if self._durability.waits and pairs.get(m.WAIT) != "false":
             return self._durability.hold(connection, answer, self._store.log.end)
@@ -159,8 +166,6 @@ class Sends:
         return dead_letters, 0
 
     def _check_kind(self, pairs: dict[str, str]) -> None:
-        if pairs.get(m.TRAN_MSG, "").lower() == "true":
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "transactional messages are not served by this version")
         if pairs.get(m.DELAY, "0").strip() not in ("", "0"):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "delayed messages are not served by this version")
 
@@ -211,6 +216,26 @@ class Sends:
             header.reconsume_times,
         )
 
+    def _store_half(
+        self,
+        header: SendHeader,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        pairs: dict[str, str],
+        sys_flag: int,
+        connection: Connection,
+    ) -> tuple[ConsumeQueue, list[PhysicalOffset]]:
+        """A message that waits for its transaction's end in a queue of its own; the answer tells its place there."""
+        if not self._config.takes_transactions:
+            remark = "this broker takes no transactional messages (rejectTransactionMessage=true)"
+            raise Refused(ResponseCode.NO_PERMISSION, remark)
+        self._check_size(body, b"")
+        pairs = {**pairs, m.CLUSTER: self._config.cluster}
+        born = header.born_timestamp, connection.peer_host
+        at = self._halves.put(topic, queue_id, body, pairs, header.flag, sys_flag, *born, header.reconsume_times)
+        return self._store.queue(m.HALF_TOPIC, 0), [at]
+
     def _store_batch(
         self, header: SendHeader, queue: ConsumeQueue, body: bytes, sys_flag: int, connection: Connection
     ) -> list[PhysicalOffset]:
@@ -245,6 +270,8 @@ class Sends:
             properties += m.PROPERTY_SEPARATOR.encode()
         properties += for_keyed if m.UNIQ_KEY in pairs else for_keyless
         self._check_kind(pairs)
+        if is_half_message(pairs, 0):
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be in a batch")
         if len(properties) > m.PROPERTIES_SIZE_MAX:
             remark = f"properties of {len(properties)} bytes in a batch, allowed are {m.PROPERTIES_SIZE_MAX}"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
@@ -252,13 +279,13 @@ class Sends:
 
     # answering
 
-    def _answer(self, request: Command, queue: ConsumeQueue, places: list[PhysicalOffset]) -> bytes:
+    def _answer(self, request: Command, queue_id: int, first: int, places: list[PhysicalOffset]) -> bytes:
+        """:param first: queue offset of the first of the messages."""
         host = self._store.config.store_host
         ids = "".join(f"{m.offset_message_id(host, at)}," for at in places).encode()
-        first, queue_id = queue.max_offset - len(places), b"%d" % queue.queue_id
         binary = request.header_type == BINARY
         opaque = request.opaque.to_bytes(4, "big", signed=True) if binary else b"%d" % request.opaque
-        (answer,) = self._answers.encode(ids, (queue_id,), (first,), (opaque,), binary=binary)
+        (answer,) = self._answers.encode(ids, (b"%d" % queue_id,), (first,), (opaque,), binary=binary)
         return answer
 
     def _learn(

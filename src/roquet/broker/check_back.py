@@ -1,0 +1,147 @@
+"""Asks producers about transactions that they left open, on a master (store-and-ha.md 6.8)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from roquet.broker.half_messages import HalfMessages, destination
+from roquet.broker.members import Producers
+from roquet.broker.transactions import CheckRules, Due, Half
+from roquet.errors import Refused
+from roquet.protocol import message as m
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.transactions import CheckTransactionHeader
+from roquet.protocol.record import Record
+from roquet.transport.connection import Connection
+
+log = logging.getLogger(__name__)
+
+_LOOKED_AT_ONCE: Final = 1000
+"""Transactions that are looked at before others have their turn."""
+_BYTES_AT_ONCE: Final = 64 * 1024
+"""Bytes of messages that are written before others have their turn."""
+
+
+class CheckBack:
+    """Keeps: a transaction is written again before its producers are asked, and they are told of that record; so an
+    answer that comes late names one that is there (protocol.md 7.3, trap 42).
+
+    :param broker_name: told with each question.
+    """
+
+    def __init__(
+        self,
+        halves: HalfMessages,
+        producers: Producers[Connection],
+        rules: CheckRules,
+        broker_name: str,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._halves = halves
+        self._producers = producers
+        self._rules = rules
+        self._broker_name = broker_name
+        self._now_ms = now_ms
+        self._turn = 0
+
+    async def run(self) -> None:
+        """A round each period, for ever; one that fails is logged and followed by the next."""
+        while True:
+            await asyncio.sleep(self._rules.period_ms / 1000)
+            try:
+                await self.round()
+            except (Refused, OSError) as error:
+                log.error("open transactions are not checked to the end, the next round goes on: %s", error)
+            except Exception:
+                log.exception("a round of checks failed, the next one goes on")
+
+    async def round(self) -> None:
+        """Look at each transaction that is open now; others have their turn now and then."""
+        looked_at = size = 0
+        for half in self._halves.open.all():
+            due = self._rules.due(half, self._now_ms())
+            if due is not None and self._halves.open.get(half.transaction) is half:
+                size += self._settle(half, due)
+            looked_at += 1
+            if looked_at >= _LOOKED_AT_ONCE or size >= _BYTES_AT_ONCE:
+                looked_at = size = 0
+                await asyncio.sleep(0)
+        self._halves.note_progress()
+
+    def _settle(self, half: Half, due: Due) -> int:
+        """Do what is due; gives about how many bytes that was."""
+        record = self._halves.record_of(half)
+        if record is None:
+            log.error("half message %d is gone from the log before its transaction ended", half.offset)
+            self._halves.end(half)
+            return 0
+        try:
+            destination(record)
+        except Refused as error:
+            log.error("half message %d cannot be committed: %s", half.offset, error.remark)
+            due = Due.DISCARD
+        match due:
+            case Due.RENEW:
+                self._halves.renew(record, half.transaction, half.checks)
+            case Due.DISCARD:
+                self._give_up(half, record)
+            case Due.ASK:
+                self._ask(half, record)
+        return 500 + len(record.body)
+
+    def _give_up(self, half: Half, record: Record) -> None:
+        """It may be resumed by its message id there (RESUME_CHECK_HALF_MESSAGE)."""
+        log.warning(
+            "transaction %s of %s is given up after %d checks: its message goes to %s",
+            record.properties.get(m.UNIQ_KEY, record.offset_message_id),
+            record.properties.get(m.PRODUCER_GROUP),
+            half.checks,
+            m.CHECK_MAX_TIME_TOPIC,
+        )
+        self._halves.give_up(record)
+        self._halves.end(half)
+
+    def _ask(self, half: Half, record: Record) -> None:
+        """Nobody being there counts as a check, too. Who does not read what he was asked is asked no more for now."""
+        channels = self._producers.channels(record.properties.get(m.PRODUCER_GROUP, ""))
+        channel = self._next_of(channels)
+        if channel is None and channels:
+            return
+        renewed = self._halves.renew(record, half.transaction, half.checks + 1)
+        if channel is not None:
+            channel.notify(self._question(renewed))
+        else:
+            log.info(
+                "transaction %s is open, and no producer of %s is connected",
+                renewed.properties.get(m.UNIQ_KEY, renewed.offset_message_id),
+                renewed.properties.get(m.PRODUCER_GROUP),
+            )
+
+    def _next_of(self, channels: list[Connection]) -> Connection | None:
+        """One that takes more, each in its turn."""
+        self._turn += 1
+        for number in range(len(channels)):
+            channel = channels[(self._turn + number) % len(channels)]
+            if channel.is_writable:
+                return channel
+        return None
+
+    def _question(self, record: Record) -> Command:
+        """CHECK_TRANSACTION_STATE; its body is the message as its consumers would get it."""
+        unique_key = record.properties.get(m.UNIQ_KEY)
+        header = CheckTransactionHeader(
+            record.queue_offset,
+            record.physical_offset,
+            unique_key,
+            unique_key,
+            record.offset_message_id,
+            self._broker_name,
+        )
+        topic, queue_id = destination(record)
+        body = replace(record, topic=topic, queue_id=queue_id).encode()
+        return Command(RequestCode.CHECK_TRANSACTION_STATE, header.write(), body)

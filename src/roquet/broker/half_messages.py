@@ -1,0 +1,256 @@
+"""Half messages in the store: put there, written again, committed or ended (store-and-ha.md 6.8, protocol.md 5.9)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.progress import ConsumerProgress
+from roquet.broker.transactions import END_TAG, GROUP, Half, OpenTransactions, ended_halves, half_of, half_with
+from roquet.broker.turn import Turn
+from roquet.errors import CorruptRecord, Refused
+from roquet.protocol import message as m
+from roquet.protocol.bodies import TopicConfig
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.headers.transactions import COMMIT
+from roquet.protocol.record import Record, decode, host_bits
+from roquet.storage.arrival import keys_of
+from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.store import Store
+from roquet.units import PhysicalOffset, QueueOffset
+
+log = logging.getLogger(__name__)
+
+_READ_AT_ONCE: Final = 1000
+_END_PROPERTIES: Final = m.join_properties({m.WAIT: "true", m.TAGS: END_TAG}).encode()
+_END_TAG_CODE: Final = m.tag_code(END_TAG)
+
+
+def is_half_message(pairs: Mapping[str, str], reconsume_times: int) -> bool:
+    """Whether a message waits for its transaction's end.
+
+    Old clients hand back a committed message that failed with its properties as they were (protocol.md 5.9).
+    """
+    is_handed_back = reconsume_times > 0 and pairs.get(m.DELAY, "0").strip() not in ("", "0")
+    return pairs.get(m.TRAN_MSG, "").lower() == "true" and not is_handed_back
+
+
+class HalfMessages:
+    """The transactions of one master.
+
+    Keeps: `open` is what a broker that starts anew finds in the store, from the progress on that was noted.
+
+    :param turn: told of every append.
+    """
+
+    def __init__(
+        self, store: Store, catalogue: Catalogue, progress: ConsumerProgress, turn: Turn, now_ms: Callable[[], int]
+    ) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._progress = progress
+        self._turn = turn
+        self._now_ms = now_ms
+        self.open = OpenTransactions()
+
+    # what the store has
+
+    def load(self) -> None:
+        """Find the transactions that are open: half messages without an end, from the noted progress on."""
+        begin, ends_begin = self._noted(m.HALF_TOPIC), self._noted(m.HALF_OP_TOPIC)
+        found = OpenTransactions(begin, ends_begin)
+        ended: set[int] = set()
+        for record in self._records(m.HALF_OP_TOPIC, ends_begin):
+            halves = ended_halves(record)
+            ended.update(halves)
+            found.end_stored(halves)
+        for record in self._records(m.HALF_TOPIC, begin):
+            half = half_of(record)
+            (found.ended if half.offset in ended else found.opened)(half)
+        self.open = found
+        if found:
+            log.info("%d transactions are open, from half message %d on", len(found), found.progress)
+
+    def _noted(self, topic: str) -> int:
+        noted = self._progress.committed(GROUP, topic, 0) or 0
+        return max(noted, self._store.min_offset(topic, 0))
+
+    def _records(self, topic: str, offset: int) -> Iterator[Record]:
+        """What the topic's queue points to, from `offset` on. What cannot be read was never given to anybody."""
+        queue = self._store.queues.known(topic, 0)
+        while queue is not None and offset < queue.max_offset:
+            entries = list(queue.entries(offset, _READ_AT_ONCE))
+            for at, _, _ in entries:
+                record = self.record_at(at)
+                if record is not None and record.topic == topic:
+                    yield record
+            offset = offset + len(entries) if entries else queue.next_file(offset)
+
+    def record_at(self, at: int) -> Record | None:
+        """The record at a physical offset, whatever it is; None where none stands."""
+        if self._store.log.readable_to <= at < self._store.log.end:
+            self._store.log.commit()
+        data = self._store.message_at(at)
+        try:
+            return decode(data) if data is not None else None
+        except CorruptRecord:
+            return None
+
+    def record_of(self, half: Half) -> Record | None:
+        """The record of an open transaction; None when the log does not have it any more."""
+        entry = self._queue(m.HALF_TOPIC).entry(half.offset)
+        return self.record_at(entry[0]) if entry is not None else None
+
+    def note_progress(self) -> None:
+        """Let the next start begin at the first half message that is still open."""
+        if self.open.progress or len(self.open):
+            self._progress.commit(GROUP, m.HALF_TOPIC, 0, self.open.progress)
+            self._progress.commit(GROUP, m.HALF_OP_TOPIC, 0, self.open.ends_progress)
+
+    # what is written
+
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        pairs: Mapping[str, str],
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> PhysicalOffset:
+        """Store a message for a topic so that nobody sees it before its transaction is committed.
+
+        :raises Refused: its properties are too long. OSError: there is no room for it; nothing was written.
+        """
+        pairs = {**pairs, m.REAL_TOPIC: topic, m.REAL_QID: str(queue_id)}
+        return self._put(body, pairs, flag, sys_flag, born_ms, born_host, reconsume_times)
+
+    def renew(self, record: Record, transaction: int, checks: int) -> Record:
+        """Write a half message again, at the end of its queue; gives the record that counts from now on."""
+        pairs = {**record.properties, m.FIRST_HALF_OFFSET: str(transaction)}
+        if checks:
+            pairs[m.CHECK_TIMES] = str(checks)
+        return self._put_again(record, pairs)
+
+    def resume(self, record: Record) -> Record:
+        """Make one that was given up an open transaction again, whose producers were not asked yet."""
+        pairs = {name: value for name, value in record.properties.items() if name != m.FIRST_HALF_OFFSET}
+        return self._put_again(record, pairs | {m.CHECK_TIMES: "0"})
+
+    def _put_again(self, record: Record, pairs: Mapping[str, str]) -> Record:
+        born = record.born_ms, record.born_host
+        at = self._put(record.body, pairs, record.flag, record.sys_flag, *born, record.reconsume_times)
+        return replace(
+            record,
+            queue_offset=QueueOffset(self._queue(m.HALF_TOPIC).max_offset - 1),
+            physical_offset=at,
+            store_host=self._store.config.store_host,
+            properties_text=m.join_properties(pairs),
+        )
+
+    def _put(
+        self,
+        body: bytes,
+        pairs: Mapping[str, str],
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> PhysicalOffset:
+        properties = m.join_properties(pairs).encode()
+        if len(properties) > m.PROPERTIES_SIZE_MAX:
+            remark = f"properties of {len(properties)} bytes, allowed are {m.PROPERTIES_SIZE_MAX}"
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        queue = self._queue(m.HALF_TOPIC)
+        at = self._store.append(
+            queue,
+            body,
+            properties,
+            keys_of(pairs),
+            m.tag_code(pairs.get(m.TAGS)),
+            flag,
+            self._sys_flag(sys_flag, born_host),
+            born_ms,
+            born_host,
+            reconsume_times,
+        )
+        self._turn.due()
+        self.open.opened(half_with(pairs, queue.max_offset - 1, born_ms, self._now_ms()))
+        return at
+
+    def commit(self, record: Record) -> None:
+        """Store the message of a half message where it belongs.
+
+        :raises Refused: the half message does not say where that is.
+        """
+        pairs = record.properties
+        topic, queue_id = destination(record)
+        self._store.append(
+            self._store.queue(topic, queue_id),
+            record.body,
+            record.properties_text.encode(),
+            keys_of(pairs),
+            m.tag_code(pairs.get(m.TAGS)),
+            record.flag,
+            self._sys_flag(record.sys_flag, record.born_host) | COMMIT,
+            record.born_ms,
+            record.born_host,
+            record.reconsume_times,
+            record.physical_offset,
+        )
+        self._turn.due()
+
+    def give_up(self, record: Record) -> None:
+        """Store a half message in the topic of those whose producers never gave an answer."""
+        self._store.append(
+            self._queue(m.CHECK_MAX_TIME_TOPIC),
+            record.body,
+            record.properties_text.encode(),
+            keys_of(record.properties),
+            m.tag_code(record.properties.get(m.TAGS)),
+            record.flag,
+            self._sys_flag(record.sys_flag, record.born_host),
+            record.born_ms,
+            record.born_host,
+            record.reconsume_times,
+        )
+        self._turn.due()
+
+    def end(self, half: Half) -> None:
+        """Note that a transaction is over."""
+        host = self._store.config.store_host
+        body = b"%d" % half.offset
+        queue = self._queue(m.HALF_OP_TOPIC)
+        flags = host_bits(host, host)
+        self._store.append(queue, body, _END_PROPERTIES, (), _END_TAG_CODE, 0, flags, self._now_ms(), host)
+        self._turn.due()
+        self.open.end_stored((half.offset,))
+        self.open.ended(half)
+
+    def _sys_flag(self, sys_flag: int, born_host: bytes) -> int:
+        """A half message is an ordinary one in its queue: the bits for transactions are not set (trap 5)."""
+        kept = sys_flag & ~(m.TRANSACTION_BITS | m.BORN_HOST_V6 | m.STORE_HOST_V6)
+        return kept | host_bits(born_host, self._store.config.store_host)
+
+    def _queue(self, topic: str) -> ConsumeQueue:
+        self._catalogue.system_topic(TopicConfig(topic, 1, 1))
+        return self._store.queue(topic, 0)
+
+
+def destination(record: Record) -> tuple[str, int]:
+    """Topic and queue id that a half message is for.
+
+    :raises Refused: it does not say, or names a topic that there cannot be.
+    """
+    topic, queue_id = record.properties.get(m.REAL_TOPIC, ""), record.properties.get(m.REAL_QID, "")
+    if not m.is_legal_name(topic) or not (queue_id.isascii() and queue_id.isdecimal()):
+        where = f"REAL_TOPIC {topic!r}, REAL_QID {queue_id!r}"
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"the message at {record.physical_offset} is for no queue: {where}")
+    return topic, int(queue_id)

@@ -1,0 +1,124 @@
+"""How transactions end: END_TRANSACTION 37, and RESUME_CHECK_HALF_MESSAGE 323 (protocol.md 2.1, 2.5, 5.9)."""
+
+from __future__ import annotations
+
+import logging
+
+from roquet.broker.durability import Durability
+from roquet.broker.half_messages import HalfMessages, destination
+from roquet.broker.transactions import Half, half_of
+from roquet.errors import MessageError, Refused
+from roquet.protocol import message as m
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.transactions import COMMIT, ROLLBACK, UNKNOWN, EndTransactionHeader, ResumeCheckHeader
+from roquet.protocol.record import Record
+from roquet.storage.store import Store
+from roquet.transport.connection import Answer, Connection, Handler
+
+log = logging.getLogger(__name__)
+
+
+class TransactionRequests:
+    """Commits and rolls back.
+
+    Keeps: a transaction ends once. Whoever says so again, or names an earlier record of one that was asked about
+    meanwhile, changes nothing or ends it, as far as this broker has read.
+
+    :param is_slave: its master's transactions end there.
+    """
+
+    def __init__(self, halves: HalfMessages, store: Store, durability: Durability, *, is_slave: bool) -> None:
+        self._halves = halves
+        self._store = store
+        self._durability = durability
+        self._is_slave = is_slave
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.END_TRANSACTION: self.end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
+        }
+
+    def end(self, request: Command, connection: Connection) -> Answer:
+        """A producer's word on one of its transactions; "unknown" has no answer, and no effect."""
+        try:
+            header = EndTransactionHeader.read(request.fields)
+            if header.commit_or_rollback == UNKNOWN:
+                return None
+            self._end(header)
+        except Refused as error:  # clients send it one-way: nobody else would learn of it (trap 43)
+            log.warning("%s cannot end a transaction: %s; %s", connection.peer_address, error.remark, request.fields)
+            raise
+        answer = request.answer(ResponseCode.SUCCESS).encode()
+        if self._durability.waits and not request.is_one_way:
+            return self._durability.hold(connection, answer, self._store.log.end)
+        return answer
+
+    def _end(self, header: EndTransactionHeader) -> None:
+        self._check_broker()
+        if header.commit_or_rollback not in (COMMIT, ROLLBACK):
+            remark = f"commitOrRollback is {header.commit_or_rollback}: known are 8, 12 and 0"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        record = self._named(header)
+        half = self._open(record)
+        if header.commit_or_rollback == COMMIT:
+            self._halves.commit(record)
+        self._halves.end(half)
+
+    def _check_broker(self) -> None:
+        if self._is_slave:
+            raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave: transactions end at its master")
+        if self._store.why_full:
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"no message is taken: {self._store.why_full}")
+
+    def _named(self, header: EndTransactionHeader) -> Record:
+        """The half message that the request is about."""
+        record = self._halves.record_at(header.commit_log_offset)
+        if record is None or record.topic != m.HALF_TOPIC:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no half message at {header.commit_log_offset}")
+        group = record.properties.get(m.PRODUCER_GROUP)
+        if group != header.producer_group:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the half message is of producer group {group}")
+        if record.queue_offset != header.tran_state_table_offset:
+            remark = f"the half message has the queue offset {record.queue_offset}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        return record
+
+    def _open(self, record: Record) -> Half:
+        """The newest record of the transaction that this one belongs to.
+
+        What lies before all that was read at the start may have ended, or been written again by a broker that does
+        not name the first record; the producer is believed then.
+        """
+        named = half_of(record)
+        half = self._halves.open.get(named.transaction)
+        if half is not None:
+            return half
+        if named.transaction >= self._halves.open.begin:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the transaction has ended already")
+        return named
+
+    def resume(self, request: Command, connection: Connection) -> Command:
+        """Ask about a transaction again that was given up, or that was asked about often, from the first time on."""
+        self._check_broker()
+        record = self._of_id(ResumeCheckHeader.read(request.fields).msg_id)
+        half = self._halves.open.get(half_of(record).transaction) if record.topic == m.HALF_TOPIC else None
+        if half is None and record.topic != m.CHECK_MAX_TIME_TOPIC:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "no transaction that is open or was given up has this message")
+        destination(record)
+        self._halves.resume(record)
+        if half is not None:
+            self._halves.end(half)
+        log.info("transaction %s is asked about again", record.properties.get(m.UNIQ_KEY, record.offset_message_id))
+        return request.answer(ResponseCode.SUCCESS)
+
+    def _of_id(self, message_id: str) -> Record:
+        try:
+            _, _, at = m.parse_offset_message_id(message_id)
+        except MessageError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        record = self._halves.record_at(at)
+        if record is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message {message_id} here")
+        return record

@@ -1,0 +1,156 @@
+"""PURE: transactions that are open, what is to be done about them, and when (store-and-ha.md 6.8).
+
+Whoever is going to ask a producer about its transaction writes the half message again first, at the end of its queue:
+so the record that counts is the newest one, and what lies before all of these may be forgotten. Each of these records
+names the queue offset of the first one, by which the transaction is known here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from roquet.protocol import message as m
+from roquet.protocol.record import Record
+
+GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""The consumer group that has the progress in both queues, half messages and ends."""
+END_TAG: Final = "d"
+"""What an end of a transaction is tagged with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """The newest record of an open transaction.
+
+    `transaction` is the queue offset of its first record, `offset` its own. Times in ms; `immune_ms` is how long after
+    its birth nobody is to be asked, None where the message does not say.
+    """
+
+    transaction: int
+    offset: int
+    born_ms: int
+    stored_ms: int
+    checks: int = 0
+    immune_ms: int | None = None
+
+
+def half_of(record: Record) -> Half:
+    """What a record in the queue of half messages says."""
+    return half_with(record.properties, record.queue_offset, record.born_ms, record.store_ms)
+
+
+def half_with(pairs: Mapping[str, str], offset: int, born_ms: int, stored_ms: int) -> Half:
+    """The same from a record's properties, queue offset and times."""
+    immune_s = _number(pairs.get(m.CHECK_IMMUNITY_SECONDS), -1)
+    return Half(
+        _number(pairs.get(m.FIRST_HALF_OFFSET), offset),
+        offset,
+        born_ms,
+        stored_ms,
+        _number(pairs.get(m.CHECK_TIMES), 0),
+        immune_s * 1000 if immune_s >= 0 else None,
+    )
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdecimal() else otherwise
+
+
+def ended_halves(record: Record) -> list[int]:
+    """Queue offsets of the half messages whose transactions a record of ends closes.
+
+    4.x writes one number, 5.x several with a comma behind each.
+    """
+    if record.properties.get(m.TAGS) != END_TAG:
+        return []
+    words = record.body.decode("ascii", "replace").split(",")
+    return [int(word) for word in words if word.isdecimal()]
+
+
+class Due(Enum):
+    """What is to be done about an open transaction."""
+
+    ASK = "ask its producer"
+    RENEW = "write it again, so that what lies before it may be forgotten"
+    DISCARD = "give up"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRules:
+    """When producers are asked; times in ms.
+
+    `timeout_ms` is how old a transaction is when they are asked first, `period_ms` how often it is looked for such,
+    `kept_ms` how old a message may get in this broker.
+    """
+
+    timeout_ms: int = 6000
+    checks_max: int = 15
+    period_ms: int = 60_000
+    kept_ms: int = 72 * 3_600_000
+
+    def due(self, half: Half, now_ms: int) -> Due | None:
+        """None: not now. A producer's clock that is ahead of ours makes nothing due sooner."""
+        age_ms = now_ms - min(half.born_ms, half.stored_ms)
+        if age_ms > self.kept_ms or (half.checks and half.checks >= self.checks_max):
+            return Due.DISCARD
+        if age_ms >= (self.timeout_ms if half.immune_ms is None else half.immune_ms):
+            return Due.ASK
+        return Due.RENEW if now_ms - half.stored_ms >= max(self.timeout_ms, self.period_ms) else None
+
+
+class OpenTransactions:
+    """Keeps: each open transaction is here once, with its newest record; in the order of these records' offsets.
+
+    :param begin: queue offset of the first half message that was looked at, `ends_begin` of the first end.
+    """
+
+    def __init__(self, begin: int = 0, ends_begin: int = 0) -> None:
+        self.begin = begin
+        self._next = begin
+        self._open: dict[int, Half] = {}
+        self._ends: deque[int] = deque()
+        """Which half message the ends from `_ends_begin` on closed; of several, the last."""
+        self._ends_begin = ends_begin
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, transaction: int) -> Half | None:
+        return self._open.get(transaction)
+
+    def all(self) -> list[Half]:
+        """Oldest record first."""
+        return list(self._open.values())
+
+    def opened(self, half: Half) -> None:
+        """A half message was stored, the first time or again."""
+        self._open.pop(half.transaction, None)
+        self._open[half.transaction] = half
+        self._next = half.offset + 1
+
+    def ended(self, half: Half) -> None:
+        """A transaction is over."""
+        self._open.pop(half.transaction, None)
+        self._next = max(self._next, half.offset + 1)
+
+    def end_stored(self, halves: Iterable[int]) -> None:
+        """The end of transactions was stored; it names these half messages."""
+        self._ends.append(max(halves, default=-1))
+
+    @property
+    def progress(self) -> int:
+        """Queue offset of the first half message that may matter to whoever starts anew."""
+        return next(iter(self._open.values())).offset if self._open else self._next
+
+    @property
+    def ends_progress(self) -> int:
+        """Queue offset of the first end that may matter, likewise."""
+        progress = self.progress
+        while self._ends and self._ends[0] < progress:
+            self._ends.popleft()
+            self._ends_begin += 1
+        return self._ends_begin

@@ -1,0 +1,46 @@
+"""Transactions: codes 37, 39, 323 (protocol.md 2.1, 2.3, 2.5, 5.9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from roquet.protocol.headers import Header
+
+# commitOrRollback of END_TRANSACTION; the first two are the bits of a record's sysFlag as well
+COMMIT: Final = 0x8
+ROLLBACK: Final = 0xC
+UNKNOWN: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransactionHeader(Header):
+    """`tran_state_table_offset` is the half message's queue offset, `commit_log_offset` its physical one."""
+
+    producer_group: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    commit_or_rollback: int
+    from_transaction_check: bool = False
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTransactionHeader(Header):
+    """`msg_id` and `transaction_id` are the message's UNIQ_KEY; offsets as in `EndTransactionHeader`."""
+
+    tran_state_table_offset: int
+    commit_log_offset: int
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    bname: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeCheckHeader(Header):
+    """`msg_id` is an offset message id."""
+
+    msg_id: str
