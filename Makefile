@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.8
 STAMP := .venv/.installed-$(shell cat requirements.lock pyproject.toml | cksum | tr ' ' -)
 
-.PHONY: help setup demo test check format sim soak network fuzz bench lock clean
+.PHONY: help setup demo test check format sim soak network fuzz bench interop-baseline lock clean
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -53,6 +53,9 @@ soak: setup  ## KILLS kills of a loaded broker, a store in HANDS brokers' hands,
 ROUNDS ?= 20
 network: setup  ## Master and slave on a real network, cut, slow, lossy, killed ROUNDS times; SEED=n as last time. Root, Linux.
 	$(BIN)/python -m pytest -s tests/network --rounds $(ROUNDS) --kill-seed $(or $(SEED),$(shell date +%s))
+
+interop-baseline: setup  ## Are the interop scenarios right? Apache's clients against Apache's own 4.9.7 broker.
+	$(BIN)/python -m pytest tests/interop/test_baseline.py tests/interop/test_scenarios.py --baseline
 
 fuzz: setup  ## Bytes that reach new code, for TARGET=name or every decoder, SECONDS=n each. Linux.
 	$(BIN)/uv pip install --quiet --python $(BIN)/python atheris==3.0.0

@@ -39,6 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="let a simulated cluster go through N different series of troubles (default: %(default)s)",
     )
+    parser.addoption(
+        "--baseline", action="store_true", help="let the interop scenarios judge Apache's own broker instead of ours"
+    )
     parser.addoption("--part", default="1/1", metavar="I/N", help="run only every Nth test, from the Ith on")
 
 

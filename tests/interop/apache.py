@@ -29,6 +29,7 @@ __all__ = [
     "Version",
     "free_port",
     "go_client",
+    "launch_java",
     "mqadmin",
     "require_go",
     "require_java",
@@ -230,7 +231,7 @@ def start_driver(version: Version, *args: str | int | Path, java_options: Sequen
 def start_session(version: Version, *, java_options: Sequence[str] = ()) -> Session:
     """Our Java driver, waiting for commands; for use in `with`."""
     session = Session(f"session-{version}")
-    _launch_java(session, version, "roquet.Driver", ["session"], (*CLIENT_JVM, *java_options), listens=True)
+    launch_java(session, version, "roquet.Driver", ["session"], (*CLIENT_JVM, *java_options), listens=True)
     session.wait_started()
     return session
 
@@ -270,11 +271,11 @@ def mqadmin(
 
 def _start_java(version: Version, main_class: str, args: Sequence[str | int | Path], options: Sequence[str]) -> Client:
     client = Client(main_class.rpartition(".")[2].lower())
-    _launch_java(client, version, main_class, args, options)
+    launch_java(client, version, main_class, args, options)
     return client
 
 
-def _launch_java(
+def launch_java(
     client: Client,
     version: Version,
     main_class: str,
@@ -283,6 +284,7 @@ def _launch_java(
     *,
     listens: bool = False,
 ) -> None:
+    """Start a class of Apache's jars or of our driver as this client's process."""
     options = [*_java_options(client.directory, "OFF"), *options]
     client.launch(
         [str(java()), *options, "-cp", java_classpath(version), main_class, *map(str, args)],

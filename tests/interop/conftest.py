@@ -8,6 +8,8 @@ import pytest
 
 from tests.interop.apache import JavaClients, require_java
 
+pytest.register_assert_rewrite("tests.interop.scenarios")
+
 
 @pytest.fixture(scope="module")
 def clients() -> Iterator[JavaClients]:

@@ -68,6 +68,10 @@ def send_fields(topic: str, queue_id: int = 0, properties: str = "") -> dict[str
     return fields
 
 
+def json_body(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
 def read_answer(link: socket.socket) -> Answer:
     (size,) = struct.unpack(">I", _read(link, 4))
     frame = _read(link, size)

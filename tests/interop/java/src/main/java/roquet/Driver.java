@@ -269,7 +269,7 @@ public final class Driver {
         return 0;
     }
 
-    private static LocalTransactionState verdict(String name) {
+    static LocalTransactionState verdict(String name) {
         switch (name) {
             case "commit":
                 return LocalTransactionState.COMMIT_MESSAGE;
@@ -431,7 +431,7 @@ public final class Driver {
     }
 
     /** 4.9 and 5.x keep the enum in different packages. */
-    private static void setMessageModel(DefaultMQPushConsumer consumer, String name) throws Exception {
+    static void setMessageModel(DefaultMQPushConsumer consumer, String name) throws Exception {
         for (Method method : consumer.getClass().getMethods()) {
             if (method.getName().equals("setMessageModel")) {
                 for (Object constant : method.getParameterTypes()[0].getEnumConstants()) {
@@ -630,7 +630,7 @@ public final class Driver {
         return has(option) ? Integer.parseInt(options.get(option)) : otherwise;
     }
 
-    private static Map<String, Object> describe(SendResult result) {
+    static Map<String, Object> describe(SendResult result) {
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("msgId", result.getMsgId());
         line.put("offsetMsgId", result.getOffsetMsgId());
@@ -643,7 +643,7 @@ public final class Driver {
         return line;
     }
 
-    private static Map<String, Object> describe(MessageExt message) {
+    static Map<String, Object> describe(MessageExt message) {
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("msgId", message.getMsgId());
         line.put("offsetMsgId", message instanceof MessageClientExt
@@ -682,19 +682,19 @@ public final class Driver {
         print(line);
     }
 
-    private static Integer responseCode(Throwable failure) {
+    static Integer responseCode(Throwable failure) {
         if (failure instanceof MQBrokerException) {
             return ((MQBrokerException) failure).getResponseCode();
         }
         return failure instanceof MQClientException ? ((MQClientException) failure).getResponseCode() : null;
     }
 
-    private static void note(String text) {
+    static void note(String text) {
         System.err.println(text);
         System.err.flush();
     }
 
-    private static synchronized void print(Map<String, Object> line) {
+    static synchronized void print(Map<String, Object> line) {
         OUT.println(json(line));
     }
 
@@ -709,6 +709,13 @@ public final class Driver {
                 text.append(json(String.valueOf(entry.getKey()))).append(':').append(json(entry.getValue()));
             }
             return "{" + text + "}";
+        }
+        if (value instanceof Iterable) {
+            StringBuilder text = new StringBuilder();
+            for (Object one : (Iterable<?>) value) {
+                text.append(text.length() == 0 ? "" : ",").append(json(one));
+            }
+            return "[" + text + "]";
         }
         StringBuilder text = new StringBuilder("\"");
         for (char c : value.toString().toCharArray()) {
