@@ -41,7 +41,7 @@ from roquet.broker.runtime_info import RuntimeInfo
 from roquet.broker.slave_sync import SlaveSync
 from roquet.broker.state_files import StateFile, Then
 from roquet.broker.topics import TopicRegistry
-from roquet.broker.turn import Turn
+from roquet.broker.turn import Pace, Turn
 from roquet.errors import ConfigError
 from roquet.protocol.bodies import DataVersion, DelayOffsetTable, GroupTable, OffsetTable, TopicTable
 from roquet.protocol.codes import RequestCode
@@ -60,6 +60,8 @@ log = logging.getLogger(__name__)
 EXPIRY_SCAN_MS = 10_000
 DURABILITY_SCAN_MS = 100
 KEEP_UP_MS = 200
+DISPATCH_PAUSE_S = 0.005
+"""A slave dispatches what came meanwhile at once: a hundred records cost little more than one."""
 
 
 class Broker:
@@ -133,6 +135,7 @@ class Broker:
         self.store = Store(part_configs.store_config(config), runtime.now_ms, self._disk)
         self._build_tables()
         self.channels = Channels()
+        self.dispatches = Pace(self._dispatch, DISPATCH_PAUSE_S)
         self._build_replication()
         self.durability = Durability(
             part_configs.durability_config(config),
@@ -182,7 +185,7 @@ class Broker:
         self.ha_server: HaServer | None = None
         self.ha_client: HaClient | None = None
         if self.config.is_slave:
-            self.ha_client = HaClient(self.store.log, self._replicated, part_configs.slave_rules(self.config))
+            self.ha_client = HaClient(self.store.log, self.dispatches.due, part_configs.slave_rules(self.config))
         else:
             store = self.store
             log = store.log if store.shows_at_once else ShownPart(store.log, lambda: store.shown_to)
@@ -360,6 +363,7 @@ class Broker:
             await self.ha_server.close()
         if self.ha_client is not None:
             await self.ha_client.close()
+        self.dispatches.stop()
         await self.channels.close()
 
     # what happens
@@ -377,8 +381,8 @@ class Broker:
         if grown:
             self.arrivals.wake(grown)
 
-    def _replicated(self) -> None:
-        """A master's bytes were written to our log."""
+    def _dispatch(self) -> None:
+        """A master's bytes were written to our log, and it knows by now that they were."""
         self.store.replicated()
         self.turn.due()
         if len(self.store.queues) != self._queue_count:
@@ -389,7 +393,7 @@ class Broker:
     def _keep_up(self) -> None:
         """Write the keys that came since, and dispatch what found no room on the drive before."""
         if self.store.dispatch.behind:
-            self._replicated()
+            self.dispatches.due()
         self.store.flush_index()
 
     def _commit(self) -> None:

@@ -1,9 +1,13 @@
-"""What is done once for everything that one turn of the event loop brought."""
+"""What is done once for everything that one turn of the event loop, or several of them, brought."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
+
+NEXT_TURN_S: Final = 0.001
+"""The least that lets a loop send what was written to connections before."""
 
 
 class Turn:
@@ -27,3 +31,34 @@ class Turn:
     def _run(self) -> None:
         self.is_due = False
         self._work()
+
+
+class Pace:
+    """Keeps: the work runs after what `due` was told in, when that has left, and never twice within `period_s`.
+
+    :param work: what is cheaper for a lot at once, and nobody waits for.
+    """
+
+    def __init__(self, work: Callable[[], None], period_s: float) -> None:
+        self._work = work
+        self._period_s = period_s
+        self._ended_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def due(self) -> None:
+        """There is something to do."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            pause_s = max(NEXT_TURN_S, self._ended_s + self._period_s - loop.time())
+            self._timer = loop.call_later(pause_s, self._run)
+
+    def stop(self) -> None:
+        """Whoever stops does what is left himself."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _run(self) -> None:
+        self._timer = None
+        self._work()
+        self._ended_s = asyncio.get_running_loop().time()

@@ -94,7 +94,9 @@ class RecordBlock:
 
     def column(self, dtype: str, at: Ints) -> Ints:
         """The number that stands so and so many bytes into the data; the last one there, where it would be outside."""
-        return gather(self.data, dtype, np.clip(at, 0, len(self.data) - np.dtype(dtype).itemsize)).astype(np.int64)
+        return gather(
+            self.data, dtype, np.minimum(np.maximum(at, 0), len(self.data) - np.dtype(dtype).itemsize)
+        ).astype(np.int64)
 
     @property
     def sizes(self) -> Ints:

@@ -16,7 +16,7 @@ from roquet.storage.segments import Segments
 from roquet.units import PhysicalOffset
 
 RESERVED_AT_ONCE: Final = 1024 * 1024
-BLOCK_SIZE: Final = 256 * 1024
+BLOCK_SIZE: Final = 1024 * 1024
 
 
 class CommitLog:

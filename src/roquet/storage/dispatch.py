@@ -26,7 +26,8 @@ DelayMs = Callable[[int], int]
 
 
 class Dispatch:
-    """Keeps: every whole record before `position` is in its consume queue and noted in the index.
+    """Keeps: every whole record before `position` is in its consume queue and noted in the index, which is flushed
+    by whoever needs it to have them all.
 
     :param delay_ms: delay level -> ms, for the delivery times in the schedule topic's queues.
     """
@@ -52,10 +53,10 @@ class Dispatch:
         try:
             for block in self._log.blocks(self.position):
                 grown += self._put_block(block)
+                if self._index is not None and self._index.is_due:
+                    self._index.flush()
         except CorruptRecord as error:
             log.error("dispatch stops at physical offset %d: %s", self.position, error)
-        if self._index is not None:
-            self._index.flush()
         return grown
 
     def _put_block(self, block: RecordBlock) -> list[ConsumeQueue]:

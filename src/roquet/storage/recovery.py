@@ -55,6 +55,8 @@ def recover(
         resume = log.start
     dispatch.position = PhysicalOffset(min(max(resume, log.start), end))
     dispatch.catch_up()
+    if index is not None:
+        index.flush()
     for queue in queues:
         queue.correct_min_offset(log.start)
     _log.info(
