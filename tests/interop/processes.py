@@ -13,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,9 @@ from typing import Any, Self
 STOP_SECONDS_MAX = 20.0
 POLL_SECONDS = 0.05
 PORTS = range(20_000, 30_000)  # Below the range from which systems draw the ports of outgoing connections.
+CLAIMS_MAX = 60
+"""Ports are claimed until so many others were: by then a program has bound them."""
+_claims: deque[socket.socket] = deque()
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
@@ -35,21 +39,42 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60) 
 
 
 def free_port(*neighbours: int) -> int:
-    """A port that can be bound on loopback, and so can the ports at these distances from it."""
+    """A port that can be bound on loopback, and so can the ports at these distances from it.
+
+    Nobody else on this machine who asks here gets one of them, too, for as long as it takes a program to bind them.
+    """
     while True:
         port = random.choice(PORTS)
-        if all(_can_bind(port + distance) for distance in (0, *neighbours)):
+        claims = [claim for distance in (0, *neighbours) if (claim := _claimed(port + distance)) is not None]
+        if len(claims) == 1 + len(neighbours):
+            _claims.extend(claims)
+            _give_up(len(_claims) - CLAIMS_MAX)
             return port
+        for claim in claims:
+            claim.close()
 
 
-def _can_bind(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+def _give_up(count: int) -> None:
+    """The oldest claims."""
+    for _ in range(count):
+        _claims.popleft().close()
+
+
+atexit.register(lambda: _give_up(len(_claims)))
+
+
+def _claimed(port: int) -> socket.socket | None:
+    """What keeps the port from others: a datagram socket of that number, which no program here needs."""
+    claim = socket.socket(type=socket.SOCK_DGRAM)
+    try:
+        claim.bind(("127.0.0.1", port))
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+    except OSError:
+        claim.close()
+        return None
+    return claim
 
 
 @dataclass(frozen=True)
