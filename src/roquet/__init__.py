@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from roquet.client.push_consumer import Consumer
     from roquet.client.received import ReceivedMessage
     from roquet.client.send_result import SendResult, SendStatus
+    from roquet.client.transactions import TransactionProducer, TransactionResult, TransactionState
     from roquet.errors import (
         CallTimeout,
         ConfigError,
@@ -47,6 +48,9 @@ __all__ = [
     "RouteNotFound",
     "SendResult",
     "SendStatus",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "dev",
 ]
 
@@ -62,6 +66,9 @@ _HOMES = {
     "ReceivedMessage": "client.received",
     "SendResult": "client.send_result",
     "SendStatus": "client.send_result",
+    "TransactionProducer": "client.transactions",
+    "TransactionResult": "client.transactions",
+    "TransactionState": "client.transactions",
 }
 """Where a public name comes from; from errors, when it is not here."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from roquet.broker.catalogue import Catalogue
@@ -29,7 +29,7 @@ from roquet.protocol.record import host_bytes
 from roquet.storage.fetch import FetchLimits
 from roquet.storage.store import Store, StoreConfig
 from roquet.transport.channels import Channels
-from roquet.transport.connection import Connection
+from roquet.transport.connection import Connection, Handler
 from roquet.transport.server import Server
 from tests.simulation.simulation import Host, Simulation
 
@@ -143,15 +143,20 @@ class World:
 
 
 class Client:
-    """A peer of the broker; `told` are the groups it was told of, with how many answers it had by then."""
+    """A peer of the broker; `told` are the groups it was told of, with how many answers it had by then.
 
-    def __init__(self, sim: Simulation, host: Host, broker: str = BROKER) -> None:
+    :param handlers: of what the broker asks it besides.
+    """
+
+    def __init__(
+        self, sim: Simulation, host: Host, broker: str = BROKER, handlers: Mapping[int, Handler] | None = None
+    ) -> None:
         self.broker = broker
         self.sim = sim
         self.host = host
         self.told: list[str] = []
         self.told_before_answer: list[str] = []
-        self.channels = Channels({RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._told})
+        self.channels = Channels({RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._told, **(handlers or {})})
 
     def _told(self, request: Command, connection: Connection) -> None:
         self.told.append(request.fields["consumerGroup"])

@@ -23,7 +23,7 @@ from roquet.protocol.message import (
     parse_offset_message_id,
 )
 from roquet.protocol.record import Record, decode
-from roquet.transport.connection import Connection
+from roquet.transport.connection import Connection, Handler
 from tests.broker.harness import Client
 from tests.broker.served import SEND, serving, started
 from tests.simulation.nodes import BrokerNode
@@ -39,14 +39,11 @@ class TransactionProducer(Client):
     """A producer of a group at one broker, that keeps what it is asked."""
 
     def __init__(self, sim: Simulation, node: BrokerNode, group: str = "P", address: str = "10.0.0.9") -> None:
-        super().__init__(sim, sim.host(address), node.address)
+        handlers: dict[int, Handler] = {RequestCode.CHECK_TRANSACTION_STATE: self._check}
+        super().__init__(sim, sim.host(address), node.address, handlers)
         self.group = group
         self.asked: list[tuple[CheckTransactionHeader, Record]] = []
-        self.host.call(self._take_questions)
         self.announce()
-
-    async def _take_questions(self) -> None:
-        self.channels._handlers = {RequestCode.CHECK_TRANSACTION_STATE: self._check}
 
     def _check(self, request: Command, connection: Connection) -> None:
         self.asked.append((CheckTransactionHeader.read(request.fields), decode(request.body)))

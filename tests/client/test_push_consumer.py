@@ -13,7 +13,7 @@ import pytest
 
 from roquet.client.pull_flow import Limits
 from roquet.client.push_consumer import Consumer, ReceivedMessage
-from roquet.errors import ConfigError, ConnectionClosed, MessageError
+from roquet.errors import CallTimeout, ConfigError, ConnectionClosed, MessageError
 from roquet.protocol.bodies import FROM_TIMESTAMP, Heartbeat, parse
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -752,3 +752,48 @@ def test_assigned_tells_the_queues_of_this_member(cluster: FakeCluster, broker: 
         MessageQueue("%RETRY%G", "broker-a", 0),
     }
     assert cluster.run(consume) == expected
+
+
+@pytest.mark.parametrize(("settled_by", "result"), [("ack", b"CR_SUCCESS"), ("retry", b"CR_LATER")])
+def test_a_message_that_an_administrator_wants_consumed_comes_beside_the_others(
+    cluster: FakeCluster, broker: FakeBroker, settled_by: str, result: bytes
+) -> None:
+    """It is another group's, or was consumed long ago: no progress follows, and nothing is sent back."""
+    came: list[ReceivedMessage] = []
+
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            async for message in c:
+                came.append(message)
+                getattr(message, settled_by if message.topic == "Other" else "ack")()
+
+    fill(broker, 2)
+    cluster.client.start(consume)
+    cluster.sim.run_for(10)
+    record = broker.store("Other", 3, b"directly")
+    fields = {"consumerGroup": "G", "clientId": f"{CLIENT}@test", "msgId": "m", "brokerName": "broker-a"}
+    answer = ask(cluster, broker, Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, record.encode()))
+    assert answer.code == 0
+    assert b'"consumeResult":"%b"' % result in answer.body
+    assert [message.body for message in came] == [b"0", b"1", b"directly"]
+    assert came[-1].queue == MessageQueue("Other", "broker-a", 3)
+    cluster.sim.run_for(30)
+    assert (stored(broker, "Other"), stored(broker), broker.requests[SEND_BACK]) == ({}, {0: 2}, [])
+
+
+def test_a_message_that_takes_too_long_or_is_for_another_group_is_not_said_to_be_consumed(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster):
+            await asyncio.sleep(1_000)
+
+    fill(broker, 1)
+    cluster.client.start(consume)
+    cluster.sim.run_for(10)
+    body = broker.store("Other", 0, b"directly").encode()
+    fields = {"consumerGroup": "other"}
+    assert ask(cluster, broker, Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, body)).code == 1
+    with pytest.raises(CallTimeout):
+        ask(cluster, broker, Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, {"consumerGroup": "G"}, body))
+    cluster.sim.run_for(30)

@@ -125,6 +125,17 @@ class Consumers(Generic[C]):
         found = self.groups.get(group)
         return [] if found is None else list(found.members)
 
+    def gave_up(self, group: str, topic: str) -> bool:
+        """Whether a connected group does not want a topic, in which it may still have progress."""
+        found = self.groups.get(group)
+        return found is not None and bool(found.subscriptions) and topic not in found.subscriptions
+
+    def channel_of(self, group: str, client_id: str) -> C | None:
+        """Where a member of a group is reached; of one that came back, the newer channel."""
+        found = self.groups.get(group)
+        members = () if found is None else reversed(found.members.items())
+        return next((channel for channel, member in members if member.client_id == client_id), None)
+
 
 class Producers(Generic[C]):
     """The connected producers of all groups.

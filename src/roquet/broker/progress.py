@@ -92,6 +92,11 @@ class ConsumerProgress:
         """Groups that have progress in the topic."""
         return [group for of_topic, group in map(_split, self._offsets) if of_topic == topic]
 
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Let one group stand in a topic where another does."""
+        for queue_id, offset in self._offsets.get(f"{topic}@{source}", {}).items():
+            self.commit(target, topic, queue_id, offset)
+
     def forget_group(self, group: str) -> None:
         self._forget(f"{topic}@{group}" for topic in self.topics_of(group))
 

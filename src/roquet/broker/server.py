@@ -19,6 +19,7 @@ from roquet.broker.half_messages import HalfMessages
 from roquet.broker.handlers.admin_broker import BrokerAdmin
 from roquet.broker.handlers.admin_groups import GroupAdmin
 from roquet.broker.handlers.admin_ha import HaAdmin
+from roquet.broker.handlers.admin_progress import ProgressAdmin
 from roquet.broker.handlers.admin_store import StoreAdmin
 from roquet.broker.handlers.admin_topics import TopicAdmin
 from roquet.broker.handlers.locks import LockRequests
@@ -26,6 +27,8 @@ from roquet.broker.handlers.members import MemberRequests
 from roquet.broker.handlers.progress import ProgressRequests
 from roquet.broker.handlers.pull import Pulls
 from roquet.broker.handlers.query import QueryRequests
+from roquet.broker.handlers.relays import Relays
+from roquet.broker.handlers.replies import Replies
 from roquet.broker.handlers.send import Sends
 from roquet.broker.handlers.transactions import TransactionRequests
 from roquet.broker.lost_tail import set_back_progress
@@ -224,9 +227,12 @@ class Broker:
         self._members = MemberRequests(self.consumers, self.producers, catalogue, now_ms, notify=notify)
         self._cleaning = self._make_cleaning()
         info = RuntimeInfo(config, store, self.delays, now_ms, self.durability.figures)
-        is_slave = config.is_slave
+        is_slave, sends = config.is_slave, self._sends()
         return {
-            **self._sends().routes(),
+            **sends.routes(),
+            **Replies(
+                sends, self.producers, store.config.store_host, now_ms, stores=config.store_reply_message_enable
+            ).routes(),
             **TransactionRequests(self.halves, store, self.durability, is_slave=is_slave).routes(),
             **self._pulls().routes(),
             **self._members.routes(),
@@ -237,6 +243,8 @@ class Broker:
             **GroupAdmin(
                 catalogue, self.consumers, self.producers, self.progress, store, name, is_slave=is_slave
             ).routes(),
+            **ProgressAdmin(catalogue, self.consumers, self.progress, store, name).routes(),
+            **Relays(self.consumers, store, name).routes(),
             **StoreAdmin(store, catalogue, self._cleaning).routes(),
             **Promotion(
                 config, store, catalogue, self.channels, self.ha_client, self.slave_sync, self._become

@@ -23,6 +23,7 @@ from roquet.protocol.message import (
     SELF_TEST_TOPIC,
     TRACE_TOPIC,
     Permission,
+    reply_topic,
 )
 
 SCHEDULE_QUEUES: Final = 18
@@ -43,11 +44,6 @@ def retry_topic(group: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
 def dead_letter_topic(group: str) -> TopicConfig:
     """Where a group's messages end that failed too often; readable since 4.9.2."""
     return TopicConfig(DEAD_LETTER_PREFIX + group, 1, 1, READ_WRITE)
-
-
-def reply_topic(cluster: str) -> str:
-    """Where answers to request-reply calls are stored."""
-    return f"{cluster}_REPLY_TOPIC"
 
 
 def topics_at_start(

@@ -48,6 +48,26 @@ class Delivery:
         return Delivery(self.record, self.broker_name, self.taken, self.reconsume_times + 1)
 
 
+class DirectDelivery(Delivery):
+    """One handing over of a message that an administrator wants consumed, whoever has its queue: it comes once, and
+    nothing follows for the queue.
+
+    :param settled: told once whether the message was dealt with.
+    """
+
+    __slots__ = ("_tell",)
+
+    def __init__(self, record: Record, broker_name: str, settled: Callable[[bool], None]) -> None:
+        super().__init__(record, broker_name, ProcessQueue(record.queue_offset), record.reconsume_times)
+        self._tell = settled
+
+    def done(self) -> None:
+        self._tell(True)
+
+    def failed(self) -> None:
+        self._tell(False)
+
+
 class Inbox:
     """Keeps: nothing of a queue that was taken away is handed over; what came first goes first."""
 

@@ -1,4 +1,4 @@
-"""PURE: what brokers ask a member of a group for an administrator: codes 220, 221, 307 (protocol.md 2.3, 4.4)."""
+"""PURE: what brokers ask a member of a group for an administrator: codes 220, 221, 307, 309 (protocol.md 2.3, 4.4)."""
 
 from __future__ import annotations
 
@@ -82,6 +82,12 @@ def running_info_body(data: ConsumerData, states: Mapping[MessageQueue, QueueSta
             "subscriptionSet": [subscription.to_json() for subscription in data.subscriptions],
         }
     )
+
+
+def consumed_body(is_done: bool, spent_ms: int) -> bytes:
+    """ConsumeMessageDirectlyResult."""
+    result = "CR_SUCCESS" if is_done else "CR_LATER"
+    return dump_bytes({"autoCommit": True, "consumeResult": result, "order": False, "spentTimeMills": spent_ms})
 
 
 def _by_queue(table: Mapping[MessageQueue, object]) -> ObjectKeys:

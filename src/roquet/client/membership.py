@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
-from roquet.client.member_calls import QueueState, reset_offsets, running_info_body, status_body
+from roquet.client.member_calls import QueueState, consumed_body, reset_offsets, running_info_body, status_body
 from roquet.client.name_servers import Call
 from roquet.client.route_table import RouteTable
 from roquet.client.tasks import attempt, pause
@@ -16,15 +16,22 @@ from roquet.errors import MessageError, Refused
 from roquet.protocol.bodies import ConsumerData, Heartbeat
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.headers.members import ConsumerGroupHeader, UnregisterClientHeader
+from roquet.protocol.headers.members import ConsumeDirectlyHeader, ConsumerGroupHeader, UnregisterClientHeader
+from roquet.protocol.headers.transactions import CheckTransactionHeader
 from roquet.protocol.json_dialect import dump_bytes
-from roquet.protocol.message import MessageQueue
+from roquet.protocol.message import PRODUCER_GROUP, MessageQueue
+from roquet.protocol.record import Record, decode
 from roquet.transport.connection import Connection, Handler, checked
 
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 30.0
 TIMEOUT_MS: Final = 3000
+CONSUME_S_MAX: Final = 10.0
+"""So long brokers wait for a message that is to be consumed directly."""
+
+AnswerCheck: TypeAlias = Callable[[CheckTransactionHeader, Record, Connection], None]
+"""Takes a broker's question: which transaction, the message, and the connection to answer on."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +39,15 @@ class GroupMember:
     """A consumer of this client, as its session sees it.
 
     `data` gives what heartbeats say of it, `wake` is told when the group's members changed, `reset` to go on at other
-    offsets, `states` tells how it stands with its queues.
+    offsets, `states` tells how it stands with its queues, `consume` hands a message of a broker to the application
+    beside all others and tells whether that dealt with it.
     """
 
     data: Callable[[], ConsumerData]
     wake: Callable[[], None]
     reset: Callable[[Mapping[MessageQueue, int]], None]
     states: Callable[[], Mapping[MessageQueue, QueueState]]
+    consume: Callable[[Record, str], Awaitable[bool]]
     started_ms: int
 
 
@@ -51,7 +60,7 @@ class Membership:
         self._client_id = client_id
         self._call = call
         self._routes = routes
-        self._producers: set[str] = set()
+        self._producers: dict[str, AnswerCheck | None] = {}
         self._consumers: dict[str, GroupMember] = {}
         self.due = routes.changed
         """Set when brokers are to hear of this client now."""
@@ -60,10 +69,13 @@ class Membership:
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offsets,
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+            RequestCode.CHECK_TRANSACTION_STATE: self._check_transaction,
         }
 
-    def join_as_producer(self, group: str) -> None:
-        self._producers.add(group)
+    def join_as_producer(self, group: str, answer_check: AnswerCheck | None = None) -> None:
+        """:param answer_check: takes what brokers ask about transactions of the group."""
+        self._producers[group] = answer_check
         self.due.set()
 
     def join_as_consumer(self, group: str, member: GroupMember) -> None:
@@ -104,7 +116,7 @@ class Membership:
     async def leave_as_producer(self, group: str) -> None:
         if group in self._producers:
             await self._say_good_bye(UnregisterClientHeader(self._client_id, producer_group=group))
-            self._producers.discard(group)
+            self._producers.pop(group, None)
 
     async def leave_as_consumer(self, group: str) -> None:
         """The brokers tell the others of the group at once (protocol.md 6.11)."""
@@ -142,6 +154,33 @@ class Membership:
         member = self._member(ConsumerGroupHeader.read(request.fields).consumer_group)
         body = running_info_body(member.data(), member.states(), member.started_ms)
         return request.answer(ResponseCode.SUCCESS, body=body)
+
+    def _consume_directly(self, request: Command, connection: Connection) -> None:
+        header = ConsumeDirectlyHeader.read(request.fields)
+        member, record = self._member(header.consumer_group), decode(request.body)
+        connection.answer_later(request, self._consumed(request, member, record, header.broker_name or ""))
+
+    async def _consumed(
+        self, request: Command, member: GroupMember, record: Record, broker_name: str
+    ) -> Command | None:
+        """None when the application takes longer than who asks will wait."""
+        began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(CONSUME_S_MAX):
+                is_done = await member.consume(record, broker_name)
+        except TimeoutError:
+            return None
+        spent_ms = int((asyncio.get_running_loop().time() - began) * 1000)
+        return request.answer(ResponseCode.SUCCESS, body=consumed_body(is_done, spent_ms))
+
+    def _check_transaction(self, request: Command, connection: Connection) -> None:
+        record = decode(request.body)
+        group = record.properties.get(PRODUCER_GROUP, "")
+        answer_check = self._producers.get(group)
+        if answer_check is None:
+            log.warning("%s asks for a transaction of %s, which is none of ours", connection.peer_address, group)
+        else:
+            answer_check(CheckTransactionHeader.read(request.fields), record, connection)
 
     def _member(self, group: str) -> GroupMember:
         member = self._consumers.get(group)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from roquet.errors import MessageError
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.protocol.message import COMPRESSED, DEFAULT_TOPIC, WAIT, Message, MessageQueue, join_properties
+from roquet.protocol.message import (
+    COMPRESSED,
+    DEFAULT_TOPIC,
+    PRODUCER_GROUP,
+    TRAN_MSG,
+    TRANSACTION_PREPARED,
+    WAIT,
+    Message,
+    MessageQueue,
+    join_properties,
+)
 
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
 """Bytes before compression (protocol.md 6.3)."""
@@ -32,6 +43,7 @@ class Outgoing:
     flag: int = 0
     sys_flag: int = 0
     is_batch: bool = False
+    is_reply: bool = False
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
 
@@ -54,16 +66,41 @@ class Outgoing:
         }
         if self.max_reconsume_times is not None:
             fields["l"] = str(self.max_reconsume_times)
-        code = RequestCode.SEND_BATCH_MESSAGE if self.is_batch else RequestCode.SEND_MESSAGE_V2
-        return Command(code, fields, self.body)
+        return Command(self._code, fields, self.body)
+
+    @property
+    def _code(self) -> RequestCode:
+        if self.is_reply:
+            return RequestCode.SEND_REPLY_MESSAGE_V2
+        return RequestCode.SEND_BATCH_MESSAGE if self.is_batch else RequestCode.SEND_MESSAGE_V2
 
 
-def outgoing(message: Message, unique_key: str, compress_from_size: int = COMPRESS_FROM_SIZE) -> Outgoing:
-    """:raises MessageError: the body is too large."""
+def outgoing(
+    message: Message,
+    unique_key: str,
+    compress_from_size: int = COMPRESS_FROM_SIZE,
+    more: Mapping[str, str] | None = None,
+) -> Outgoing:
+    """:param more: properties of the protocol.
+
+    :raises MessageError: the body is too large.
+    """
     if len(message.body) > BODY_SIZE_MAX:
         raise MessageError(f"body of {len(message.body)} bytes, allowed are {BODY_SIZE_MAX}")
     body, sys_flag = compressed(message.body, compress_from_size)
-    return Outgoing(message.topic, body, (unique_key,), message.wire_properties(unique_key), message.flag, sys_flag)
+    properties = message.wire_properties(unique_key, more)
+    return Outgoing(message.topic, body, (unique_key,), properties, message.flag, sys_flag)
+
+
+def outgoing_half(message: Message, unique_key: str, compress_from_size: int, group: str) -> Outgoing:
+    """A message that nobody sees before the transaction of `group` is committed (protocol.md 6.4).
+
+    :raises MessageError: the body is too large, or it is to be delayed as well.
+    """
+    if message.delay_level:
+        raise MessageError("a message of a transaction cannot be delayed, too")
+    half = outgoing(message, unique_key, compress_from_size, {TRAN_MSG: "true", PRODUCER_GROUP: group})
+    return replace(half, sys_flag=half.sys_flag | TRANSACTION_PREPARED)
 
 
 def outgoing_batch(topic: str, body: bytes, unique_keys: tuple[str, ...], wait_stored: bool) -> Outgoing:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self, overload
 
@@ -10,12 +13,22 @@ from roquet.client.batches import batches, check_batch
 from roquet.client.identity import address_bytes
 from roquet.client.outgoing import COMPRESS_FROM_SIZE, Outgoing, outgoing, outgoing_batch
 from roquet.client.queue_choice import queue_of_key
+from roquet.client.received import ReceivedMessage
+from roquet.client.replies import reply_properties
 from roquet.client.send_result import SendResult, SendStatus
 from roquet.client.sender import Pick, Sender
 from roquet.client.session import Session
 from roquet.client.unique_key import UniqueKeys
-from roquet.errors import MessageError
-from roquet.protocol.message import Message, MessageQueue, check_group
+from roquet.errors import CallTimeout, MessageError, RouteNotFound
+from roquet.protocol.message import (
+    CORRELATION_ID,
+    REPLY_TO_CLIENT,
+    TTL,
+    Message,
+    MessageQueue,
+    check_group,
+    reply_topic,
+)
 from roquet.runtime import Runtime
 
 __all__ = ["Producer", "SendResult", "SendStatus"]
@@ -59,6 +72,8 @@ class Producer:
         chance = self._session.runtime.random
         address = address_bytes(self._session.client_id, chance)
         self._unique_keys = UniqueKeys(address, self._session.runtime.now_ms, chance)
+        self._known_for: set[str] = set()
+        """Topics of requests whose brokers have heard of us."""
 
     async def __aenter__(self) -> Self:
         await self._session.__aenter__()
@@ -200,6 +215,75 @@ class Producer:
         encoded = outgoing(message, unique_key, self._compress_from_size)
         await self._sender.send_one_way(encoded, self._timeout_ms, _pick(message.topic, sharding_key, queue))
         return unique_key
+
+    # requests and replies
+
+    async def request(self, message: Message, timeout_ms: int = TIMEOUT_MS) -> ReceivedMessage:
+        """Send a message and wait for the reply of whoever consumes it.
+
+        :param timeout_ms: for both together.
+        :raises CallTimeout: nobody replied in time; the message may be consumed or not.
+        :raises MessageError, RouteNotFound, ResponseError, ConnectionClosed: as `send`.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._be_known(message.topic)
+                with self._session.replies.expect() as (correlation_id, reply):
+                    encoded = outgoing(
+                        message,
+                        self._unique_keys.next(),
+                        self._compress_from_size,
+                        {
+                            CORRELATION_ID: correlation_id,
+                            REPLY_TO_CLIENT: self._session.client_id,
+                            TTL: str(timeout_ms),
+                        },
+                    )
+                    await self._sender.send(encoded, timeout_ms)
+                    return await reply
+        except TimeoutError:
+            raise CallTimeout(f"nobody replied to the request to {message.topic} within {timeout_ms} ms") from None
+
+    async def _be_known(self, topic: str) -> None:
+        """The broker that gets the reply hands it to us only if it has heard of us.
+
+        That may be any broker of the cluster: those of the reply topic are asked for once a topic.
+        """
+        if topic in self._known_for:
+            return
+        await self._sender.queues(topic, self._timeout_ms)
+        clusters = {broker.cluster for broker in (await self._session.routes.publish_route(topic)).brokers}
+        for cluster in sorted(clusters):
+            with suppress(RouteNotFound):
+                await self._session.routes.route(reply_topic(cluster))
+        await self._session.membership.beat()
+        self._known_for.add(topic)
+
+    async def reply(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | tuple[str, ...] = (),
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Answer a message that was sent by `request`.
+
+        :raises MessageError: it asks for no reply.
+        :raises ResponseError: code 1: who asked is not there any more, or does not take it.
+        :raises RouteNotFound, ConnectionClosed, CallTimeout: as `send`.
+        """
+        topic, more = reply_properties(request)
+        message = Message(topic, body, tags, keys, properties or {})
+        encoded = outgoing(message, self._unique_keys.next(), self._compress_from_size, more)
+        queues = await self._sender.queues(topic, self._time(timeout_ms))
+        nearest = next((queue for queue in queues if queue.broker_name == request.queue.broker_name), None)
+        pick = None if nearest is None else _pick(topic, None, nearest)  # who asked spoke to that broker
+        (result,) = await self._sender.send(replace(encoded, is_reply=True), self._time(timeout_ms), pick)
+        return result
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that `send` chooses from.

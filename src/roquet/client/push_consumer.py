@@ -10,7 +10,7 @@ from typing import Final, Self
 
 from roquet.client.assignment import Assignment
 from roquet.client.division import Division
-from roquet.client.inbox import Delivery, Inbox
+from roquet.client.inbox import Delivery, DirectDelivery, Inbox
 from roquet.client.membership import GroupMember
 from roquet.client.progress import Progress
 from roquet.client.pull_flow import Limits
@@ -25,6 +25,7 @@ from roquet.errors import ConfigError, MessageError, RouteNotFound
 from roquet.protocol.bodies import ConsumerData, Subscription
 from roquet.protocol.filters import ALL
 from roquet.protocol.message import RETRY_PREFIX, MessageQueue, check_group, check_topic
+from roquet.protocol.record import Record
 from roquet.runtime import Runtime
 
 __all__ = ["Consumer", "ReceivedMessage"]
@@ -108,6 +109,7 @@ class Consumer:
             self._division.due.set,
             self._division.reset,
             self._assignment.states,
+            self._consume_directly,
             self._session.runtime.now_ms(),
         )
         self._session.membership.join_as_consumer(self._group, member)
@@ -186,8 +188,21 @@ class Consumer:
         return messages
 
     def _failed(self, delivery: Delivery) -> None:
-        if not self._inbox.closed:
+        if isinstance(delivery, DirectDelivery):
+            delivery.failed()
+        elif not self._inbox.closed:
             self._tasks.start(self._hand_back(delivery), f"send back {delivery.record.offset_message_id}")
+
+    async def _consume_directly(self, record: Record, broker_name: str) -> bool:
+        """Hand a message to the application beside those of our queues; whether that dealt with it."""
+        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def settled(is_done: bool) -> None:
+            if not outcome.done():
+                outcome.set_result(is_done)
+
+        self._inbox.put(DirectDelivery(record, broker_name, settled))
+        return await outcome
 
     async def _hand_back(self, delivery: Delivery) -> None:
         """To the broker; where none takes it, to the application again after a while."""

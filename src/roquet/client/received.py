@@ -92,7 +92,7 @@ class ReceivedMessage:
         return True
 
 
-def received(record: Record, broker_name: str, reconsume_times: int, settle: Settle) -> ReceivedMessage:
+def received(record: Record, broker_name: str, reconsume_times: int, settle: Settle | None = None) -> ReceivedMessage:
     """:raises MessageError: the body cannot be decompressed."""
     properties = record.properties
     offset_message_id = record.offset_message_id

@@ -120,20 +120,18 @@ class Sender:
     async def _try(
         self, message: Outgoing, queue: MessageQueue, destinations: Destinations, deadline: float
     ) -> list[SendResult]:
-        master = destinations.master(queue.broker_name)
-        if master is None:
-            raise ConnectionClosed(f"broker {queue.broker_name} has no master")
+        address = _address(destinations.master(queue.broker_name), queue)
         runtime = self._session.runtime
         began_ms = runtime.now_ms()
         latency_ms = FAILURE_LATENCY_MS
         try:
             request = message.request(self._group, queue, began_ms)
-            response = await self._session.call(master.address, request, max(1, _left_ms(deadline)))
+            response = await self._session.call(address, request, max(1, _left_ms(deadline)))
             latency_ms = runtime.now_ms() - began_ms
         finally:
             if self._slow is not None:
                 self._slow.sent(queue.broker_name, latency_ms, runtime.now_ms())
-        return send_results(response, master.address, message.topic, queue.broker_name, message.unique_keys)
+        return send_results(response, address, message.topic, queue.broker_name, message.unique_keys)
 
     async def send_one_way(self, message: Outgoing, timeout_ms: int, pick: Pick | None = None) -> None:
         """Send and forget: nobody learns whether it arrived.
@@ -143,13 +141,19 @@ class Sender:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         destinations = await self._destinations_of(message.topic, deadline)
         queue = (pick or destinations.turn.next)(destinations.queues)
-        master = destinations.master(queue.broker_name)
-        if master is None:
-            raise ConnectionClosed(f"broker {queue.broker_name} has no master")
+        address = _address(destinations.master(queue.broker_name), queue)
         request = message.request(self._group, queue, self._session.runtime.now_ms())
-        await self._session.notify(master.address, request, max(1, _left_ms(deadline)))
+        await self._session.notify(address, request, max(1, _left_ms(deadline)))
 
     # routes
+
+    async def master(self, queue: MessageQueue, timeout_ms: int) -> str:
+        """The address of the queue's master.
+
+        :raises RouteNotFound: the topic is nowhere. ConnectionClosed: its broker has no master.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        return _address((await self._destinations_of(queue.topic, deadline)).master(queue.broker_name), queue)
 
     async def queues(self, topic: str, timeout_ms: int) -> tuple[MessageQueue, ...]:
         """:raises RouteNotFound: the topic is nowhere, and no broker would create it."""
@@ -192,6 +196,12 @@ class Sender:
             pass  # still to be created: the route it will have is known
         except (ConnectionClosed, CallTimeout, ResponseError, TimeoutError) as error:
             log.warning("the route of %s cannot be refreshed: %s", topic, str(error) or "no time left")
+
+
+def _address(master: BrokerAddress | None, queue: MessageQueue) -> str:
+    if master is None:
+        raise ConnectionClosed(f"broker {queue.broker_name} has no master")
+    return master.address
 
 
 def _left_ms(deadline: float) -> int:

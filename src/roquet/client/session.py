@@ -10,6 +10,7 @@ from typing import Self
 from roquet.client.identity import new_client_id
 from roquet.client.membership import Membership
 from roquet.client.name_servers import NameServers, split_addresses
+from roquet.client.replies import Replies
 from roquet.client.route_table import REFRESH_PERIOD_S, RouteTable
 from roquet.client.routes import MASTER_ID, BrokerAddress, read_addresses
 from roquet.client.tasks import Tasks, attempt, every
@@ -42,7 +43,8 @@ class Session:
         self._name_servers = NameServers(split_addresses(name_server), self.call, self.runtime.random)
         self.routes = RouteTable(self._name_servers)
         self.membership = Membership(self.client_id, self.call, self.routes)
-        self._channels = Channels(self.membership.handlers)
+        self.replies = Replies(self.runtime)
+        self._channels = Channels({**self.membership.handlers, **self.replies.handlers})
         self._connections: dict[str, Connection] = {}
         self._silent_calls: dict[str, int] = {}
         self._avoided_until: dict[str, float] = {}

@@ -52,6 +52,12 @@ CHECK_IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 RECONSUME_TIME: Final = "RECONSUME_TIME"
 MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+CORRELATION_ID: Final = "CORRELATION_ID"
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+ARRIVE_TIME: Final = "ARRIVE_TIME"
+TTL: Final = "TTL"
+MSG_TYPE: Final = "MSG_TYPE"
 MIN_OFFSET: Final = "MIN_OFFSET"
 MAX_OFFSET: Final = "MAX_OFFSET"
 
@@ -175,9 +181,9 @@ class Message:
     def key_list(self) -> tuple[str, ...]:
         return (self.keys,) if isinstance(self.keys, str) else self.keys
 
-    def wire_properties(self, unique_key: str) -> str:
-        """The properties text of a send."""
-        pairs = dict(self.properties)
+    def wire_properties(self, unique_key: str, more: Mapping[str, str] | None = None) -> str:
+        """The properties text of a send; `more` are the protocol's own."""
+        pairs = {**self.properties, **(more or {})}
         pairs[UNIQ_KEY] = unique_key
         pairs[WAIT] = "true" if self.wait_stored else "false"
         if self.tags:
@@ -187,6 +193,11 @@ class Message:
         if self.delay_level:
             pairs[DELAY] = str(self.delay_level)
         return join_properties(pairs)
+
+
+def reply_topic(cluster: str) -> str:
+    """Where answers to request-reply calls are stored."""
+    return f"{cluster}_REPLY_TOPIC"
 
 
 def is_legal_name(name: str) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol, TypeAlias, cast
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused, ResponseError
 from roquet.protocol.codes import ResponseCode
@@ -73,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._frames = FrameBuffer()
         self._calls: dict[int, asyncio.Future[Command]] = {}
+        self._later: set[asyncio.Task[None]] = set()
         self._next_opaque = 0
         self._transport: asyncio.Transport | None = None
         self.shortcuts: list[Shortcut] = []
@@ -118,6 +119,8 @@ class Connection(asyncio.Protocol):
         for waiting in calls.values():
             if not waiting.done():
                 waiting.set_exception(ConnectionClosed(f"{self.peer_address} closed the connection"))
+        for task in self._later:
+            task.cancel()
         if self._on_closed is not None:
             self._on_closed(self)
 
@@ -195,6 +198,22 @@ class Connection(asyncio.Protocol):
             case _:
                 log.error("request %s from %s failed", request.code, self.peer_address, exc_info=error)
         return request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+    def answer_later(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
+        """Answer with what `work` comes to, or with its error; it is cancelled when the connection ends first."""
+        task = self._loop.create_task(self._answer_later(request, work))
+        self._later.add(task)
+        task.add_done_callback(self._later.discard)
+
+    async def _answer_later(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
+        try:
+            answer = await work
+        except PeerError as error:
+            answer = request.answer(ResponseCode.SYSTEM_ERROR, f"somebody who was asked broke the protocol: {error}")
+        except Exception as error:
+            answer = self._failure(request, error)
+        if answer and not request.is_one_way:
+            self.send(answer if isinstance(answer, bytes) else answer.encode())
 
     # frames out
 

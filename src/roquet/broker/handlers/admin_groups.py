@@ -108,7 +108,7 @@ class GroupAdmin:
         offsets = ObjectKeys()
         for name in names:
             topic = self._catalogue.topics.get(name)
-            if topic is not None and not self._gave_up(group, name):
+            if topic is not None and not self._consumers.gave_up(group, name):
                 offsets.update(self._positions(group, topic))
         return request.answer(ResponseCode.SUCCESS, body=dump_dialect({"consumeTps": 0.0, "offsetTable": offsets}))
 
@@ -118,11 +118,6 @@ class GroupAdmin:
         online = (group.name for group in self._consumers.groups.values() if topic in group.subscriptions)
         names = sorted({*online, *self._progress.groups_of(topic)})
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"groupList": names}))
-
-    def _gave_up(self, group: str, topic: str) -> bool:
-        """Whether a connected group no longer wants a topic in which it still has progress."""
-        online = self._consumers.groups.get(group)
-        return online is not None and bool(online.subscriptions) and topic not in online.subscriptions
 
     def _positions(self, group: str, topic: TopicConfig) -> dict[str, dict[str, int]]:
         queues = (MessageQueue(topic.name, self._broker_name, queue_id) for queue_id in range(topic.read_queues))

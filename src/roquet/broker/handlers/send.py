@@ -37,6 +37,11 @@ RECORD_OVERHEAD_MAX: Final = 65536
 """How much larger than the largest body a record may be (protocol.md 2.1)."""
 
 
+_CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+_SPELT_OUT: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
+"""Requests whose header has whole names."""
+
+
 @dataclass(frozen=True, slots=True)
 class SendConfig:
     """What sends depend on beside topics and groups; sizes in bytes, times in ms since the epoch."""
@@ -77,18 +82,13 @@ class Sends:
         self._turn = turn
         self._now_ms = now_ms
         self._chance = chance
-        self._answers = SendAnswers(config.region, config.trace_on)
+        self.answers = SendAnswers(config.region, config.trace_on)
 
     def routes(self) -> dict[int, Handler]:
-        codes = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-        return dict.fromkeys(codes, self.send)
+        return dict.fromkeys(_CODES, self.send)
 
     def send(self, request: Command, connection: Connection) -> Answer:
-        self._check_broker()
-        kind = SendHeader if request.code == RequestCode.SEND_MESSAGE else SendHeaderV2
-        header = kind.read(request.fields)
-        topic = self._topic(header)
-        queue_id = self._queue_id(header.queue_id, topic)
+        header, topic, queue_id = self.checked(request)
         pairs = m.split_properties(header.properties)
         if header.topic.startswith(m.RETRY_PREFIX):
             topic, queue_id = self._retry_target(header, topic, queue_id, request.version)
@@ -104,13 +104,26 @@ class Sends:
             places = [self._store_one(header, queue, request.body, pairs, sys_flag, connection)]
         self._turn.due()
         answer = self._answer(request, queue_id, queue.max_offset - len(places), places)
-        if not request.is_one_way and not is_half:
+        if request.is_one_way:
+            return None
+        if request.code in _CODES and not is_half:
             self._learn(request, connection, header, topic, sys_flag)
         if self._durability.waits and pairs.get(m.WAIT) != "false":
             return self._durability.hold(connection, answer, self._store.log.end)
         return answer
 
     # may it be sent?
+
+    def checked(self, request: Command) -> tuple[SendHeader, TopicConfig, int]:
+        """What a send's header says, its topic, and the id of the queue that it goes to.
+
+        :raises Refused: it cannot be taken.
+        """
+        self._check_broker()
+        kind = SendHeader if request.code in _SPELT_OUT else SendHeaderV2
+        header = kind.read(request.fields)
+        topic = self._topic(header)
+        return header, topic, self._queue_id(header.queue_id, topic)
 
     def _check_broker(self) -> None:
         config = self._config
@@ -285,7 +298,7 @@ class Sends:
         ids = "".join(f"{m.offset_message_id(host, at)}," for at in places).encode()
         binary = request.header_type == BINARY
         opaque = request.opaque.to_bytes(4, "big", signed=True) if binary else b"%d" % request.opaque
-        (answer,) = self._answers.encode(ids, (b"%d" % queue_id,), (first,), (opaque,), binary=binary)
+        (answer,) = self.answers.encode(ids, (b"%d" % queue_id,), (first,), (opaque,), binary=binary)
         return answer
 
     def _learn(
@@ -306,7 +319,7 @@ class Sends:
                 self._durability,
                 self._turn,
                 self._catalogue.topic_registry,
-                self._answers,
+                self.answers,
                 self._config.message_size_max,
                 connection,
             )

@@ -1,4 +1,4 @@
-"""Who is there: codes 35, 38, 40 (protocol.md 2.2, 2.3)."""
+"""Who is there, and what is asked of whom: codes 35, 38, 40, 307, 309 (protocol.md 2.2, 2.3)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,23 @@ class UnregisterClientHeader(Header):
     client_id: str
     producer_group: str | None = None
     consumer_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningInfoHeader(Header):
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeDirectlyHeader(Header):
+    """`msg_id` is an offset message id. The broker adds its name when it passes the request on."""
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Consumer offsets and the bounds of a queue: codes 14, 15, 29 to 33 (protocol.md 2.2)."""
+"""Consumer offsets and the bounds of a queue: codes 14, 15, 29 to 33, 220 to 223, 314 (protocol.md 2.2, 2.3, 2.5)."""
 
 from __future__ import annotations
 
@@ -59,3 +59,32 @@ class ViewMessageHeader(Header):
     """`offset` is a physical one."""
 
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOffsetHeader(Header):
+    """Codes 220 and 222; a `timestamp` of -1 is the end. Without `is_force` nobody is sent ahead."""
+
+    topic: str
+    group: str
+    timestamp: int
+    is_force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStatusHeader(Header):
+    """Codes 221 and 223; `client_addr` is a client id."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CloneOffsetHeader(Header):
+    """Without a topic: all that the source has progress in."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False

@@ -1,4 +1,4 @@
-"""Sending: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320 (protocol.md 2.1)."""
+"""Sending: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, answers 324 to 326 (protocol.md 2.1, 2.3)."""
 
 from __future__ import annotations
 
@@ -64,3 +64,23 @@ class SendAnswer(Header):
     transaction_id: str | None = None
     msg_region: str | None = "DefaultRegion"
     trace_on: bool | None = True
+
+
+@dataclass(frozen=True, slots=True)
+class PushReplyHeader(Header):
+    """A reply on its way from the broker to who asked; hosts are `address:port`."""
+
+    producer_group: str
+    topic: str
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    born_host: str
+    store_host: str
+    store_timestamp: int
+    default_topic: str = DEFAULT_TOPIC
+    default_topic_queue_nums: int = 4
+    properties: str = ""
+    reconsume_times: int = 0
+    unit_mode: bool = False

@@ -1,0 +1,153 @@
+"""Admin tools and where groups stand: reset 222, status 223, clone 314 (protocol.md 2.3, 2.5, 7.3 trap 31)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.members import Consumers
+from roquet.broker.progress import ConsumerProgress
+from roquet.errors import Refused, RoquetError
+from roquet.protocol.bodies import TopicConfig, parse, queue_to_json
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.progress import CloneOffsetHeader, ConsumerStatusHeader, ResetOffsetHeader
+from roquet.protocol.json_dialect import ObjectKeys, dump_bytes, dump_dialect
+from roquet.protocol.message import MessageQueue
+from roquet.storage.store import Store
+from roquet.transport.connection import Connection, Handler
+
+log = logging.getLogger(__name__)
+
+STATUS_TIMEOUT_MS: Final = 5000
+TO_THE_END: Final = -1
+
+
+class ProgressAdmin:
+    """Sets groups back or ahead, asks their members where they are, copies one group's progress to another.
+
+    :param broker_name: as clients know it; queues are told by it.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        consumers: Consumers[Connection],
+        progress: ConsumerProgress,
+        store: Store,
+        broker_name: str,
+    ) -> None:
+        self._catalogue = catalogue
+        self._consumers = consumers
+        self._progress = progress
+        self._store = store
+        self._broker_name = broker_name
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.status,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+        }
+
+    # resetting
+
+    def reset(self, request: Command, connection: Connection) -> Command:
+        """Tell each member of an online group where to go on; it is they who store that."""
+        header = ResetOffsetHeader.read(request.fields)
+        topic = self._catalogue.topics.get(header.topic)
+        if topic is None:
+            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        offsets = {queue: self._wanted(header, queue) for queue in self._queues(topic)}
+        channels = self._consumers.channels(header.group)
+        if not channels:
+            remark = f"no consumer of group {header.group} is online: reset its offsets in {header.topic} one by one"
+            raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        fields = ResetOffsetHeader(header.topic, header.group, header.timestamp).write()
+        body = _table_of_c(offsets) if request.language == "CPP" else _table(offsets)
+        for channel in channels:
+            channel.notify(Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(fields), body))
+        log.info("group %s is told to go on in %s at %s", header.group, header.topic, sorted(offsets.items()))
+        return request.answer(ResponseCode.SUCCESS, body=_table(offsets))
+
+    def _queues(self, topic: TopicConfig) -> list[MessageQueue]:
+        return [MessageQueue(topic.name, self._broker_name, queue_id) for queue_id in range(topic.write_queues)]
+
+    def _wanted(self, header: ResetOffsetHeader, queue: MessageQueue) -> int:
+        committed = self._progress.committed(header.group, queue.topic, queue.queue_id)
+        if committed is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
+        if header.timestamp == TO_THE_END:
+            wanted = self._store.max_offset(queue.topic, queue.queue_id)
+        else:
+            wanted = self._store.offset_at_time(queue.topic, queue.queue_id, header.timestamp)
+        return max(0, wanted if header.is_force else min(wanted, committed))
+
+    # asking
+
+    def status(self, request: Command, connection: Connection) -> None:
+        """Where the members of a group, or one of them, say that they stand."""
+        header = ConsumerStatusHeader.read(request.fields)
+        group = self._consumers.groups.get(header.group)
+        members = {} if group is None else group.members
+        if not members:
+            remark = f"No Any Consumer online in the consumer group: [{header.group}]"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        chosen = {
+            member.client_id: channel
+            for channel, member in members.items()
+            if header.client_addr in (None, "", member.client_id)
+        }
+        connection.answer_later(request, self._statuses(request, header, chosen))
+
+    async def _statuses(self, request: Command, header: ConsumerStatusHeader, chosen: dict[str, Connection]) -> Command:
+        answers = await asyncio.gather(*(self._status_of(channel, header) for channel in chosen.values()))
+        table = {client_id: answer for client_id, answer in zip(chosen, answers, strict=True) if answer is not None}
+        body = dump_dialect({"consumerTable": table, "messageQueueTable": {}})
+        return request.answer(ResponseCode.SUCCESS, body=body)
+
+    async def _status_of(self, channel: Connection, header: ConsumerStatusHeader) -> ObjectKeys | None:
+        """None for a member that does not answer as it should: the others are told nevertheless."""
+        fields = ConsumerStatusHeader(header.topic, header.group).write()
+        asked = Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields)
+        try:
+            answer = await channel.call(asked, STATUS_TIMEOUT_MS)
+            if answer.code == ResponseCode.SUCCESS:
+                return parse(answer.body, _status_table)
+            log.warning("%s does not say where it is: %s", channel.peer_address, answer.remark)
+        except (RoquetError, ValueError) as error:
+            log.warning("%s does not say where it is: %s", channel.peer_address, error)
+        return None
+
+    # cloning
+
+    def clone(self, request: Command, connection: Connection) -> Command:
+        """Let a group stand where another one does, in a topic or, other than at Apache's, in all of them."""
+        header = CloneOffsetHeader.read(request.fields)
+        source = header.src_group
+        for name in [header.topic] if header.topic else self._progress.topics_of(source):
+            if name not in self._catalogue.topics:
+                log.warning("the progress of %s in %s is not cloned: there is no such topic", source, name)
+            elif not header.offline and self._consumers.gave_up(source, name):
+                log.warning("the progress of %s in %s is not cloned: it does not consume that now", source, name)
+            else:
+                self._progress.clone(source, header.dest_group, name)
+        return request.answer(ResponseCode.SUCCESS)
+
+
+def _table(offsets: dict[MessageQueue, int]) -> bytes:
+    table = ObjectKeys({dump_bytes(queue_to_json(queue)).decode(): offset for queue, offset in offsets.items()})
+    return dump_dialect({"offsetTable": table})
+
+
+def _table_of_c(offsets: dict[MessageQueue, int]) -> bytes:
+    """As clients in C++ read it; also asked for by their language."""
+    return dump_bytes({"offsetTable": [queue_to_json(queue) | {"offset": at} for queue, at in offsets.items()]})
+
+
+def _status_table(json: Any) -> ObjectKeys:
+    """Queue -> offset of one member, its keys as they came."""
+    return ObjectKeys({str(key): int(offset) for key, offset in (json.get("messageQueueTable") or {}).items()})

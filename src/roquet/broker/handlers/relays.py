@@ -1,0 +1,79 @@
+"""What is asked of consumers over their brokers: GET_CONSUMER_RUNNING_INFO 307, CONSUME_MESSAGE_DIRECTLY 309.
+
+Protocol.md 2.3, 7.4 (traps 70, 71).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from roquet.broker.members import Consumers
+from roquet.errors import CallTimeout, ConnectionClosed, MessageError, Refused
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.members import ConsumeDirectlyHeader, RunningInfoHeader
+from roquet.protocol.message import parse_offset_message_id
+from roquet.storage.store import Store
+from roquet.transport.connection import Connection, Handler
+
+TIMEOUT_MS: Final = 10_000
+"""For a client that was asked; who asks over us waits longer than that."""
+
+
+class Relays:
+    """Passes requests on to members of consumer groups, and their answers back as they are."""
+
+    def __init__(self, consumers: Consumers[Connection], store: Store, broker_name: str) -> None:
+        self._consumers = consumers
+        self._store = store
+        self._broker_name = broker_name
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+        }
+
+    def running_info(self, request: Command, connection: Connection) -> None:
+        header = RunningInfoHeader.read(request.fields)
+        channel = self._channel(header.consumer_group, header.client_id)
+        asked = Command(request.code, dict(request.fields), request.body)
+        connection.answer_later(request, relayed(channel, asked, request))
+
+    def consume_directly(self, request: Command, connection: Connection) -> None:
+        header = ConsumeDirectlyHeader.read(request.fields)
+        channel = self._channel(header.consumer_group, header.client_id or "")
+        fields = {**request.fields, "brokerName": self._broker_name}
+        asked = Command(request.code, fields, self._message(header.msg_id or ""))
+        connection.answer_later(request, relayed(channel, asked, request))
+
+    def _channel(self, group: str, client_id: str) -> Connection:
+        channel = self._consumers.channel_of(group, client_id)
+        if channel is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        return channel
+
+    def _message(self, message_id: str) -> bytes:
+        try:
+            _, _, at = parse_offset_message_id(message_id)
+        except MessageError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        message = self._store.message_at(at)
+        if message is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message {message_id} here")
+        return message
+
+
+async def relayed(channel: Connection, asked: Command, request: Command) -> Command:
+    """A client's answer to `asked` as the answer to `request`.
+
+    :raises Refused: it did not answer in time, or left.
+    """
+    try:
+        answer = await channel.call(asked, TIMEOUT_MS)
+    except CallTimeout as error:
+        raise Refused(ResponseCode.CONSUME_MSG_TIMEOUT, str(error)) from error
+    except ConnectionClosed as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    answer.opaque, answer.header_type = request.opaque, request.header_type
+    return answer

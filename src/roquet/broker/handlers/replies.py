@@ -1,0 +1,106 @@
+"""Answers to messages: SEND_REPLY_MESSAGE 324 and 325, PUSH_REPLY_MESSAGE_TO_CLIENT 326 (protocol.md 2.1, 2.3, 6.4).
+
+A reply goes to the client that asked over the connection by which it announced its producers here, and is kept in the
+cluster's reply topic as well, unless that is switched off.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from roquet.broker.handlers.send import Sends
+from roquet.broker.members import Producers
+from roquet.errors import RoquetError
+from roquet.protocol import message as m
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import BINARY, ONE_WAY, Command
+from roquet.protocol.headers.send import PushReplyHeader, SendHeader
+from roquet.protocol.record import host_text
+from roquet.transport.connection import Answer, Connection, Handler
+
+log = logging.getLogger(__name__)
+
+PUSH_TIMEOUT_MS: Final = 10_000
+
+
+class Replies:
+    """:param stores: whether replies are kept, too."""
+
+    def __init__(
+        self,
+        sends: Sends,
+        producers: Producers[Connection],
+        store_host: bytes,
+        now_ms: Callable[[], int],
+        *,
+        stores: bool,
+    ) -> None:
+        self._sends = sends
+        self._producers = producers
+        self._store_host = store_host
+        self._now_ms = now_ms
+        self._stores = stores
+
+    def routes(self) -> dict[int, Handler]:
+        return dict.fromkeys((RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2), self.reply)
+
+    def reply(self, request: Command, connection: Connection) -> None:
+        header, _, queue_id = self._sends.checked(request)
+        connection.answer_later(request, self._reply(request, header, queue_id, connection))
+
+    async def _reply(self, request: Command, header: SendHeader, queue_id: int, connection: Connection) -> Answer:
+        """Its sender is told why the client did not get it, even if it was stored."""
+        why_not = await self._push(request, header, queue_id, connection)
+        if why_not:
+            log.warning("a reply from %s was not handed over: %s", connection.peer_address, why_not)
+            if self._stores:
+                self._sends.send(replace(request, flag=request.flag | ONE_WAY), connection)
+            return request.answer(ResponseCode.SYSTEM_ERROR, why_not)
+        return self._sends.send(request, connection) if self._stores else self._not_stored(request, queue_id)
+
+    async def _push(self, request: Command, header: SendHeader, queue_id: int, connection: Connection) -> str:
+        """Hand the reply to the client it is for; why that did not work, empty when it did."""
+        pairs = m.split_properties(header.properties)
+        client_id = pairs.get(m.REPLY_TO_CLIENT)
+        if client_id is None:
+            return f"reply message properties[{m.REPLY_TO_CLIENT}] is null"
+        channel = self._producers.channel_of(client_id)
+        if channel is None:
+            return f"push reply message fail, channel of <{client_id}> not found."
+        try:
+            answer = await channel.call(self._pushed(request, header, queue_id, pairs, connection), PUSH_TIMEOUT_MS)
+        except RoquetError as error:
+            return f"push reply message to {client_id} fail: {error}"
+        return "" if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail: {answer.remark}"
+
+    def _pushed(
+        self, request: Command, header: SendHeader, queue_id: int, pairs: dict[str, str], connection: Connection
+    ) -> Command:
+        now_ms = self._now_ms()
+        fields = PushReplyHeader(
+            header.producer_group,
+            header.topic,
+            queue_id,
+            header.sys_flag,
+            header.born_timestamp,
+            header.flag,
+            host_text(connection.peer_host),
+            host_text(self._store_host),
+            now_ms,
+            header.default_topic,
+            header.default_topic_queue_nums,
+            m.join_properties({**pairs, m.PUSH_REPLY_TIME: str(now_ms)}),
+            header.reconsume_times,
+            header.unit_mode,
+        ).write()
+        return Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, request.body)
+
+    def _not_stored(self, request: Command, queue_id: int) -> bytes:
+        """The answer of a send, with a message id that is none: clients read all its fields."""
+        binary = request.header_type == BINARY
+        opaque = request.opaque.to_bytes(4, "big", signed=True) if binary else b"%d" % request.opaque
+        (answer,) = self._sends.answers.encode(b"0,", (b"%d" % queue_id,), (0,), (opaque,), binary=binary)
+        return answer
