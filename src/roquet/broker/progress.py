@@ -62,6 +62,12 @@ class ConsumerProgress:
                 del own[key, queue_id]
         return [Commit(*_split(key), queue_id, offset) for (key, queue_id), offset in own.items()]
 
+    def told(self, commit: Commit) -> None:
+        """The master has this by now, and its word counts from here on, also where it sets the group back."""
+        key = f"{commit.topic}@{commit.group}", commit.queue_id
+        if self._own is not None and self._own.get(key) == commit.offset:
+            del self._own[key]
+
     def committed(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
         """The next offset of a group in a queue; None: it never said, or something below 0."""
         queues = self._offsets.get(f"{topic}@{group}")

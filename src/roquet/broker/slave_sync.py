@@ -127,9 +127,8 @@ class SlaveSync:
         self.master_log = log_range
 
     async def _tell_own(self, master: str) -> None:
-        """What the master's own table shows it to have by the next copy is not told again.
-
-        The group may have come further at the master since that was copied, so it takes nothing that goes back.
+        """Told once; the group may have come further at the master since its table was copied, so it takes nothing that
+        goes back.
         """
         own, self._own = self._own, []
         if own:
@@ -142,6 +141,7 @@ class SlaveSync:
             except RoquetError as error:
                 log.warning("the master %s does not take an offset, it is told again: %s", master, error)
                 return
+            self._progress.told(each)
 
     def _take_topics(self, table: TopicTable) -> None:
         self.topics_to = self._log_end()
