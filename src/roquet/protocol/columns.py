@@ -22,11 +22,25 @@ def gather(data: bytes, dtype: npt.DTypeLike, at: Ints) -> npt.NDArray[np.generi
     return everywhere[at].view(kind)
 
 
+def scatter(data: bytearray, dtype: npt.DTypeLike, at: Ints, values: npt.ArrayLike) -> None:
+    """Write a number of one type at each of the given places, aligned or not."""
+    kind = np.dtype(dtype)
+    if len(at):
+        raw = np.dtype((np.void, kind.itemsize))
+        everywhere = np.ndarray((len(data) - kind.itemsize + 1,), raw, data, strides=(1,))
+        everywhere[at] = np.asarray(values).astype(kind).view(raw)
+
+
 def byte_rows(data: bytes, at: Ints, size: int) -> Bytes:
     """So many bytes from each place, as rows."""
     if not size:
         return np.empty((len(at), 0), np.uint8)
     return gather(data, f"V{size}", at).view(np.uint8).reshape(len(at), size)
+
+
+def leading(is_so: Bools) -> int:
+    """How many are so before the first that is not."""
+    return len(is_so) if is_so.all() else int(is_so.argmin())
 
 
 def java_hashes(letters: Bytes, before: int = 0) -> Ints:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from roquet.protocol.columns import Bools, Ints, byte_rows, gather
+from roquet.protocol.columns import Bools, Ints, byte_rows, gather, leading
 from roquet.protocol.message import BORN_HOST_V6, STORE_HOST_V6
 from roquet.protocol.record import MAGIC, MAGIC_V2, SIZE_MIN
 from roquet.protocol.record_rows import checksums
@@ -49,7 +49,7 @@ def _run_of(data: bytes, at: int, size: int) -> list[int]:
     places = np.arange(at, len(data) - size + 1, size)[:_RUN_MAX]
     heads = gather(data, "u8", places)
     same = heads == heads[0]
-    starts: list[int] = places[: _leading(same)].tolist()
+    starts: list[int] = places[: leading(same)].tolist()
     return starts
 
 
@@ -125,13 +125,13 @@ class RecordBlock:
 
     @property
     def store_ms(self) -> Ints:
-        return self.column(">i8", self.starts + 56 + _more(self.sys_flags, BORN_HOST_V6))
+        return self.column(">i8", self.starts + 56 + v6_more(self.sys_flags, BORN_HOST_V6))
 
     @cached_property
     def shape(self) -> Shape:
         """Where the parts of the records are."""
         flags = self.sys_flags
-        body_at = self.starts + 88 + _more(flags, BORN_HOST_V6) + _more(flags, STORE_HOST_V6)
+        body_at = self.starts + 88 + v6_more(flags, BORN_HOST_V6) + v6_more(flags, STORE_HOST_V6)
         body_end = body_at + self.column(">i4", body_at - 4)
         is_short = self.field(">u4", 4) == MAGIC
         topic_size = self.column(">u1", body_end)
@@ -146,7 +146,7 @@ class RecordBlock:
     def sound_count(self, *, verify: bool) -> int:
         """How many records, from the first on, are what `record.check` takes for sound."""
         is_sound = self.shape.sound & (self.field(">i8", 28) == self.physical)
-        count = self._written_count(_leading(is_sound))
+        count = self._written_count(leading(is_sound))
         return next(iter(self.first(count).changed_bodies()), count) if verify else count
 
     def _written_count(self, count: int) -> int:
@@ -157,7 +157,7 @@ class RecordBlock:
         for size in np.unique(topic_sizes).tolist():
             numbers = np.flatnonzero(topic_sizes == size)
             is_written[numbers] &= byte_rows(self.data, topic_at[numbers], size).all(axis=1)
-        return _leading(is_written)
+        return leading(is_written)
 
     def changed_bodies(self) -> list[int]:
         """Numbers of the records, all of which are sound, whose bodies do not have the stored checksum."""
@@ -167,11 +167,6 @@ class RecordBlock:
         return changed
 
 
-def _leading(is_so: Bools) -> int:
-    """How many are so before the first that is not."""
-    return len(is_so) if is_so.all() else int(is_so.argmin())
-
-
-def _more(sys_flags: Ints, bit: int) -> Any:
+def v6_more(sys_flags: Ints, bit: int) -> Any:
     """How many bytes an address takes beyond an IPv4 one."""
     return np.where(sys_flags & bit, _V6_MORE, 0)

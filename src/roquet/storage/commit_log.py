@@ -6,7 +6,10 @@ import mmap
 from collections.abc import Callable, Iterator
 from typing import Final
 
+import numpy as np
+
 from roquet.errors import CorruptRecord
+from roquet.protocol.columns import Ints
 from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, blank, decode, size_and_magic
 from roquet.protocol.record_block import RecordBlock, record_starts
 from roquet.storage.disk import Disk, DiskFile
@@ -177,6 +180,19 @@ class CommitLog:
         index = at % self.file_size
         data = self.file_buffer(at)[index : index + size] if at + size <= self.readable_to else b""
         return bytes(data) if len(data) == size else None
+
+    def joined(self, physical: Ints, sizes: Ints) -> bytes:
+        """The records that stand at these places, whose files are all there, end to end."""
+        apart = physical[1:] != physical[:-1] + sizes[:-1]
+        apart |= physical[1:] // self.file_size != physical[:-1] // self.file_size
+        breaks = np.flatnonzero(apart) + 1
+        firsts = physical[np.append(0, breaks)].tolist()
+        lasts = (physical + sizes)[np.append(breaks, len(physical)) - 1].tolist()
+        pieces = []
+        for first, last in zip(firsts, lasts, strict=True):
+            start = first - first % self.file_size
+            pieces.append(self.file_buffer(first)[first - start : last - start])
+        return b"".join(pieces)
 
     def record_at(self, at: int) -> bytes | None:
         """The record at physical offset `at`, None where none stands."""

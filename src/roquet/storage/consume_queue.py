@@ -215,6 +215,11 @@ class ConsumeQueue:
     def _entries(self, offset: int, end: int) -> Iterator[tuple[int, int, int]]:
         return ENTRY.iter_unpack(self._segments.read(offset * ENTRY_SIZE, end * ENTRY_SIZE))
 
+    def columns(self, offset: int, count_max: int) -> npt.NDArray[np.void]:
+        """The same as rows of `ENTRIES`, which are the queue's own: they change with it."""
+        end = min(self.max_offset, offset + count_max)
+        return np.frombuffer(self._segments.read(offset * ENTRY_SIZE, end * ENTRY_SIZE), ENTRIES)
+
     def places_and_sizes(self, offset: int, count_max: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Physical offsets and record sizes of the entries that `entries` gives."""
         at = offset * ENTRY_SIZE

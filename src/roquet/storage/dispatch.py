@@ -52,14 +52,14 @@ class Dispatch:
         self.position = max(self.position, self._log.start)
         try:
             for block in self._log.blocks(self.position):
-                grown += self._put_block(block)
+                grown += self.put_block(block)
                 if self._index is not None and self._index.is_due:
                     self._index.flush()
         except CorruptRecord as error:
             log.error("dispatch stops at physical offset %d: %s", self.position, error)
         return grown
 
-    def _put_block(self, block: RecordBlock) -> list[ConsumeQueue]:
+    def put_block(self, block: RecordBlock) -> list[ConsumeQueue]:
         """Dispatch the records of a block, as rows where that is possible and pays; the queues that grew."""
         is_new = self._index is None or block.at > self._index.end_at
         rows = rows_of(block) if is_new and len(block) >= _ROWS_FROM else None

@@ -108,6 +108,8 @@ class Store:
         self.append = self._writer.append
         self.append_batch = self._writer.append_batch
         self.append_alike = self._writer.append_alike
+        self.append_records = self._writer.append_records
+        self.append_moved = self._writer.append_moved
         self._held_up: set[str] = set()
         """What the drive had no room for; until it has, the checkpoint stays where it is."""
         self.why_full = ""
@@ -297,7 +299,7 @@ class Store:
         grown, self._writer.grown = self._writer.grown, []
         return grown
 
-    # writing: see also `append`, `append_batch` and `append_alike`, which are the writer's
+    # writing: see also the methods `append` and `append_...`, which are the writer's
 
     def replicated(self) -> None:
         """Dispatch what replication wrote to the log, and what could not be dispatched before."""

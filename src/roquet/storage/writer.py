@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from struct import Struct
 from typing import Final
 from zlib import crc32
@@ -15,12 +16,15 @@ from roquet.errors import Refused
 from roquet.protocol import message as m
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.columns import Ints
+from roquet.protocol.moved_records import moved, moved_sizes
 from roquet.protocol.record import MAGIC, layout
+from roquet.protocol.record_block import RecordBlock
 from roquet.protocol.record_rows import AlikeMessages, record_rows
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue, entry_rows
 from roquet.storage.dispatch import Dispatch
 from roquet.storage.index import Index
+from roquet.storage.new_record import NewRecord
 from roquet.units import PhysicalOffset
 
 _CLOCK_STEP_MAX_MS: Final = 366 * 86_400_000
@@ -172,6 +176,54 @@ class Writer:
                 self._index.add_many(queues[0].topic, keys, physical, self.store_ms)
         return firsts, physical
 
+    def append_records(self, records: Sequence[NewRecord]) -> list[PhysicalOffset]:
+        """Write records of any queues: the first ones that fit into one file together, one at least; where they stand.
+
+        They are dispatched as a slave dispatches them: entries and keys follow from the bytes of each, and so does
+        the time when a delayed message is due.
+
+        :raises ValueError: the first is larger than a file. OSError, Refused: as `append`; nothing was written.
+        """
+        store_ms = self._next_store_ms()
+        packs = [record.layout for record in records]
+        ends = self._ends_of_fitting([pack.size for pack in packs])
+        records = records[: len(ends)]
+        offsets = _take_slots([record.queue if record.takes_a_slot else None for record in records])
+        at = self._log.make_room(ends[-1])
+        starts = [0, *ends[:-1]]
+        columns = zip(records, packs, offsets, starts, strict=False)
+        data = b"".join(record.pack(pack, offset, at + start, store_ms) for record, pack, offset, start in columns)
+        self._write_block(RecordBlock(at, data, starts, len(data)))
+        return [PhysicalOffset(at + start) for start in starts]
+
+    def append_moved(self, block: RecordBlock, queues: Sequence[ConsumeQueue]) -> int:
+        """Write records that stand elsewhere in the log once more, as ones of these queues; as `append_records`.
+
+        :return: how many of them, from the first on, were written.
+        """
+        store_ms = self._next_store_ms()
+        topics = [queue.topic_bytes for queue in queues]
+        ends = self._ends_of_fitting(moved_sizes(block, topics).tolist())
+        count = len(ends)
+        queues = queues[:count]
+        offsets = np.array(_take_slots(queues), np.int64)
+        at = self._log.make_room(ends[-1])
+        queue_ids = np.fromiter((queue.queue_id for queue in queues), np.int64, count)
+        self._write_block(moved(block.first(count), topics[:count], queue_ids, offsets, at, store_ms))
+        return count
+
+    def _ends_of_fitting(self, sizes: Sequence[int]) -> list[int]:
+        """Where each record ends, of those that fit end to end into the log's file in use, or into the next."""
+        self._log.make_room(sizes[0])
+        room = self._log.room
+        return [end for end in accumulate(sizes) if end <= room]
+
+    def _write_block(self, block: RecordBlock) -> None:
+        """Write records for which there is room in the log and in their queues."""
+        self._log.write(block.data)
+        self._turn_ms = self._turn_ms or self._began_ms
+        self.grown += [queue for queue in self._dispatch.put_block(block) if queue.waiting]
+
     def end_turn(self) -> None:
         """What follows is not held up by what was appended before."""
         self._turn_ms = 0
@@ -257,6 +309,23 @@ def _reserve(queues: Sequence[ConsumeQueue], each: int) -> list[int]:
             queue.make_room(before + each)
         firsts.append(queue.max_offset + before)
     return firsts
+
+
+def _take_slots(queues: Sequence[ConsumeQueue | None]) -> list[int]:
+    """See to it that the queues have room for a record each; the queue offset of each, 0 where it is in none."""
+    nexts: dict[ConsumeQueue, int] = {}
+    offsets: list[int] = []
+    for queue in queues:
+        offset = 0
+        if queue is not None:
+            offset = nexts.get(queue, -1)
+            if offset < 0:
+                offset = queue.max_offset
+            nexts[queue] = offset + 1
+        offsets.append(offset)
+    for queue, end in nexts.items():
+        queue.make_room(end - queue.max_offset)
+    return offsets
 
 
 def _spread(values: Sequence[int], each: int, step: int) -> Ints:

@@ -1,0 +1,71 @@
+"""A message to store as it is said, its hosts included: one that is stored again, for another time or another queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from zlib import crc32
+
+from roquet.protocol import message as m
+from roquet.protocol.record import MAGIC, host_bits, layout
+from roquet.storage.consume_queue import ConsumeQueue
+
+_HOST_BITS = m.BORN_HOST_V6 | m.STORE_HOST_V6
+
+
+@dataclass(slots=True)
+class NewRecord:
+    """What a record of `queue` is to hold; hosts are address and port as stored, times ms since the epoch.
+
+    `properties` as they are stored; the bits of `sys_flag` that say of which kind the hosts are follow the hosts.
+    """
+
+    queue: ConsumeQueue
+    body: bytes
+    properties: bytes
+    flag: int
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    store_host: bytes
+    reconsume_times: int = 0
+    prepared_offset: int = 0
+
+    def __post_init__(self) -> None:
+        self.sys_flag = self.sys_flag & ~_HOST_BITS | host_bits(self.born_host, self.store_host)
+
+    @property
+    def takes_a_slot(self) -> bool:
+        """Prepared and rolled back transaction records are in no queue."""
+        return not self.sys_flag & m.TRANSACTION_PREPARED
+
+    @property
+    def layout(self) -> Struct:
+        """How its record is packed."""
+        return layout(self.sys_flag, len(self.body), len(self.queue.topic_bytes), len(self.properties))
+
+    def pack(self, pack: Struct, queue_offset: int, at: int, store_ms: int) -> bytes:
+        """The record that stands at physical offset `at`; `pack` is its `layout`."""
+        topic = self.queue.topic_bytes
+        return pack.pack(
+            pack.size,
+            MAGIC,
+            crc32(self.body) & 0x7FFFFFFF,
+            self.queue.queue_id,
+            self.flag,
+            queue_offset,
+            at,
+            self.sys_flag,
+            self.born_ms,
+            self.born_host,
+            store_ms,
+            self.store_host,
+            self.reconsume_times,
+            self.prepared_offset,
+            len(self.body),
+            self.body,
+            len(topic),
+            topic,
+            len(self.properties),
+            self.properties,
+        )

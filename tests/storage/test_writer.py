@@ -1,0 +1,157 @@
+"""Records that are stored as they are said, and those that are stored again in other queues."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from roquet.protocol.message import SCHEDULE_TOPIC, tag_code
+from roquet.protocol.record import decode
+from roquet.protocol.record_block import RecordBlock
+from roquet.storage.new_record import NewRecord
+from roquet.storage.store import Store
+from tests.storage.records import bodies_in
+from tests.storage.test_store import Clock, opened
+
+BORN, ELSEWHERE = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50]), bytes(16) + bytes([0, 0, 0x2A, 0x9F])
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
+    store = opened(tmp_path, clock, delay_levels_ms=(1000, 5000))
+    yield store
+    store.abandon()
+
+
+def record(store: Store, body: bytes, topic: str = "T", queue_id: int = 0, properties: str = "") -> NewRecord:
+    queue = store.queue(topic, queue_id)
+    return NewRecord(queue, body, properties.encode(), 3, 1, 7, BORN, ELSEWHERE, 2, 44)
+
+
+def entries(store: Store, topic: str, queue_id: int) -> list[tuple[int, int, int] | None]:
+    queue = store.queue(topic, queue_id)
+    return [queue.entry(offset) for offset in range(queue.max_offset)]
+
+
+def due(store: Store, level: int) -> list[int]:
+    """When the messages of a level are due, by their queue."""
+    return [entry[2] for entry in entries(store, SCHEDULE_TOPIC, level - 1) if entry is not None]
+
+
+def test_a_record_is_stored_as_it_was_said(store: Store) -> None:
+    (at,) = store.append_records([record(store, b"body", "T", 1, "TAGS\x01a\x02UNIQ_KEY\x01U\x02KEYS\x01k l")])
+    found = decode(store.message_at(at) or b"", verify=True)
+    assert (found.topic, found.queue_id, found.queue_offset, found.body) == ("T", 1, 0, b"body")
+    assert (found.flag, found.sys_flag, found.born_ms, found.born_host) == (3, 0x21, 7, BORN)
+    assert (found.store_host, found.reconsume_times, found.prepared_offset) == (ELSEWHERE, 2, 44)
+    assert [entry and entry[2] for entry in entries(store, "T", 1)] == [tag_code("a")]
+    for key in ("U", "k", "l"):
+        assert len(store.find_by_key("T", key, 9, 0, 1 << 62).records) == 1
+    assert store.dispatch.behind == 0
+
+
+def test_a_delayed_message_has_its_time_in_its_queue(store: Store, clock: Clock) -> None:
+    records = [record(store, b"%d" % n, SCHEDULE_TOPIC, 1, "DELAY\x012\x02TAGS\x01a") for n in range(20)]
+    assert len(store.append_records(records)) == 20
+    assert due(store, 2) == [clock.ms + 5000] * 20
+
+
+def test_what_is_prepared_or_rolled_back_is_in_no_queue(store: Store) -> None:
+    for sys_flag in (4, 12):
+        half = record(store, b"half")
+        half.sys_flag = sys_flag
+        (at,) = store.append_records([half])
+        assert decode(store.message_at(at) or b"").queue_offset == 0
+    store.append_records([record(store, b"whole")])
+    assert bodies_in(store, "T") == [b"whole"]
+
+
+def test_as_many_are_written_as_fit_into_a_file(store: Store) -> None:
+    records = [record(store, bytes([n]) * 500) for n in range(20)]
+    written = []
+    while records:
+        places = store.append_records(records)
+        assert len({place // store.log.file_size for place in places}) == 1
+        written.append(len(places))
+        records = records[len(places) :]
+    assert len(written) > 2
+    assert bodies_in(store, "T") == [bytes([n]) * 500 for n in range(20)]
+
+
+def test_one_that_fits_into_no_file_is_refused_and_nothing_changes(store: Store) -> None:
+    end = store.log.end
+    with pytest.raises(ValueError, match="does not fit into a file of 4096"):
+        store.append_records([record(store, bytes(5000))])
+    assert (store.log.end, store.max_offset("T", 0)) == (end, 0)
+
+
+def test_held_pulls_hear_of_them(store: Store) -> None:
+    store.queue("T", 0).waiting = [object()]
+    store.append_records([record(store, b"here"), record(store, b"there", "U")])
+    assert [queue.topic for queue in store.take_grown()] == ["T"]
+
+
+def block_at(store: Store, places: list[int]) -> RecordBlock:
+    records = [store.message_at(at) or b"" for at in places]
+    sizes = np.array([len(data) for data in records])
+    ends = np.cumsum(sizes)
+    data = store.log.joined(np.array(places), sizes)
+    assert data == b"".join(records)
+    return RecordBlock(0, data, ends - sizes, len(data))
+
+
+def test_records_that_are_moved_are_the_same_messages_in_other_queues(store: Store) -> None:
+    chance = random.Random(1)
+    places: list[int] = []
+    for number in range(60):
+        body = b"%d" % number * chance.randint(1, 40)
+        properties = f"UNIQ_KEY\x01U{number}\x02TAGS\x01{number % 3}\x02DELAY\x011"
+        places += store.append_records([record(store, body, SCHEDULE_TOPIC, 0, properties)])
+        store.append_records([record(store, b"between", "other")] * chance.randint(0, 2) or [record(store, b"", "o")])
+    before = [decode(store.message_at(at) or b"") for at in places]
+    targets = [store.queue(chance.choice(("T", "Longer_name")), chance.randrange(2)) for _ in places]
+
+    left, block = targets, block_at(store, places)
+    while left:
+        count = store.append_moved(block, left)
+        left = left[count:]
+        if left:
+            block = block_at(store, places[-len(left) :])
+
+    store.end_turn()
+    for queue in {(queue.topic, queue.queue_id) for queue in targets}:
+        expected = [
+            old.body for old, target in zip(before, targets, strict=True) if (target.topic, target.queue_id) == queue
+        ]
+        assert bodies_in(store, *queue) == expected
+    for old, target in zip(before, targets, strict=True):
+        (found,) = store.find_by_key(target.topic, old.properties["UNIQ_KEY"], 9, 0, 1 << 62).records
+        new = decode(found)
+        same = ("body", "flag", "sys_flag", "born_ms", "born_host", "store_host", "reconsume_times", "properties_text")
+        assert [getattr(new, name) for name in same] == [getattr(old, name) for name in same]
+        entry = target.entry(new.queue_offset)
+        assert entry is not None
+        assert entry[2] == tag_code(old.properties["TAGS"])
+    assert store.dispatch.behind == 0
+
+
+def test_what_was_stored_so_is_dispatched_the_same_after_a_crash(store: Store, tmp_path: Path, clock: Clock) -> None:
+    texts = [f"UNIQ_KEY\x01U{n}\x02DELAY\x01{1 + n % 2}" for n in range(30)]
+    for number, text in enumerate(texts):
+        store.append_records([record(store, b"%d" % number, SCHEDULE_TOPIC, number % 2, text)])
+    written = [entries(store, SCHEDULE_TOPIC, queue_id) for queue_id in range(2)]
+    store.abandon()
+    shutil.rmtree(tmp_path / "consumequeue")
+    again = opened(tmp_path, clock, delay_levels_ms=(1000, 5000))
+    assert [entries(again, SCHEDULE_TOPIC, queue_id) for queue_id in range(2)] == written
+    again.abandon()
