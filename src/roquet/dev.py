@@ -17,7 +17,7 @@ from typing import Final, Self
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.server import Broker
-from roquet.broker.store_settings import StoreSettings
+from roquet.broker.store_settings import DELAY_LEVELS, StoreSettings
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.runtime import Runtime
@@ -36,12 +36,14 @@ class Cluster:
 
     :param folder: where the store is; it outlives the cluster. A temporary one without it.
     :param port: of the name server; 0 takes a free one. The broker always takes free ones.
+    :param delay_levels: how long messages of level 1, 2 ... wait; the first retry has level 3.
     """
 
-    def __init__(self, folder: Path | None = None, *, port: int = 0) -> None:
+    def __init__(self, folder: Path | None = None, *, port: int = 0, delay_levels: str = DELAY_LEVELS) -> None:
         self._folder = folder
         self._is_temporary = folder is None
         self._wanted_port = port
+        self._delay_levels = delay_levels
         self.port = port
         self.broker: Broker | None = None
         self._name_server: NameServer | None = None
@@ -79,6 +81,7 @@ class Cluster:
             disk_max_used_space_ratio=ANY_SHARE,
             disk_space_clean_forcibly_ratio=ANY_SHARE,
             disk_space_warning_level_ratio=ANY_SHARE,
+            message_delay_level=self._delay_levels,
         )
         return replace(
             BrokerConfig(),

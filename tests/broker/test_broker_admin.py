@@ -5,6 +5,7 @@ from __future__ import annotations
 from roquet.broker.config import read_config
 from roquet.broker.runtime_info import duration_text, size_text
 from roquet.properties import parse
+from roquet.protocol.bodies import DelayOffsetTable
 from roquet.protocol.codes import RequestCode
 from tests.broker.harness import World
 
@@ -56,7 +57,7 @@ def test_offsets_are_given_with_bare_integer_keys(world: World) -> None:
     client = world.client()
     world.progress.commit("g", "T", 0, 5)
     world.progress.commit("g", "T", 1, 6)
-    world.delays.delivered(1, 5)
+    world.delays.restore(DelayOffsetTable({1: 5}))
     assert client.call(RequestCode.GET_ALL_CONSUMER_OFFSET).body == b'{"offsetTable":{"T@g":{0:5,1:6}}}'
     assert client.call(RequestCode.GET_ALL_DELAY_OFFSET).body == b'{"offsetTable":{1:5}}'
 

@@ -114,7 +114,7 @@ def test_defaults_are_apaches() -> None:
     shown = dict(show_settings(BrokerConfig()))
     expected = dict(pair.split("=", 1) for pair in DEFAULTS.split())
     assert {name: shown[name] for name in expected} == expected
-    assert len(BrokerConfig().delay_levels_ms) == 18
+    assert len(BrokerConfig().delay_levels.ms) == 18
 
 
 def test_what_is_shown_can_be_read_again() -> None:
@@ -224,6 +224,6 @@ def test_derived_values() -> None:
     assert (config.is_readable, config.is_writable) == (True, False)
     assert (config.register_period_ms, read(registerNameServerPeriod=99_999).register_period_ms) == (10_000, 60_000)
     assert (config.store.consume_queue_file_size, config.store.message_size_max) == (1020, 10)
-    assert config.delay_levels_ms == (1000, 120_000, 10_800_000, 345_600_000)
+    assert config.delay_levels.ms == (1000, 120_000, 10_800_000, 345_600_000)
     assert (config.ha_master_address, read(haMasterAddress="a:10912").ha_master_address) == (None, "a:10912")
     assert config.store.flush_disk_type is FlushDisk.SYNC_FLUSH

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from roquet.broker.catalogue import Catalogue
+from roquet.broker.delay_levels import DelayLevels
 from roquet.broker.durability import Durability, DurabilityConfig
 from roquet.broker.groups import GroupRegistry
 from roquet.broker.half_messages import HalfMessages
@@ -59,16 +60,16 @@ class Side:
         catalogue = Catalogue(self.topics, GroupRegistry(NOW_MS), self._changed, self._changed, lambda: NOW_MS)
         log = self.store.log
         durability = Durability(DurabilityConfig(False, False), lambda: 0, lambda: log.end, None, lambda: 0.0)
-        turn = Turn(self.store.end_turn)
+        turn, levels = Turn(self.store.end_turn), DelayLevels((1000, 5000))
         sends = Sends(
-            SendConfig("C"),
+            SendConfig("C", levels),
             self.store,
             catalogue,
             durability,
             turn,
             lambda: NOW_MS,
             random.Random(1),
-            HalfMessages(self.store, catalogue, ConsumerProgress(), turn, lambda: NOW_MS),
+            HalfMessages(self.store, catalogue, ConsumerProgress(), turn, lambda: NOW_MS, levels),
         )
         self.connection = Connection(sends.routes())
         self.connection.peer_host = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50])

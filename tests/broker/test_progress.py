@@ -86,14 +86,47 @@ def test_delivery_of_delayed_messages_goes_on_where_it_stopped() -> None:
     delays = DelayProgress()
     assert delays.next_offset(3) == 0
     delays.delivered(3, 7)
-    delays.delivered(3, 7)
-    assert (delays.next_offset(3), delays.changes) == (7, 1)
+    assert delays.next_offset(3) == 7
+    assert delays.settle(delays.now())
     again = DelayProgress()
     again.restore(parse(dump_file(delays.to_table().to_json()), DelayOffsetTable.from_json))
     assert again.next_offset(3) == 7
-    assert not again.copy_master(delays.to_table())
-    assert again.copy_master(DelayOffsetTable({1: 2}))
-    assert again.to_table() == DelayOffsetTable({1: 2})
+
+
+def test_what_was_delivered_is_neither_saved_nor_told_before_it_is_on_disk() -> None:
+    delays = DelayProgress()
+    delays.restore(DelayOffsetTable({3: 5}))
+    delays.delivered(3, 7)
+    then = delays.now()
+    delays.delivered(3, 9)
+    assert delays.to_table() == DelayOffsetTable({3: 5})
+    assert delays.settle(then)
+    assert delays.to_table() == DelayOffsetTable({3: 7})
+    assert not delays.settle(then)
+    assert delays.next_offset(3) == 9
+
+
+def test_a_slave_counts_as_delivered_what_its_own_log_has_on_disk() -> None:
+    delays = DelayProgress()
+    assert not delays.copy_master(DelayOffsetTable({3: 7}), 500, flushed_to=499)
+    assert delays.to_table() == delays.now() == DelayOffsetTable({})
+    assert delays.copy_master(DelayOffsetTable({3: 9}), 800, flushed_to=500)
+    assert delays.to_table() == delays.now() == DelayOffsetTable({3: 7})
+    assert not delays.copy_master(DelayOffsetTable({3: 9}), 900, flushed_to=899)
+    assert delays.copy_master(DelayOffsetTable({3: 9}), 950, flushed_to=901)
+    assert delays.to_table() == DelayOffsetTable({3: 9})
+
+
+def test_a_slave_forgets_what_a_master_said_whose_log_is_another_now() -> None:
+    delays = DelayProgress()
+    delays.copy_master(DelayOffsetTable({3: 9}), 800, flushed_to=500)
+    delays.copy_master(DelayOffsetTable({3: 5}), 600, flushed_to=500)
+    assert delays.copy_master(DelayOffsetTable({3: 6}), 700, flushed_to=600)
+    assert delays.to_table() == DelayOffsetTable({3: 5})
+    delays.copy_master(DelayOffsetTable({3: 9}), 800, flushed_to=600)
+    delays.forget_copy()
+    assert delays.copy_master(DelayOffsetTable({3: 6}), 800, flushed_to=800)
+    assert delays.to_table() == DelayOffsetTable({3: 6})
 
 
 def test_no_group_is_further_than_the_end_of_a_queue_that_is_known() -> None:

@@ -12,7 +12,7 @@ from roquet.broker.progress import ConsumerProgress, DelayProgress
 from roquet.broker.slave_sync import SlaveSync
 from roquet.broker.state_files import Then
 from roquet.broker.topics import TopicRegistry, topics_at_start
-from roquet.protocol.bodies import GroupConfig, OffsetTable, TopicConfig
+from roquet.protocol.bodies import DelayOffsetTable, GroupConfig, OffsetTable, TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.transport.channels import Channels
@@ -35,7 +35,7 @@ class Slave:
         self.progress, self.delays = ConsumerProgress(remembers=remembers), DelayProgress()
         catalogue = Catalogue(self.topics, self.groups, self._saver("topics"), self._saver("groups"), self.host.now_ms)
         savers = self._saver("offsets"), self._saver("delays")
-        self.sync = SlaveSync(Channels(), lambda: 0, catalogue, self.progress, self.delays, *savers)
+        self.sync = SlaveSync(Channels(), lambda: 0, lambda: 0, catalogue, self.progress, self.delays, *savers)
 
     def _saver(self, name: str) -> Any:
         def save(then: Then | None = None) -> None:
@@ -54,7 +54,7 @@ def slave(world: World) -> Slave:
     world.catalogue.topic_registry.update(TopicConfig("T", 2, 2), world.host.now_ms())
     world.catalogue.group_registry.update(GroupConfig("g", retry_max_times=3), world.host.now_ms())
     world.progress.commit("g", "T", 0, 5)
-    world.delays.delivered(2, 7)
+    world.delays.restore(DelayOffsetTable({2: 7}))
     fast = Server(world.routes)
     world.host.call(lambda: fast.listen("0.0.0.0", world.config.fast_port))
     return Slave(world)
@@ -67,7 +67,7 @@ def test_a_slave_has_its_masters_tables_as_soon_as_it_knows_its_master(slave: Sl
     assert slave.groups.to_table() == slave.world.groups.to_table()
     assert slave.progress.to_table() == slave.world.progress.to_table()
     assert slave.delays.to_table() == slave.world.delays.to_table()
-    assert slave.saved == ["topics", "offsets", "delays", "groups"]
+    assert slave.saved == ["topics", "offsets", "groups", "delays"]
 
 
 def test_tables_are_copied_at_once_when_they_are_wanted(slave: Slave) -> None:

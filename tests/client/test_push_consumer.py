@@ -19,8 +19,8 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.pull import COMMIT_OFFSET
 from roquet.protocol.json_dialect import ObjectKeys, dump_dialect
-from roquet.protocol.message import MessageQueue
-from tests.client.cluster import CLIENT, NAME_SERVER, FakeBroker, FakeCluster
+from roquet.protocol.message import MessageQueue, split_properties
+from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 from tests.simulation.simulation import Host
 
 SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -313,9 +313,53 @@ def test_a_message_whose_broker_does_not_take_it_back_is_sent_anew(cluster: Fake
     assert "REAL_TOPIC" not in again.properties
 
 
-@pytest.mark.parametrize(("send_back", "send"), [([3], []), ([1], [14] * 9)])
+@pytest.mark.parametrize(("level", "delay", "times_max"), [(0, "3", "16"), (5, "5", "16"), (-1, "-1", "0")])
+def test_a_consumer_may_say_how_long_a_message_waits(
+    cluster: FakeCluster, broker: FakeBroker, level: int, delay: str, times_max: str
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            for message in await c.get_many(2):
+                message.retry(level)
+            await asyncio.sleep(1)
+
+    fill(broker, 2)
+    broker.script[SEND_BACK] = [1]
+    cluster.run(consume)
+    assert {request.fields["delayLevel"] for request in broker.requests[SEND_BACK]} == {str(level)}
+    (anew,) = broker.requests[RequestCode.SEND_MESSAGE_V2]
+    assert split_properties(anew.fields["i"])["DELAY"] == delay
+    assert (anew.fields["j"], anew.fields["l"]) == ("1", times_max), "a dead letter is one that had a try too many"
+
+
+def test_the_end_waits_until_what_failed_is_taken_back(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            for message in await c.get_many(2):
+                message.retry()
+
+    fill(broker, 2)
+    cluster.run(consume)
+    assert len(broker.requests[SEND_BACK]) == 2
+    assert stored(broker) == {0: 2}
+
+
+def test_the_end_waits_three_seconds_at_most_for_that(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> float:
+        async with consumer(cluster) as c:
+            for message in await c.get_many(2):
+                message.retry()
+            return cluster.sim.now_s
+
+    fill(broker, 2)
+    broker.script[SEND_BACK] = [SILENCE] * 2
+    began_s = cluster.run(consume)
+    assert cluster.sim.now_s - began_s < 4
+    assert stored(broker) == {0: 0}
+
+
 def test_a_message_that_nobody_takes_back_comes_again_here_after_five_seconds(
-    cluster: FakeCluster, broker: FakeBroker, send_back: list[int], send: list[int]
+    cluster: FakeCluster, broker: FakeBroker
 ) -> None:
     async def consume() -> ReceivedMessage:
         async with consumer(cluster) as c, failing(c, b"1") as message:
@@ -323,8 +367,8 @@ def test_a_message_that_nobody_takes_back_comes_again_here_after_five_seconds(
             return message
 
     fill(broker, 2)
-    broker.script[SEND_BACK] = send_back
-    broker.script[RequestCode.SEND_MESSAGE_V2] = send
+    broker.script[SEND_BACK] = [1]
+    broker.script[RequestCode.SEND_MESSAGE_V2] = [14] * 9
     began_s = cluster.sim.now_s
     again = cluster.run(consume)
     assert (again.queue.topic, again.reconsume_times) == ("T", 1)
@@ -341,7 +385,8 @@ def test_progress_does_not_pass_a_message_that_is_still_to_come_again(cluster: F
             await asyncio.sleep(3)
 
     fill(broker, 3)
-    broker.script[SEND_BACK] = [3]
+    broker.script[SEND_BACK] = [1]
+    broker.script[RequestCode.SEND_MESSAGE_V2] = [14] * 9
     cluster.run(consume)
     assert stored(broker) == {0: 1}
 

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from roquet.client.received import ReceivedMessage, plain_body, received
+from roquet.client.received import NEVER_AGAIN, ReceivedMessage, plain_body, received
 from roquet.errors import MessageError
 from roquet.protocol.message import MessageQueue, join_properties
 from roquet.protocol.record import Record, host_bytes
@@ -23,7 +23,7 @@ def record(topic: str = "T", body: bytes = b"hi", sys_flag: int = 0, **propertie
     return Record(3, 8, QueueOffset(5), at, sys_flag, 17, HOST, 18, HOST, 2, PhysicalOffset(0), body, topic, text)
 
 
-def opened(of: Record, settled: list[bool] | None = None) -> ReceivedMessage:
+def opened(of: Record, settled: list[int | None] | None = None) -> ReceivedMessage:
     return received(of, "broker-a", 2, (settled if settled is not None else []).append)
 
 
@@ -62,9 +62,9 @@ def test_the_end_of_the_block_acknowledges() -> None:
         async with message:
             assert settled == []
 
-    settled: list[bool] = []
+    settled: list[int | None] = []
     asyncio.run(consume(opened(record(), settled)))
-    assert settled == [True]
+    assert settled == [None]
 
 
 def test_an_exception_in_the_block_is_logged_and_asks_for_the_message_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -72,10 +72,10 @@ def test_an_exception_in_the_block_is_logged_and_asks_for_the_message_again(capl
         async with message:
             raise ValueError("cannot book")
 
-    settled: list[bool] = []
+    settled: list[int | None] = []
     with caplog.at_level(logging.ERROR):
         asyncio.run(consume(opened(record(UNIQ_KEY="U"), settled)))
-    assert settled == [False]
+    assert settled == [0]
     assert "message U of T failed" in caplog.text
     assert "cannot book" in caplog.text
 
@@ -85,7 +85,15 @@ def test_cancellation_passes_through_the_block_and_settles_nothing() -> None:
         async with message:
             raise asyncio.CancelledError
 
-    settled: list[bool] = []
+    settled: list[int | None] = []
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(consume(opened(record(), settled)))
     assert settled == []
+
+
+def test_how_long_it_waits_may_be_said() -> None:
+    settled: list[int | None] = []
+    message = opened(record(), settled)
+    message.retry(5)
+    message.retry(NEVER_AGAIN)
+    assert settled == [5, -1]

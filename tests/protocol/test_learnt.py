@@ -146,3 +146,13 @@ def test_a_value_that_stands_in_the_header_twice_is_not_learnt(code: int, form: 
 @pytest.mark.parametrize("text", ["a\x01b", 'a"b', "a\\b", "ä".encode().decode("latin-1"), "a\x00"])
 def test_text_that_changes_what_is_around_it_is_not_safe(text: str) -> None:
     assert not is_safe(text.encode("latin-1"))
+
+
+@pytest.mark.parametrize(("code", "form"), FORMS)
+@pytest.mark.parametrize("number", ["\u0663", "\u06f0", "\u00b2"])
+def test_digits_of_other_scripts_are_not_learnt(code: int, form: int, number: str) -> None:
+    request = decode(Send().frame(code, form))
+    request.fields[NUMBERS[RequestCode(code)][1]] = number
+    frame = request.encode()[4:]
+
+    assert learn(frame, decode(frame)) is None

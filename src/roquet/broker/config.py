@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from roquet.broker.addresses import free_listen_port, own_address
+from roquet.broker.delay_levels import DelayLevels
 from roquet.broker.java_settings import JavaSettings
 from roquet.broker.store_settings import BrokerRole, ReplicationSettings, StoreSettings
 from roquet.errors import ConfigError
@@ -25,8 +25,6 @@ HA_MASTER_ADDRESS_SIZE_MIN: Final = 6
 """A shorter `haMasterAddress` counts as none (store-and-ha.md 5.5)."""
 
 _REGISTER_PERIOD_MS: Final = (10_000, 60_000)
-_DELAY_LEVEL: Final = re.compile(r"([0-9]+)([smhd])")
-_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +151,8 @@ class BrokerConfig:
         return self.store_folder / "config"
 
     @property
-    def delay_levels_ms(self) -> tuple[int, ...]:
-        """How long each delay level waits; level 1 comes first."""
-        return tuple(_delay_ms(text) for text in self.store.message_delay_level.split())
+    def delay_levels(self) -> DelayLevels:
+        return DelayLevels.parse(self.store.message_delay_level)
 
     def with_ports(self) -> BrokerConfig:
         """The same with a free port where any was asked for."""
@@ -200,8 +197,10 @@ def check(config: BrokerConfig) -> None:
             split_address(address)
         except ValueError as error:
             raise ConfigError(f"namesrvAddr={config.namesrv_addr}: {error}") from None
-    for text in config.store.message_delay_level.split():
-        _delay_ms(text)
+    try:
+        _ = config.delay_levels
+    except ValueError as error:
+        raise ConfigError(f"messageDelayLevel={config.store.message_delay_level}: {error}") from None
     try:
         _ = config.store.retention
     except ValueError:
@@ -229,13 +228,6 @@ def _missing(config: BrokerConfig) -> tuple[tuple[str, bool, str], ...]:
         ("messageStorePlugIn", bool(config.message_store_plug_in), "Java classes cannot be used"),
         ("fetchNamesrvAddrByAddressServer", config.fetch_namesrv_addr_by_address_server, "use namesrvAddr"),
     )
-
-
-def _delay_ms(text: str) -> int:
-    match = _DELAY_LEVEL.fullmatch(text)
-    if match is None:
-        raise ConfigError(f"messageDelayLevel: {text!r} is not a number with s, m, h or d behind it")
-    return int(match.group(1)) * _UNIT_MS[match.group(2)]
 
 
 def _paths(text: str | None) -> tuple[Path, ...]:

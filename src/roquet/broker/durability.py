@@ -50,6 +50,7 @@ class _Held:
     answer: bytes
     needs_slave: bool
     held_ms: int
+    tells: bool = True
 
 
 class Durability:
@@ -91,15 +92,19 @@ class Durability:
             "putMessageFlushDiskTimeoutTimes": str(missed[ResponseCode.FLUSH_DISK_TIMEOUT]),
         }
 
-    def hold(self, connection: Connection, answer: bytes, end: int) -> bytes:
-        """The answer itself when it can go at once, else b"": it goes when the log up to `end` is safe."""
+    def hold(self, connection: Connection, answer: bytes, end: int, *, tells: bool = True) -> bytes:
+        """The answer itself when it can go at once, else b"": it goes when the log up to `end` is safe.
+
+        :param tells: whether it says so when a promise does not hold; else it goes as it is then.
+        """
         needs_slave = self._config.replicate
         if needs_slave and (reason := self._why_no_slave()):
-            answer = self._missed(answer, ResponseCode.SLAVE_NOT_AVAILABLE, reason)
+            if tells:
+                answer = self._missed(answer, ResponseCode.SLAVE_NOT_AVAILABLE, reason)
             if not self._config.flush:
                 return answer
             needs_slave = False
-        held = _Held(end, connection, answer, needs_slave, int(self._now_ms()))
+        held = _Held(end, connection, answer, needs_slave, int(self._now_ms()), tells)
         waiting = self._for_slave if needs_slave else self._for_disk
         if not waiting and self._is_safe(held):
             return answer
@@ -152,7 +157,7 @@ class Durability:
                 if code is None:
                     break
                 waiting.popleft()
-                held.connection.send(self._missed(held.answer, code, remark))
+                held.connection.send(self._missed(held.answer, code, remark) if held.tells else held.answer)
 
     def _overdue(self, held: _Held, waited_ms: int) -> tuple[ResponseCode | None, str]:
         config = self._config

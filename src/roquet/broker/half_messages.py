@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from roquet.broker.catalogue import Catalogue
+from roquet.broker.delay_levels import DelayLevels, put_aside, waiting_queue
 from roquet.broker.progress import ConsumerProgress
 from roquet.broker.transactions import END_TAG, GROUP, Half, OpenTransactions, ended_halves, half_of, half_with
 from roquet.broker.turn import Turn
@@ -19,6 +20,7 @@ from roquet.protocol.headers.transactions import COMMIT
 from roquet.protocol.record import Record, decode, host_bits
 from roquet.storage.arrival import keys_of
 from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store
 from roquet.units import PhysicalOffset, QueueOffset
 
@@ -47,13 +49,20 @@ class HalfMessages:
     """
 
     def __init__(
-        self, store: Store, catalogue: Catalogue, progress: ConsumerProgress, turn: Turn, now_ms: Callable[[], int]
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        progress: ConsumerProgress,
+        turn: Turn,
+        now_ms: Callable[[], int],
+        levels: DelayLevels,
     ) -> None:
         self._store = store
         self._catalogue = catalogue
         self._progress = progress
         self._turn = turn
         self._now_ms = now_ms
+        self._levels = levels
         self.open = OpenTransactions()
 
     # what the store has
@@ -186,25 +195,29 @@ class HalfMessages:
         return at
 
     def commit(self, record: Record) -> None:
-        """Store the message of a half message where it belongs.
+        """Store the message of a half message where it belongs; a delayed one waits from now on.
 
         :raises Refused: the half message does not say where that is.
         """
         pairs = record.properties
         topic, queue_id = destination(record)
-        self._store.append(
+        level = self._levels.level_of(pairs)
+        if level:
+            pairs = put_aside(pairs, level, topic, queue_id)
+            topic, queue_id = m.SCHEDULE_TOPIC, waiting_queue(level)
+        committed = NewRecord(
             self._store.queue(topic, queue_id),
             record.body,
-            record.properties_text.encode(),
-            keys_of(pairs),
-            m.tag_code(pairs.get(m.TAGS)),
+            m.join_properties(pairs).encode(),
             record.flag,
-            self._sys_flag(record.sys_flag, record.born_host) | COMMIT,
+            record.sys_flag & ~m.TRANSACTION_BITS | COMMIT,
             record.born_ms,
             record.born_host,
+            self._store.config.store_host,
             record.reconsume_times,
             record.physical_offset,
         )
+        self._store.append_records([committed])
         self._turn.due()
 
     def give_up(self, record: Record) -> None:

@@ -40,7 +40,7 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         index_slots=store.max_hash_slot_num,
         index_entries=store.max_index_num,
         verify_on_recovery=store.check_crc_on_recover,
-        delay_levels_ms=config.delay_levels_ms,
+        delay_levels_ms=config.delay_levels.ms,
         limits=FetchLimits(
             memory_bytes=readable_memory(config),
             count_in_memory=store.max_transfer_count_on_message_in_memory,
@@ -72,6 +72,7 @@ def durability_config(config: BrokerConfig) -> DurabilityConfig:
 def send_config(config: BrokerConfig) -> SendConfig:
     return SendConfig(
         cluster=config.broker_cluster_name,
+        delay_levels=config.delay_levels,
         region=config.region_id,
         trace_on=config.trace_on,
         is_slave=config.is_slave,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from roquet.protocol.bodies import DelayOffsetTable, OffsetTable
@@ -146,33 +146,60 @@ def _split(key: str) -> tuple[str, str]:
 class DelayProgress:
     """The next offset to deliver of each delay level.
 
-    Keeps: `changes` grows with every change.
+    Keeps: what `to_table` gives, which is saved and told to slaves, is never further than what is safe: whoever goes on
+    from there, after a crash or in the master's place, may deliver a message twice, but leaves none out.
     """
 
     def __init__(self) -> None:
         self._offsets: dict[int, int] = {}
-        self.changes = 0
+        self._safe: dict[int, int] = {}
+        self._copied: tuple[int, dict[int, int]] | None = None
 
     def delivered(self, level: int, next_offset: int) -> None:
-        """All before `next_offset` of this level went where they belong."""
-        if self._offsets.get(level) != next_offset:
-            self._offsets[level] = next_offset
-            self.changes += 1
+        """All before `next_offset` of this level is in the log where it belongs, but maybe not on disk."""
+        self._offsets[level] = next_offset
 
     def next_offset(self, level: int) -> QueueOffset:
         return QueueOffset(self._offsets.get(level, 0))
 
+    @property
+    def offsets(self) -> Mapping[int, int]:
+        """Level -> next offset, as far as it came."""
+        return self._offsets
+
+    def settle(self, table: DelayOffsetTable) -> bool:
+        """All that `table` says was delivered is on disk now; tells whether that is news."""
+        is_news = self._safe != table.offsets
+        self._safe = dict(table.offsets)
+        return is_news
+
     def to_table(self) -> DelayOffsetTable:
+        """As far as it is safe."""
+        return DelayOffsetTable(dict(self._safe))
+
+    def now(self) -> DelayOffsetTable:
+        """As far as it came."""
         return DelayOffsetTable(dict(self._offsets))
 
     def restore(self, saved: DelayOffsetTable) -> None:
         """Begin with what was saved, and nothing else."""
-        self._offsets = dict(saved.offsets)
+        self._offsets, self._safe = dict(saved.offsets), dict(saved.offsets)
 
-    def copy_master(self, table: DelayOffsetTable) -> bool:
-        """Become the master's table; tells whether anything changed."""
-        if self._offsets == table.offsets:
+    def copy_master(self, table: DelayOffsetTable, log_end: int, flushed_to: int) -> bool:
+        """The master's table, from a time when its log reached no further than `log_end`; tells whether ours changed.
+
+        What it says was delivered may still be missing in our log: it counts once that is on disk up to there. Until
+        then what comes later is not looked at.
+        """
+        if self._copied is None or log_end < self._copied[0]:
+            self._copied = log_end, dict(table.offsets)
+        end, offsets = self._copied
+        if flushed_to < end:
             return False
-        self._offsets = dict(table.offsets)
-        self.changes += 1
-        return True
+        self._copied = None
+        self._offsets = dict(offsets)
+        return self.settle(DelayOffsetTable(offsets))
+
+    def forget_copy(self) -> None:
+        """There is another master: what the one before said does not count any more, unless it does already."""
+        self._copied = None

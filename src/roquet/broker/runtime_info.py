@@ -139,7 +139,7 @@ class RuntimeInfo:
     def _delay_levels(self) -> dict[str, str]:
         return {
             f"scheduleMessageOffset_{level}": f"{offset},{self._store.max_offset(SCHEDULE_TOPIC, level - 1)}"
-            for level, offset in sorted(self._delays.to_table().offsets.items())
+            for level, offset in sorted(self._delays.offsets.items())
         }
 
 

@@ -13,6 +13,7 @@ from roquet.broker.catalogue import Catalogue
 from roquet.broker.check_back import CheckBack
 from roquet.broker.cleaning import Cleaning
 from roquet.broker.config import MASTER_ID, BrokerConfig
+from roquet.broker.delayed import DelayedMessages
 from roquet.broker.durability import Durability
 from roquet.broker.groups import GroupRegistry
 from roquet.broker.half_messages import HalfMessages
@@ -30,6 +31,7 @@ from roquet.broker.handlers.query import QueryRequests
 from roquet.broker.handlers.relays import Relays
 from roquet.broker.handlers.replies import Replies
 from roquet.broker.handlers.send import Sends
+from roquet.broker.handlers.send_back import SendBacks
 from roquet.broker.handlers.transactions import TransactionRequests
 from roquet.broker.lost_tail import set_back_progress
 from roquet.broker.members import Consumers, Producers
@@ -115,7 +117,8 @@ class Broker:
         self._main.stop_accepting()
         await self.registrar.unregister()
         await self._end_tasks()
-        await tasks.flush(self.store, self.runtime)
+        if await tasks.flush(self.store, self.runtime):
+            self.delays.settle(self.delays.now())
         self._shown()
         await self._close_servers()
         if not self.config.is_slave:
@@ -149,7 +152,10 @@ class Broker:
         )
         self.arrivals = Arrivals(lambda: loop.time() * 1000)
         self.turn = Turn(self._end_turn)
-        self.halves = HalfMessages(self.store, self.catalogue, self.progress, self.turn, runtime.now_ms)
+        self.halves = HalfMessages(
+            self.store, self.catalogue, self.progress, self.turn, runtime.now_ms, config.delay_levels
+        )
+        self.delayed = DelayedMessages(self.store, config.delay_levels, self.delays, self.turn, runtime.now_ms)
         self.flush_wanted = asyncio.Event()
         self._shown_to = 0
         self._build_registration()
@@ -197,6 +203,7 @@ class Broker:
         self.slave_sync = SlaveSync(
             self.channels,
             lambda: self.store.log.end,
+            lambda: self.store.log.flushed_to,
             self.catalogue,
             self.progress,
             self.delays,
@@ -234,6 +241,7 @@ class Broker:
                 sends, self.producers, store.config.store_host, now_ms, stores=config.store_reply_message_enable
             ).routes(),
             **TransactionRequests(self.halves, store, self.durability, is_slave=is_slave).routes(),
+            **self._send_backs().routes(),
             **self._pulls().routes(),
             **self._members.routes(),
             **ProgressRequests(self.progress, store, is_slave=is_slave).routes(),
@@ -269,6 +277,11 @@ class Broker:
         settings = part_configs.send_config(self.config)
         now_ms, chance = self.runtime.now_ms, self.runtime.random
         return Sends(settings, self.store, self.catalogue, self.durability, self.turn, now_ms, chance, self.halves)
+
+    def _send_backs(self) -> SendBacks:
+        settings = part_configs.send_config(self.config)
+        now_ms, chance = self.runtime.now_ms, self.runtime.random
+        return SendBacks(settings, self.store, self.catalogue, self.durability, self.turn, now_ms, chance)
 
     def _pulls(self) -> Pulls:
         settings, replication = part_configs.pull_config(self.config), self.config.replication
@@ -349,6 +362,9 @@ class Broker:
             self._spawn(tasks.each(config.flush_consumer_offset_interval, self.halves.note_progress))
             rules, now_ms = part_configs.check_rules(config), runtime.now_ms
             self._spawn(CheckBack(self.halves, self.producers, rules, config.broker_name, now_ms).run())
+            self._spawn(self.delayed.run())
+            changed, period_ms = self._delays_file.changed, settings.flush_delay_offset_interval
+            self._spawn(tasks.settle_delays(self.delays, changed, store, runtime, period_ms))
         if self.ha_client is not None:
             self.ha_client.set_master(self.config.ha_master_address)
             self._spawn(self.slave_sync.run())
@@ -379,6 +395,7 @@ class Broker:
     def _end_turn(self) -> None:
         """After a turn of the loop that appended: index, then disk or slaves and held pulls, each once."""
         self.store.end_turn()
+        self.delayed.turn_ended()
         if syncs(self.config):
             self.flush_wanted.set()
         grown = self.store.take_grown()

@@ -36,6 +36,7 @@ class SlaveSync:
     while it was away.
 
     :param log_end: where the log ends here.
+    :param flushed_to: how much of it is on disk.
     :param offsets_changed: saves the consumer offsets.
     :param delays_changed: saves the delay offsets.
     """
@@ -44,6 +45,7 @@ class SlaveSync:
         self,
         channels: Channels,
         log_end: Callable[[], int],
+        flushed_to: Callable[[], int],
         catalogue: Catalogue,
         progress: ConsumerProgress,
         delays: DelayProgress,
@@ -53,6 +55,7 @@ class SlaveSync:
     ) -> None:
         self._channels = channels
         self._log_end = log_end
+        self._flushed_to = flushed_to
         self._catalogue = catalogue
         self._progress = progress
         self._delays = delays
@@ -62,6 +65,7 @@ class SlaveSync:
         self._wanted = asyncio.Event()
         self._failing: set[RequestCode] = set()
         self._own: list[Commit] = []
+        self._delay_table: DelayOffsetTable | None = None
         self._master: str | None = None
         self.topics_to = 0
         """Where the log ended here when the topics were copied last: of what comes later a topic may be unknown."""
@@ -80,6 +84,8 @@ class SlaveSync:
         self._master = address
         if address is not None:
             self._wanted.set()
+        if address not in (None, self.last_master):
+            self._delays.forget_copy()
         self.last_master = address or self.last_master
 
     async def run(self) -> None:
@@ -124,7 +130,11 @@ class SlaveSync:
             self._failing.discard(code)
 
     def _take_log_range(self, log_range: LogRange) -> None:
+        """The master's log reached no further when its delay offsets were copied, a moment before."""
         self.master_log = log_range
+        table, self._delay_table = self._delay_table, None
+        if table is not None and self._delays.copy_master(table, log_range.end, self._flushed_to()):
+            self._delays_changed()
 
     async def _tell_own(self, master: str) -> None:
         """Told once; the group may have come further at the master since its table was copied, so it takes nothing that
@@ -156,8 +166,7 @@ class SlaveSync:
             self._offsets_changed()
 
     def _take_delays(self, table: DelayOffsetTable) -> None:
-        if self._delays.copy_master(table):
-            self._delays_changed()
+        self._delay_table = table
 
 
 def _fast_address(address: str) -> str:

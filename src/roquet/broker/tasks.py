@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from roquet.broker.progress import DelayProgress
 from roquet.runtime import Runtime
 from roquet.storage.store import Store
 
@@ -88,3 +89,14 @@ async def checkpoint(store: Store, runtime: Runtime, period_ms: int) -> None:
             log.error("the checkpoint could not be written, it is tried again: %s", error)
         else:
             store.log.synced(end)
+
+
+async def settle_delays(
+    delays: DelayProgress, changed: Callable[[], None], store: Store, runtime: Runtime, period_ms: int
+) -> None:
+    """Each period, let what was delivered by then be on disk, and only then be noted as delivered."""
+    while True:
+        await asyncio.sleep(period_ms / 1000)
+        table = delays.now()
+        if table != delays.to_table() and await flush(store, runtime) and delays.settle(table):
+            changed()

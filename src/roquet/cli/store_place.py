@@ -104,7 +104,7 @@ class Place:
                 "the number of slots and entries of an index file cannot be told from its size: "
                 "say it with -c broker.conf, or with --index-slots and --index-entries"
             )
-        levels = self.config.delay_levels_ms if self.config is not None else _DELAY_LEVELS_MS
+        levels = self.config.delay_levels.ms if self.config is not None else _DELAY_LEVELS_MS
         return Plan(queues, index, size, self.shape or Shape(), levels, notes_file_size(self.files.root))
 
 

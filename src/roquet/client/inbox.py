@@ -26,16 +26,18 @@ class Delivery:
         self.reconsume_times = reconsume_times
         self._settled = False
 
-    def message(self, failed: Callable[[Delivery], None]) -> ReceivedMessage:
-        """:raises MessageError: its body cannot be decompressed."""
+    def message(self, failed: Callable[[Delivery, int], None]) -> ReceivedMessage:
+        """:param failed: told the delay level of the next try.
+        :raises MessageError: its body cannot be decompressed.
+        """
 
-        def settle(ok: bool) -> None:
+        def settle(delay_level: int | None) -> None:
             if not self._settled:
                 self._settled = True
-                if ok:
+                if delay_level is None:
                     self.done()
                 elif not self.taken.dropped:
-                    failed(self)
+                    failed(self, delay_level)
 
         return received(self.record, self.broker_name, self.reconsume_times, settle)
 

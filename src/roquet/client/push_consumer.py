@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 STORE_PERIOD_S: Final = 5.0
 AGAIN_AFTER_S: Final = 5.0
 """When a failed message is handed out again that no broker took back."""
+HAND_BACK_S_MAX: Final = 3.0
+"""How long the end waits for brokers to take back what failed."""
 
 
 class Consumer:
@@ -86,6 +88,7 @@ class Consumer:
         )
         self._assignment = Assignment(order, self._progress, self._start_offset)
         self._tasks = Tasks()
+        self._handing_back = Tasks()
         self._division = Division(self._session, group, self._subscriptions, strategy, self._assignment, self._progress)
         self._handed_out: list[ReceivedMessage] = []
 
@@ -133,6 +136,7 @@ class Consumer:
         """Progress is stored before the group hears that this member leaves (protocol.md 6.11)."""
         self._inbox.close()
         try:
+            await self._handing_back.finish(HAND_BACK_S_MAX)
             await self._tasks.close()
             await self._assignment.close()
         finally:
@@ -187,11 +191,12 @@ class Consumer:
                 messages.append(message)
         return messages
 
-    def _failed(self, delivery: Delivery) -> None:
+    def _failed(self, delivery: Delivery, delay_level: int = 0) -> None:
         if isinstance(delivery, DirectDelivery):
             delivery.failed()
         elif not self._inbox.closed:
-            self._tasks.start(self._hand_back(delivery), f"send back {delivery.record.offset_message_id}")
+            work = self._hand_back(delivery, delay_level)
+            self._handing_back.start(work, f"send back {delivery.record.offset_message_id}")
 
     async def _consume_directly(self, record: Record, broker_name: str) -> bool:
         """Hand a message to the application beside those of our queues; whether that dealt with it."""
@@ -204,13 +209,13 @@ class Consumer:
         self._inbox.put(DirectDelivery(record, broker_name, settled))
         return await outcome
 
-    async def _hand_back(self, delivery: Delivery) -> None:
+    async def _hand_back(self, delivery: Delivery, delay_level: int) -> None:
         """To the broker; where none takes it, to the application again after a while."""
-        if await self._send_back.send_back(delivery):
+        if await self._send_back.send_back(delivery, delay_level):
             delivery.done()
-            return
-        await asyncio.sleep(AGAIN_AFTER_S)
-        self._inbox.put(delivery.again())
+        elif not self._inbox.closed:
+            await asyncio.sleep(AGAIN_AFTER_S)
+            self._inbox.put(delivery.again())
 
     # queues
 

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from roquet.errors import MessageError
 from roquet.protocol.message import (
@@ -26,8 +26,10 @@ from roquet.protocol.record import Record
 
 log = logging.getLogger(__name__)
 
-Settle = Callable[[bool], None]
-"""Told once whether the message was dealt with."""
+Settle = Callable[[int | None], None]
+"""Told once how it went: None for a message that was dealt with, else the delay level of the next try."""
+NEVER_AGAIN: Final = -1
+"""Instead of a delay level: the message goes to the dead letters at once."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +68,17 @@ class ReceivedMessage:
     def ack(self) -> None:
         """It is dealt with. Only the first of all calls of `ack` and `retry` counts."""
         if self._settle is not None:
-            self._settle(True)
+            self._settle(None)
 
-    def retry(self) -> None:
+    def retry(self, delay_level: int = 0) -> None:
         """It could not be dealt with and shall come again later: in 10 s, 30 s, 1 min ... 2 h, then never more.
 
         After `max_reconsume_times` of the consumer the broker puts it among the dead letters (`%DLQ%group`).
+
+        :param delay_level: of the broker (1 s, 5 s, 10 s ...) instead of the usual one; -1: among the dead letters now.
         """
         if self._settle is not None:
-            self._settle(False)
+            self._settle(delay_level)
 
     async def __aenter__(self) -> Self:
         return self

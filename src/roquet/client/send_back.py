@@ -9,8 +9,8 @@ from roquet.client.inbox import Delivery
 from roquet.client.outgoing import Outgoing
 from roquet.client.sender import Sender
 from roquet.client.session import Session, masters_only
-from roquet.errors import ResponseError, RoquetError
-from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.errors import RoquetError
+from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.message import (
     COMPRESSED,
@@ -53,27 +53,25 @@ class SendBack:
         self._max = max_reconsume_times
         self._sender = Sender(session, INNER_PRODUCER)
 
-    async def send_back(self, delivery: Delivery) -> bool:
-        """Whether a broker took the message over; if not, it is still ours. Errors are logged."""
-        try:
-            await self._ask_its_broker(delivery)
-        except ResponseError as error:
-            log.warning("message %s is not taken back: %s", delivery.record.offset_message_id, error)
-            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                return False
-        except RoquetError as error:
-            log.warning("message %s cannot be sent back: %s", delivery.record.offset_message_id, error)
-        else:
-            return True
-        return await self._send_anew(delivery)
+    async def send_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
+        """Whether a broker took the message over; if not, it is still ours. Errors are logged.
 
-    async def _ask_its_broker(self, delivery: Delivery) -> None:
+        :param delay_level: of the next try; 0: one more each time, -1: none, it is a dead letter.
+        """
+        try:
+            await self._ask_its_broker(delivery, delay_level)
+        except RoquetError as error:
+            log.warning("message %s is not taken back: %s", delivery.record.offset_message_id, error)
+            return await self._send_anew(delivery, delay_level)
+        return True
+
+    async def _ask_its_broker(self, delivery: Delivery, delay_level: int) -> None:
         record = delivery.record
         queue = MessageQueue(record.topic, delivery.broker_name, record.queue_id)
         fields = {
             "offset": str(record.physical_offset),
             "group": self._group,
-            "delayLevel": "0",
+            "delayLevel": str(delay_level),
             "originMsgId": record.properties.get(UNIQ_KEY, record.offset_message_id),
             "originTopic": record.topic,
             "unitMode": "false",
@@ -84,21 +82,21 @@ class SendBack:
         at, response = await self._session.call_broker(queue, lambda _: request, TIMEOUT_MS, masters_only)
         checked(response, at.address)
 
-    async def _send_anew(self, delivery: Delivery) -> bool:
+    async def _send_anew(self, delivery: Delivery, delay_level: int) -> bool:
         """Any broker may take it: the one that has the original is gone, or has removed it (trap 36)."""
         try:
-            await self._sender.send(self._copy(delivery.record, delivery.reconsume_times), TIMEOUT_MS)
+            await self._sender.send(self._copy(delivery.record, delivery.reconsume_times, delay_level), TIMEOUT_MS)
         except RoquetError as error:
             log.warning("message %s cannot be sent anew: %s", delivery.record.offset_message_id, error)
             return False
         return True
 
-    def _copy(self, record: Record, reconsume_times: int) -> Outgoing:
+    def _copy(self, record: Record, reconsume_times: int, delay_level: int) -> Outgoing:
         properties = {
             name: value for name, value in record.properties.items() if name not in _BELONGS_TO_THE_FIRST_SEND
         }
         properties.setdefault(RETRY_TOPIC, record.topic)
-        properties[DELAY] = str(FIRST_DELAY_LEVEL + reconsume_times)
+        properties[DELAY] = str(delay_level or FIRST_DELAY_LEVEL + reconsume_times)
         unique_key = properties.setdefault(UNIQ_KEY, record.offset_message_id)
         return Outgoing(
             RETRY_PREFIX + self._group,
@@ -108,5 +106,5 @@ class SendBack:
             record.flag,
             record.sys_flag & (COMPRESSED | COMPRESSION_TYPE_BITS),
             reconsume_times=reconsume_times + 1,
-            max_reconsume_times=self._max,
+            max_reconsume_times=self._max if delay_level >= 0 else 0,
         )

@@ -29,6 +29,12 @@ class Tasks:
         if not task.cancelled() and task.exception() is not None:
             log.error("task %s failed", task.get_name(), exc_info=task.exception())
 
+    async def finish(self, within_s: float) -> None:
+        """Let all end by themselves for so long, then cancel what has not."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=within_s)
+        await self.close()
+
     async def close(self) -> None:
         """Cancel all and wait until they are gone."""
         await cancel(*self._running)

@@ -127,13 +127,13 @@ def _find_opaque(frame: bytes, command: Command, header_end: int) -> _Span | Non
 
 
 def _find_json(frame: bytes, header_end: int, name: str, value: str) -> _Span | None:
-    if not value.isdigit():
+    if not (value.isascii() and value.isdigit()):
         return None
     return _only(re.compile(rb'"%b":"(%b)"' % (re.escape(name.encode()), value.encode())), frame, header_end)
 
 
 def _find_binary(frame: bytes, header_end: int, name: str, value: str) -> _Span | None:
-    if not value.isdigit():
+    if not (value.isascii() and value.isdigit()):
         return None
     raw_name, raw = name.encode(), value.encode()
     field = len(raw_name).to_bytes(2, "big") + raw_name + len(raw).to_bytes(4, "big") + raw

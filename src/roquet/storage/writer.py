@@ -91,13 +91,10 @@ class Writer:
         born_ms: int,
         born_host: bytes,
         reconsume_times: int = 0,
-        half_at: int = 0,
     ) -> PhysicalOffset:
         """Write one record to the log, its queue and the index; its physical offset.
 
         `sys_flag` has the host bits that fit `born_host` and the store's host. The caller checked all limits.
-
-        :param half_at: where the half message stands whose transaction this one commits.
 
         :raises ValueError: the record is larger than a file. OSError: there is no room for it; nothing was written.
         :raises Refused: the drive was too slow for the records before it; nothing was written.
@@ -108,7 +105,7 @@ class Writer:
         buffer, index, at = self._log.place(pack.size)
         self._write(
             pack, buffer, index, at, queue, body, properties, keys, tag_code, flag, sys_flag, born_ms, born_host,
-            store_ms, reconsume_times, half_at,
+            store_ms, reconsume_times,
         )  # fmt: skip
         return at
 
@@ -258,7 +255,6 @@ class Writer:
         born_host: bytes,
         store_ms: int,
         reconsume_times: int,
-        half_at: int = 0,
     ) -> None:
         """Fill a place in the log, and dispatch it."""
         size, topic = pack.size, queue.topic_bytes
@@ -280,7 +276,7 @@ class Writer:
             store_ms,
             self._store_host,
             reconsume_times,
-            half_at,
+            0,
             len(body),
             body,
             len(topic),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from roquet.broker.catalogue import Catalogue
+from roquet.broker.delay_levels import DelayLevels, put_aside, waiting_queue
 from roquet.broker.durability import Durability
 from roquet.broker.half_messages import HalfMessages, is_half_message
 from roquet.broker.handlers.learnt_sends import LearntSends
@@ -28,6 +29,7 @@ from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.record import host_bits
 from roquet.storage.arrival import keys_of
 from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store
 from roquet.storage.writer import BatchItem
 from roquet.transport.connection import Answer, Connection, Handler
@@ -47,6 +49,7 @@ class SendConfig:
     """What sends depend on beside topics and groups; sizes in bytes, times in ms since the epoch."""
 
     cluster: str
+    delay_levels: DelayLevels
     region: str = "DefaultRegion"
     trace_on: bool = True
     is_slave: bool = False
@@ -54,6 +57,16 @@ class SendConfig:
     message_size_max: int = 4 * 1024 * 1024
     accept_from_ms: int = 0
     takes_transactions: bool = True
+
+
+def check_taking(config: SendConfig, store: Store, now_ms: int) -> None:
+    """:raises Refused: this broker takes no message from anybody now."""
+    if config.is_slave:
+        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master")
+    if store.why_full:
+        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"no message is taken: {store.why_full}")
+    if config.accept_from_ms > now_ms:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker takes messages from {config.accept_from_ms} ms on")
 
 
 class Sends:
@@ -92,21 +105,26 @@ class Sends:
         pairs = m.split_properties(header.properties)
         if header.topic.startswith(m.RETRY_PREFIX):
             topic, queue_id = self._retry_target(header, topic, queue_id, request.version)
+            if topic.name != header.topic:
+                pairs[m.DELAY] = "0"  # whatever delay the next try would have had, there is none
         sys_flag = self._sys_flag(header, topic, connection)
         queue = self._store.queue(topic.name, queue_id)
+        level = self._delay_level(pairs)
         is_half = not header.batch and is_half_message(pairs, header.reconsume_times)
         if is_half:
             queue, places = self._store_half(header, topic.name, queue_id, request.body, pairs, sys_flag, connection)
         elif header.batch:
             places = self._store_batch(header, queue, request.body, sys_flag, connection)
+        elif level:
+            pairs = put_aside(pairs, level, topic.name, queue_id)
+            queue, places = self._store_aside(header, level, request.body, pairs, sys_flag, connection)
         else:
-            self._check_kind(pairs)
             places = [self._store_one(header, queue, request.body, pairs, sys_flag, connection)]
         self._turn.due()
         answer = self._answer(request, queue_id, queue.max_offset - len(places), places)
         if request.is_one_way:
             return None
-        if request.code in _CODES and not is_half:
+        if request.code in _CODES and not (is_half or level):
             self._learn(request, connection, header, topic, sys_flag)
         if self._durability.waits and pairs.get(m.WAIT) != "false":
             return self._durability.hold(connection, answer, self._store.log.end)
@@ -119,20 +137,11 @@ class Sends:
 
         :raises Refused: it cannot be taken.
         """
-        self._check_broker()
+        check_taking(self._config, self._store, self._now_ms())
         kind = SendHeader if request.code in _SPELT_OUT else SendHeaderV2
         header = kind.read(request.fields)
         topic = self._topic(header)
         return header, topic, self._queue_id(header.queue_id, topic)
-
-    def _check_broker(self) -> None:
-        config = self._config
-        if config.is_slave:
-            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master")
-        if self._store.why_full:
-            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"no message is taken: {self._store.why_full}")
-        if config.accept_from_ms > self._now_ms():
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker takes messages from {config.accept_from_ms} ms on")
 
     def _topic(self, header: SendHeader) -> TopicConfig:
         try:
@@ -178,9 +187,15 @@ class Sends:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"group {name} has a name too long for a dead letter topic")
         return dead_letters, 0
 
-    def _check_kind(self, pairs: dict[str, str]) -> None:
-        if pairs.get(m.DELAY, "0").strip() not in ("", "0"):
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "delayed messages are not served by this version")
+    def _delay_level(self, pairs: dict[str, str]) -> int:
+        try:
+            return self._config.delay_levels.level_of(pairs)
+        except MessageError as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+
+    def _refuse_delay(self, pairs: dict[str, str]) -> None:
+        if self._delay_level(pairs):
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "messages of a batch cannot be delayed: send them one by one")
 
     def _check_size(self, body: bytes, properties: bytes) -> None:
         size_max = self._config.message_size_max
@@ -249,6 +264,24 @@ class Sends:
         at = self._halves.put(topic, queue_id, body, pairs, header.flag, sys_flag, *born, header.reconsume_times)
         return self._store.queue(m.HALF_TOPIC, 0), [at]
 
+    def _store_aside(
+        self,
+        header: SendHeader,
+        level: int,
+        body: bytes,
+        pairs: dict[str, str],
+        sys_flag: int,
+        connection: Connection,
+    ) -> tuple[ConsumeQueue, list[PhysicalOffset]]:
+        """A message that waits in a delay level's queue, from where `delayed` brings it to its own."""
+        properties = self._stored_properties(pairs).encode()
+        self._check_size(body, properties)
+        queue = self._store.queue(m.SCHEDULE_TOPIC, waiting_queue(level))
+        born = header.born_timestamp, connection.peer_host
+        host, times = self._store.config.store_host, header.reconsume_times
+        record = NewRecord(queue, body, properties, header.flag, sys_flag, *born, host, times)
+        return queue, self._store.append_records([record])
+
     def _store_batch(
         self, header: SendHeader, queue: ConsumeQueue, body: bytes, sys_flag: int, connection: Connection
     ) -> list[PhysicalOffset]:
@@ -262,6 +295,7 @@ class Sends:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
         self._check_size(body, b"")
         make_item = self._item_maker(header)
+        self._refuse_delay(m.split_properties(header.properties))
         items = [make_item(*parts) for parts in split_batch(body)]
         if not items:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without messages")
@@ -282,7 +316,7 @@ class Sends:
         if properties and not properties.endswith(m.PROPERTY_SEPARATOR.encode()):
             properties += m.PROPERTY_SEPARATOR.encode()
         properties += for_keyed if m.UNIQ_KEY in pairs else for_keyless
-        self._check_kind(pairs)
+        self._refuse_delay(pairs)
         if is_half_message(pairs, 0):
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be in a batch")
         if len(properties) > m.PROPERTIES_SIZE_MAX:

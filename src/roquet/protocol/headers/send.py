@@ -1,4 +1,5 @@
-"""Sending: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, answers 324 to 326 (protocol.md 2.1, 2.3)."""
+"""Sending: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, sending back 36, answers 324 to 326
+(protocol.md 2.1, 2.3)."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import ClassVar
 
 from roquet.protocol.headers import Header
 from roquet.protocol.message import DEFAULT_TOPIC
-from roquet.units import QueueOffset
+from roquet.units import PhysicalOffset, QueueOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +85,20 @@ class PushReplyHeader(Header):
     properties: str = ""
     reconsume_times: int = 0
     unit_mode: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendBackHeader(Header):
+    """A message that a group could not deal with (code 36), named by its place in this broker's log.
+
+    `delay_level`: 0 leaves the delay to the broker, below 0 there is no further try.
+    """
+
+    offset: PhysicalOffset
+    group: str
+    delay_level: int
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    bname: str | None = None

@@ -1,0 +1,138 @@
+"""CONSUMER_SEND_MSG_BACK 36: a message that a group could not deal with comes again, later (store-and-ha.md 6.6)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.delay_levels import put_aside, waiting_queue
+from roquet.broker.durability import Durability
+from roquet.broker.handlers.members import UNIT_SUBSCRIPTION
+from roquet.broker.handlers.send import SendConfig, check_taking
+from roquet.broker.turn import Turn
+from roquet.errors import Refused
+from roquet.protocol import message as m
+from roquet.protocol.bodies import GroupConfig, TopicConfig
+from roquet.protocol.codes import VERSION_MAX_RECONSUME, RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.send import SendBackHeader
+from roquet.protocol.record import Record, decode
+from roquet.storage.new_record import NewRecord
+from roquet.storage.store import Store
+from roquet.transport.connection import Answer, Connection, Handler
+
+FIRST_LEVEL: Final = 3
+"""The delay level of the first retry where the consumer leaves it to the broker; each one after it is a level up."""
+
+
+class SendBacks:
+    """Stores a copy of the message for the group alone: in its retry topic after a delay, or among its dead letters.
+
+    The answer waits as that of a send does. Where a promise does not hold in time it is a success all the same (the
+    copy is stored, and for an error clients would store another one); Apache does not wait at all.
+    """
+
+    def __init__(
+        self,
+        config: SendConfig,
+        store: Store,
+        catalogue: Catalogue,
+        durability: Durability,
+        turn: Turn,
+        now_ms: Callable[[], int],
+        chance: random.Random,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._catalogue = catalogue
+        self._durability = durability
+        self._turn = turn
+        self._now_ms = now_ms
+        self._chance = chance
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.take_back}
+
+    def take_back(self, request: Command, connection: Connection) -> Answer:
+        check_taking(self._config, self._store, self._now_ms())
+        header = SendBackHeader.read(request.fields)
+        group = self._group(header)
+        answer = request.answer(ResponseCode.SUCCESS)
+        if group.retry_queues <= 0:
+            return answer
+        topic = self._retry_topic(group, header)
+        record = self._record(header)
+        tries_max = group.retry_max_times
+        if request.version >= VERSION_MAX_RECONSUME and header.max_reconsume_times is not None:
+            tries_max = header.max_reconsume_times
+        if record.reconsume_times >= tries_max or header.delay_level < 0:
+            copy = self._dead_letter(group, record)
+        else:
+            copy = self._retry(topic, group, header.delay_level, record)
+        self._store.append_records([copy])
+        self._turn.due()
+        if self._durability.waits and not request.is_one_way:
+            return self._durability.hold(connection, answer.encode(), self._store.log.end, tells=False)
+        return answer
+
+    def _group(self, header: SendBackHeader) -> GroupConfig:
+        group = self._catalogue.group(header.group)
+        if group is None:
+            remark = f"consumer group {header.group} does not exist"
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not self._config.is_writable:
+            raise Refused(ResponseCode.NO_PERMISSION, "this broker may not be written to")
+        return group
+
+    def _retry_topic(self, group: GroupConfig, header: SendBackHeader) -> TopicConfig:
+        topic = self._catalogue.retry_topic(group, UNIT_SUBSCRIPTION if header.unit_mode else 0)
+        if topic is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"group {group.name} has a name too long for a retry topic")
+        if not topic.perm & m.Permission.WRITE:
+            raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic.name} may not be written to")
+        return topic
+
+    def _record(self, header: SendBackHeader) -> Record:
+        """Anybody may name any offset: only what the store takes for a record is copied."""
+        data = self._store.message_at(header.offset)
+        if data is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no message at physical offset {header.offset}")
+        return decode(data)
+
+    def _dead_letter(self, group: GroupConfig, record: Record) -> NewRecord:
+        topic = self._catalogue.dead_letter_topic(group.name)
+        assert topic is not None, "the name of a retry topic is longer"
+        return self._copy(record, {**_properties(record), m.DELAY: "0"}, topic.name, 0)
+
+    def _retry(self, topic: TopicConfig, group: GroupConfig, level: int, record: Record) -> NewRecord:
+        queue_id = self._chance.randrange(group.retry_queues)
+        level = self._config.delay_levels.nearest(level or FIRST_LEVEL + record.reconsume_times)
+        aside = put_aside(_properties(record), level, topic.name, queue_id)
+        return self._copy(record, aside, m.SCHEDULE_TOPIC, waiting_queue(level))
+
+    def _copy(self, record: Record, properties: dict[str, str], topic: str, queue_id: int) -> NewRecord:
+        text = m.join_properties(properties).encode()
+        if len(text) > m.PROPERTIES_SIZE_MAX:
+            remark = f"properties of {len(text)} bytes with those of a retry, allowed are {m.PROPERTIES_SIZE_MAX}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        return NewRecord(
+            self._store.queue(topic, queue_id),
+            record.body,
+            text,
+            record.flag,
+            record.sys_flag,
+            record.born_ms,
+            record.born_host,
+            record.store_host,
+            record.reconsume_times + 1,
+        )
+
+
+def _properties(record: Record) -> dict[str, str]:
+    """Those of the copy: it names the topic and the id that the message had at first."""
+    properties = {name: value for name, value in record.properties.items() if name != m.WAIT}
+    properties.setdefault(m.RETRY_TOPIC, record.topic)
+    properties.setdefault(m.ORIGIN_MESSAGE_ID, record.offset_message_id)
+    return properties
