@@ -58,6 +58,7 @@ PURE: Final = (
     "roquet.broker.queue_locks",
     "roquet.broker.stats",
     "roquet.broker.read_balance",
+    "roquet.broker.filter_data",
     "roquet.broker.transactions",
     "roquet.client.queue_choice",
     "roquet.client.rebalance",

@@ -63,10 +63,10 @@ class ConfigError(RoquetError):
 
 
 class FilterError(RoquetError):
-    """An SQL92 expression cannot be used; `position` says where (characters, from 1), the message also why."""
+    """A filter expression cannot be used; `position` says where (characters, from 1), the message also why."""
 
     def __init__(self, position: int, reason: str) -> None:
-        super().__init__(f"SQL92 expression, position {position}: {reason}")
+        super().__init__(f"filter expression, position {position}: {reason}")
         self.position = position
         self.reason = reason
 

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.config import BrokerConfig, read_config
+from roquet.broker.filter_data import FilterRegistry
 from roquet.broker.groups import GroupRegistry
 from roquet.broker.handlers.admin_broker import BrokerAdmin
 from roquet.broker.handlers.admin_groups import GroupAdmin
@@ -62,7 +63,10 @@ class World:
             self.consumers,
             self.producers,
             self.catalogue,
+            self.filters,
             self.host.now_ms,
+            lambda: self.store.newest_ms,
+            filter_by_properties=self.config.filters.enable_property_filter,
             notify=self.config.notify_consumer_ids_changed_enable,
         )
         self.routes = self._routes()
@@ -92,6 +96,7 @@ class World:
         folder, disk = config.state_folder, self.host.disk
         self.topics_file = StateFile(disk, folder / TOPICS, self.topics.to_table, runtime)
         self.groups_file = StateFile(disk, folder / GROUPS, self.groups.to_table, runtime)
+        self.filters = FilterRegistry(config.filters.bloom, config.filters.filter_data_clean_time_span)
         self.progress, self.delays = ConsumerProgress(), DelayProgress()
         self.consumers, self.producers = Consumers[Connection](), Producers[Connection]()
         self.catalogue = Catalogue(

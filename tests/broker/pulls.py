@@ -7,6 +7,7 @@ from pathlib import Path
 
 from roquet.broker.arrivals import Arrivals
 from roquet.broker.catalogue import Catalogue
+from roquet.broker.filter_data import FilterRegistry
 from roquet.broker.groups import GroupRegistry
 from roquet.broker.handlers.learnt_pulls import LearntPulls
 from roquet.broker.handlers.pull import PullConfig, Pulls
@@ -15,9 +16,11 @@ from roquet.broker.progress import ConsumerProgress
 from roquet.broker.read_balance import ReadBalance
 from roquet.broker.state_files import Then
 from roquet.broker.topics import TopicRegistry, topics_at_start
+from roquet.protocol.bloom import BloomShape
 from roquet.protocol.bodies import ConsumerData, Subscription, TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import JSON, Command
+from roquet.protocol.filters import TAG
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.message import Permission, tag_code
 from roquet.storage.fetch import FetchLimits
@@ -38,6 +41,7 @@ class Side:
     """Keeps: what is further than `ON_DISK` bytes behind the log's end counts as no longer in memory."""
 
     def __init__(self, config: PullConfig | None = None, *, slave_reads: bool = True) -> None:
+        self.loop_ms = 0.0
         limits = FetchLimits(20_000, size_in_memory=4000, size_on_disk=1500)
         of_store = StoreConfig(Path("/s"), [Path("/s/commitlog")], 1 << 16, 20 * 50, index_enabled=False, limits=limits)
         self.store = Store(of_store, lambda: NOW_MS, Drive(random.Random(1)).mount())
@@ -51,6 +55,8 @@ class Side:
         catalogue = Catalogue(self.topics, self.groups, self._changed, self._changed, lambda: NOW_MS)
         self.consumers: Consumers[Connection] = Consumers()
         self.progress = ConsumerProgress()
+        self.arrivals = Arrivals(lambda: self.loop_ms)
+        self.filters = FilterRegistry(BloomShape(), 86_400_000)
         pulls = Pulls(
             config or PullConfig(),
             self.store,
@@ -58,7 +64,8 @@ class Side:
             self.consumers,
             self.progress,
             ReadBalance(slave_reads=slave_reads, memory_size=ON_DISK),
-            Arrivals(lambda: 0.0),
+            self.arrivals,
+            self.filters,
         )
         self.connection = Connection(pulls.routes())
         self.subscribe("*")
@@ -66,8 +73,9 @@ class Side:
     def _changed(self, then: Then | None = None) -> None:
         assert then is None
 
-    def subscribe(self, expression: str, version: int = 1) -> None:
-        wanted = (Subscription("T", expression, version=version),)
+    def subscribe(self, expression: str, version: int = 1, kind: str = TAG) -> None:
+        wanted = (Subscription("T", expression, version, kind),)
+        self.filters.register("group", wanted, NOW_MS)
         data = ConsumerData("group", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", wanted)
         self.consumers.register(self.connection, Member("c@1", "JAVA", 399, "10.0.0.9:1", 0), data)
 

@@ -11,6 +11,7 @@ import pytest
 from roquet.broker.handlers.pull import PullConfig
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import BINARY, JSON, decode
+from roquet.protocol.filters import SQL92, TAG
 from roquet.protocol.headers.pull import PullHeader
 from tests.broker.pulls import PER_QUEUE, QUEUES, USUAL, Side, pull_frame
 
@@ -27,6 +28,7 @@ def compare(frames: list[bytes], learning: Side, general: Side, *, per_read: int
 
 
 def random_pull(chance: random.Random) -> PullHeader:
+    subscription, kind = chance.choice((("*", TAG), ("*", TAG), ("a", TAG), ("TAGS = 'b'", SQL92)))
     return replace(
         USUAL,
         queue_id=chance.choice((*range(QUEUES), QUEUES, -1)),
@@ -34,7 +36,8 @@ def random_pull(chance: random.Random) -> PullHeader:
         commit_offset=chance.randrange(PER_QUEUE),
         max_msg_nums=chance.choice((1, 32)),
         sys_flag=chance.choice((3, 3, 3, 2, 7)),
-        subscription=chance.choice(("*", "*", "a")),
+        subscription=subscription,
+        expression_type=kind,
         consumer_group=chance.choice(("group", "group", "group", "other")),
     )
 
@@ -44,7 +47,8 @@ def random_pull(chance: random.Random) -> PullHeader:
 @pytest.mark.parametrize("seed", range(4))
 def test_any_pulls_are_answered_as_on_the_general_path(seed: int, form: int, is_slave: bool) -> None:
     async def run() -> int:
-        learning, general = Side(PullConfig(is_slave=is_slave)), Side(PullConfig(is_slave=is_slave))
+        config = PullConfig(is_slave=is_slave, filter_by_properties=True)
+        learning, general = Side(config), Side(config)
         chance = random.Random(seed)
         frames = [pull_frame(number, random_pull(chance), form) for number in range(100, 500)]
         compare(frames, learning, general)
@@ -56,12 +60,19 @@ def test_any_pulls_are_answered_as_on_the_general_path(seed: int, form: int, is_
 @pytest.mark.parametrize("form", [JSON, BINARY])
 def test_what_changes_meanwhile_counts_for_learnt_pulls_too(form: int) -> None:
     async def run() -> None:
-        learning, general = Side(), Side()
+        config = PullConfig(filter_by_properties=True)
+        learning, general = Side(config), Side(config)
         frames = [pull_frame(n, replace(USUAL, queue_offset=n, commit_offset=n), form) for n in range(20, 40)]
         everything = compare(frames, learning, general)
         for side in (learning, general):
             side.subscribe("a", version=2)
-        assert compare(frames, learning, general) != everything
+        by_tag = compare(frames, learning, general)
+        for side in (learning, general):
+            side.subscribe("TAGS = 'a' OR TAGS = 'b'", version=3, kind=SQL92)
+        assert compare(frames, learning, general) == everything != by_tag
+        for side in (learning, general):
+            side.subscribe("TAGS = 'a'", version=4, kind=SQL92)
+        assert compare(frames, learning, general) == by_tag
         for side in (learning, general):
             side.forbid_reading()
         refusals = compare(frames[:1], learning, general)

@@ -13,11 +13,13 @@ from roquet.broker.progress import ConsumerProgress
 from roquet.broker.state_files import StateFile
 from roquet.errors import StoreError
 from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable
+from roquet.protocol.filter_table import FilterTable
 from roquet.runtime import Runtime
 from roquet.storage.disk import RealDisk
 from tests.simulation.simulation import Host, Simulation
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "store" / "clean" / "config"
+WITH_FILTERS = Path(__file__).parent.parent / "golden" / "filters" / "store" / "config"
 HOST = "10.0.0.1"
 FILE = Path("/store/config/consumerOffset.json")
 BACKUP = Path("/store/config/consumerOffset.json.bak")
@@ -40,16 +42,20 @@ def host() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("folder", "name", "kind"),
     [
-        (state_files.TOPICS, TopicTable),
-        (state_files.GROUPS, GroupTable),
-        (state_files.CONSUMER_OFFSETS, OffsetTable),
-        (state_files.DELAY_OFFSETS, DelayOffsetTable),
+        (GOLDEN, state_files.TOPICS, TopicTable),
+        (GOLDEN, state_files.GROUPS, GroupTable),
+        (GOLDEN, state_files.CONSUMER_OFFSETS, OffsetTable),
+        (GOLDEN, state_files.DELAY_OFFSETS, DelayOffsetTable),
+        (GOLDEN, state_files.CONSUMER_FILTERS, FilterTable),
+        (WITH_FILTERS, state_files.CONSUMER_FILTERS, FilterTable),
     ],
 )
-async def test_apaches_own_files_are_read_and_written_to_the_last_byte(tmp_path: Path, name: str, kind: Any) -> None:
-    golden = (GOLDEN / name).read_bytes()
+async def test_apaches_own_files_are_read_and_written_to_the_last_byte(
+    tmp_path: Path, folder: Path, name: str, kind: Any
+) -> None:
+    golden = (folder / name).read_bytes()
     (tmp_path / name).write_bytes(golden)
     table = StateFile(RealDisk(), tmp_path / name, dict, Runtime()).load(kind.from_json)  # type: ignore[type-var]
     (tmp_path / name).unlink()

@@ -9,6 +9,10 @@ from typing import Final
 
 import pytest
 
+from roquet.broker.filter_data import FilterRegistry, NotedFilters
+from roquet.protocol.bloom import BloomShape
+from roquet.protocol.bodies import Subscription
+from roquet.protocol.filters import SQL92
 from roquet.protocol.message import tag_code
 from roquet.protocol.record import BLANK_MAGIC, Record, decode, host_bytes, size_and_magic
 from roquet.replication import master, slave
@@ -97,7 +101,7 @@ def test_blank(store: Store, tmp_path: Path) -> None:
 
 
 def test_consume_queue(store: Store, tmp_path: Path) -> None:
-    entry, late = hex_examples("consume-queue.md")
+    entry, late, _ = hex_examples("consume-queue.md")
 
     append(store)
 
@@ -113,6 +117,22 @@ def test_consume_queue(store: Store, tmp_path: Path) -> None:
     read.load()
     assert (read.max_offset, read.log_end) == (2, 121)
     read.close()
+
+
+def test_note(tmp_path: Path) -> None:
+    entry, _, note = hex_examples("consume-queue.md")
+    filters = FilterRegistry(BloomShape(), 0)
+    filters.register("billing", [Subscription("orders", "TAGS = 'new'", 1, SQL92)], STORED_MS)
+    config = StoreConfig(tmp_path, [tmp_path / "commitlog"], FILE_SIZE, 200, notes_file_size=FILE_SIZE)
+    noted = Store(config, lambda: STORED_MS, None, NotedFilters(filters, BloomShape()))
+    noted.open()
+
+    append(noted)
+
+    place = Path("orders", "3", FIRST_FILE)
+    assert (tmp_path / "consumequeue" / place).read_bytes().startswith(entry[:12] + bytes([0x80]) + bytes(7))
+    assert (tmp_path / "consumequeue_ext" / place).read_bytes().startswith(note)
+    noted.close()
 
 
 def test_index_file(store: Store, tmp_path: Path) -> None:

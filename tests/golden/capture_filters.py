@@ -1,16 +1,44 @@
-"""What Apache's SQL92 filters say of many expressions and messages, also of those that they should not take."""
+"""What Apache's SQL92 filters say of many expressions and messages, also of those that they should not take.
+
+And what its broker keeps of them: the store of one that had consumers with such filters.
+"""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from itertools import product
 from typing import Final
 
-from tests.golden.collection import Collection
-from tests.golden.stage import say
+from tests.golden.collection import Collection, shown
+from tests.golden.stage import BROKER, IPV4, say
+from tests.interop.apache import ApacheBroker, ApacheNameServer, run_driver, start_driver
 from tests.interop.filters import ApacheFilters
 from tests.interop.toolchain import Version
 
 FILE: Final = "filters/sql92.txt"
+VERDICTS: Final = "messages, then what filters say of each: t(rue), f(alse), n(ull), x: throws, -: does not compile"
+BLOOM_FILE: Final = "filters/bloom.txt"
+BLOOM: Final = [
+    (error_percent, expected, f"gr\u00fcppe-{error_percent}#topic-{expected}"[:size])
+    for error_percent in (1, 10, 20, 50, 99)
+    for expected in (1, 32, 1000)
+    for size in (1, 15, 16, 17, 40)
+]
+
+TOPIC: Final = "GoldenFilters"
+PROPERTIES: Final[dict[str, str | int]] = {
+    "mappedFileSizeCommitLog": 16_384,
+    "mappedFileSizeConsumeQueue": 1_000,
+    "mappedFileSizeConsumeQueueExt": 1_024,
+    "enablePropertyFilter": "true",
+    "enableConsumeQueueExt": "true",
+    "enableCalcFilterBitMap": "true",
+}
+GROUPS: Final = {
+    "GoldenSmall": "number < 3",
+    "GoldenBlue": "colour = 'blue' AND number BETWEEN 2 AND 4",
+    "GoldenNot": "NOT (number >= 6) AND colour IS NOT NULL",
+}
 
 MESSAGES: Final[tuple[dict[str, str], ...]] = (
     {},
@@ -141,7 +169,47 @@ def capture(collection: Collection) -> None:
     asked = expressions()
     say(f"{Version.V4} {len(asked)} expressions, {len(MESSAGES)} messages")
     with ApacheFilters() as filters:
-        lines = filters.table(MESSAGES, asked)
+        _add(collection, FILE, filters.table(MESSAGES, asked), VERDICTS)
+        _add(collection, BLOOM_FILE, [filters.bloom(*asked) for asked in BLOOM], "Bloom filters and bits of texts")
+    _add_broker(collection)
+
+
+def _add(collection: Collection, file: str, lines: list[str], what: str) -> None:
     data = "".join(f"{line}\n" for line in lines).encode()
-    what = "messages, then what filters say of each: t(rue), f(alse), n(ull), x: throws, -: does not compile"
-    collection.add(FILE, data, what, f"Apache filters {Version.V4}", "java roquet.Filters")
+    collection.add(file, data, what, f"Apache filters {Version.V4}", "java roquet.Filters")
+
+
+def _add_broker(collection: Collection) -> None:
+    """Messages from before its consumers came, from when they were there, and from when they had left."""
+    with ExitStack() as stack:
+        name_server = stack.enter_context(ApacheNameServer(java_options=[IPV4]))
+        broker = stack.enter_context(ApacheBroker(name_server.address, properties=PROPERTIES, java_options=[IPV4]))
+        _produce(name_server.address, "early-")
+        readers = [
+            stack.enter_context(start_driver(Version.V4, *_reading(name_server.address, group, sql)))
+            for group, sql in GROUPS.items()
+        ]
+        for reader in readers:
+            reader.wait_lines(1)
+        _produce(name_server.address, "middle-")
+        for reader in readers:
+            reader.stop()
+        _produce(name_server.address, "late-")
+        broker.stop()
+        line = f"BrokerStartup with {shown(*(f'{key}={value}' for key, value in PROPERTIES.items()))}, ended by SIGTERM"
+        for folder in ("commitlog", f"consumequeue/{TOPIC}", f"consumequeue_ext/{TOPIC}", "config/consumerFilter.json"):
+            place = broker.store_dir / folder
+            for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
+                if file.is_file():
+                    name = f"filters/store/{file.relative_to(broker.store_dir)}"
+                    collection.add(name, file.read_bytes(), "file of a broker with filters", BROKER.title, line)
+
+
+def _produce(namesrv: str, body: str) -> None:
+    words = ("produce", namesrv, TOPIC, 8, "--body", body, "--property", "colour=blue,number={i}")
+    say(shown(*words))
+    run_driver(Version.V4, *words, java_options=[IPV4]).check()
+
+
+def _reading(namesrv: str, group: str, sql: str) -> tuple[str | int, ...]:
+    return ("consume", namesrv, TOPIC, group, 1000, 300, "--sql", sql, "--heartbeat", 1000)

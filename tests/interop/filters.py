@@ -33,6 +33,10 @@ class ApacheFilters:
         asked += [f"E\t{quote(expression, READABLE + '=')}" for expression in expressions]
         return [self._ask(line) for line in ("C\t", *asked)][1:]
 
+    def bloom(self, error_percent: int, expected: int, text: str) -> str:
+        """Parameters and text of a Bloom filter, how many bits it has, and which of them are the text's."""
+        return self._ask(f"B\t{error_percent}\t{expected}\t{quote(text, READABLE)}")
+
     def _ask(self, line: str) -> str:
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -83,7 +83,7 @@ def test_an_error_says_where_and_what(expression: str, position: int, reason: st
         compile_sql(expression)
 
     assert (caught.value.position, caught.value.reason) == (position, reason)
-    assert str(caught.value) == f"SQL92 expression, position {position}: {reason}"
+    assert str(caught.value) == f"filter expression, position {position}: {reason}"
 
 
 @pytest.mark.parametrize(

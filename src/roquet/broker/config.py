@@ -11,6 +11,7 @@ from typing import Final
 
 from roquet.broker.addresses import free_listen_port, own_address
 from roquet.broker.delay_levels import DelayLevels
+from roquet.broker.filter_settings import FilterSettings
 from roquet.broker.java_settings import JavaSettings
 from roquet.broker.store_settings import BrokerRole, ReplicationSettings, StoreSettings
 from roquet.errors import ConfigError
@@ -57,7 +58,6 @@ class BrokerConfig:
     trace_on: bool = True
     region_id: str = "DefaultRegion"
     start_accept_send_request_time_stamp: int = 0
-    enable_property_filter: bool = False
     store_reply_message_enable: bool = True
 
     reject_transaction_message: bool = False
@@ -84,6 +84,7 @@ class BrokerConfig:
 
     store: StoreSettings = field(default_factory=StoreSettings)
     replication: ReplicationSettings = field(default_factory=ReplicationSettings)
+    filters: FilterSettings = field(default_factory=FilterSettings)
     java: JavaSettings = field(default_factory=JavaSettings)
 
     @property

@@ -50,11 +50,6 @@ class JavaSettings:
     transfer_msg_by_heap: bool = True
     disable_consume_if_consumer_read_slowly: bool = False
     consumer_fallbehind_threshold: int = 16 << 30
-    enable_calc_filter_bit_map: bool = False
-    expect_consumer_num_use_filter: int = 32
-    max_error_rate_of_bloom_filter: int = 20
-    filter_data_clean_time_span: int = 86_400_000
-    filter_support_retry: bool = False
     enable_detail_stat: bool = True
     auto_delete_unused_stats: bool = False
     isolate_log_enable: bool = False

@@ -5,13 +5,17 @@ A channel is whatever the caller uses as one: it is only kept and compared here.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from itertools import pairwise
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from roquet.protocol.bodies import ConsumerData, Subscription
 
 C = TypeVar("C", bound=Hashable)
+
+Wishes: TypeAlias = Mapping[str, tuple[str, str]]
+"""Topic -> type and text of the expression that says what is wanted of it."""
 
 SILENCE_MS_MAX: Final = 120_000
 """A channel without a heartbeat for so long is closed."""
@@ -33,6 +37,7 @@ class ConsumerGroup(Generic[C]):
     """The consumers of one group that are connected, and what they all want.
 
     The last heartbeat of any member decides how the whole group consumes: its members have to agree.
+    `disagreement` says what they do not agree on; it is empty while they do.
     """
 
     name: str
@@ -41,12 +46,44 @@ class ConsumerGroup(Generic[C]):
     consume_from: str
     members: dict[C, Member] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    disagreement: str = ""
+    _wishes: dict[C, Wishes] = field(default_factory=dict)
 
     def join(self, channel: C, member: Member) -> bool:
         """Tells whether the list of clients changed."""
         old = self.members.get(channel)
         self.members[channel] = member
         return old is None or old.client_id != member.client_id
+
+    def leave(self, channel: C) -> bool:
+        """Tells whether it was a member."""
+        if self._wishes.pop(channel, None) is not None:
+            self._compare()
+        return self.members.pop(channel, None) is not None
+
+    def wish(self, channel: C, subscriptions: Iterable[Subscription]) -> bool:
+        """Note what one member wants; tells whether the members have begun to disagree, or do about something else."""
+        wishes = {each.topic: (each.expression_type, each.expression) for each in subscriptions}
+        if self._wishes.get(channel) == wishes:
+            return False
+        self._wishes[channel] = wishes
+        before = self.disagreement
+        self._compare()
+        return self.disagreement not in ("", before)
+
+    def _compare(self) -> None:
+        """Two members that want different things are enough to be told of."""
+        pairs = (
+            (first, other) for first, other in pairwise(self._wishes) if self._wishes[first] != self._wishes[other]
+        )
+        first, other = next(pairs, (None, None))
+        if first is None or other is None:
+            self.disagreement = ""
+            return
+        one, two = self._wishes[first], self._wishes[other]
+        topic = min(topic for topic in one.keys() | two.keys() if one.get(topic) != two.get(topic))
+        names = self.members[first].client_id, self.members[other].client_id
+        self.disagreement = f"{names[0]} wants {_shown(one.get(topic))} of {topic}, {names[1]} {_shown(two.get(topic))}"
 
     def subscribe(self, subscriptions: Iterable[Subscription]) -> bool:
         """Take over what a heartbeat wants; tells whether the set of topics changed.
@@ -63,6 +100,10 @@ class ConsumerGroup(Generic[C]):
             if old is None or subscription.version > old.version:
                 self.subscriptions[topic] = subscription
         return topics_changed
+
+
+def _shown(wish: tuple[str, str] | None) -> str:
+    return "nothing" if wish is None else f"{wish[0]} {wish[1]!r}"
 
 
 class Consumers(Generic[C]):
@@ -89,10 +130,15 @@ class Consumers(Generic[C]):
         topics_changed = group.subscribe(data.subscriptions)
         return joined or topics_changed
 
+    def disagreement(self, channel: C, data: ConsumerData) -> str:
+        """What the members of a group disagree on since this heartbeat; empty: nothing, or nothing new."""
+        group = self.groups[data.group]
+        return group.disagreement if group.wish(channel, data.subscriptions) else ""
+
     def unregister(self, channel: C, group_name: str) -> bool:
         """A consumer leaves one group; tells whether the others must be told."""
         group = self.groups.get(group_name)
-        if group is None or group.members.pop(channel, None) is None:
+        if group is None or not group.leave(channel):
             return False
         if not group.members:
             del self.groups[group_name]

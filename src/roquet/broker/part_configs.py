@@ -100,6 +100,8 @@ def pull_config(config: BrokerConfig) -> PullConfig:
         long_polling=config.long_polling_enable,
         short_polling_ms=config.short_polling_time_mills,
         offset_check_in_slave=config.replication.offset_check_in_slave,
+        filter_by_properties=config.filters.enable_property_filter,
+        filter_retries=config.filters.filter_support_retry,
     )
 
 

@@ -15,6 +15,7 @@ from roquet.broker.cleaning import Cleaning
 from roquet.broker.config import MASTER_ID, BrokerConfig
 from roquet.broker.delayed import DelayedMessages
 from roquet.broker.durability import Durability
+from roquet.broker.filter_data import FilterRegistry, NotedFilters
 from roquet.broker.groups import GroupRegistry
 from roquet.broker.half_messages import HalfMessages
 from roquet.broker.handlers.admin_broker import BrokerAdmin
@@ -50,6 +51,7 @@ from roquet.broker.turn import Pace, Turn
 from roquet.errors import ConfigError
 from roquet.protocol.bodies import DataVersion, DelayOffsetTable, GroupTable, OffsetTable, TopicTable
 from roquet.protocol.codes import RequestCode
+from roquet.protocol.filter_table import FilterTable
 from roquet.replication.client import HaClient
 from roquet.replication.log import ShownPart
 from roquet.replication.server import HaServer
@@ -65,6 +67,7 @@ log = logging.getLogger(__name__)
 EXPIRY_SCAN_MS = 10_000
 DURABILITY_SCAN_MS = 100
 KEEP_UP_MS = 200
+FILTERS_SAVED_MS = 10_000
 DISPATCH_PAUSE_S = 0.005
 """A slave dispatches what came meanwhile at once: a hundred records cost little more than one."""
 
@@ -138,7 +141,9 @@ class Broker:
     def _build(self) -> None:
         config, runtime = self.config, self.runtime
         loop = asyncio.get_running_loop()
-        self.store = Store(part_configs.store_config(config), runtime.now_ms, self._disk)
+        self.filters = FilterRegistry(config.filters.bloom, config.filters.filter_data_clean_time_span)
+        bits = NotedFilters(self.filters, config.filters.bloom) if config.filters.enable_calc_filter_bit_map else None
+        self.store = Store(part_configs.store_config(config), runtime.now_ms, self._disk, bits)
         self._build_tables()
         self.channels = Channels()
         self.dispatches = Pace(self._dispatch, DISPATCH_PAUSE_S)
@@ -176,6 +181,12 @@ class Broker:
         self._groups_file = StateFile(disk, folder / state_files.GROUPS, self.groups.to_table, runtime)
         self._offsets_file = StateFile(disk, folder / state_files.CONSUMER_OFFSETS, self.progress.to_table, runtime)
         self._delays_file = StateFile(disk, folder / state_files.DELAY_OFFSETS, self.delays.to_table, runtime)
+        self._filters_file = StateFile(
+            disk,
+            folder / state_files.CONSUMER_FILTERS,
+            lambda: self.filters.to_table(runtime.now_ms()),
+            runtime,
+        )
         self.catalogue = Catalogue(
             self.topics, self.groups, self._topics_changed, self._groups_file.changed, runtime.now_ms
         )
@@ -183,7 +194,7 @@ class Broker:
         self.producers: Producers[Connection] = Producers()
 
     def _files(self) -> tuple[StateFile[Any], ...]:
-        return self._topics_file, self._groups_file, self._offsets_file, self._delays_file
+        return self._topics_file, self._groups_file, self._offsets_file, self._delays_file, self._filters_file
 
     def _topics_changed(self, then: Then | None = None) -> None:
         self._topics_file.changed(then)
@@ -231,7 +242,16 @@ class Broker:
         config, now_ms = self.config, self.runtime.now_ms
         store, catalogue, name = self.store, self.catalogue, self.config.broker_name
         notify = config.notify_consumer_ids_changed_enable
-        self._members = MemberRequests(self.consumers, self.producers, catalogue, now_ms, notify=notify)
+        self._members = MemberRequests(
+            self.consumers,
+            self.producers,
+            catalogue,
+            self.filters,
+            now_ms,
+            lambda: store.newest_ms,
+            filter_by_properties=config.filters.enable_property_filter,
+            notify=notify,
+        )
         self._cleaning = self._make_cleaning()
         info = RuntimeInfo(config, store, self.delays, now_ms, self.durability.figures)
         is_slave, sends = config.is_slave, self._sends()
@@ -286,7 +306,8 @@ class Broker:
     def _pulls(self) -> Pulls:
         settings, replication = part_configs.pull_config(self.config), self.config.replication
         balance = ReadBalance(replication.slave_read_enable, self.store.config.limits.memory_bytes)
-        return Pulls(settings, self.store, self.catalogue, self.consumers, self.progress, balance, self.arrivals)
+        tables = self.catalogue, self.consumers, self.progress
+        return Pulls(settings, self.store, *tables, balance, self.arrivals, self.filters)
 
     # starting
 
@@ -304,7 +325,13 @@ class Broker:
         )
 
     def _open_store(self) -> None:
+        """What recovery dispatches is tried on the filters of before."""
+        filters = self._filters_file.load(FilterTable.from_json)
+        if filters is not None:
+            self.filters.restore(filters, self.runtime.now_ms())
         self.store.open()
+        if self.store.was_crashed:
+            self.filters.distrust_notes_until(self.store.newest_ms)
 
     def _load_tables(self) -> None:
         now_ms = self.runtime.now_ms()
@@ -358,6 +385,7 @@ class Broker:
         self._spawn(tasks.each(SWEEP_MS if config.long_polling_enable else 1000, self.arrivals.sweep))
         self._spawn(tasks.each(EXPIRY_SCAN_MS, self._members.close_silent))
         self._spawn(tasks.each(config.flush_consumer_offset_interval, self._offsets_file.changed))
+        self._spawn(tasks.each(FILTERS_SAVED_MS, self._save_filters))
         if not config.is_slave:
             self._spawn(tasks.each(config.flush_consumer_offset_interval, self.halves.note_progress))
             rules, now_ms = part_configs.check_rules(config), runtime.now_ms
@@ -414,6 +442,10 @@ class Broker:
             self._queue_count = len(self.store.queues)
             if any(topic not in self.topics.topics for topic in self.store.queues.topics):
                 self.slave_sync.soon()
+
+    def _save_filters(self) -> None:
+        if self.filters.is_due(self.runtime.now_ms()):
+            self._filters_file.changed()
 
     def _keep_up(self) -> None:
         """Write the keys that came since, and dispatch what found no room on the drive before."""

@@ -21,6 +21,7 @@ TOPICS: Final = "topics.json"
 GROUPS: Final = "subscriptionGroup.json"
 CONSUMER_OFFSETS: Final = "consumerOffset.json"
 DELAY_OFFSETS: Final = "delayOffset.json"
+CONSUMER_FILTERS: Final = "consumerFilter.json"
 
 
 class Table(Protocol):

@@ -13,7 +13,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final, TypeVar
 
-from roquet.protocol.filters import SQL92, TAG, TagFilter
+from roquet.protocol.filters import EVERYTHING, TAG, TagFilter, tag_filter
 from roquet.protocol.json_dialect import IntKeys, dump_bytes, load
 from roquet.protocol.message import READ_WRITE, MessageQueue
 
@@ -381,9 +381,13 @@ class Subscription:
     class_filter: bool = False
 
     @property
+    def is_by_tag(self) -> bool:
+        return self.expression_type == TAG
+
+    @property
     def tag_filter(self) -> TagFilter:
         """Codes are recomputed from the tags: Go sends them as text and hashes differently (protocol.md 4.4)."""
-        return TagFilter() if self.expression_type == SQL92 else TagFilter.parse(self.expression)
+        return tag_filter(self.expression) if self.is_by_tag else EVERYTHING
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> Subscription:

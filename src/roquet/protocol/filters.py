@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Final, Protocol
 
 from roquet.protocol.message import tag_code
 
@@ -11,6 +13,28 @@ ALL: Final = "*"
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 CODE_MIN: Final = -0x80000000
+_KEPT: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """What is asked of each message, in this order; None: that stage lets all of them pass.
+
+    `by_code` is asked for the tag code of its queue entry, `by_note` for the store time in ms and the filter bits of
+    the entry's note, where it has such bits, `by_record` for the stored message itself.
+    """
+
+    by_code: Callable[[int], bool] | None = None
+    by_note: Callable[[int, bytes], bool] | None = None
+    by_record: Callable[[bytes | bytearray], bool] | None = None
+
+
+class Filter(Protocol):
+    """What a subscription wants, whatever it is written in."""
+
+    @property
+    def stages(self) -> Stages | None:
+        """None: everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +56,11 @@ class TagFilter:
         tags = frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
         return cls(expression, tags, frozenset(map(tag_code, tags)))
 
+    @property
+    def stages(self) -> Stages | None:
+        """The codes of queue entries are all that a broker looks at."""
+        return Stages(by_code=self.wants_code) if self.codes else None
+
     def wants_code(self, code: int) -> bool:
         """The broker's test of a consume queue entry: its low 32 bits, signed, are one of the codes.
 
@@ -46,3 +75,9 @@ class TagFilter:
 
 
 EVERYTHING: Final = TagFilter()
+
+
+@lru_cache(_KEPT)
+def tag_filter(expression: str | None) -> TagFilter:
+    """As `TagFilter.parse`, for those who bring the same expression with each pull."""
+    return TagFilter.parse(expression)

@@ -240,6 +240,25 @@ def _tail(
         raise CorruptRecord(at, f"topic or properties are not UTF-8: {error}") from error
 
 
+def properties_of(record: bytes | bytearray) -> dict[str, str] | None:
+    """The properties of one stored message, the rest of which is not looked at; None: its parts do not add up.
+
+    Bytes that are no UTF-8 become U+FFFD.
+    """
+    if len(record) < SIZE_MIN:
+        return None
+    _, magic = _SIZE_AND_MAGIC.unpack_from(record)
+    (sys_flag,) = _SYS_FLAG.unpack_from(record, _SYS_FLAG_AT)
+    body_at = _FIXED[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)].size
+    topic_size_at = body_at + int.from_bytes(record[body_at - 4 : body_at], "big")
+    topic_at = topic_size_at + (1 if magic == MAGIC else 2)
+    properties_at = topic_at + int.from_bytes(record[topic_size_at:topic_at], "big") + 2
+    size = int.from_bytes(record[properties_at - 2 : properties_at], "big")
+    if properties_at + size != len(record):
+        return None
+    return split_properties(str(record[properties_at:], "utf-8", "replace"))
+
+
 def decode_all(data: bytes | bytearray | memoryview) -> Iterator[Record]:
     """The records of a pull answer, one after the other."""
     at = 0

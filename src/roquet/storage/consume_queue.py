@@ -237,6 +237,12 @@ class ConsumeQueue:
             return None
         return next(self.entries(offset, 1), None)
 
+    def filter_bits(self, offset: int) -> tuple[int, bytes] | None:
+        """When the entry's message was stored, in ms, and the bits of the filters that wanted it then; None where that
+        is not known.
+        """
+        return None
+
     def next_file(self, offset: int) -> int:
         """The first queue offset of the file after the one that holds `offset`."""
         per_file = self._file_size // ENTRY_SIZE

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from roquet.protocol.columns import Ints
-from roquet.storage.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRY, ENTRY_SIZE, ConsumeQueue
 from roquet.storage.disk import Disk
 from roquet.storage.folders import Folders
 from roquet.storage.segments import Segments
@@ -29,6 +29,9 @@ _END_OF_FILE: Final = Struct(">h")
 _END_MARK: Final = -1
 _ROOM_FOR_MARK: Final = 4
 _RESERVED_AT_ONCE: Final = 64 * 1024
+
+BitsOf = Callable[[str, int, int], bytes]
+"""Topic, physical offset and size of a record -> the bits of the filters that want it; none: nobody worked them out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,14 @@ class Notes:
     """The notes of one queue, in files of one size.
 
     Keeps: a note never crosses a file; -1 stands where the next one did not fit any more.
+
+    :param bits_size: bytes of filter bits that a note may have.
     """
 
-    def __init__(self, disk: Disk, folder: Path, file_size: int) -> None:
+    def __init__(self, disk: Disk, folder: Path, file_size: int, bits_size: int = 0) -> None:
         self._segments = Segments(disk, Folders(disk, [folder]), file_size)
         self._file_size = file_size
+        self._size_max = _NOTE.size + bits_size
         self._end = 0
         self._room_to = 0
         self._flushed_to = 0
@@ -69,7 +75,7 @@ class Notes:
         self._end = self._flushed_to = self._segments.start
 
     def make_room(self, count: int) -> None:
-        """See to it that `count` notes without bits find room.
+        """See to it that `count` notes find room.
 
         :raises OSError: the drive is full; nothing changed.
         """
@@ -84,13 +90,14 @@ class Notes:
             file.reserve(first, last)
 
     def _end_after(self, count: int) -> int:
-        """Where the mark behind `count` more notes without bits would end."""
+        """Where the mark behind `count` more notes would end, had all of them bits; with fewer it is not later."""
+        size = self._size_max
         file_end = self._end - self._end % self._file_size + self._file_size
-        fitting = max(0, file_end - self._end - _ROOM_FOR_MARK) // _NOTE.size
+        fitting = max(0, file_end - self._end - _ROOM_FOR_MARK) // size
         if count <= fitting:
-            return self._end + count * _NOTE.size + _ROOM_FOR_MARK
-        files, more = divmod(count - fitting - 1, (self._file_size - _ROOM_FOR_MARK) // _NOTE.size)
-        return file_end + files * self._file_size + (more + 1) * _NOTE.size + _ROOM_FOR_MARK
+            return self._end + count * size + _ROOM_FOR_MARK
+        files, more = divmod(count - fitting - 1, (self._file_size - _ROOM_FOR_MARK) // size)
+        return file_end + files * self._file_size + (more + 1) * size + _ROOM_FOR_MARK
 
     def put(self, note: Note) -> int:
         """The address of a new note; there must be room for it."""
@@ -159,13 +166,25 @@ class ExtendedQueue(ConsumeQueue):
     """A consume queue whose entries have notes. One that was written without them goes on with them.
 
     Keeps: the last note is that of the last entry.
+
+    :param bits_of: the filter bits of a record that stands in the log already.
     """
 
-    __slots__ = ("_notes",)
+    __slots__ = ("_bits_of", "_notes")
 
-    def __init__(self, disk: Disk, folder: Path, file_size: int, topic: str, queue_id: int, notes: Notes) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: Path,
+        file_size: int,
+        topic: str,
+        queue_id: int,
+        notes: Notes,
+        bits_of: BitsOf | None = None,
+    ) -> None:
         super().__init__(disk, folder, file_size, topic, queue_id)
         self._notes = notes
+        self._bits_of = bits_of
 
     def load(self) -> None:
         self._notes.load()
@@ -177,7 +196,10 @@ class ExtendedQueue(ConsumeQueue):
         super().make_room(count, first)
 
     def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
-        super().put(offset, physical, size, self._notes.put(Note(tag_code, store_ms)), store_ms)
+        bits = b""
+        if self._bits_of is not None and size != BLANK_RECORD_SIZE:
+            bits = self._bits_of(self.topic, physical, size)
+        super().put(offset, physical, size, self._notes.put(Note(tag_code, store_ms, bits)), store_ms)
 
     def put_many(self, entries: bytes, log_end: int, store_ms: int | Ints) -> None:
         times: list[int] = np.broadcast_to(store_ms, len(entries) // ENTRY_SIZE).tolist()
@@ -193,6 +215,10 @@ class ExtendedQueue(ConsumeQueue):
         """The note of one entry, None where it has none."""
         last = next(self._entries(offset, offset + 1), None)
         return self._notes.get(last[2]) if last is not None and last[2] <= ADDRESS_MAX else None
+
+    def filter_bits(self, offset: int) -> tuple[int, bytes] | None:
+        note = self.note(offset)
+        return (note.store_ms, note.bits) if note is not None and note.bits else None
 
     def _end_at(self, offset: int) -> None:
         super()._end_at(offset)

@@ -6,7 +6,7 @@ import mmap
 from dataclasses import dataclass, field
 from enum import Enum
 
-from roquet.protocol.filters import TagFilter
+from roquet.protocol.filters import Filter, Stages
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE, ConsumeQueue
 
@@ -60,7 +60,7 @@ def fetch(
     queue: ConsumeQueue | None,
     offset: int,
     count_max: int,
-    wanted: TagFilter,
+    wanted: Filter,
     limits: FetchLimits,
     readable_to: int,
 ) -> Fetched:
@@ -76,8 +76,9 @@ def fetch(
         return Fetched(FetchStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
         return Fetched(FetchStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
-    usual = _next_ones(log, queue, offset, count_max, limits, readable_to) if not wanted.codes else None
-    return usual or _scan(log, queue, offset, count_max, wanted, limits, readable_to)
+    stages = wanted.stages
+    usual = _next_ones(log, queue, offset, count_max, limits, readable_to) if stages is None else None
+    return usual or _scan(log, queue, offset, count_max, stages or Stages(), limits, readable_to)
 
 
 def _next_ones(
@@ -113,7 +114,7 @@ def _scan(
     queue: ConsumeQueue,
     offset: int,
     count_max: int,
-    wanted: TagFilter,
+    stages: Stages,
     limits: FetchLimits,
     readable_to: int,
 ) -> Fetched:
@@ -123,7 +124,7 @@ def _scan(
     count_limit, size_limit = min(limits.count_on_disk, count_max), limits.size_on_disk
     buffer: mmap.mmap | bytearray = bytearray()
     file_start = -log.file_size
-    file_size, codes = log.file_size, wanted.codes
+    file_size, by_code, by_note, by_record = log.file_size, stages.by_code, stages.by_note, stages.by_record
     count = size_taken = scanned = last_at = 0
     was_removed = False
     for at, size, code in queue.entries(offset, max(_SCAN_BYTES // ENTRY_SIZE, count_max)):
@@ -138,7 +139,9 @@ def _scan(
             break
         scanned += 1
         last_at = at
-        if codes and not wanted.wants_code(code):
+        if by_code is not None and not by_code(code):
+            continue
+        if by_note is not None and (bits := queue.filter_bits(offset + scanned - 1)) and not by_note(*bits):
             continue
         index = at - file_start
         if not 0 <= index < file_size:
@@ -148,6 +151,8 @@ def _scan(
         record = buffer[index : index + size]
         if len(record) < size or size == BLANK_RECORD_SIZE:
             was_removed = True
+            continue
+        if by_record is not None and not by_record(record):
             continue
         records.append(record)
         count += 1

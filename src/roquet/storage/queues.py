@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roquet.protocol.message import is_legal_name
 from roquet.storage.consume_queue import ConsumeQueue
-from roquet.storage.consume_queue_ext import ExtendedQueue, Notes
+from roquet.storage.consume_queue_ext import BitsOf, ExtendedQueue, Notes
 from roquet.storage.disk import Disk
 
 
@@ -15,14 +15,25 @@ class Queues:
     """The queues below a store's root: a folder per topic and in it one per queue id (store-and-ha.md 1.1).
 
     :param notes_file_size: of the files with notes on entries; None: there are none.
+    :param bits_of: what works out the filter bits in them, `bits_size` bytes each or none; None: they have no bits.
     """
 
-    def __init__(self, disk: Disk, root: Path, file_size: int, notes_file_size: int | None = None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        file_size: int,
+        notes_file_size: int | None = None,
+        bits_of: BitsOf | None = None,
+        bits_size: int = 0,
+    ) -> None:
         self._disk = disk
         self._folder = root / "consumequeue"
         self._notes_folder = root / "consumequeue_ext"
         self._file_size = file_size
         self._notes_file_size = notes_file_size
+        self._bits_of = bits_of
+        self._bits_size = bits_size
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
 
     def load(self) -> None:
@@ -57,8 +68,8 @@ class Queues:
         folder, size = self._folder / place, self._file_size
         if self._notes_file_size is None:
             return ConsumeQueue(disk, folder, size, topic, queue_id)
-        notes = Notes(disk, self._notes_folder / place, self._notes_file_size)
-        return ExtendedQueue(disk, folder, size, topic, queue_id, notes)
+        notes = Notes(disk, self._notes_folder / place, self._notes_file_size, self._bits_size)
+        return ExtendedQueue(disk, folder, size, topic, queue_id, notes, self._bits_of)
 
     def known(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, None where nobody ever asked for it by `queue`."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
-from roquet.protocol.filters import TagFilter
+from roquet.protocol.filters import Filter
 from roquet.protocol.record import decode
 from roquet.storage.arrival import read_arrival
 from roquet.storage.checkpoint import Checkpoint, Mark
@@ -61,6 +62,17 @@ class StoreConfig:
     """A drive used beyond this share gets no new file of the log while another folder can have it."""
 
 
+class FilterBits(Protocol):
+    """What works out the filter bits of records, `size` bytes each."""
+
+    size: int
+
+    def has_any(self, topic: str) -> bool:
+        """Whether records of a topic have such bits."""
+
+    def of(self, topic: str, record: bytes) -> bytes: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Expired:
     """What deletes files that the store has forgotten, oldest first; each may be called off the loop."""
@@ -86,13 +98,22 @@ class Store:
     as soon as `append` returns; `log.flushed_to` says what a crash of the machine leaves.
 
     :param now_ms: wall clock; store times never go back, even if it does.
+    :param filter_bits: what notes on queue entries say of filters, where there are such notes; None: nothing.
     """
 
-    def __init__(self, config: StoreConfig, now_ms: Callable[[], int], disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        config: StoreConfig,
+        now_ms: Callable[[], int],
+        disk: Disk | None = None,
+        filter_bits: FilterBits | None = None,
+    ) -> None:
         self.config = config
         self.disk = disk if disk is not None else RealDisk()
         self._lock: Lock | None = None
         self._abort = config.root / "abort"
+        self.was_crashed = False
+        """Whether whoever had the store before did not close it; known once it is open."""
         folders = Folders(self.disk, config.commit_log_folders, config.read_only_log_folders, config.fullest)
         self.log = CommitLog(
             self.disk,
@@ -100,7 +121,8 @@ class Store:
             config.commit_log_file_size,
             Pool(config.commit_log_file_size) if config.pooled else None,
         )
-        self.queues = Queues(self.disk, config.root, config.consume_queue_file_size, config.notes_file_size)
+        self._filter_bits = filter_bits
+        self.queues = self._make_queues()
         self.index = self._make_index()
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
         self.dispatch = Dispatch(self.log, self.queues, self.index, self._delay_ms)
@@ -114,6 +136,21 @@ class Store:
         """What the drive had no room for; until it has, the checkpoint stays where it is."""
         self.why_full = ""
         """Why no message is taken now, empty while they are; who appends looks here first."""
+
+    def _make_queues(self) -> Queues:
+        config, bits = self.config, self._filter_bits
+        sizes = config.consume_queue_file_size, config.notes_file_size
+        if bits is None:
+            return Queues(self.disk, config.root, *sizes)
+        return Queues(self.disk, config.root, *sizes, self._bits_of, bits.size)
+
+    def _bits_of(self, topic: str, at: int, size: int) -> bytes:
+        """The filter bits of a record; none while it waits in memory for its place in the log's file."""
+        assert self._filter_bits is not None, "queues without bits do not ask for any"
+        if not self._filter_bits.has_any(topic):
+            return b""
+        record = self.log.record_bytes(at, size)
+        return self._filter_bits.of(topic, record) if record is not None else b""
 
     def _make_index(self) -> Index | None:
         config = self.config
@@ -129,7 +166,7 @@ class Store:
         :raises StoreError: another broker uses the directory, or a file does not belong there.
         """
         self._lock = self.disk.lock(self.config.root / "lock")
-        crashed = self.disk.read(self._abort) is not None
+        self.was_crashed = self.disk.read(self._abort) is not None
         self.log.load()
         self.queues.load()
         self.checkpoint.load()
@@ -141,7 +178,7 @@ class Store:
             self.index,
             self.checkpoint,
             self.dispatch,
-            crashed=crashed,
+            crashed=self.was_crashed,
             verify=self.config.verify_on_recovery,
         )
         self._writer.follow(max(self.checkpoint.log_ms, self.dispatch.store_ms))
@@ -196,6 +233,11 @@ class Store:
         store_ms = read_arrival(entry[0], memoryview(record)).store_ms
         index = self.index.mark if self.index is not None else (-1, 0, 0)
         return Mark(self.dispatch.position, entry[0], store_ms, *index, self.queues.used)
+
+    @property
+    def newest_ms(self) -> int:
+        """When the newest record was stored, by the clock of whoever stored it; no later one is stored before that."""
+        return max(self._writer.store_ms, self.dispatch.store_ms)
 
     @property
     def shown_to(self) -> PhysicalOffset:
@@ -340,7 +382,7 @@ class Store:
 
     # reading
 
-    def fetch(self, topic: str, queue_id: int, offset: int, count_max: int, wanted: TagFilter) -> Fetched:
+    def fetch(self, topic: str, queue_id: int, offset: int, count_max: int, wanted: Filter) -> Fetched:
         """Records of a queue from `offset` on."""
         queue = self.queues.known(topic, queue_id)
         return fetch(self.log, queue, offset, count_max, wanted, self.config.limits, self.shown_to)

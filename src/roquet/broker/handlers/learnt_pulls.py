@@ -8,13 +8,13 @@ from roquet.broker.handlers.learnt_forms import LearntForm, LearntForms
 from roquet.protocol.answer_form import AnswerForm
 from roquet.protocol.bodies import GroupConfig
 from roquet.protocol.command import Command
-from roquet.protocol.filters import TagFilter
+from roquet.protocol.filters import Filter
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.learnt import Shape, is_number
 from roquet.storage.fetch import Fetched, FetchStatus
 from roquet.transport.connection import Connection, Otherwise
 
-Look = Callable[[PullHeader, int, int, int], tuple[GroupConfig, TagFilter, Fetched]]
+Look = Callable[[PullHeader, int, int, int], tuple[GroupConfig, Filter, Fetched]]
 """Queue id, queue offset and commit offset of a pull that is otherwise like the header given -> what it finds."""
 
 

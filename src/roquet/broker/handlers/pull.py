@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from roquet.broker.arrivals import Arrivals
 from roquet.broker.catalogue import Catalogue
+from roquet.broker.filter_data import FilterRegistry, RetryWanted, SqlWanted, compiled
 from roquet.broker.handlers.learnt_pulls import LearntPulls
 from roquet.broker.members import Consumers
 from roquet.broker.progress import ConsumerProgress
 from roquet.broker.read_balance import ReadBalance
-from roquet.errors import Refused
+from roquet.errors import FilterError, Refused
 from roquet.protocol.answer_form import AnswerForm
-from roquet.protocol.bodies import BROADCASTING, GroupConfig
+from roquet.protocol.bodies import BROADCASTING, GroupConfig, Subscription
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.filters import SQL92, TAG, TagFilter
+from roquet.protocol.filters import EVERYTHING, SQL92, TAG, Filter, tag_filter
 from roquet.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullAnswer, PullHeader
-from roquet.protocol.message import Permission
+from roquet.protocol.message import RETRY_PREFIX, Permission
 from roquet.storage.fetch import Fetched, FetchStatus
 from roquet.storage.store import Store
 from roquet.transport.connection import Answer, Connection, Handler
@@ -52,6 +53,8 @@ class PullConfig:
     long_polling: bool = True
     short_polling_ms: int = 1000
     offset_check_in_slave: bool = False
+    filter_by_properties: bool = False
+    filter_retries: bool = False
 
 
 class Pulls:
@@ -66,6 +69,7 @@ class Pulls:
         progress: ConsumerProgress,
         balance: ReadBalance,
         arrivals: Arrivals,
+        filters: FilterRegistry,
     ) -> None:
         self._config = config
         self._store = store
@@ -74,6 +78,7 @@ class Pulls:
         self._progress = progress
         self._balance = balance
         self._arrivals = arrivals
+        self._filters = filters
         self._found = AnswerForm(ResponseCode.SUCCESS, FetchStatus.FOUND.value, {}, _ANSWER_FIELDS)
 
     def routes(self) -> dict[int, Handler]:
@@ -91,7 +96,7 @@ class Pulls:
 
     def _look(
         self, header: PullHeader, queue_id: int, queue_offset: int, commit_offset: int
-    ) -> tuple[GroupConfig, TagFilter, Fetched]:
+    ) -> tuple[GroupConfig, Filter, Fetched]:
         """What a pull finds that is like `header` but for its queue and offsets.
 
         :raises Refused: it may not be pulled.
@@ -104,7 +109,7 @@ class Pulls:
             self._progress.commit(header.consumer_group, header.topic, queue_id, offset)
         return group, wanted, self._fetch(header, queue_id, queue_offset, wanted)
 
-    def _fetch(self, header: PullHeader, queue_id: int, queue_offset: int, wanted: TagFilter) -> Fetched:
+    def _fetch(self, header: PullHeader, queue_id: int, queue_offset: int, wanted: Filter) -> Fetched:
         count = max(1, min(header.max_msg_nums, COUNT_MAX))
         return self._store.fetch(header.topic, queue_id, queue_offset, count, wanted)
 
@@ -138,23 +143,62 @@ class Pulls:
             remark = f"queue {queue_id} of topic {name}, which has {topic.read_queues} read queues"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
 
-    def _wanted(self, header: PullHeader, group: GroupConfig) -> TagFilter:
-        """The filter, from the request itself or from the group's heartbeats."""
-        expression_type, expression = header.expression_type or TAG, header.subscription
-        if not header.sys_flag & SUBSCRIPTION:
-            subscription = self._consumers.subscription(header.consumer_group, header.topic)
-            if subscription is None:
-                remark = f"group {header.consumer_group} has not subscribed to {header.topic} on this broker yet"
-                raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
-            if not group.consume_broadcast_enable and self._is_broadcast(header.consumer_group):
-                raise Refused(ResponseCode.NO_PERMISSION, f"group {header.consumer_group} may not broadcast")
-            if subscription.version < header.sub_version:
-                remark = f"this broker knows an older subscription of {header.consumer_group} to {header.topic}"
-                raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
-            expression_type, expression = subscription.expression_type, subscription.expression
-        if expression_type == SQL92:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "SQL92 filters are not served by this version")
-        return TagFilter.parse(expression)
+    def _wanted(self, header: PullHeader, group: GroupConfig) -> Filter:
+        """What to filter by, from the request itself or from the group's heartbeats."""
+        if header.sys_flag & SUBSCRIPTION:
+            kind = header.expression_type or TAG
+            return tag_filter(header.subscription) if kind == TAG else self._sql_of_request(kind, header)
+        subscription = self._subscription(header, group)
+        if subscription.class_filter:
+            return EVERYTHING
+        return tag_filter(subscription.expression) if subscription.is_by_tag else self._sql_of(subscription, header)
+
+    def _subscription(self, header: PullHeader, group: GroupConfig) -> Subscription:
+        """What the group's heartbeats say."""
+        subscription = self._consumers.subscription(header.consumer_group, header.topic)
+        if subscription is None:
+            remark = f"group {header.consumer_group} has not subscribed to {header.topic} on this broker yet"
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
+        if not group.consume_broadcast_enable and self._is_broadcast(header.consumer_group):
+            raise Refused(ResponseCode.NO_PERMISSION, f"group {header.consumer_group} may not broadcast")
+        if subscription.version < header.sub_version:
+            remark = f"this broker knows an older subscription of {header.consumer_group} to {header.topic}"
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
+        return subscription
+
+    def _sql_of(self, subscription: Subscription, header: PullHeader) -> Filter:
+        """The filter that came with a heartbeat, compiled then."""
+        group, topic = header.consumer_group, header.topic
+        data, wanted = self._filters.data(topic, group), self._filters.wanted(topic, group)
+        if data is None or wanted is None:
+            remark = f"no {subscription.expression_type} filter of {group} for {topic} is known: its heartbeat says why"
+            raise Refused(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
+        if data.version < header.sub_version:
+            remark = f"this broker knows an older filter of {group} for {topic}"
+            raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, remark)
+        self._check_filters_allowed(subscription.expression_type)
+        return self._filtering(wanted, header)
+
+    def _sql_of_request(self, kind: str, header: PullHeader) -> Filter:
+        """Apache's broker gives everything out where it cannot compile what the request brings."""
+        self._check_filters_allowed(kind)
+        known = self._filters.wanted(header.topic, header.consumer_group)
+        if kind == SQL92 and known is not None and known.sql.expression == header.subscription:
+            return self._filtering(known, header)  # queue entries may have notes of it
+        try:
+            sql = compiled(kind, header.subscription or "")
+        except FilterError as error:
+            raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        return self._filtering(SqlWanted(sql), header)
+
+    def _check_filters_allowed(self, kind: str) -> None:
+        if not self._config.filter_by_properties:
+            raise Refused(ResponseCode.SYSTEM_ERROR, not_allowed(kind))
+
+    def _filtering(self, wanted: SqlWanted, header: PullHeader) -> Filter:
+        if self._config.filter_retries and header.topic.startswith(RETRY_PREFIX):
+            return RetryWanted(self._filters, header.topic.removeprefix(RETRY_PREFIX))
+        return wanted
 
     def _is_broadcast(self, group: str) -> bool:
         known = self._consumers.groups.get(group)
@@ -185,7 +229,7 @@ class Pulls:
         return request.answer(code, fetched.status.value, fields, b"".join(fetched.records)).encode()
 
     def _hold(
-        self, request: Command, connection: Connection, header: PullHeader, group: GroupConfig, wanted: TagFilter
+        self, request: Command, connection: Connection, header: PullHeader, group: GroupConfig, wanted: Filter
     ) -> None:
         config = self._config
         hold_ms = header.suspend_timeout_millis if config.long_polling else config.short_polling_ms
@@ -195,19 +239,34 @@ class Pulls:
         )
 
     def _again(
-        self, request: Command, header: PullHeader, group: GroupConfig, wanted: TagFilter
+        self, request: Command, header: PullHeader, group: GroupConfig, wanted: Filter
     ) -> Callable[[bool], bytes | None]:
-        """What a held pull does when it is looked at again; a topic or group that is gone by then ends it."""
+        """What a held pull does when it is looked at again; a topic or group that is gone by then ends it.
+
+        What was looked at once and is not wanted is passed over the next time.
+        """
+        offset = header.queue_offset
 
         def fetch_again(is_due: bool) -> bytes | None:
+            nonlocal offset
             try:
                 self._check_topic(header.topic, header.queue_id)
                 self._group(header.consumer_group)
             except Refused as refusal:
                 return request.answer(refusal.code, refusal.remark).encode()
-            fetched = self._fetch(header, header.queue_id, header.queue_offset, wanted)
-            if fetched.status is FetchStatus.FOUND or is_due:
-                return self._answer(request, header, group, fetched)
-            return None
+            fetched = self._fetch(header, header.queue_id, offset, wanted)
+            while fetched.status is FetchStatus.NO_MATCHED_MESSAGE:
+                offset = fetched.next_offset
+                fetched = self._fetch(header, header.queue_id, offset, wanted)
+            if fetched.status is not FetchStatus.FOUND and not is_due:
+                return None
+            if fetched.status is FetchStatus.OFFSET_OVERFLOW_ONE and offset > header.queue_offset:
+                fetched = replace(fetched, status=FetchStatus.NO_MATCHED_MESSAGE)
+            return self._answer(request, header, group, fetched)
 
         return fetch_again
+
+
+def not_allowed(kind: str) -> str:
+    """What is said to who wants to filter otherwise than by tags."""
+    return f"this broker does not filter by {kind}; enablePropertyFilter=true in its configuration allows it"

@@ -7,12 +7,14 @@ import java.io.PrintStream;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.broker.filter.MessageEvaluationContext;
 import org.apache.rocketmq.filter.FilterFactory;
 import org.apache.rocketmq.filter.expression.Expression;
+import org.apache.rocketmq.filter.util.BloomFilter;
 
 /**
  * What Apache's own filters say: a line of standard input is a message's properties or an expression, and is answered
@@ -20,7 +22,8 @@ import org.apache.rocketmq.filter.expression.Expression;
  *
  * <p>{@code P<tab>a=1&b=x} adds a message and is answered by itself; {@code C} forgets all messages. {@code E<tab>text}
  * is answered by one letter for each message so far, a tab and the text: true, false, null, or x where it throws; or by
- * {@code -} where the text does not compile. Names, values and text are URL-encoded.
+ * {@code -} where the text does not compile. {@code B<tab>percent<tab>groups<tab>text} is answered by itself, the number
+ * of bits of such a Bloom filter and those of the text. Names, values and text are URL-encoded.
  */
 public final class Filters {
     private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
@@ -42,9 +45,17 @@ public final class Filters {
             case 'C':
                 MESSAGES.clear();
                 return line;
+            case 'B':
+                return line + "\t" + positions(text.split("\t"));
             default:
                 return verdicts(URLDecoder.decode(text, StandardCharsets.UTF_8)) + "\t" + text;
         }
+    }
+
+    private static String positions(String[] words) {
+        BloomFilter filter = BloomFilter.createByFn(Integer.parseInt(words[0]), Integer.parseInt(words[1]));
+        int[] positions = filter.calcBitPositions(URLDecoder.decode(words[2], StandardCharsets.UTF_8));
+        return filter.getM() + "\t" + Arrays.toString(positions);
     }
 
     private static Map<String, String> properties(String text) {
