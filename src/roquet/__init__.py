@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from roquet.client.pull_result import PullResult, PullStatus
     from roquet.client.push_consumer import Consumer
     from roquet.client.received import ReceivedMessage
+    from roquet.client.selector import Sql
     from roquet.client.send_result import SendResult, SendStatus
     from roquet.client.transactions import TransactionProducer, TransactionResult, TransactionState
     from roquet.errors import (
@@ -48,6 +49,7 @@ __all__ = [
     "RouteNotFound",
     "SendResult",
     "SendStatus",
+    "Sql",
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
@@ -66,6 +68,7 @@ _HOMES = {
     "ReceivedMessage": "client.received",
     "SendResult": "client.send_result",
     "SendStatus": "client.send_result",
+    "Sql": "client.selector",
     "TransactionProducer": "client.transactions",
     "TransactionResult": "client.transactions",
     "TransactionState": "client.transactions",

@@ -7,9 +7,9 @@ from typing import Final
 
 from roquet.client.pull_result import PullResult, PullStatus
 from roquet.client.pulling import pull_request, pull_result
+from roquet.protocol.bodies import Subscription
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
-from roquet.protocol.filters import TagFilter
 from roquet.protocol.headers.progress import OffsetAnswer, QueueHeader
 from roquet.protocol.headers.pull import SUBSCRIPTION
 from roquet.protocol.message import KEYS, MessageQueue
@@ -19,7 +19,6 @@ from tests.simulation.clients import GROUP, TOPIC, body_of
 
 CALL_MS: Final = 3000
 COUNT_MAX: Final = 32
-EVERYTHING: Final = TagFilter.parse("*")
 
 
 class BrokerReader:
@@ -55,8 +54,9 @@ class BrokerReader:
         return OffsetAnswer.read(answer.fields).offset
 
     async def _pull(self, queue: MessageQueue, offset: int) -> PullResult:
-        request = pull_request(GROUP, queue, offset, COUNT_MAX, SUBSCRIPTION, EVERYTHING, 0)
-        return pull_result(await self._channels.call(self._address, request, CALL_MS), self._address, EVERYTHING)
+        wanted = Subscription(queue.topic)
+        request = pull_request(GROUP, queue, offset, COUNT_MAX, SUBSCRIPTION, wanted, 0)
+        return pull_result(await self._channels.call(self._address, request, CALL_MS), self._address, wanted)
 
 
 async def read_everything(address: str, broker_name: str, queues: int) -> set[str]:

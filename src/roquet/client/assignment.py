@@ -12,7 +12,7 @@ from roquet.client.progress import Progress
 from roquet.client.queue_pull import PullOrder, QueuePull
 from roquet.client.tasks import Tasks, attempt, cancel
 from roquet.errors import RoquetError
-from roquet.protocol.filters import TagFilter
+from roquet.protocol.bodies import Subscription
 from roquet.protocol.message import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -45,24 +45,24 @@ class Assignment:
         """How this consumer stands with its queues; ahead of what the brokers know."""
         return {queue: running.pull.state() for queue, running in self._running.items()}
 
-    async def become(self, topic: str, wanted: frozenset[MessageQueue], tag_filter: TagFilter) -> None:
+    async def become(self, wanted: frozenset[MessageQueue], subscription: Subscription) -> None:
         """Take and give queues of a topic until exactly `wanted` are left.
 
         A queue whose start cannot be found out now is left for the next time.
         """
-        current = self.queues(topic)
+        current = self.queues(subscription.topic)
         await self.drop(sorted(current - wanted))
         added = sorted(wanted - current)
-        await asyncio.gather(*(self._add(queue, tag_filter) for queue in added))
+        await asyncio.gather(*(self._add(queue, subscription) for queue in added))
 
-    async def _add(self, queue: MessageQueue, tag_filter: TagFilter) -> None:
+    async def _add(self, queue: MessageQueue, subscription: Subscription) -> None:
         try:
             start = await self._start(queue)
         except RoquetError as error:
             log.warning("%s is not consumed yet, its start is not known: %s", queue, error)
             return
         log.info("consuming %s from %s", queue, start)
-        pull = QueuePull(self._order, queue, start, tag_filter)
+        pull = QueuePull(self._order, queue, start, subscription)
         self._running[queue] = Running(pull, self._tasks.start(pull.run(), f"pull {queue}"))
 
     async def drop(self, queues: Iterable[MessageQueue]) -> None:

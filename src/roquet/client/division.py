@@ -62,7 +62,7 @@ class Division:
         for topic, subscription in self._subscriptions.items():
             wanted = await self._share_of(topic)
             if wanted is not None:
-                await self._assignment.become(topic, wanted, subscription.tag_filter)
+                await self._assignment.become(wanted, subscription)
 
     async def _share_of(self, topic: str) -> frozenset[MessageQueue] | None:
         """The queues of a topic that are ours; None where that cannot be known."""

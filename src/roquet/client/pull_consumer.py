@@ -9,9 +9,9 @@ from roquet.client import queue_calls
 from roquet.client.pull_result import PullResult, PullStatus
 from roquet.client.pulling import HOLD_SWEEP_MS, pull_request, pull_result
 from roquet.client.routes import MASTER_ID, BrokerAddress, read_addresses, subscribe_queues
+from roquet.client.selector import Sql, check_filter, subscription_to
 from roquet.client.session import Session, masters_only
-from roquet.protocol.bodies import Route
-from roquet.protocol.filters import TagFilter
+from roquet.protocol.bodies import Route, Subscription
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
 from roquet.protocol.message import MessageQueue, check_group
 from roquet.runtime import Runtime
@@ -50,6 +50,7 @@ class PullConsumer:
         self._read_from = read_from
         self._timeout_ms = timeout_ms
         self._session = Session(name_server, client_id=client_id, runtime=runtime)
+        self._checked: set[Subscription] = set()
         self._suggested: dict[MessageQueue, int] = {}
 
     async def __aenter__(self) -> Self:
@@ -86,15 +87,16 @@ class PullConsumer:
         await queue_calls.commit(self._session, group, queue, lambda: offset, self._timeout_ms)
 
     async def pull(
-        self, queue: MessageQueue, offset: int, *, max_messages: int = 32, tags: str = "*", hold_ms: int = 0
+        self, queue: MessageQueue, offset: int, *, max_messages: int = 32, tags: str | Sql = "*", hold_ms: int = 0
     ) -> PullResult:
         """Messages from `offset` on.
 
         :param max_messages: the broker sends at least one when there is one, and often fewer than this.
-        :param tags: `*`, or tags joined by `||`.
+        :param tags: `*`, or tags joined by `||`, or an SQL92 expression.
         :param hold_ms: how long the broker may wait for a message when there is none yet.
         """
-        tag_filter = TagFilter.parse(tags)
+        wanted = subscription_to(queue.topic, tags)
+        await self._check(wanted)
         timeout_ms = self._timeout_ms + (hold_ms + HOLD_SWEEP_MS if hold_ms else 0)
         at, response = await self._session.call_broker(
             queue,
@@ -104,15 +106,21 @@ class PullConsumer:
                 offset,
                 max_messages,
                 SUBSCRIPTION | (SUSPEND if hold_ms else 0),
-                tag_filter,
+                wanted,
                 hold_ms,
             ),
             timeout_ms,
             lambda route, broker_name: self._addresses(route, broker_name, queue),
         )
-        result = pull_result(response, at.address, tag_filter)
+        result = pull_result(response, at.address, wanted)
         self._suggested[queue] = result.suggested_broker_id
         return result
+
+    async def _check(self, wanted: Subscription) -> None:
+        """Before the first pull with an SQL92 expression."""
+        if not wanted.is_by_tag and wanted not in self._checked:
+            await check_filter(self._session, self._group, wanted)
+            self._checked.add(wanted)
 
     def _addresses(self, route: Route, broker_name: str, queue: MessageQueue) -> list[BrokerAddress]:
         match self._read_from:

@@ -6,9 +6,9 @@ from typing import Final
 
 from roquet.client.pull_result import PullResult, PullStatus
 from roquet.client.queue_calls import answered
+from roquet.protocol.bodies import Subscription
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.filters import TAG, TagFilter
 from roquet.protocol.headers.pull import PullAnswer, PullHeader
 from roquet.protocol.message import MessageQueue
 from roquet.transport.connection import checked
@@ -25,7 +25,7 @@ def pull_request(
     offset: int,
     count: int,
     sys_flag: int,
-    tag_filter: TagFilter,
+    wanted: Subscription,
     hold_ms: int,
     commit_offset: int = 0,
 ) -> Command:
@@ -39,14 +39,15 @@ def pull_request(
         sys_flag=sys_flag,
         commit_offset=commit_offset,
         suspend_timeout_millis=hold_ms,
-        subscription=tag_filter.expression,
-        expression_type=TAG,
+        subscription=wanted.expression,
+        sub_version=wanted.version,
+        expression_type=wanted.expression_type,
         bname=queue.broker_name,
     )
     return Command(RequestCode.PULL_MESSAGE, header.write())
 
 
-def pull_result(response: Command, address: str, tag_filter: TagFilter) -> PullResult:
+def pull_result(response: Command, address: str, wanted: Subscription) -> PullResult:
     """:raises ResponseError: the broker refused the pull; PeerError: its answer lacks an offset."""
     checked(response, address, _STATUS_CODES)
     answer = answered(PullAnswer, response, address)
@@ -57,5 +58,5 @@ def pull_result(response: Command, address: str, tag_filter: TagFilter) -> PullR
         answer.max_offset,
         answer.suggest_which_broker_id,
         response.body if response.code == ResponseCode.SUCCESS else b"",
-        tag_filter,
+        wanted.tag_filter,
     )

@@ -17,6 +17,7 @@ from roquet.client.pull_flow import Limits
 from roquet.client.queue_pull import PullOrder
 from roquet.client.rebalance import Strategy, average
 from roquet.client.received import ReceivedMessage
+from roquet.client.selector import Sql, check_filter, subscription_to
 from roquet.client.send_back import SendBack
 from roquet.client.session import Session
 from roquet.client.start_position import Start, start_offset, wire_name
@@ -51,8 +52,8 @@ class Consumer:
     same time, each then acknowledges its own.
 
     :param name_server: `host:port`, several separated by semicolons.
-    :param topics: a topic, several, or each with its tag expression (`*`, or tags joined by `||`). All members of a
-        group must have the same (trap 59).
+    :param topics: a topic, several, or each with what is wanted of it: `*`, tags joined by `||`, or `Sql`. All members
+        of a group must have the same (trap 59).
     :param start: where a group begins that has no progress yet; "last", "first" or a point in time.
     :param max_reconsume_times: how often a failed message comes again before it is put among the dead letters.
     :param batch_size: messages per pull at most.
@@ -65,7 +66,7 @@ class Consumer:
         self,
         name_server: str,
         group: str,
-        topics: str | Iterable[str] | Mapping[str, str],
+        topics: str | Iterable[str] | Mapping[str, str | Sql],
         start: Start = "last",
         *,
         max_reconsume_times: int = 16,
@@ -95,7 +96,9 @@ class Consumer:
     # life
 
     async def __aenter__(self) -> Self:
-        """:raises ConnectionClosed: no name server can be reached; CallTimeout: none answers."""
+        """:raises ConnectionClosed: no name server can be reached; CallTimeout: none answers.
+        :raises ResponseError: a broker does not filter by an SQL92 expression; ConfigError: it is too old for that.
+        """
         await self._session.__aenter__()
         try:
             await self._join()
@@ -107,6 +110,9 @@ class Consumer:
     async def _join(self) -> None:
         """Heartbeat before the first division of queues, which the brokers' lists of members need (trap 60)."""
         await self._look_up_routes()
+        for subscription in self._subscriptions.values():
+            if not subscription.is_by_tag:
+                await check_filter(self._session, self._group, subscription)
         member = GroupMember(
             self._heartbeat_data,
             self._division.due.set,
@@ -247,18 +253,18 @@ class _Iteration:
 
 
 def _subscriptions(
-    group: str, topics: str | Iterable[str] | Mapping[str, str], version: int
+    group: str, topics: str | Iterable[str] | Mapping[str, str | Sql], version: int
 ) -> dict[str, Subscription]:
     """Topic -> subscription, that to the group's own retry topic included.
 
-    :raises ConfigError: no topic. MessageError: no topic can have that name.
+    :raises ConfigError: no topic, or an empty expression. MessageError: no topic can have that name.
     """
     if isinstance(topics, str):
         topics = [topics]
-    wanted = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, ALL)
+    wanted: dict[str, str | Sql] = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, ALL)
     if not wanted:
         raise ConfigError("a consumer needs at least one topic")
     for topic in wanted:
         check_topic(topic)
     wanted[RETRY_PREFIX + group] = ALL
-    return {topic: Subscription(topic, expression or ALL, version) for topic, expression in wanted.items()}
+    return {topic: subscription_to(topic, selector, version) for topic, selector in wanted.items()}

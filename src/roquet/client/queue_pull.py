@@ -17,8 +17,8 @@ from roquet.client.pulling import pull_request, pull_result
 from roquet.client.routes import BrokerAddress, read_addresses
 from roquet.client.session import Session
 from roquet.errors import RoquetError
+from roquet.protocol.bodies import Subscription
 from roquet.protocol.command import Command
-from roquet.protocol.filters import TagFilter
 from roquet.protocol.message import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -45,10 +45,10 @@ class PullOrder:
 class QueuePull:
     """Keeps: `taken` holds the messages delivered from here and not yet done; at most one pull is under way."""
 
-    def __init__(self, order: PullOrder, queue: MessageQueue, start: int, tag_filter: TagFilter) -> None:
+    def __init__(self, order: PullOrder, queue: MessageQueue, start: int, wanted: Subscription) -> None:
         self._order = order
         self._queue = queue
-        self._tag_filter = tag_filter
+        self._wanted = wanted
         self._position = PullPosition(start)
         self._fails = False
         self._done = asyncio.Event()
@@ -100,7 +100,7 @@ class QueuePull:
             lambda route, broker_name: read_addresses(route, broker_name, self._position.broker_id),
         )
         self._pulled_ms = self._order.session.runtime.now_ms()
-        result = pull_result(response, at.address, self._tag_filter)
+        result = pull_result(response, at.address, self._wanted)
         if self._fails:
             self._fails = False
             log.info("pulling %s works again, from %s", self._queue, at.address)
@@ -118,7 +118,7 @@ class QueuePull:
             self._position.offset,
             self._order.count,
             flags,
-            self._tag_filter,
+            self._wanted,
             HOLD_MS,
             progress,
         )
