@@ -5,11 +5,11 @@ A check is made for one cluster and then called after every event, so each of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from roquet.broker.server import Broker
-from roquet.protocol.message import KEYS, TAGS, tag_code
+from roquet.protocol.message import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, tag_code
 from roquet.protocol.record import Record, decode
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.store import Store
@@ -157,12 +157,19 @@ class QueueFollower:
         assert queue is not None, f"{where}: no such queue"
         due = self._next.get(place, queue.min_offset)
         assert record.queue_offset == due, f"{where}: {due} is due"
-        wanted = (record.physical_offset, len(record.encode()), tag_code(record.properties.get(TAGS)))
+        wanted = (record.physical_offset, len(record.encode()), _code(record, store.config.delay_levels_ms))
         assert queue.entry(due) == wanted, f"{where}: the entry is {queue.entry(due)}"
         self._next[place] = due + 1
 
     def _where(self, topic: str, queue_id: int) -> str:
         return f"{self._node.name}, queue {queue_id} of {topic}"
+
+
+def _code(record: Record, delay_levels_ms: Sequence[int]) -> int:
+    """What its queue entry says of it: when it is due, or the hash of its tag."""
+    if record.topic == SCHEDULE_TOPIC:
+        return record.store_ms + delay_levels_ms[int(record.properties[DELAY]) - 1]
+    return tag_code(record.properties.get(TAGS))
 
 
 def progress_only_grows(cluster: Cluster) -> Callable[[], None]:

@@ -1,0 +1,149 @@
+"""Delayed messages and retries: hours of a broker's life, with crashes, in seconds (store-and-ha.md 6.6, 6.7)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from roquet.broker.server import Broker
+from roquet.broker.store_settings import BrokerRole, FlushDisk
+from roquet.storage.store import Store
+from tests.simulation.cluster import Cluster
+from tests.simulation.delays import DelayWorld, check_delivered, check_received
+from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode, drawn_config, with_role
+from tests.simulation.simulation import Simulation
+from tests.simulation.swallowed import SwallowedErrors
+
+ADDRESS = "10.0.0.2"
+MINUTES = (0, 1, 2, 3, 4, 5, 6, 7)
+"""Levels of up to 3 minutes, and none."""
+HOURS = (5, 10, 14, 15, 16, 17)
+SETTLE_S_MAX = 2 * 3600.0
+
+
+@contextmanager
+def delay_world(seed: int, flush: FlushDisk, levels: tuple[int, ...]) -> Iterator[tuple[DelayWorld, BrokerNode]]:
+    """A name server, a broker, a sender and a desk, all of which serve."""
+    with Simulation(seed, events_max=100_000_000) as sim, SwallowedErrors() as swallowed:
+        sim.check_always(swallowed.check)
+        name_server = NameServerNode(sim.host("10.0.0.1"))
+        name_server.start()
+        server = f"10.0.0.1:{NAME_SERVER_PORT}"
+        config = with_role(drawn_config(sim.chance("config"), server), BrokerRole.ASYNC_MASTER, 0, ADDRESS, flush)
+        node = BrokerNode("master", sim.host(ADDRESS), config)
+        world = DelayWorld(sim, server, node, levels)
+        node.start()
+        sim.run_until(lambda: node.broker is not None, 60)
+        world.desk.start()
+        yield world, node
+
+
+def serving(node: BrokerNode) -> Broker:
+    assert node.broker is not None
+    return node.broker
+
+
+def end_it(world: DelayWorld, node: BrokerNode, chance: random.Random, how: str) -> None:
+    match how:
+        case "stop":
+            world.service.stops()
+            node.stop()
+        case "kill":
+            node.host.kill()
+        case "crash":
+            node.host.crash(silently=chance.random() < 0.5)
+        case "crash at a change to the drive":
+            node.host.drive.lose_power_after(chance.randrange(60))
+            world.sim.run_for(5)
+            if node.host.is_running:
+                node.host.crash()
+
+
+def restart(world: DelayWorld, node: BrokerNode) -> None:
+    node.start()
+    world.sim.run_until(lambda: node.broker is not None, 60)
+
+
+def live_through(world: DelayWorld, node: BrokerNode, ways: tuple[str, ...], times: int, span_s: float) -> None:
+    """So many ends and starts of the broker, each within so many seconds."""
+    chance = world.sim.chance("troubles")
+    for _ in range(times):
+        world.sim.run_for(chance.uniform(0, span_s))
+        end_it(world, node, chance, chance.choice(ways))
+        world.sim.run_for(chance.choice((0, 0.5, 5, 60)))
+        restart(world, node)
+
+
+def wait_until_dealt_with(world: DelayWorld, store: Store) -> None:
+    world.sim.run_until(lambda: not world.sender.is_sending, SETTLE_S_MAX)
+    end_s = world.sim.now_s + SETTLE_S_MAX
+    while left := world.unsettled(store):
+        assert world.sim.now_s < end_s, f"nobody dealt with {sorted(left)}"
+        world.sim.run_for(5)
+    world.sim.run_for(1)
+    assert world.sender.acknowledged
+
+
+def settle(world: DelayWorld, node: BrokerNode) -> int:
+    """Until everything was dealt with; how many messages came twice."""
+    wait_until_dealt_with(world, serving(node).store)
+    return world.check(serving(node).store, node.host.now_ms())
+
+
+def test_without_a_crash_each_message_comes_once_and_on_time(seed: int) -> None:
+    with delay_world(seed, FlushDisk.ASYNC_FLUSH, MINUTES) as (world, node):
+        world.sender.send(120, 2)
+        assert settle(world, node) == 0
+        assert world.sender.acknowledged == world.sender.sent.keys()
+
+
+@pytest.mark.shares_histories(0, 30)
+def test_hours_of_delays_and_retries_take_seconds(seed: int) -> None:
+    with delay_world(seed, FlushDisk.ASYNC_FLUSH, HOURS) as (world, node):
+        world.sender.send(60, 30)
+        live_through(world, node, ("stop", "kill"), 2, 1800)
+        settle(world, node)
+        assert world.sim.now_s > 3600
+
+
+def test_no_message_is_lost_or_early_whatever_ends_a_broker_that_syncs(seed: int) -> None:
+    with delay_world(seed, FlushDisk.SYNC_FLUSH, MINUTES) as (world, node):
+        world.sender.send(200, 1)
+        live_through(world, node, ("stop", "kill", "crash", "crash at a change to the drive"), 6, 60)
+        settle(world, node)
+
+
+def test_a_stopped_broker_delivers_nothing_twice(seed: int) -> None:
+    with delay_world(seed, FlushDisk.ASYNC_FLUSH, MINUTES) as (world, node):
+        world.sender.send(100, 1)
+        live_through(world, node, ("stop",), 4, 60)
+        assert settle(world, node) == 0
+
+
+def test_a_slave_that_takes_over_goes_on_with_what_waits(seed: int) -> None:
+    """Whatever the master has delivered by then, to itself alone or to both."""
+    with Cluster(seed, "sync-master", "slave") as cluster:
+        server = f"{cluster.name_server.host.address}:{NAME_SERVER_PORT}"
+        world = DelayWorld(cluster.sim, server, cluster.brokers["sync-master"], (1, 2, 3, 4))
+        world.desk.start()
+        world.sender.send(150, 0.2)
+        cluster.run_for(cluster.chance.uniform(10, 30))
+        cluster.end_the_master()
+        name = cluster.take_over()
+        store = cluster.broker(name).store
+        wait_until_dealt_with(world, store)
+        check_delivered(store, cluster.host(name).now_ms())
+        check_received(world.sender, [world.desk])
+        assert not cluster.forced
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_a_crash_does_let_messages_come_twice(seed: int) -> None:
+    """Else nothing would be said by finding none after a stop."""
+    with delay_world(seed, FlushDisk.ASYNC_FLUSH, MINUTES) as (world, node):
+        world.sender.send(200, 0.2)
+        live_through(world, node, ("kill",), 6, 30)
+        assert settle(world, node) > 0
