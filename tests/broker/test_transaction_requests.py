@@ -32,7 +32,7 @@ from tests.simulation.simulation import Simulation
 ADDRESS = "10.0.0.1"
 RECORDS = Path(__file__).parent.parent / "golden" / "records"
 PERIOD_S = 60.0
-SETTINGS = {"mapedFileSizeCommitLog": 65536}
+SMALL_LOG: dict[str, object] = {"mapedFileSizeCommitLog": 65536}
 
 
 class TransactionProducer(Client):
@@ -53,7 +53,13 @@ class TransactionProducer(Client):
         assert self.call(RequestCode.HEART_BEAT, body).code == 0
 
     def half(self, body: bytes = b"body", topic: str = "T", queue_id: int = 1, **more: str) -> Half:
-        pairs = {"TRAN_MSG": "true", "PGROUP": self.group, UNIQ_KEY: f"key of {body.decode()}", "WAIT": "true", **more}
+        pairs = {
+            "TRAN_MSG": "true",
+            "PGROUP": self.group,
+            UNIQ_KEY: f"key of {body[:20].decode()}",
+            "WAIT": "true",
+            **more,
+        }
         fields = {
             **SEND,
             "a": self.group,
@@ -106,7 +112,7 @@ def restart(sim: Simulation, node: BrokerNode, way: str) -> None:
 
 @pytest.fixture
 def node(sim: Simulation) -> BrokerNode:
-    return started(sim, ADDRESS, **SETTINGS)
+    return started(sim, ADDRESS, **SMALL_LOG)
 
 
 @pytest.fixture
@@ -158,6 +164,30 @@ def test_a_rolled_back_message_is_never_seen_and_an_unknown_one_stays_open(
     assert producer.end(rolled_back, COMMIT).code == 1, "it has ended"
     assert bodies(node) == []
     assert len(serving(node).halves.open) == 1
+
+
+def test_a_delay_begins_when_the_transaction_is_committed(
+    sim: Simulation, node: BrokerNode, producer: TransactionProducer
+) -> None:
+    half = producer.half(DELAY="2")
+    sim.run_for(10)
+    assert len(bodies(node, HALF_TOPIC, 0)) == 1
+    producer.end(half, COMMIT)
+    sim.run_for(4)
+    assert bodies(node) == []
+    sim.run_for(2)
+    assert bodies(node) == ["body"]
+
+
+def test_properties_leave_room_for_what_is_added_when_a_half_message_is_written_again(
+    sim: Simulation, node: BrokerNode, producer: TransactionProducer
+) -> None:
+    fixed = len(queue(node, HALF_TOPIC)[0].properties_text) if producer.half() else 0
+    producer.half(mine="x" * (32_767 - 100 - fixed - len("mine") - 2))
+    with pytest.raises(AssertionError, match="allowed are 32667 in a transaction"):
+        producer.half(mine="x" * (32_767 - 100 - fixed - len("mine") - 1))
+    sim.run_for(PERIOD_S)
+    assert len(producer.asked) == 2
 
 
 def test_a_broker_that_takes_no_transactions_says_so(sim: Simulation) -> None:
@@ -255,7 +285,7 @@ def test_a_word_on_a_record_that_was_written_again_meanwhile_ends_the_transactio
 
 
 def test_it_is_asked_about_each_minute_and_given_up_after_the_last_time(sim: Simulation) -> None:
-    node = started(sim, ADDRESS, transactionCheckMax=3, **SETTINGS)
+    node = started(sim, ADDRESS, transactionCheckMax=3, **SMALL_LOG)
     producer = TransactionProducer(sim, node)
     half = producer.half()
     for minute in range(1, 6):
@@ -270,7 +300,7 @@ def test_it_is_asked_about_each_minute_and_given_up_after_the_last_time(sim: Sim
 
 
 def test_what_was_given_up_can_be_resumed(sim: Simulation) -> None:
-    node = started(sim, ADDRESS, transactionCheckMax=1, **SETTINGS)
+    node = started(sim, ADDRESS, transactionCheckMax=1, **SMALL_LOG)
     producer = TransactionProducer(sim, node)
     producer.half()
     sim.run_for(2.5 * PERIOD_S)
@@ -285,7 +315,7 @@ def test_what_was_given_up_can_be_resumed(sim: Simulation) -> None:
 
 
 def test_an_open_one_that_is_resumed_is_asked_about_as_often_as_a_new_one(sim: Simulation) -> None:
-    node = started(sim, ADDRESS, transactionCheckMax=2, **SETTINGS)
+    node = started(sim, ADDRESS, transactionCheckMax=2, **SMALL_LOG)
     producer = TransactionProducer(sim, node)
     producer.half()
     sim.run_for(1.5 * PERIOD_S)
@@ -335,12 +365,59 @@ def test_thousands_of_open_ones_hold_nobody_up(sim: Simulation) -> None:
     assert sim.loop.events > before
 
 
+def test_who_does_not_read_what_he_was_asked_is_asked_for_the_rest_later(sim: Simulation) -> None:
+    """A question that cannot be put is no check, and holds nobody up."""
+    node = started(sim, ADDRESS, mapedFileSizeCommitLog=64 << 20, maxMessageSize=4 << 20)
+    producer = TransactionProducer(sim, node)
+    for number in range(16):
+        producer.half(b"%d" % number + b"." * (1 << 20))
+    (connection,) = producer.channels._open.values()
+    assert connection._transport is not None
+    connection._transport.pause_reading()
+    sim.run_for(PERIOD_S)
+    checks = [half.checks for half in serving(node).halves.open.all()]
+    assert 0 < checks.count(1) < 16
+    assert checks.count(0) + checks.count(1) == 16
+    connection._transport.resume_reading()
+    producer.announce()
+    sim.run_for(PERIOD_S)
+    assert {record.body for _, record in producer.asked} == {b"%d" % n + b"." * (1 << 20) for n in range(16)}
+
+
+def test_a_half_message_that_waits_in_memory_for_its_file_can_be_ended(sim: Simulation) -> None:
+    node = started(sim, ADDRESS, transientStorePoolEnable="true", commitIntervalCommitLog=50_000, **SMALL_LOG)
+    producer = TransactionProducer(sim, node)
+    half = producer.half()
+    assert serving(node).store.log.readable_to <= half.at
+    assert producer.end(half, COMMIT).code == 0
+    assert len(serving(node).halves.open) == 0
+
+
+def test_a_message_for_a_queue_that_cannot_be_is_given_up(sim: Simulation, node: BrokerNode) -> None:
+    """Whoever wrote it: ours would not."""
+    producer = TransactionProducer(sim, node)
+    broker = serving(node)
+    pairs = {"TRAN_MSG": "true", "PGROUP": "P"}
+
+    async def put() -> None:
+        broker.halves.put("../x", 0, b"bad", pairs, 0, 0, node.host.now_ms(), bytes(8), 0)
+
+    node.host.call(put)
+    half = producer.half(b"good")
+    bad = queue(node, HALF_TOPIC)[0]
+    assert producer.end(Half(0, bad.physical_offset), COMMIT).code == 1
+    sim.run_for(PERIOD_S)
+    assert bodies(node, CHECK_MAX_TIME_TOPIC, 0) == ["bad"]
+    assert [record.body for _, record in producer.asked] == [b"good"]
+    assert producer.end(half, COMMIT).code == 0
+
+
 # over restarts
 
 
 @pytest.mark.parametrize("way", ["stop", "kill", "crash"])
 def test_open_transactions_are_open_after_a_restart_and_ended_ones_are_not(sim: Simulation, way: str) -> None:
-    node = started(sim, ADDRESS, flushDiskType="SYNC_FLUSH", **SETTINGS)
+    node = started(sim, ADDRESS, flushDiskType="SYNC_FLUSH", **SMALL_LOG)
     producer = TransactionProducer(sim, node)
     committed, rolled_back = producer.half(b"committed"), producer.half(b"rolled back")
     opened, asked_about = producer.half(b"open"), producer.half(b"asked about")
@@ -357,8 +434,24 @@ def test_open_transactions_are_open_after_a_restart_and_ended_ones_are_not(sim: 
     assert len(serving(node).halves.open) == 0
 
 
+def test_progress_is_noted_when_the_ends_before_it_are_on_disk(sim: Simulation) -> None:
+    """Else a power failure could take an end and leave the half message, and nobody would ever ask about that."""
+    lazy = {"flushCommitLogThoroughInterval": 40_000, "flushCommitLogLeastPages": 100}
+    node = started(sim, ADDRESS, **{**SMALL_LOG, **lazy, "flushConsumeQueueThoroughInterval": 1_000_000})
+    producer = TransactionProducer(sim, node)
+    half = producer.half()
+    log, progress = serving(node).store.log, serving(node).progress
+    sim.run_until(lambda: log.flushed_to == log.end, 50)
+    assert producer.end(half, COMMIT).code == 0
+    sim.run_for(20)
+    assert (progress.committed(GROUP, HALF_TOPIC, 0) or 0, log.flushed_to < log.end) == (0, True)
+    sim.run_until(lambda: log.flushed_to == log.end, 50)
+    sim.run_for(11)
+    assert [progress.committed(GROUP, topic, 0) for topic in (HALF_TOPIC, HALF_OP_TOPIC)] == [1, 1]
+
+
 def test_checks_of_before_a_restart_count(sim: Simulation) -> None:
-    node = started(sim, ADDRESS, transactionCheckMax=2, **SETTINGS)
+    node = started(sim, ADDRESS, transactionCheckMax=2, **SMALL_LOG)
     producer = TransactionProducer(sim, node)
     producer.half()
     for _ in range(4):

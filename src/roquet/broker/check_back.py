@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 _LOOKED_AT_ONCE: Final = 1000
 """Transactions that are looked at before others have their turn."""
+_PAUSE_S: Final = 0.05
+_PAUSES_MAX: Final = 40
 _BYTES_AT_ONCE: Final = 64 * 1024
 """Bytes of messages that are written before others have their turn."""
 
@@ -48,6 +50,8 @@ class CheckBack:
         self._broker_name = broker_name
         self._now_ms = now_ms
         self._turn = 0
+        self._do_not_read: set[str] = set()
+        """Groups whose producers are asked no more in this round."""
 
     async def run(self) -> None:
         """A round each period, for ever; one that fails is logged and followed by the next."""
@@ -63,17 +67,18 @@ class CheckBack:
     async def round(self) -> None:
         """Look at each transaction that is open now; others have their turn now and then."""
         looked_at = size = 0
+        self._do_not_read.clear()
         for half in self._halves.open.all():
             due = self._rules.due(half, self._now_ms())
             if due is not None and self._halves.open.get(half.transaction) is half:
-                size += self._settle(half, due)
+                size += await self._settle(half, due)
             looked_at += 1
             if looked_at >= _LOOKED_AT_ONCE or size >= _BYTES_AT_ONCE:
                 looked_at = size = 0
                 await asyncio.sleep(0)
         self._halves.note_progress()
 
-    def _settle(self, half: Half, due: Due) -> int:
+    async def _settle(self, half: Half, due: Due) -> int:
         """Do what is due; gives about how many bytes that was."""
         record = self._halves.record_of(half)
         if record is None:
@@ -91,7 +96,9 @@ class CheckBack:
             case Due.DISCARD:
                 self._give_up(half, record)
             case Due.ASK:
-                self._ask(half, record)
+                group = record.properties.get(m.PRODUCER_GROUP, "")
+                if await self._can_be_asked(group) and self._halves.open.get(half.transaction) is half:
+                    self._ask(half, record, group)
         return 500 + len(record.body)
 
     def _give_up(self, half: Half, record: Record) -> None:
@@ -106,21 +113,30 @@ class CheckBack:
         self._halves.give_up(record)
         self._halves.end(half)
 
-    def _ask(self, half: Half, record: Record) -> None:
-        """Nobody being there counts as a check, too. Who does not read what he was asked is asked no more for now."""
-        channels = self._producers.channels(record.properties.get(m.PRODUCER_GROUP, ""))
-        channel = self._next_of(channels)
-        if channel is None and channels:
-            return
+    async def _can_be_asked(self, group: str) -> bool:
+        """Whether a producer of the group reads what it is sent, or none is there. One that does not is waited for once
+        in a round; the rest of its questions are no checks, and have to wait for the next.
+        """
+        for _ in range(_PAUSES_MAX):
+            channels = self._producers.channels(group)
+            if not channels or any(channel.is_writable for channel in channels):
+                return True
+            if group in self._do_not_read:
+                return False
+            await asyncio.sleep(_PAUSE_S)
+        log.warning("producers of %s do not read what they are asked: they are asked again in the next round", group)
+        self._do_not_read.add(group)
+        return False
+
+    def _ask(self, half: Half, record: Record, group: str) -> None:
+        """Nobody being there counts as a check, too."""
         renewed = self._halves.renew(record, half.transaction, half.checks + 1)
+        channel = self._next_of(self._producers.channels(group))
         if channel is not None:
             channel.notify(self._question(renewed))
-        else:
-            log.info(
-                "transaction %s is open, and no producer of %s is connected",
-                renewed.properties.get(m.UNIQ_KEY, renewed.offset_message_id),
-                renewed.properties.get(m.PRODUCER_GROUP),
-            )
+            return
+        unique_key = renewed.properties.get(m.UNIQ_KEY, renewed.offset_message_id)
+        log.info("transaction %s is open, and no producer of %s is connected", unique_key, group)
 
     def _next_of(self, channels: list[Connection]) -> Connection | None:
         """One that takes more, each in its turn."""

@@ -17,8 +17,7 @@ from roquet.protocol import message as m
 from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.headers.transactions import COMMIT
-from roquet.protocol.record import Record, decode, host_bits
-from roquet.storage.arrival import keys_of
+from roquet.protocol.record import Record, decode
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store
@@ -28,7 +27,8 @@ log = logging.getLogger(__name__)
 
 _READ_AT_ONCE: Final = 1000
 _END_PROPERTIES: Final = m.join_properties({m.WAIT: "true", m.TAGS: END_TAG}).encode()
-_END_TAG_CODE: Final = m.tag_code(END_TAG)
+_MORE_PROPERTIES_SIZE: Final = 100
+"""So many bytes may be added to the properties of a half message when it is written again."""
 
 
 def is_half_message(pairs: Mapping[str, str], reconsume_times: int) -> bool:
@@ -64,6 +64,8 @@ class HalfMessages:
         self._now_ms = now_ms
         self._levels = levels
         self.open = OpenTransactions()
+        self._reached: tuple[int, int, int] | None = None
+        """What is noted as soon as the log is on disk so far: end of the log, progress in half messages, in ends."""
 
     # what the store has
 
@@ -92,32 +94,42 @@ class HalfMessages:
         queue = self._store.queues.known(topic, 0)
         while queue is not None and offset < queue.max_offset:
             entries = list(queue.entries(offset, _READ_AT_ONCE))
-            for at, _, _ in entries:
-                record = self.record_at(at)
+            for at, size, _ in entries:
+                record = _decoded(self._store.log.record_bytes(at, size))
                 if record is not None and record.topic == topic:
                     yield record
             offset = offset + len(entries) if entries else queue.next_file(offset)
 
     def record_at(self, at: int) -> Record | None:
         """The record at a physical offset, whatever it is; None where none stands."""
-        if self._store.log.readable_to <= at < self._store.log.end:
-            self._store.log.commit()
-        data = self._store.message_at(at)
-        try:
-            return decode(data) if data is not None else None
-        except CorruptRecord:
-            return None
+        self._make_readable(at)
+        return _decoded(self._store.message_at(at))
 
     def record_of(self, half: Half) -> Record | None:
         """The record of an open transaction; None when the log does not have it any more."""
         entry = self._queue(m.HALF_TOPIC).entry(half.offset)
-        return self.record_at(entry[0]) if entry is not None else None
+        if entry is None:
+            return None
+        self._make_readable(entry[0])
+        return _decoded(self._store.log.record_bytes(*entry[:2]))
+
+    def _make_readable(self, at: int) -> None:
+        """What waits in memory for its file is brought there: whoever ends a transaction has an answer already."""
+        if self._store.log.readable_to <= at < self._store.log.end:
+            self._store.log.commit()
 
     def note_progress(self) -> None:
-        """Let the next start begin at the first half message that is still open."""
-        if self.open.progress or len(self.open):
-            self._progress.commit(GROUP, m.HALF_TOPIC, 0, self.open.progress)
-            self._progress.commit(GROUP, m.HALF_OP_TOPIC, 0, self.open.ends_progress)
+        """Let the next start begin at the first half message that is still open, as far as the ends of those before it
+        are on disk: a power failure must not take an end and leave the half message, of which nobody would ask.
+        """
+        log = self._store.log
+        if self._reached is None and (self.open.progress or len(self.open)):
+            self._reached = log.end, self.open.progress, self.open.ends_progress
+        if self._reached is not None and self._reached[0] <= log.flushed_to:
+            _, halves, ends = self._reached
+            self._progress.commit(GROUP, m.HALF_TOPIC, 0, halves)
+            self._progress.commit(GROUP, m.HALF_OP_TOPIC, 0, ends)
+            self._reached = None
 
     # what is written
 
@@ -138,7 +150,15 @@ class HalfMessages:
         :raises Refused: its properties are too long. OSError: there is no room for it; nothing was written.
         """
         pairs = {**pairs, m.REAL_TOPIC: topic, m.REAL_QID: str(queue_id)}
-        return self._put(body, pairs, flag, sys_flag, born_ms, born_host, reconsume_times)
+        properties, size_max = m.join_properties(pairs).encode(), m.PROPERTIES_SIZE_MAX - _MORE_PROPERTIES_SIZE
+        if len(properties) > size_max:
+            remark = f"properties of {len(properties)} bytes, allowed are {size_max} in a transaction"
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
+        queue = self._queue(m.HALF_TOPIC)
+        kept = sys_flag & ~m.TRANSACTION_BITS
+        at = self._append(queue, body, properties, flag, kept, born_ms, born_host, reconsume_times)
+        self.open.opened(half_with(pairs, queue.max_offset - 1, born_ms, self._now_ms()))
+        return at
 
     def renew(self, record: Record, transaction: int, checks: int) -> Record:
         """Write a half message again, at the end of its queue; gives the record that counts from now on."""
@@ -153,46 +173,18 @@ class HalfMessages:
         return self._put_again(record, pairs | {m.CHECK_TIMES: "0"})
 
     def _put_again(self, record: Record, pairs: Mapping[str, str]) -> Record:
-        born = record.born_ms, record.born_host
-        at = self._put(record.body, pairs, record.flag, record.sys_flag, *born, record.reconsume_times)
-        return replace(
+        text, queue = m.join_properties(pairs), self._queue(m.HALF_TOPIC)
+        at = self._append_again(record, queue, text)
+        again = replace(
             record,
-            queue_offset=QueueOffset(self._queue(m.HALF_TOPIC).max_offset - 1),
+            queue_offset=QueueOffset(queue.max_offset - 1),
             physical_offset=at,
             store_host=self._store.config.store_host,
-            properties_text=m.join_properties(pairs),
+            store_ms=self._now_ms(),
+            properties_text=text,
         )
-
-    def _put(
-        self,
-        body: bytes,
-        pairs: Mapping[str, str],
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int,
-    ) -> PhysicalOffset:
-        properties = m.join_properties(pairs).encode()
-        if len(properties) > m.PROPERTIES_SIZE_MAX:
-            remark = f"properties of {len(properties)} bytes, allowed are {m.PROPERTIES_SIZE_MAX}"
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
-        queue = self._queue(m.HALF_TOPIC)
-        at = self._store.append(
-            queue,
-            body,
-            properties,
-            keys_of(pairs),
-            m.tag_code(pairs.get(m.TAGS)),
-            flag,
-            self._sys_flag(sys_flag, born_host),
-            born_ms,
-            born_host,
-            reconsume_times,
-        )
-        self._turn.due()
-        self.open.opened(half_with(pairs, queue.max_offset - 1, born_ms, self._now_ms()))
-        return at
+        self.open.opened(half_of(again))
+        return again
 
     def commit(self, record: Record) -> None:
         """Store the message of a half message where it belongs; a delayed one waits from now on.
@@ -205,56 +197,58 @@ class HalfMessages:
         if level:
             pairs = put_aside(pairs, level, topic, queue_id)
             topic, queue_id = m.SCHEDULE_TOPIC, waiting_queue(level)
-        committed = NewRecord(
-            self._store.queue(topic, queue_id),
-            record.body,
-            m.join_properties(pairs).encode(),
-            record.flag,
-            record.sys_flag & ~m.TRANSACTION_BITS | COMMIT,
-            record.born_ms,
-            record.born_host,
-            self._store.config.store_host,
-            record.reconsume_times,
-            record.physical_offset,
-        )
-        self._store.append_records([committed])
-        self._turn.due()
+        queue = self._store.queue(topic, queue_id)
+        self._append_again(record, queue, m.join_properties(pairs), COMMIT, record.physical_offset)
 
     def give_up(self, record: Record) -> None:
         """Store a half message in the topic of those whose producers never gave an answer."""
-        self._store.append(
-            self._queue(m.CHECK_MAX_TIME_TOPIC),
-            record.body,
-            record.properties_text.encode(),
-            keys_of(record.properties),
-            m.tag_code(record.properties.get(m.TAGS)),
-            record.flag,
-            self._sys_flag(record.sys_flag, record.born_host),
-            record.born_ms,
-            record.born_host,
-            record.reconsume_times,
-        )
-        self._turn.due()
+        self._append_again(record, self._queue(m.CHECK_MAX_TIME_TOPIC), record.properties_text)
 
     def end(self, half: Half) -> None:
         """Note that a transaction is over."""
-        host = self._store.config.store_host
-        body = b"%d" % half.offset
-        queue = self._queue(m.HALF_OP_TOPIC)
-        flags = host_bits(host, host)
-        self._store.append(queue, body, _END_PROPERTIES, (), _END_TAG_CODE, 0, flags, self._now_ms(), host)
-        self._turn.due()
+        host, body = self._store.config.store_host, b"%d" % half.offset
+        self._append(self._queue(m.HALF_OP_TOPIC), body, _END_PROPERTIES, 0, 0, self._now_ms(), host)
         self.open.end_stored((half.offset,))
         self.open.ended(half)
 
-    def _sys_flag(self, sys_flag: int, born_host: bytes) -> int:
-        """A half message is an ordinary one in its queue: the bits for transactions are not set (trap 5)."""
-        kept = sys_flag & ~(m.TRANSACTION_BITS | m.BORN_HOST_V6 | m.STORE_HOST_V6)
-        return kept | host_bits(born_host, self._store.config.store_host)
+    def _append_again(
+        self, record: Record, queue: ConsumeQueue, properties: str, kind: int = 0, half_at: int = 0
+    ) -> PhysicalOffset:
+        """:param kind: the bits for transactions: those of a half message are not set, it is an ordinary one where it
+        waits (trap 5)."""
+        sys_flag, born = record.sys_flag & ~m.TRANSACTION_BITS | kind, (record.born_ms, record.born_host)
+        fields = properties.encode(), record.flag, sys_flag, *born, record.reconsume_times, half_at
+        return self._append(queue, record.body, *fields)
+
+    def _append(
+        self,
+        queue: ConsumeQueue,
+        body: bytes,
+        properties: bytes,
+        flag: int,
+        sys_flag: int,
+        born_ms: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+        half_at: int = 0,
+    ) -> PhysicalOffset:
+        born, host = (born_ms, born_host), self._store.config.store_host
+        record = NewRecord(queue, body, properties, flag, sys_flag, *born, host, reconsume_times, half_at)
+        (at,) = self._store.append_records([record])
+        self._turn.due()
+        return at
 
     def _queue(self, topic: str) -> ConsumeQueue:
         self._catalogue.system_topic(TopicConfig(topic, 1, 1))
         return self._store.queue(topic, 0)
+
+
+def _decoded(data: bytes | None) -> Record | None:
+    """None where there is no record."""
+    try:
+        return decode(data) if data is not None else None
+    except CorruptRecord:
+        return None
 
 
 def destination(record: Record) -> tuple[str, int]:
