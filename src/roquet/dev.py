@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from roquet.broker.config import BrokerConfig
+from roquet.broker.filter_settings import FilterSettings
 from roquet.broker.server import Broker
 from roquet.broker.store_settings import DELAY_LEVELS, StoreSettings
 from roquet.nameserver.config import NamesrvConfig
@@ -92,6 +93,7 @@ class Cluster:
             bind_address=LOOPBACK,
             listen_port=0,
             store=store,
+            filters=FilterSettings(enable_property_filter=True),
         )
 
     async def stop(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from roquet.protocol.batch import split_batch
 from roquet.protocol.bodies import BrokerData, Heartbeat, QueueData, Route, parse
-from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.codes import VERSION, RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.headers.pull import COMMIT_OFFSET, SUSPEND
@@ -79,6 +79,7 @@ class FakeBroker:
         self.pull_max = 32
         self.holds = True
         self.is_behind = False
+        self.version = VERSION
         self.on_request: Callable[[Command], None] = lambda _: None
         self.held: list[Command] = []
         self._cluster = cluster
@@ -124,6 +125,7 @@ class FakeBroker:
             ),
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             RequestCode.HEART_BEAT: self._heart_beat,
+            RequestCode.CHECK_CLIENT_CONFIG: lambda request, _: replace(request.answer(0), version=self.version),
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._member_list,
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,

@@ -15,8 +15,8 @@ EVERYTHING: Final = TagFilter()
 
 
 class PullStatus(Enum):
-    """FOUND: records came. NO_NEW: nothing there yet. NO_MATCHED: only messages with other tags. OFFSET_ILLEGAL: the
-    offset lies outside the queue, `next_offset` is where it can go on.
+    """FOUND: records came. NO_NEW: nothing there yet. NO_MATCHED: only messages that are not wanted.
+    OFFSET_ILLEGAL: the offset lies outside the queue, `next_offset` is where it can go on.
     """
 
     FOUND = ResponseCode.SUCCESS
