@@ -45,4 +45,4 @@ def test_what_is_no_number_is_said_to_be_none(text: str) -> None:
 def test_what_waits_says_where_it_belongs() -> None:
     aside = put_aside({"TAGS": "a", "DELAY": "99", "REAL_TOPIC": "before"}, 3, "T", 7)
     assert aside == {"TAGS": "a", "DELAY": "3", "REAL_TOPIC": "T", "REAL_QID": "7"}
-    assert waiting_queue(3) == 2
+    assert waiting_queue(3) == ("SCHEDULE_TOPIC_XXXX", 2)

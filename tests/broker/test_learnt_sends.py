@@ -182,6 +182,8 @@ properties = st.fixed_dictionaries(
         "UNIQ_KEY": st.integers(0, 1 << 90).map(UNIQUE_KEY.format),
         "CLUSTER": texts,
         "color": texts,
+        "DELAY": st.sampled_from(["0", "1", "2", "9", "-1", "soon", "+1"]),
+        "REAL_QID": st.sampled_from(["0", "3", "x"]),
     },
 )
 sends = st.builds(
@@ -215,7 +217,8 @@ usual_sends = st.builds(
             "KEYS": st.sampled_from(["k1", "k2", "k1 k2", "k3-k4", "ab ab", "äö"]),
             "UNIQ_KEY": st.integers(0, 1 << 90).map(UNIQUE_KEY.format),
             "TAGS": st.sampled_from(["a", "b", "c", "*"]),
-        }
+        },
+        optional={"DELAY": st.sampled_from(["1", "2"])},
     ),
     st.sampled_from([b"", b"aaaa", b"bbbb", b"cccc", b"longer"]),
     header_type=st.sampled_from([JSON, BINARY]),
@@ -264,12 +267,13 @@ def test_a_tag_that_is_no_text_in_a_run_comes_out_the_same(header_type: int) -> 
 
 @pytest.mark.parametrize("header_type", [JSON, BINARY])
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
-def test_a_producers_usual_sends_are_learnt_once(header_type: int, code: int) -> None:
+@pytest.mark.parametrize("more", [{}, {"DELAY": "2"}])
+def test_a_producers_usual_sends_are_learnt_once(header_type: int, code: int, more: dict[str, str]) -> None:
     frames = [
         send_frame(
             1000 + n,
             n % 4,
-            {"KEYS": f"key{n:04}", "UNIQ_KEY": UNIQUE_KEY.format(n), "WAIT": "true", "TAGS": f"t{n % 7}"},
+            {"KEYS": f"key{n:04}", "UNIQ_KEY": UNIQUE_KEY.format(n), "WAIT": "true", "TAGS": f"t{n % 7}", **more},
             b"body %d" % n,
             header_type=header_type,
             code=code,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from roquet.errors import MessageError
-from roquet.protocol.message import DELAY, REAL_QID, REAL_TOPIC
+from roquet.protocol.message import DELAY, REAL_QID, REAL_TOPIC, SCHEDULE_TOPIC
 
 _LEVEL: Final = re.compile(r"([0-9]+)([smhd])")
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -46,9 +46,9 @@ class DelayLevels:
         return max(0, min(level, len(self.ms)))
 
 
-def waiting_queue(level: int) -> int:
-    """The queue of the schedule topic in which messages of a level wait."""
-    return level - 1
+def waiting_queue(level: int) -> tuple[str, int]:
+    """Topic and id of the queue in which messages of a level wait."""
+    return SCHEDULE_TOPIC, level - 1
 
 
 def put_aside(properties: Mapping[str, str], level: int, topic: str, queue_id: int) -> dict[str, str]:

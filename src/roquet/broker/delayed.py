@@ -128,7 +128,7 @@ class DelayedMessages:
 
     def _level(self, number: int) -> _Level:
         """A level goes on where it stopped, within what its queue has now."""
-        queue = self._store.queue(m.SCHEDULE_TOPIC, waiting_queue(number))
+        queue = self._store.queue(*waiting_queue(number))
         saved = self._progress.next_offset(number)
         offset = max(queue.min_offset, min(saved, queue.max_offset))
         if offset != saved:

@@ -196,7 +196,7 @@ class HalfMessages:
         level = self._levels.level_of(pairs)
         if level:
             pairs = put_aside(pairs, level, topic, queue_id)
-            topic, queue_id = m.SCHEDULE_TOPIC, waiting_queue(level)
+            topic, queue_id = waiting_queue(level)
         queue = self._store.queue(topic, queue_id)
         self._append_again(record, queue, m.join_properties(pairs), COMMIT, record.physical_offset)
 

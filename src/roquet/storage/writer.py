@@ -91,15 +91,19 @@ class Writer:
         born_ms: int,
         born_host: bytes,
         reconsume_times: int = 0,
+        delay_ms: int | None = None,
     ) -> PhysicalOffset:
         """Write one record to the log, its queue and the index; its physical offset.
 
         `sys_flag` has the host bits that fit `born_host` and the store's host. The caller checked all limits.
 
+        :param delay_ms: of a message for the schedule topic, whose entry says when it is due instead of its tag.
         :raises ValueError: the record is larger than a file. OSError: there is no room for it; nothing was written.
         :raises Refused: the drive was too slow for the records before it; nothing was written.
         """
         store_ms = self._next_store_ms()
+        if delay_ms is not None:
+            tag_code = store_ms + delay_ms
         pack = layout(sys_flag, len(body), len(queue.topic_bytes), len(properties))
         queue.make_room(1)
         buffer, index, at = self._log.place(pack.size)
@@ -138,10 +142,13 @@ class Writer:
             at = PhysicalOffset(at + pack.size)
         return places
 
-    def append_alike(self, messages: AlikeMessages, queues: Sequence[ConsumeQueue]) -> tuple[list[int], Ints]:
+    def append_alike(
+        self, messages: AlikeMessages, queues: Sequence[ConsumeQueue], delay_ms: int | None = None
+    ) -> tuple[list[int], Ints]:
         """What `append` and `append_batch` do, for messages of one topic that are alike.
 
         :param queues: each gets as many of the messages, one queue after the other; one may be there twice.
+        :param delay_ms: as `append`.
         :return: for each queue the first queue offset, and the physical offset of each message.
         :raises ValueError: together they are larger than a file. OSError, Refused: as `append`; nothing was written.
         """
@@ -162,7 +169,8 @@ class Writer:
         self._log.write(records.data.cast("B"))
         self._dispatch.position = self._log.end
         self._turn_ms = self._turn_ms or self._began_ms
-        entries = entry_rows(physical, size, messages.tag_codes).tobytes()
+        codes = messages.tag_codes if delay_ms is None else store_ms + delay_ms
+        entries = entry_rows(physical, size, codes).tobytes()
         for begin, queue in zip(range(0, count, each), queues, strict=True):
             end = begin + each
             queue.put_many(entries[begin * ENTRY_SIZE : end * ENTRY_SIZE], at + end * size, self.store_ms)

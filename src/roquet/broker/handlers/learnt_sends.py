@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
+from roquet.broker.delay_levels import DelayLevels
 from roquet.broker.durability import Durability
 from roquet.broker.handlers.learnt_forms import LearntForms
 from roquet.broker.handlers.send_answers import SendAnswers
@@ -132,7 +133,7 @@ class LearntSends:
             at = self._store.append(
                 queue,
                 frame[known.header_end :],
-                kind.properties(texts),
+                kind.properties(texts, queue_id),
                 keys,
                 self._tag_code(texts[kind.tags_at]) if kind.tags_at >= 0 else 0,
                 kind.flag,
@@ -140,6 +141,7 @@ class LearntSends:
                 int(born),
                 self._connection.peer_host,
                 kind.reconsume_times,
+                kind.delay_ms,
             )
         except Exception as error:
             return [self._connection.failed(frame, error)]
@@ -158,7 +160,7 @@ class LearntSends:
     def _store_alike(self, kind: SendKind, columns: Columns, messages: AlikeMessages) -> list[bytes]:
         """Store the messages of a run, as many from each send."""
         try:
-            offsets, physical = self._store.append_alike(messages, columns.queues)
+            offsets, physical = self._store.append_alike(messages, columns.queues, kind.delay_ms)
         except Exception as error:
             return [self._connection.failed(frame, error) for frame in columns.frames]
         ids = message_ids(self._message_id_head, physical)
@@ -187,6 +189,7 @@ class LearntSends:
         request: Command,
         topic: TopicConfig,
         sys_flag: int,
+        levels: DelayLevels,
         stored_properties: Callable[[dict[str, str]], str],
         batch_item: MakeItem,
     ) -> None:
@@ -197,7 +200,9 @@ class LearntSends:
         if len(self._kinds) >= _KINDS_MAX:
             self._kinds.clear()
         host, waits = self._connection.peer_host, self._durability.waits
-        kind = SendKind(shape, self._store, topic, sys_flag, host, waits, self._answers, stored_properties, batch_item)
+        kind = SendKind(
+            shape, self._store, topic, sys_flag, host, waits, self._answers, levels, stored_properties, batch_item
+        )
         if kind.is_takeable:
             kind = self._kinds.setdefault(kind.identity, kind)
             self._forms.add(LearntSend(shape, kind))

@@ -29,7 +29,6 @@ from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.record import host_bits
 from roquet.storage.arrival import keys_of
 from roquet.storage.consume_queue import ConsumeQueue
-from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store
 from roquet.storage.writer import BatchItem
 from roquet.transport.connection import Answer, Connection, Handler
@@ -108,23 +107,25 @@ class Sends:
             if topic.name != header.topic:
                 pairs[m.DELAY] = "0"  # whatever delay the next try would have had, there is none
         sys_flag = self._sys_flag(header, topic, connection)
-        queue = self._store.queue(topic.name, queue_id)
         level = self._delay_level(pairs)
         is_half = not header.batch and is_half_message(pairs, header.reconsume_times)
         if is_half:
             queue, places = self._store_half(header, topic.name, queue_id, request.body, pairs, sys_flag, connection)
         elif header.batch:
+            queue = self._store.queue(topic.name, queue_id)
             places = self._store_batch(header, queue, request.body, sys_flag, connection)
         elif level:
-            pairs = put_aside(pairs, level, topic.name, queue_id)
-            queue, places = self._store_aside(header, level, request.body, pairs, sys_flag, connection)
+            queue, aside = self._store.queue(*waiting_queue(level)), put_aside(pairs, level, topic.name, queue_id)
+            delay_ms = self._config.delay_levels.ms[level - 1]
+            places = [self._store_one(header, queue, request.body, aside, sys_flag, connection, delay_ms)]
         else:
+            queue = self._store.queue(topic.name, queue_id)
             places = [self._store_one(header, queue, request.body, pairs, sys_flag, connection)]
         self._turn.due()
         answer = self._answer(request, queue_id, queue.max_offset - len(places), places)
         if request.is_one_way:
             return None
-        if request.code in _CODES and not (is_half or level):
+        if request.code in _CODES and not is_half:
             self._learn(request, connection, header, topic, sys_flag)
         if self._durability.waits and pairs.get(m.WAIT) != "false":
             return self._durability.hold(connection, answer, self._store.log.end)
@@ -228,6 +229,7 @@ class Sends:
         pairs: dict[str, str],
         sys_flag: int,
         connection: Connection,
+        delay_ms: int | None = None,
     ) -> PhysicalOffset:
         properties = self._stored_properties(pairs).encode()
         self._check_size(body, properties)
@@ -242,6 +244,7 @@ class Sends:
             header.born_timestamp,
             connection.peer_host,
             header.reconsume_times,
+            delay_ms,
         )
 
     def _store_half(
@@ -263,24 +266,6 @@ class Sends:
         born = header.born_timestamp, connection.peer_host
         at = self._halves.put(topic, queue_id, body, pairs, header.flag, sys_flag, *born, header.reconsume_times)
         return self._store.queue(m.HALF_TOPIC, 0), [at]
-
-    def _store_aside(
-        self,
-        header: SendHeader,
-        level: int,
-        body: bytes,
-        pairs: dict[str, str],
-        sys_flag: int,
-        connection: Connection,
-    ) -> tuple[ConsumeQueue, list[PhysicalOffset]]:
-        """A message that waits in a delay level's queue, from where `delayed` brings it to its own."""
-        properties = self._stored_properties(pairs).encode()
-        self._check_size(body, properties)
-        queue = self._store.queue(m.SCHEDULE_TOPIC, waiting_queue(level))
-        born = header.born_timestamp, connection.peer_host
-        host, times = self._store.config.store_host, header.reconsume_times
-        record = NewRecord(queue, body, properties, header.flag, sys_flag, *born, host, times)
-        return queue, self._store.append_records([record])
 
     def _store_batch(
         self, header: SendHeader, queue: ConsumeQueue, body: bytes, sys_flag: int, connection: Connection
@@ -358,4 +343,5 @@ class Sends:
                 connection,
             )
             connection.shortcuts.insert(0, known)  # it alone gains from getting all frames of a read at once
-        known.learn(request, topic, sys_flag, self._stored_properties, self._item_maker(header))
+        levels = self._config.delay_levels
+        known.learn(request, topic, sys_flag, levels, self._stored_properties, self._item_maker(header))

@@ -110,7 +110,7 @@ class SendBacks:
         queue_id = self._chance.randrange(group.retry_queues)
         level = self._config.delay_levels.nearest(level or FIRST_LEVEL + record.reconsume_times)
         aside = put_aside(_properties(record), level, topic.name, queue_id)
-        return self._copy(record, aside, m.SCHEDULE_TOPIC, waiting_queue(level))
+        return self._copy(record, aside, *waiting_queue(level))
 
     def _copy(self, record: Record, properties: dict[str, str], topic: str, queue_id: int) -> NewRecord:
         text = m.join_properties(properties).encode()

@@ -9,6 +9,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from roquet.broker.delay_levels import DelayLevels, put_aside, waiting_queue
 from roquet.broker.handlers.learnt_forms import LearntForm
 from roquet.broker.handlers.send_answers import SendAnswers
 from roquet.errors import Refused
@@ -46,15 +47,19 @@ class SendKind:
         born_host: bytes,
         broker_waits: bool,
         answers: SendAnswers,
+        levels: DelayLevels,
         stored_properties: Callable[[dict[str, str]], str],
         batch_item: MakeItem,
     ) -> None:
         kind = SendHeader if shape.command.code == RequestCode.SEND_MESSAGE else SendHeaderV2
         header = kind.read(shape.command.fields)
         pairs = m.split_properties(header.properties)
+        level = levels.level_of(pairs)
+        self.delay_ms = levels.ms[level - 1] if level else None
         self._store = store
         self._topic = topic
-        self._topic_size = len(topic.name.encode())
+        self._waits_in = store.queue(*waiting_queue(level)) if level else None
+        self._topic_size = len((m.SCHEDULE_TOPIC if level else topic.name).encode())
         self._queue_limit = max(topic.write_queues, topic.read_queues)
         self._batch_item = batch_item
         self._batch: tuple[BatchForm, BatchItem] | None = None
@@ -72,27 +77,31 @@ class SendKind:
         self.unique_key_at, self.keys_at, self.tags_at = (
             self.names.index(name) if name in self.names else -1 for name in (m.UNIQ_KEY, m.KEYS, m.TAGS)
         )
+        if level:
+            pairs = put_aside(pairs, level, topic.name, header.queue_id)
+        names = [*self.names, m.REAL_QID] if level else self.names
         stored = stored_properties(pairs)
-        texts = tuple(pairs[name].encode() for name in self.names)
-        self._constants = self._split(stored, pairs)
+        texts = tuple(pairs[name].encode() for name in names)
+        self._constants = self._split(stored, pairs, names)
         self._properties_format = b"%b".join(constant.replace(b"%", b"%%") for constant in self._constants)
         sizes = [len(text) for text in texts]
         befores = zip(accumulate(map(len, self._constants)), accumulate(sizes, initial=0), strict=True)
         self._piece_places = [sum(before) for before in befores][:-1]
         is_shared = self.is_batch and (self.keys_at >= 0 or self.tags_at >= 0)
         takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
-        self.is_takeable = takes_a_slot and not is_shared and self.properties(texts) == stored.encode()
+        is_stored_so = self._properties_format % texts == stored.encode()
+        self.is_takeable = takes_a_slot and not is_shared and is_stored_so and not (self.is_batch and level)
         """Whether the short way stores just this; not what takes no place in a queue, nor what a batch's own keys or
         tags would add to its messages."""
         self.identity: Hashable = (
             *(topic.name, self.is_binary, self.is_batch, self.flag, sys_flag, self.reconsume_times),
-            *((name, len(value.encode()) if name in self.names else value) for name, value in pairs.items()),
+            *((name, len(value.encode()) if name in names else value) for name, value in pairs.items()),
         )
 
-    def _split(self, stored: str, pairs: dict[str, str]) -> list[bytes]:
+    def _split(self, stored: str, pairs: dict[str, str], names: Sequence[str]) -> list[bytes]:
         """What stands before, between and behind the changing values in properties as they are stored."""
         constants: list[bytes] = []
-        for name in self.names:
+        for name in names:
             start = f"{name}{m.NAME_SEPARATOR}"
             before, _, stored = stored.partition(f"{start}{pairs[name]}")
             constants.append(f"{before}{start}".encode())
@@ -102,12 +111,12 @@ class SendKind:
         """The queue of a queue id as it stands in the header; None for one that the topic does not have."""
         if not is_number(queue_id) or int(queue_id) >= self._queue_limit:
             return None
-        queue = self.queues[queue_id] = self._store.queue(self._topic.name, int(queue_id))
+        queue = self.queues[queue_id] = self._waits_in or self._store.queue(self._topic.name, int(queue_id))
         return queue
 
-    def properties(self, texts: Sequence[bytes]) -> bytes:
-        """What is stored as properties of a message with these texts."""
-        return self._properties_format % tuple(texts)
+    def properties(self, texts: Sequence[bytes], queue_id: bytes) -> bytes:
+        """What is stored as properties of a message with these texts; a delayed one says which queue it is for."""
+        return self._properties_format % ((*texts, queue_id) if self.delay_ms is not None else tuple(texts))
 
     def _is_plain(self, columns: Columns) -> bool:
         """Whether every value means just itself."""
@@ -126,7 +135,9 @@ class SendKind:
         if not self._is_plain(columns) or (self.keys_at >= 0 and b" " in columns.blocks[self.keys_at]):
             return None
         bodies, count = columns.bodies, len(columns.bodies)
-        first = [text[0] for text in columns.texts]
+        first, blocks = [text[0] for text in columns.texts], columns.blocks
+        if self.delay_ms is not None:
+            blocks = [*blocks, b"".join(columns.queue_ids)]
         return AlikeMessages(
             self.flag,
             self.sys_flag,
@@ -134,10 +145,10 @@ class SendKind:
             self.born_host,
             [int(born) for born in columns.born],
             bodies[0],
-            self.properties(first),
+            self.properties(first, columns.queue_ids[0]),
             rows_of(b"".join(bodies), count),
             checksums(zip(bodies, strict=True)),
-            [(at, rows_of(block, count)) for at, block in zip(self._piece_places, columns.blocks, strict=True)],
+            [(at, rows_of(block, count)) for at, block in zip(self._piece_places, blocks, strict=True)],
             [columns.blocks[at] for at in (self.unique_key_at, self.keys_at) if at >= 0],
             tag_codes,
         )
