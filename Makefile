@@ -42,7 +42,7 @@ sim: setup  ## A whole cluster, and a store, on virtual time and drives: SEEDS=n
 
 .sim-%:
 	$(BIN)/python -m pytest -q tests/simulation tests/properties --part $*/$(JOBS) \
-		--histories $(SEEDS) --seeds $$(( $(SEEDS) / 400 + 1 ))
+		--histories $(SEEDS) --seeds $$(( $(SEEDS) / 1000 + 1 ))
 
 KILLS ?= 40
 HANDS ?= 20

@@ -138,7 +138,7 @@ class QueueFollower:
         if self._node.life != self._life:
             self._life, self._position = self._node.life, store.log.start
             self._next.clear()
-        if self._position == store.dispatch.position:
+        if self._position == store.dispatch.position or _is_closed(store):
             return
         for at, data in store.log.walk(PhysicalOffset(max(self._position, store.log.start))):
             if at >= store.dispatch.position:
@@ -170,6 +170,11 @@ def _code(record: Record, delay_levels_ms: Sequence[int]) -> int:
     if record.topic == SCHEDULE_TOPIC:
         return record.store_ms + delay_levels_ms[int(record.properties[DELAY]) - 1]
     return tag_code(record.properties.get(TAGS))
+
+
+def _is_closed(store: Store) -> bool:
+    """A store that closes dispatches what is left in the same event, and shows its log no more."""
+    return not store.log.file_starts
 
 
 def progress_only_grows(cluster: Cluster) -> Callable[[], None]:
