@@ -46,9 +46,11 @@ sim: setup  ## A whole cluster, and a store, on virtual time and drives: SEEDS=n
 
 KILLS ?= 40
 HANDS ?= 20
+MINUTES ?= 30
 SEED ?=
-soak: setup  ## KILLS kills of a loaded broker, a store in HANDS brokers' hands, Apache's as judges; SEED=n as last time.
-	$(BIN)/python -m pytest -s tests/soak --kills $(KILLS) --hands $(HANDS) $(if $(SEED),--soak-seed $(SEED))
+soak: setup  ## MINUTES of mixed load, KILLS kills of a loaded broker, a store in HANDS brokers' hands; SEED=n as last time.
+	$(BIN)/python -m pytest -s tests/soak --kills $(KILLS) --hands $(HANDS) --minutes $(MINUTES) \
+		--report bench/SOAK.md $(if $(SEED),--soak-seed $(SEED))
 
 ROUNDS ?= 20
 network: setup  ## Master and slave on a real network, cut, slow, lossy, killed ROUNDS times; SEED=n as last time. Root, Linux.

@@ -5,23 +5,21 @@ python -m bench.ha [--folder FOLDER] [--results FILE] [--rounds N]
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
-from typing import Final, NamedTuple
+from typing import Final
 
-from bench import machine, procfs
+from bench import procfs
 from bench.couples import HEAP, TOPIC, Couple, log_end, queue_end_asker, queue_ends
+from bench.in_turn import Figure, Page, higher, lower, percentiles, run
 from bench.loads import Load
 from bench.options import Side
-from bench.programs import compile_roquet, name_server, start_benchmark
+from bench.programs import name_server, start_benchmark
 from bench.readings import Readings
 from bench.store import TOPIC as STORED_TOPIC
 from bench.store import opened, put
@@ -44,20 +42,6 @@ THREADS: Final = (1, 16, 64)
 BACKLOG: Final = 300_000
 KILL_AFTER: Final = 2_000
 STALL_S_MAX: Final = 120.0
-
-
-class Figure(NamedTuple):
-    name: str
-    value: float
-    is_better_above: bool
-
-
-def lower(name: str, value: float) -> Figure:
-    return Figure(name, value, is_better_above=False)
-
-
-def higher(name: str, value: float) -> Figure:
-    return Figure(name, value, is_better_above=True)
 
 
 class Place:
@@ -153,9 +137,7 @@ def lag(side: Side, place: Place) -> Iterator[Figure]:
                 link.sendall(request)
                 offset = int(wire.read_answer(link).header["extFields"]["offset"])
                 looks.append((time.perf_counter(), offset))
-        lags = sorted(lags_ms(*seen))
-        yield lower("lag under load: p50, ms", lags[len(lags) // 2])
-        yield lower("lag under load: p99, ms", lags[len(lags) * 99 // 100])
+        yield from percentiles("lag under load", list(lags_ms(*seen)))
 
 
 def lags_ms(master: Sequence[tuple[float, int]], slave: Sequence[tuple[float, int]]) -> Iterator[float]:
@@ -184,9 +166,8 @@ def sync_sends(side: Side, place: Place) -> Iterator[Figure]:
                 window = readings.window(RATE_S)
             yield higher(f"SYNC_MASTER, {threads} threads: messages/s", window.messages_per_s)
         for threads in THREADS:
-            times = sorted(asyncio.run(latencies_ms(couple.names, threads)))
-            yield lower(f"SYNC_MASTER, {threads} under way, roquet's client: p50, ms", times[len(times) // 2])
-            yield lower(f"SYNC_MASTER, {threads} under way, roquet's client: p99, ms", times[len(times) * 99 // 100])
+            times = asyncio.run(latencies_ms(couple.names, threads))
+            yield from percentiles(f"SYNC_MASTER, {threads} under way, roquet's client", times)
 
 
 async def latencies_ms(names: str, tasks: int) -> list[float]:
@@ -234,59 +215,17 @@ async def write(names: str, count: int) -> None:
 MEASURED: Final[Sequence[Callable[[Side, Place], Iterator[Figure]]]] = (catching_up, lag, sync_sends, taking_over)
 
 
-def page(runs: Sequence[dict[Side, list[Figure]]], command: str) -> str:
-    lines = [
-        "# Replication: roquet's couple and Apache's 4.9.7, side by side",
-        "",
-        f"- {datetime.now(UTC).date()}, `{command}`, {len(runs)} rounds, medians (least – greatest)",
-        f"- {machine.describe()}; all processes on it, over loopback",
-        f"- roquet: {machine.describe_python()}; Apache's brokers: {machine.describe_java()}, heap {HEAP}",
-        "- catching up: 2.25 GiB of messages of 1 KiB; the slave has the first MiB, as an empty one would begin at the"
+PAGE: Final = Page(
+    "bench.ha",
+    "Replication: roquet's couple and Apache's 4.9.7, side by side",
+    (
+        "catching up: 2.25 GiB of messages of 1 KiB; the slave has the first MiB, as an empty one would begin at the"
         " last file",
-        "- lag: from the moment in which the master has a message until the slave shows it in its queue; 4 threads of"
+        "lag: from the moment in which the master has a message until the slave shows it in its queue; 4 threads of"
         " Apache's benchmark send 1 KiB to one queue; the ends of the queue at both are asked for again and again",
-        "- taking over: a Java push consumer of 4.9.7 in the middle of a backlog, the master dies by kill -9",
-        "- ratios are roquet / Apache, of medians",
-        "",
-        "| figure | roquet | Apache | ratio | better is |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for number, figure in enumerate(runs[0][Side.ROQUET]):
-        sides = [[run[side][number].value for run in runs] for side in Side]
-        ratio = median(sides[0]) / median(sides[1])
-        better = "above 1" if figure.is_better_above else "below 1"
-        lines.append(f"| {figure.name} | {spread(sides[0])} | {spread(sides[1])} | {ratio:.2f} | {better} |")
-    return "\n".join(lines) + "\n"
-
-
-def spread(values: Sequence[float]) -> str:
-    return f"**{shown(median(values))}** ({shown(min(values))} – {shown(max(values))})"
-
-
-def shown(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure replication of roquet and of Apache in turn.")
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "HA.md")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=[work.__name__ for work in MEASURED])
-    options = parser.parse_args()
-    compile_roquet()
-    runs: list[dict[Side, list[Figure]]] = []
-    with tempfile.TemporaryDirectory(prefix="roquet-ha-", dir=options.folder) as folder:
-        place = Place(Path(folder))
-        for _ in range(options.rounds):
-            runs.append({side: [] for side in Side})
-            for work in MEASURED:
-                for side in Side if options.only in (None, work.__name__) else ():
-                    for figure in work(side, place):
-                        runs[-1][side].append(figure)
-                        print(f"round {len(runs)}, {side}: {figure.name} {shown(figure.value)}", flush=True)
-    options.results.write_text(page(runs, f"python -m bench.ha --rounds {options.rounds}"))
-
+        "taking over: a Java push consumer of 4.9.7 in the middle of a backlog, the master dies by kill -9",
+    ),
+)
 
 if __name__ == "__main__":
-    main()
+    run(PAGE, MEASURED, Place, Path(__file__).with_name("HA.md"), HEAP)

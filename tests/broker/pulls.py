@@ -40,7 +40,7 @@ USUAL = PullHeader("group", "T", 0, 0, 32, 3, 0, 15_000, "*", 1, "TAG")
 class Side:
     """Keeps: what is further than `ON_DISK` bytes behind the log's end counts as no longer in memory."""
 
-    def __init__(self, config: PullConfig | None = None, *, slave_reads: bool = True) -> None:
+    def __init__(self, config: PullConfig | None = None, *, slave_reads: bool = True, held_max: int = 1000) -> None:
         self.loop_ms = 0.0
         limits = FetchLimits(20_000, size_in_memory=4000, size_on_disk=1500)
         of_store = StoreConfig(Path("/s"), [Path("/s/commitlog")], 1 << 16, 20 * 50, index_enabled=False, limits=limits)
@@ -55,7 +55,7 @@ class Side:
         catalogue = Catalogue(self.topics, self.groups, self._changed, self._changed, lambda: NOW_MS)
         self.consumers: Consumers[Connection] = Consumers()
         self.progress = ConsumerProgress()
-        self.arrivals = Arrivals(lambda: self.loop_ms)
+        self.arrivals = Arrivals(lambda: self.loop_ms, held_max)
         self.filters = FilterRegistry(BloomShape(), 86_400_000)
         pulls = Pulls(
             config or PullConfig(),

@@ -153,3 +153,21 @@ def test_a_disk_that_takes_too_long_is_named(sim: Simulation, client: Client) ->
     assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
     assert str(answer.remark).startswith("the message is stored, but not on disk after 10")
     assert figure(client, "putMessageFlushDiskTimeoutTimes") == "1"
+
+
+def test_no_more_sends_wait_than_may_and_the_others_are_refused_before_they_are_stored(
+    sim: Simulation, client: Client
+) -> None:
+    node, _ = with_slave(sim, waitingSendsMax=3)
+    sim.network.partition(MASTER, SLAVE)
+    fields = {name: str(value) for name, value in {**SEND, "b": "T", "e": 0, "i": ""}.items()}
+
+    async def send_five() -> list[Command]:
+        requests = [Command(RequestCode.SEND_MESSAGE_V2, fields, b"%d" % number) for number in range(5)]
+        return await asyncio.gather(*(client.channels.call(client.broker, each, 9000) for each in requests))
+
+    answers = client.host.call(send_five)
+    codes = [answer.code for answer in answers]
+    assert codes == [ResponseCode.FLUSH_SLAVE_TIMEOUT] * 3 + [ResponseCode.SYSTEM_BUSY] * 2
+    assert answers[-1].remark == "[OVERLOAD]3 messages wait for the slave already"
+    assert serving(node).store.max_offset("T", 0) == 3

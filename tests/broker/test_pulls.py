@@ -11,8 +11,8 @@ import pytest
 from roquet.broker.handlers.pull import PullConfig
 from roquet.protocol.bodies import GroupConfig
 from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import decode
-from roquet.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, PullAnswer
+from roquet.protocol.command import Command, decode
+from roquet.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullAnswer
 from tests.broker.pulls import FIRST_QUEUE_END, NOW_MS, USUAL, Side, pull_frame
 
 SLAVE = PullConfig(is_slave=True)
@@ -65,3 +65,16 @@ def test_a_pull_brings_no_group_beyond_the_end_of_a_masters_queue() -> None:
 def test_a_slave_keeps_no_progress_from_pulls() -> None:
     assert pulled(Side, 0, COMMIT_OFFSET)[3] == 5
     assert pulled(lambda: Side(SLAVE), 0, COMMIT_OFFSET)[3] == -1
+
+
+def test_no_more_pulls_wait_than_may() -> None:
+    async def run() -> tuple[list[tuple[int, int]], Command]:
+        broker = Side(held_max=2)
+        asked = replace(USUAL, queue_offset=END, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=1000)
+        answers = [broker.connection._answers([pull_frame(number, asked)]) for number in range(3)]
+        assert answers[:2] == [b"", b""]
+        return broker.held(), decode(answers[2][4:])
+
+    held, refused = asyncio.run(run())
+    assert held == [(0, END)] * 2
+    assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_BUSY, "[OVERLOAD]2 pulls wait for messages already")

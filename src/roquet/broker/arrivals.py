@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+from roquet.errors import Refused
+from roquet.protocol.codes import ResponseCode
 from roquet.storage.consume_queue import ConsumeQueue
-from roquet.transport.connection import Connection
+from roquet.transport.connection import WRITE_BUFFER_MAX, Connection
 
 SWEEP_MS: Final = 5000
 """How often held pulls are looked at although nothing woke them."""
@@ -29,14 +34,17 @@ class HeldPull:
 
 class Arrivals:
     """Keeps: every held pull stands in its queue's `waiting` list exactly once, until it is answered or its
-    connection ends.
+    connection ends; a peer that does not read gets no answer.
 
     :param now_ms: the event loop's clock in ms.
+    :param count_max: so many pulls may be held.
     """
 
-    def __init__(self, now_ms: Callable[[], float]) -> None:
+    def __init__(self, now_ms: Callable[[], float], count_max: int) -> None:
         self._now_ms = now_ms
+        self._count_max = count_max
         self._queues: dict[ConsumeQueue, None] = {}
+        self.count = 0
 
     def hold(
         self,
@@ -46,19 +54,25 @@ class Arrivals:
         hold_ms: int,
         fetch_again: Callable[[bool], bytes | None],
     ) -> None:
-        """Keep a pull until its queue grows beyond `offset`, at most `hold_ms` and a sweep."""
+        """Keep a pull until its queue grows beyond `offset`, at most `hold_ms` and a sweep.
+
+        :raises Refused: too many are held already.
+        """
+        if self.count >= self._count_max:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{self.count} pulls wait for messages already")
         held = HeldPull(connection, queue, offset, int(self._now_ms()) + hold_ms, fetch_again)
         if queue.waiting is None:
             queue.waiting = []
         queue.waiting.append(held)
         self._queues[queue] = None
+        self.count += 1
 
     def wake(self, grown: Iterable[ConsumeQueue]) -> None:
         """Answer the pulls that wait at these queues and now find something; one write per connection."""
-        answers: dict[Connection, list[bytes]] = {}
+        answers = _Answers()
         for queue in dict.fromkeys(grown):
             self._answer(queue, lambda _: False, answers)
-        _send(answers)
+        self._send(answers)
 
     def wake_since(self, at: int) -> None:
         """The same at all queues with a record at or behind physical offset `at`, which could not be read so far."""
@@ -67,29 +81,64 @@ class Arrivals:
     def sweep(self) -> None:
         """Answer what waited its time, and what a wake-up passed over (its tags did not match: time to move on)."""
         now_ms = self._now_ms()
-        answers: dict[Connection, list[bytes]] = {}
+        answers = _Answers()
         for queue in list(self._queues):
             self._answer(queue, lambda held: now_ms >= held.until_ms or held.queue.max_offset > held.offset, answers)
-        _send(answers)
+        self._send(answers)
 
-    def _answer(
-        self, queue: ConsumeQueue, is_due: Callable[[HeldPull], bool], answers: dict[Connection, list[bytes]]
-    ) -> None:
+    def _answer(self, queue: ConsumeQueue, is_due: Callable[[HeldPull], bool], answers: _Answers) -> None:
         waiting: list[HeldPull] = queue.waiting or []  # type: ignore[assignment]
         still: list[object] = []
         for held in waiting:
             if not held.connection.is_open:
                 continue
-            answer = held.fetch_again(is_due(held))
+            answer = held.fetch_again(is_due(held)) if answers.takes(held.connection) else None
             if answer is None:
                 still.append(held)
             else:
-                answers.setdefault(held.connection, []).append(answer)
+                answers.add(held.connection, answer)
+        self.count -= len(waiting) - len(still)
         queue.waiting = still or None
         if not still:
             self._queues.pop(queue, None)
 
+    def _send(self, answers: _Answers) -> None:
+        for connection, parts in answers.parts.items():
+            connection.send(b"".join(parts))
+        for connection in answers.left:
+            again = partial(self._wake_of, connection)
+            if connection.is_writable:
+                asyncio.get_running_loop().call_soon(again)
+            else:
+                connection.on_writable = again
 
-def _send(answers: dict[Connection, list[bytes]]) -> None:
-    for connection, parts in answers.items():
-        connection.send(b"".join(parts))
+    def _wake_of(self, connection: Connection) -> None:
+        """Look at the queues again where pulls of this connection were left out."""
+        self.wake(
+            [queue for queue in self._queues if any(_is_behind(held, connection) for held in queue.waiting or ())]
+        )
+
+
+def _is_behind(held: object, connection: Connection) -> bool:
+    assert isinstance(held, HeldPull)
+    return held.connection is connection and held.queue.max_offset > held.offset
+
+
+class _Answers:
+    """What one look at held pulls gives each connection; `left` are those that cannot take it all now."""
+
+    def __init__(self) -> None:
+        self.parts: dict[Connection, list[bytes]] = {}
+        self.left: dict[Connection, None] = {}
+        self._sizes: Counter[Connection] = Counter()
+
+    def takes(self, connection: Connection) -> bool:
+        """Whether there is room for one more."""
+        if self._sizes[connection] < WRITE_BUFFER_MAX and connection.is_writable:
+            return True
+        self.left[connection] = None
+        return False
+
+    def add(self, connection: Connection, answer: bytes) -> None:
+        self.parts.setdefault(connection, []).append(answer)
+        self._sizes[connection] += len(answer)

@@ -67,6 +67,10 @@ class BrokerConfig:
 
     long_polling_enable: bool = True
     short_polling_time_mills: int = setting(1000, at_least=0)
+    pull_thread_pool_queue_capacity: int = setting(100_000, at_least=1)
+    """So many pulls may wait for messages."""
+    waiting_sends_max: int = setting(100_000, at_least=1)
+    """So many sends may wait for the disk or a slave; not one of Apache's."""
     notify_consumer_ids_changed_enable: bool = True
     flush_consumer_offset_interval: int = setting(5000, at_least=1)
 

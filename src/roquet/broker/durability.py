@@ -32,13 +32,14 @@ class Replicas(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DurabilityConfig:
-    """Which promises a SEND_OK makes; times in ms, `fall_behind_max` in bytes."""
+    """Which promises a SEND_OK makes; times in ms, `fall_behind_max` in bytes, `waiting_max` in sends."""
 
     flush: bool
     replicate: bool
     flush_timeout_ms: int = 5000
     slave_timeout_ms: int = 3000
     fall_behind_max: int = 256 * 1024 * 1024
+    waiting_max: int = 100_000
 
 
 @dataclass(slots=True)
@@ -91,6 +92,14 @@ class Durability:
             "putMessageFlushSlaveTimeoutTimes": str(missed[ResponseCode.FLUSH_SLAVE_TIMEOUT]),
             "putMessageFlushDiskTimeoutTimes": str(missed[ResponseCode.FLUSH_DISK_TIMEOUT]),
         }
+
+    @property
+    def why_busy(self) -> str:
+        """Why no send is taken that would have to wait, too; empty while they are."""
+        waiting = len(self._for_slave) + len(self._for_disk)
+        if waiting < self._config.waiting_max:
+            return ""
+        return f"[OVERLOAD]{waiting} messages wait for the {'slave' if self._for_slave else 'disk'} already"
 
     def hold(self, connection: Connection, answer: bytes, end: int, *, tells: bool = True) -> bytes:
         """The answer itself when it can go at once, else b"": it goes when the log up to `end` is safe.

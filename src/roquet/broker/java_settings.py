@@ -26,7 +26,6 @@ class JavaSettings:
     send_thread_pool_queue_capacity: int = 10_000
     put_thread_pool_queue_capacity: int = 10_000
     reply_thread_pool_queue_capacity: int = 10_000
-    pull_thread_pool_queue_capacity: int = 100_000
     query_thread_pool_queue_capacity: int = 20_000
     client_manager_thread_pool_queue_capacity: int = 1_000_000
     consumer_manager_thread_pool_queue_capacity: int = 1_000_000

@@ -66,6 +66,7 @@ def durability_config(config: BrokerConfig) -> DurabilityConfig:
         flush_timeout_ms=config.store.sync_flush_timeout,
         slave_timeout_ms=replication.slave_timeout,
         fall_behind_max=replication.ha_slave_fallbehind_max,
+        waiting_max=config.waiting_sends_max,
     )
 
 

@@ -112,7 +112,7 @@ class RuntimeInfo:
             "brokerVersionDesc": VERSION_NAME,
             "startAcceptSendRequestTimeStamp": str(self._config.start_accept_send_request_time_stamp),
             "sendThreadPoolQueueCapacity": str(java.send_thread_pool_queue_capacity),
-            "pullThreadPoolQueueCapacity": str(java.pull_thread_pool_queue_capacity),
+            "pullThreadPoolQueueCapacity": str(self._config.pull_thread_pool_queue_capacity),
             "queryThreadPoolQueueCapacity": str(java.query_thread_pool_queue_capacity),
             "EndTransactionThreadPoolQueueCapacity": str(java.end_transaction_pool_queue_capacity),
         }

@@ -155,7 +155,7 @@ class Broker:
             self.ha_server,
             lambda: loop.time() * 1000,
         )
-        self.arrivals = Arrivals(lambda: loop.time() * 1000)
+        self.arrivals = Arrivals(lambda: loop.time() * 1000, config.pull_thread_pool_queue_capacity)
         self.turn = Turn(self._end_turn)
         self.halves = HalfMessages(
             self.store, self.catalogue, self.progress, self.turn, runtime.now_ms, config.delay_levels

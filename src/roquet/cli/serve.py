@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -89,6 +90,7 @@ def dev(port: int, folder: Path | None) -> None:
 def serve(name: str, host: str, port: int, make: Make) -> None:
     """Run what `make` gives until SIGTERM or SIGINT; a failure ends the process with a line that says why."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _allow_many_files()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_run(name, host, make))
@@ -116,6 +118,18 @@ async def _run(name: str, host: str, make: Make) -> None:
         await stopping.wait()
     finally:
         await server.stop()
+
+
+def _allow_many_files() -> None:
+    """Each connection and each file of the store counts, and the limit that most systems begin with is 1,024."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # macOS says "unlimited" and takes less
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _on_signals(stop: Callable[[], None]) -> None:

@@ -89,7 +89,7 @@ class LearntSends:
 
     def _valid_sends(self) -> dict[bytes, list[LearntSend]]:
         """None of them while no message is taken: the general path says why."""
-        if self._store.why_full:
+        if self._store.why_full or self._durability.why_busy:
             return {}
         if self._version is not self._topics.version:
             self._version = self._topics.version

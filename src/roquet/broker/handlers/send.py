@@ -139,6 +139,8 @@ class Sends:
         :raises Refused: it cannot be taken.
         """
         check_taking(self._config, self._store, self._now_ms())
+        if why_busy := self._durability.why_busy:
+            raise Refused(ResponseCode.SYSTEM_BUSY, why_busy)
         kind = SendHeader if request.code in _SPELT_OUT else SendHeaderV2
         header = kind.read(request.fields)
         topic = self._topic(header)
