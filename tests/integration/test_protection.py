@@ -89,6 +89,30 @@ async def test_requests_of_a_peer_that_reads_nothing_wait_until_it_does() -> Non
     await server.close()
 
 
+async def test_thousands_of_requests_that_came_at_once_let_others_go_first() -> None:
+    handled: list[str] = []
+
+    def note(request: Command, connection: Connection) -> Command:
+        handled.append(request.fields["of"])
+        return request.answer(0)
+
+    server = Server({BIG: note})
+    port, count = await server.listen("127.0.0.1", 0), 3_000
+    flood, other = Peer(port), Peer(port)
+    await flood.connect()
+    await other.connect()
+    await flood.ask(*(Command(BIG, {"of": "flood"}) for _ in range(count)))
+    await other.ask(Command(BIG, {"of": "other"}))
+    await other.answers(1)
+    await flood.answers(count)
+
+    assert handled.index("other") < count // 2
+    assert handled.count("flood") == count
+    flood.close()
+    other.close()
+    await server.close()
+
+
 @pytest.fixture
 async def cluster() -> AsyncIterator[roquet.dev.Cluster]:
     async with roquet.dev.Cluster() as cluster:

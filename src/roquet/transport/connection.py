@@ -35,6 +35,10 @@ _ANSWERS_AT_ONCE: Final = 1024 * 1024
 Thousands of small requests for a lot come in one read."""
 _ANSWER_SIZE: Final = 64 * 1024
 """Of a peer's first answers no more is known."""
+_GENERAL_COST: Final = 16
+"""A request that goes the general way takes so many times as long as one that a shortcut takes."""
+_TURN_COST: Final = 4096
+"""Of one connection's requests in one turn of the loop, a dozen milliseconds; what is left lets the others go first."""
 _GONE: Final = ("0.0.0.0", 0)
 """The address of a peer that left before it was looked at; the end of its connection is on its way."""
 
@@ -86,8 +90,11 @@ class Connection(asyncio.Protocol):
         self.last_active = self._loop.time()
         self._is_full = False
         self._answer_size = _ANSWER_SIZE
+        self._general = 0
+        """Frames that went the general way so far."""
+        self._frame_cost = _GENERAL_COST
         self._held_back: list[bytes] = []
-        """Frames that came before the peer was found not to take what it asked for."""
+        """Frames that wait: for the peer to read what it asked for, or for the next turn."""
         self.on_writable: Callable[[], None] | None = None
         """Told once, when the peer reads again."""
         self.peer_address = ""
@@ -138,38 +145,55 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_full = False
+        self._go_on()
+        told, self.on_writable = (self.on_writable, None) if self.is_writable else (None, self.on_writable)
+        if told is not None:
+            told()
+
+    def _go_on(self) -> None:
+        """Answer what was held back, and read again once that is done."""
+        if self._is_full:
+            return
         frames, self._held_back = self._held_back, []
         try:
             self._answer_in_parts(frames, len(frames))
         except PeerError as error:
             self._broken(error)
-        if self._is_full:
-            return
-        if self._holds_back and self._transport is not None and not self._transport.is_closing():
+        is_done = not self._held_back and not self._is_full
+        if is_done and self._holds_back and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
-        told, self.on_writable = self.on_writable, None
-        if told is not None:
-            told()
 
     # frames in
 
     def _answer_in_parts(self, frames: list[bytes], count_max: int) -> None:
-        """Answer so many frames by one write, or fewer where answers are large, for as long as the peer takes them."""
+        """Answer so many frames by one write, or fewer where answers are large or take long, for as long as the peer
+        takes them and it is its turn.
+        """
         if self._held_back:
             self._held_back += frames
             return
+        left = _TURN_COST
         while frames:
-            count = max(1, min(count_max, _ANSWERS_AT_ONCE // self._answer_size))
+            count = max(1, min(count_max, _ANSWERS_AT_ONCE // self._answer_size, left // self._frame_cost))
             part, frames = (frames, []) if len(frames) <= count else (frames[:count], frames[count:])
+            before = self._general
             answers = self._answers(part)
-            self._answer_size = 1 + len(answers) // len(part)
+            cost = len(part) + (self._general - before) * _GENERAL_COST
+            self._answer_size, self._frame_cost = 1 + len(answers) // len(part), max(1, cost // len(part))
+            left -= cost
             if not frames:
                 self.send(answers)
                 return
             self._send_now(answers)
-            if self._is_full and self._holds_back:
-                self._held_back = frames
+            if self._holds_back and (self._is_full or left <= 0):
+                self._hold_back(frames)
                 return
+
+    def _hold_back(self, frames: list[bytes]) -> None:
+        self._held_back = frames
+        if not self._is_full and self._transport is not None and self.is_open:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._go_on)
 
     def _answers(self, frames: list[bytes]) -> bytes:
         """Handle frames in order; all their answers end to end."""
@@ -187,6 +211,7 @@ class Connection(asyncio.Protocol):
 
     def _take(self, frame: bytes) -> bytes | None:
         """The general way of a frame; the answer, None for one that comes later or never."""
+        self._general += 1
         command = decode(frame)
         if command.is_response:
             waiting = self._calls.pop(command.opaque, None)
