@@ -170,6 +170,16 @@ def test_only_force_sends_a_group_ahead(
     assert offsets(answer)[queue_key(0)] == offset
 
 
+def test_one_queue_and_an_offset_as_5x_names_them(node: BrokerNode, consumer: Consumer, admin: Administrator) -> None:
+    fill(node, admin)
+    fields: dict[str, Any] = {"topic": "T", "group": "g", "timestamp": -1, "isForce": "true", "queueId": 0}
+    reset = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+    assert offsets(admin.ask_over(reset, **fields, offset=-1)) == {queue_key(0): 4}
+    assert offsets(admin.ask_over(reset, **fields, offset=2)) == {queue_key(0): 2}
+    assert offsets(admin.ask_over(reset, **fields, offset=99)) == {queue_key(0): 4}
+    assert admin.ask_over(reset, **{**fields, "queueId": 2}).code == 1
+
+
 def test_clients_in_c_get_a_list(sim: Simulation, node: BrokerNode, consumer: Consumer, admin: Administrator) -> None:
     fill(node, admin)
     fields: dict[str, Any] = {"topic": "T", "group": "g", "timestamp": -1, "isForce": "true"}

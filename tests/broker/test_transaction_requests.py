@@ -21,6 +21,7 @@ from roquet.protocol.message import (
     UNIQ_KEY,
     join_properties,
     parse_offset_message_id,
+    tag_code,
 )
 from roquet.protocol.record import Record, decode
 from roquet.transport.connection import Connection, Handler
@@ -432,6 +433,40 @@ def test_open_transactions_are_open_after_a_restart_and_ended_ones_are_not(sim: 
     sim.run_for(2 * PERIOD_S)
     assert sorted(bodies(node)) == ["asked about", "committed", "open"]
     assert len(serving(node).halves.open) == 0
+
+
+@pytest.mark.parametrize("way", ["stop", "kill"])
+def test_what_ended_behind_an_open_one_has_ended_after_a_restart(
+    sim: Simulation, node: BrokerNode, producer: TransactionProducer, way: str
+) -> None:
+    """The progress stands before it: only its end tells."""
+    producer.half(b"open")
+    ended = [producer.half(b"committed"), producer.half(b"rolled back")]
+    for half, kind in zip(ended, (COMMIT, ROLLBACK), strict=True):
+        assert producer.end(half, kind).code == 0
+    sim.run_for(11)
+    restart(sim, node, way)
+    assert [half.offset for half in serving(node).halves.open.all()] == [0]
+    assert [producer.end(half, COMMIT).code for half in ended] == [1, 1]
+    producer.announce()
+    sim.run_for(PERIOD_S)
+    assert [record.body for _, record in producer.asked] == [b"open"]
+    assert bodies(node) == ["committed"]
+
+
+def test_ends_of_several_transactions_as_5x_notes_them_are_read(
+    sim: Simulation, node: BrokerNode, producer: TransactionProducer
+) -> None:
+    for body in b"0", b"1", b"2", b"3":
+        producer.half(body)
+    store, tags = serving(node).store, join_properties({"TAGS": "d"}).encode()
+
+    async def end_as_5x_does() -> None:
+        store.append(store.queue(HALF_OP_TOPIC, 0), b"0,2,3,", tags, (), tag_code("d"), 0, 0, 0, bytes(8))
+
+    node.host.call(end_as_5x_does)
+    restart(sim, node, "kill")
+    assert [half.offset for half in serving(node).halves.open.all()] == [1]
 
 
 def test_progress_is_noted_when_the_ends_before_it_are_on_disk(sim: Simulation) -> None:

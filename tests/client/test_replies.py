@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,20 +13,9 @@ from roquet.errors import CallTimeout, MessageError, ResponseError
 from roquet.protocol.message import Message
 from roquet.runtime import Runtime
 from tests.client.served import NAME_SERVER, QUEUES, Served
-from tests.simulation.simulation import Host, Simulation
+from tests.simulation.simulation import Host
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    with Simulation("replies") as sim:
-        yield sim
-
-
-@pytest.fixture
-def served(sim: Simulation) -> Served:
-    return Served(sim)
 
 
 def producer(host: Host, group: str = "askers") -> Producer:

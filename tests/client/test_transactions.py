@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -18,17 +18,6 @@ from tests.client.served import NAME_SERVER, Served
 from tests.simulation.simulation import Host, Simulation
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState
-
-
-@pytest.fixture
-def sim() -> Iterator[Simulation]:
-    with Simulation("transactions") as sim:
-        yield sim
-
-
-@pytest.fixture
-def served(sim: Simulation) -> Served:
-    return Served(sim)
 
 
 class Ledger:

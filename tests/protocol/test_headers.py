@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pkgutil
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
@@ -15,14 +16,19 @@ from hypothesis import strategies as st
 from roquet.errors import Refused
 from roquet.protocol import headers
 from roquet.protocol.codes import ResponseCode
+from roquet.protocol.command import decode
 from roquet.protocol.headers import Header
-from roquet.protocol.headers.members import UnregisterClientHeader
+from roquet.protocol.headers.members import RunningInfoHeader, UnregisterClientHeader
+from roquet.protocol.headers.progress import ConsumerStatusHeader, ResetOffsetHeader
 from roquet.protocol.headers.pull import PullAnswer, PullHeader
 from roquet.protocol.headers.query import QueryMessageHeader
 from roquet.protocol.headers.routing import RegisterBrokerHeader, RouteHeader
-from roquet.protocol.headers.send import SendAnswer, SendHeader, SendHeaderV2
+from roquet.protocol.headers.send import PushReplyHeader, SendAnswer, SendHeader, SendHeaderV2
+from roquet.protocol.headers.transactions import CheckTransactionHeader, EndTransactionHeader
 from roquet.units import QueueOffset
 from tests.protocol.strategies import int64, text
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "frames"
 
 for module in pkgutil.iter_modules(headers.__path__):
     importlib.import_module(f"{headers.__name__}.{module.name}")
@@ -147,3 +153,29 @@ def test_a_missing_or_empty_optional_field_has_its_default() -> None:
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("TRUE", True), ("false", False), ("1", False)])
 def test_a_boolean_is_true_only_where_it_says_so(text: str, value: bool) -> None:
     assert RouteHeader.read({"topic": "T", "acceptStandardJsonOnly": text}).accept_standard_json_only is value
+
+
+OF_GOLDEN_FRAMES: dict[int, type[Header]] = {
+    37: EndTransactionHeader,
+    39: CheckTransactionHeader,
+    220: ResetOffsetHeader,
+    221: ConsumerStatusHeader,
+    222: ResetOffsetHeader,
+    223: ConsumerStatusHeader,
+    307: RunningInfoHeader,
+    326: PushReplyHeader,
+}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for code in OF_GOLDEN_FRAMES for path in sorted(GOLDEN.glob(f"*/{code}-*.request.bin"))],
+    ids=lambda path: f"{path.parent.name}/{path.name}",
+)
+def test_what_others_say_of_transactions_replies_and_members_is_understood_whole(path: Path) -> None:
+    """No field of a real frame is lost, and those that are there mean the same when they are written again."""
+    request = decode(path.read_bytes()[4:])
+    written = OF_GOLDEN_FRAMES[request.code].read(request.fields).write()
+    signed = {"AccessKey", "Signature", "SecurityToken"}
+    said = {name: value for name, value in request.fields.items() if value and name not in signed}
+    assert said.items() <= written.items()

@@ -192,15 +192,15 @@ def check_settled(broker: Broker, database: Database, *, troubles: int) -> None:
 
 
 class TransactionWorld:
-    """A name server, a master that syncs, and two cashiers, for hours."""
+    """A name server, a master, and two cashiers, for hours."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, flush: FlushDisk = FlushDisk.SYNC_FLUSH) -> None:
         self.sim = Simulation(f"transactions {seed}")
         self.chance = self.sim.chance("world")
         self.database = Database(seed)
         self.name_server = NameServerNode(self.sim.host("10.0.0.1"))
         address = f"{self.name_server.host.address}:{NAME_SERVER_PORT}"
-        config = with_role(drawn_config(self.chance, address), BrokerRole.ASYNC_MASTER, 0, MASTER, FlushDisk.SYNC_FLUSH)
+        config = with_role(drawn_config(self.chance, address), BrokerRole.ASYNC_MASTER, 0, MASTER, flush)
         self.rules = CheckRules(self.chance.choice((1000, 6000, 20_000)), self.chance.choice((8, 15)), 60_000)
         config = replace(
             config,

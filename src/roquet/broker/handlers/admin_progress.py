@@ -61,7 +61,7 @@ class ProgressAdmin:
         if topic is None:
             remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
-        offsets = {queue: self._wanted(header, queue) for queue in self._queues(topic)}
+        offsets = {queue: self._wanted(header, queue) for queue in self._queues(topic, header.queue_id)}
         channels = self._consumers.channels(header.group)
         if not channels:
             remark = f"no consumer of group {header.group} is online: reset its offsets in {header.topic} one by one"
@@ -73,14 +73,22 @@ class ProgressAdmin:
         log.info("group %s is told to go on in %s at %s", header.group, header.topic, sorted(offsets.items()))
         return request.answer(ResponseCode.SUCCESS, body=_table(offsets))
 
-    def _queues(self, topic: TopicConfig) -> list[MessageQueue]:
-        return [MessageQueue(topic.name, self._broker_name, queue_id) for queue_id in range(topic.write_queues)]
+    def _queues(self, topic: TopicConfig, wanted: int | None) -> list[MessageQueue]:
+        """All of the topic, or the one that 5.x names."""
+        queue_ids = range(topic.write_queues)
+        if wanted is not None and wanted >= 0:
+            if wanted not in queue_ids:
+                raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {topic.name} has no queue {wanted}")
+            queue_ids = range(wanted, wanted + 1)
+        return [MessageQueue(topic.name, self._broker_name, queue_id) for queue_id in queue_ids]
 
     def _wanted(self, header: ResetOffsetHeader, queue: MessageQueue) -> int:
         committed = self._progress.committed(header.group, queue.topic, queue.queue_id)
         if committed is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
-        if header.timestamp == TO_THE_END:
+        if header.offset is not None and header.offset >= 0:
+            wanted = min(header.offset, self._store.max_offset(queue.topic, queue.queue_id))
+        elif header.timestamp == TO_THE_END:
             wanted = self._store.max_offset(queue.topic, queue.queue_id)
         else:
             wanted = self._store.offset_at_time(queue.topic, queue.queue_id, header.timestamp)

@@ -63,12 +63,17 @@ class ViewMessageHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class ResetOffsetHeader(Header):
-    """Codes 220 and 222; a `timestamp` of -1 is the end. Without `is_force` nobody is sent ahead."""
+    """Codes 220 and 222; a `timestamp` of -1 is the end. Without `is_force` nobody is sent ahead.
+
+    5.x says besides which queue is meant, and at which offset it shall go on; -1 where that is open.
+    """
 
     topic: str
     group: str
     timestamp: int
     is_force: bool = False
+    queue_id: int | None = None
+    offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,9 @@ UNKNOWN: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionHeader(Header):
-    """`tran_state_table_offset` is the half message's queue offset, `commit_log_offset` its physical one."""
+    """`tran_state_table_offset` is the half message's queue offset, `commit_log_offset` its physical one; 5.x says the
+    topic, too.
+    """
 
     producer_group: str
     tran_state_table_offset: int
@@ -25,6 +27,7 @@ class EndTransactionHeader(Header):
     msg_id: str | None = None
     transaction_id: str | None = None
     bname: str | None = None
+    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
