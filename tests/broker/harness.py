@@ -11,12 +11,15 @@ from roquet.broker.filter_data import FilterRegistry
 from roquet.broker.groups import GroupRegistry
 from roquet.broker.handlers.admin_broker import BrokerAdmin
 from roquet.broker.handlers.admin_groups import GroupAdmin
+from roquet.broker.handlers.admin_stats import StatsAdmin
 from roquet.broker.handlers.admin_topics import TopicAdmin
 from roquet.broker.handlers.locks import LockRequests
 from roquet.broker.handlers.members import MemberRequests
 from roquet.broker.handlers.progress import ProgressRequests
 from roquet.broker.handlers.query import QueryRequests
+from roquet.broker.measurements import Measurements
 from roquet.broker.members import Consumers, Producers
+from roquet.broker.positions import Positions
 from roquet.broker.progress import ConsumerProgress, DelayProgress
 from roquet.broker.queue_locks import LeaseTable
 from roquet.broker.runtime_info import RuntimeInfo
@@ -110,8 +113,10 @@ class World:
     def _routes(self) -> dict[int, Any]:
         config, now_ms, name = self.config, self.host.now_ms, self.config.broker_name
         catalogue, progress, store, is_slave = self.catalogue, self.progress, self.store, config.is_slave
-        info = RuntimeInfo(config, store, self.delays, now_ms)
-        groups = GroupAdmin(catalogue, self.consumers, self.producers, progress, store, name, is_slave=is_slave)
+        self.measurements = Measurements(store, config.broker_cluster_name, now_ms)
+        info = RuntimeInfo(config, store, self.delays, now_ms, (self.measurements.figures,))
+        positions = Positions(catalogue, self.consumers, progress, store, name, self.measurements.tps)
+        groups = GroupAdmin(catalogue, self.consumers, self.producers, progress, positions, is_slave=is_slave)
         return {
             **self.members.routes(),
             **ProgressRequests(progress, store, is_slave=is_slave).routes(),
@@ -119,6 +124,7 @@ class World:
             **QueryRequests(store).routes(),
             **TopicAdmin(catalogue, progress, store, name, is_slave=is_slave).routes(),
             **groups.routes(),
+            **StatsAdmin(self.measurements.stats, positions, catalogue, BROKER).routes(),
             **BrokerAdmin(config, DataVersion(now_ms()), info, progress, self.delays).routes(),
         }
 

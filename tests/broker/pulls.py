@@ -12,10 +12,13 @@ from roquet.broker.groups import GroupRegistry
 from roquet.broker.handlers.learnt_pulls import LearntPulls
 from roquet.broker.handlers.pull import PullConfig, Pulls
 from roquet.broker.members import Consumers, Member
+from roquet.broker.offset_moves import OffsetMoves
 from roquet.broker.progress import ConsumerProgress
 from roquet.broker.read_balance import ReadBalance
 from roquet.broker.state_files import Then
 from roquet.broker.topics import TopicRegistry, topics_at_start
+from roquet.broker.traffic import Traffic
+from roquet.broker.turn import Turn
 from roquet.protocol.bloom import BloomShape
 from roquet.protocol.bodies import ConsumerData, Subscription, TopicConfig
 from roquet.protocol.codes import RequestCode
@@ -57,6 +60,7 @@ class Side:
         self.progress = ConsumerProgress()
         self.arrivals = Arrivals(lambda: self.loop_ms, held_max)
         self.filters = FilterRegistry(BloomShape(), 86_400_000)
+        self.traffic = Traffic()
         pulls = Pulls(
             config or PullConfig(),
             self.store,
@@ -66,6 +70,8 @@ class Side:
             ReadBalance(slave_reads=slave_reads, memory_size=ON_DISK),
             self.arrivals,
             self.filters,
+            self.traffic,
+            OffsetMoves(self.store, Turn(lambda: None), "b", lambda: NOW_MS),
         )
         self.connection = Connection(pulls.routes())
         self.subscribe("*")

@@ -17,7 +17,7 @@ from tests.broker.harness import BROKER, Client, World
 GOLDEN: Final = Path(__file__).parent.parent / "golden"
 CODES: Final = (
     *(12, 14, 15, 17, 21, 26, 28, 29, 30, 31, 32, 34, 35, 38, 41, 42, 43, 45),
-    *(200, 201, 202, 203, 204, 207, 208, 215, 300, 305, 351, 9999),
+    *(200, 201, 202, 203, 204, 207, 208, 215, 300, 305, 9999),
 )
 REQUESTS: Final = sorted(path for code in CODES for path in GOLDEN.rglob(f"{code}-*.request.bin"))
 OUR_REMARKS: Final = {

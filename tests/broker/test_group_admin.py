@@ -117,3 +117,20 @@ def test_who_consumes_a_topic(world: World) -> None:
     beat(client, "T")
     assert client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="T") == {"groupList": ["g", "was-here"]}
     assert client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="nobody's") == {"groupList": []}
+
+
+def test_one_group_is_told_by_its_name(world: World) -> None:
+    """Tools of 5.x ask so."""
+    world.groups.update(GroupConfig("G", retry_max_times=3), world.host.now_ms())
+    told = world.client().ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="G")
+    assert GroupConfig.from_json(told).retry_max_times == 3
+    unknown = world.client().call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="H")
+    assert unknown.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+@pytest.mark.parametrize("name", ["removeOffset", "cleanOffset"])
+def test_a_groups_offsets_go_with_it_where_either_release_wants_that(world: World, name: str) -> None:
+    world.groups.update(GroupConfig("G"), world.host.now_ms())
+    world.progress.commit("G", "T", 0, 5)
+    world.client().call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G", **{name: "true"})
+    assert world.progress.committed("G", "T", 0) is None

@@ -9,10 +9,14 @@ from dataclasses import replace
 import pytest
 
 from roquet.broker.handlers.pull import PullConfig
+from roquet.protocol import record
 from roquet.protocol.bodies import GroupConfig
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command, decode
+from roquet.protocol.filters import TagFilter
 from roquet.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullAnswer
+from roquet.protocol.json_dialect import load
+from roquet.protocol.message import OFFSET_MOVED_TOPIC
 from tests.broker.pulls import FIRST_QUEUE_END, NOW_MS, USUAL, Side, pull_frame
 
 SLAVE = PullConfig(is_slave=True)
@@ -78,3 +82,39 @@ def test_no_more_pulls_wait_than_may() -> None:
     held, refused = asyncio.run(run())
     assert held == [(0, END)] * 2
     assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_BUSY, "[OVERLOAD]2 pulls wait for messages already")
+
+
+def test_a_pull_that_a_master_sends_elsewhere_is_written_down() -> None:
+    """In a topic of its own, so that operators see which groups lost their place."""
+
+    async def events(side: Callable[[], Side]) -> list[bytes]:
+        broker = side()
+        broker.connection._answers([pull_frame(1, replace(USUAL, queue_offset=BEYOND, sys_flag=SUBSCRIPTION))])
+        found = broker.store.fetch(OFFSET_MOVED_TOPIC, 0, 0, 32, TagFilter.parse("group"))
+        return [bytes(record) for record in found.records]
+
+    (event,) = asyncio.run(events(Side))
+    message = record.decode(event)
+    assert (message.topic, message.properties) == (OFFSET_MOVED_TOPIC, {"TAGS": "group", "KEYS": "group"})
+    queue = {"brokerName": "b", "queueId": 0, "topic": "T"}
+    assert load(message.body) == {
+        "consumerGroup": "group",
+        "messageQueue": queue,
+        "offsetNew": END,
+        "offsetRequest": BEYOND,
+    }
+    assert asyncio.run(events(lambda: Side(SLAVE))) == []
+
+
+def test_what_a_group_is_given_is_counted() -> None:
+    async def counted() -> Side:
+        broker = Side()
+        for offset in (0, 3, END):
+            broker.connection._answers([pull_frame(1, replace(USUAL, queue_offset=offset, sys_flag=SUBSCRIPTION))])
+        return broker
+
+    broker = asyncio.run(counted())
+    traffic = broker.traffic
+    assert (traffic.found, traffic.missed) == (2, 1)
+    assert traffic.messages_given()["T@group"].value == traffic.messages > 2
+    assert traffic.bytes_given()["T@group"].value > traffic.messages * 90

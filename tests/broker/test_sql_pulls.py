@@ -206,6 +206,21 @@ def test_a_held_pull_is_woken_by_what_it_wants_and_by_nothing_else(
     assert PullAnswer.read(held.answer.fields).next_begin_offset == 5
 
 
+def test_a_held_pull_goes_by_what_its_group_wants_when_it_is_woken(cluster: Cluster) -> None:
+    """Also for what it passed over before, which the group wants now."""
+    cluster.put(1)
+    cluster.want("a > 3")
+    held = Held(cluster, queue_offset=1)
+    cluster.put(2)
+    cluster.sim.run_for(0.1)
+    assert held.answer is None
+    cluster.want("a < 3", version=2)
+    cluster.put(7)
+    cluster.sim.run_for(0.1)
+    assert held.answer is not None
+    assert numbers_in(held.answer) == [2]
+
+
 def test_a_held_pull_moves_on_with_the_next_sweep_past_what_it_does_not_want(cluster: Cluster) -> None:
     cluster.put(1)
     cluster.want("a > 3")

@@ -100,3 +100,11 @@ def test_the_state_of_each_queue_of_a_topic(world: World) -> None:
 def test_the_brokers_own_topics_are_listed(world: World) -> None:
     topics = world.client().ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)["topicList"]
     assert {"TBW102", "broker-a", "DefaultCluster", "RMQ_SYS_TRANS_HALF_TOPIC"} <= set(topics)
+
+
+def test_one_topic_is_told_by_its_name(world: World) -> None:
+    """Tools of 5.x ask so before they show a topic's statistics."""
+    world.topics.update(TopicConfig("T", 2, 3), world.host.now_ms())
+    told = world.client().ask(RequestCode.GET_TOPIC_CONFIG, topic="T")
+    assert TopicConfig.from_json(told) == TopicConfig("T", 2, 3)
+    assert world.client().call(RequestCode.GET_TOPIC_CONFIG, topic="U").code == ResponseCode.TOPIC_NOT_EXIST

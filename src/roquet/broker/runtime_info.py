@@ -21,34 +21,10 @@ from roquet.storage.store import Store
 from roquet.units import PhysicalOffset
 
 _NO_BUFFER_LIMIT: Final = 2**31 - 1
-_LATENCY_STEPS: Final = (
-    "<=0ms",
-    "0~10ms",
-    "10~50ms",
-    "50~100ms",
-    "100~200ms",
-    "200~500ms",
-    "500ms~1s",
-    "1~2s",
-    "2~3s",
-    "3~4s",
-    "4~5s",
-    "5~10s",
-    "10s~",
-)
-_RATES: Final = ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferedTps", "getTransferredTps")
 _COUNTS: Final = (
-    "putMessageEntireTimeMax",
     "putMessageFailedTimes",
-    "putMessageSizeTotal",
     "getMessageEntireTimeMax",
     "dispatchMaxBuffer",
-    "msgPutTotalYesterdayMorning",
-    "msgPutTotalTodayMorning",
-    "msgPutTotalTodayNow",
-    "msgGetTotalYesterdayMorning",
-    "msgGetTotalTodayMorning",
-    "msgGetTotalTodayNow",
     "sendThreadPoolQueueSize",
     "pullThreadPoolQueueSize",
     "queryThreadPoolQueueSize",
@@ -58,22 +34,14 @@ _COUNTS: Final = (
     "queryThreadPoolQueueHeadWaitTimeMills",
     "pageCacheLockTimeMills",
 )
-_NOT_MEASURED: Final = {
-    **dict.fromkeys(_RATES, "0.0 0.0 0.0"),
-    **dict.fromkeys(_COUNTS, "0"),
-    "putMessageTimesTotal": "1",
-    "putMessageAverageSize": "0.0",
-    "putMessageDistributeTime": "".join(f"[{step}]:0 " for step in _LATENCY_STEPS),
-    "putLatency99": "0.00",
-    "putLatency999": "0.00",
-}
+_NOT_MEASURED: Final = dict.fromkeys(_COUNTS, "0")
 """What stands for a figure that nobody measured; nothing waits in queues here, so their sizes are 0 in truth."""
 
 
 class RuntimeInfo:
     """Gathers the state of one broker.
 
-    :param measured: figures somebody measured, under the names they replace; rates are three numbers with blanks.
+    :param measured: who else has figures to tell, under Apache's names.
     """
 
     def __init__(
@@ -82,7 +50,7 @@ class RuntimeInfo:
         store: Store,
         delays: DelayProgress,
         now_ms: Callable[[], int],
-        measured: Callable[[], Mapping[str, str]] = dict,
+        measured: Sequence[Callable[[], Mapping[str, str]]] = (),
     ) -> None:
         self._config = config
         self._store = store
@@ -99,8 +67,9 @@ class RuntimeInfo:
             **self._log(),
             **self._delay_levels(),
             **_disk(self._config.commit_log_folders, self._config.store_folder),
-            **self._measured(),
         }
+        for measured in self._measured:
+            figures |= measured()
         return dict(sorted(figures.items()))
 
     def _broker(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from roquet.broker import part_configs, state_files, tasks
@@ -22,6 +23,7 @@ from roquet.broker.handlers.admin_broker import BrokerAdmin
 from roquet.broker.handlers.admin_groups import GroupAdmin
 from roquet.broker.handlers.admin_ha import HaAdmin
 from roquet.broker.handlers.admin_progress import ProgressAdmin
+from roquet.broker.handlers.admin_stats import StatsAdmin
 from roquet.broker.handlers.admin_store import StoreAdmin
 from roquet.broker.handlers.admin_topics import TopicAdmin
 from roquet.broker.handlers.locks import LockRequests
@@ -35,9 +37,12 @@ from roquet.broker.handlers.send import Sends
 from roquet.broker.handlers.send_back import SendBacks
 from roquet.broker.handlers.transactions import TransactionRequests
 from roquet.broker.lost_tail import set_back_progress
+from roquet.broker.measurements import RATES_MS, Measurements
 from roquet.broker.members import Consumers, Producers
+from roquet.broker.offset_moves import OffsetMoves
 from roquet.broker.part_configs import syncs
 from roquet.broker.peers import Life, addresses_of, life_of
+from roquet.broker.positions import Positions
 from roquet.broker.progress import ConsumerProgress, DelayProgress
 from roquet.broker.promotion import Become, Promotion
 from roquet.broker.queue_locks import LeaseTable
@@ -46,6 +51,7 @@ from roquet.broker.registration import Registrar
 from roquet.broker.runtime_info import RuntimeInfo
 from roquet.broker.slave_sync import SlaveSync
 from roquet.broker.state_files import StateFile, Then
+from roquet.broker.stats import Window
 from roquet.broker.topics import TopicRegistry
 from roquet.broker.turn import Pace, Turn
 from roquet.errors import ConfigError
@@ -156,7 +162,8 @@ class Broker:
             lambda: loop.time() * 1000,
         )
         self.arrivals = Arrivals(lambda: loop.time() * 1000, config.pull_thread_pool_queue_capacity)
-        self.turn = Turn(self._end_turn)
+        self.measurements = Measurements(self.store, config.broker_cluster_name, runtime.now_ms)
+        self.turn = Turn(self._end_turn, self.measurements.turn_took)
         self.halves = HalfMessages(
             self.store, self.catalogue, self.progress, self.turn, runtime.now_ms, config.delay_levels
         )
@@ -253,7 +260,9 @@ class Broker:
             notify=notify,
         )
         self._cleaning = self._make_cleaning()
-        info = RuntimeInfo(config, store, self.delays, now_ms, self.durability.figures)
+        measurements = self.measurements
+        info = RuntimeInfo(config, store, self.delays, now_ms, (measurements.figures, self.durability.figures))
+        positions = Positions(catalogue, self.consumers, self.progress, store, name, measurements.tps)
         is_slave, sends = config.is_slave, self._sends()
         return {
             **sends.routes(),
@@ -269,8 +278,9 @@ class Broker:
             **QueryRequests(store, config.store.default_query_max_num).routes(),
             **TopicAdmin(catalogue, self.progress, store, name, is_slave=is_slave).routes(),
             **GroupAdmin(
-                catalogue, self.consumers, self.producers, self.progress, store, name, is_slave=is_slave
+                catalogue, self.consumers, self.producers, self.progress, positions, is_slave=is_slave
             ).routes(),
+            **StatsAdmin(measurements.stats, positions, catalogue, config.address).routes(),
             **ProgressAdmin(catalogue, self.consumers, self.progress, store, name).routes(),
             **Relays(self.consumers, store, name).routes(),
             **StoreAdmin(store, catalogue, self._cleaning).routes(),
@@ -301,13 +311,16 @@ class Broker:
     def _send_backs(self) -> SendBacks:
         settings = part_configs.send_config(self.config)
         now_ms, chance = self.runtime.now_ms, self.runtime.random
-        return SendBacks(settings, self.store, self.catalogue, self.durability, self.turn, now_ms, chance)
+        traffic = self.measurements.traffic
+        return SendBacks(settings, self.store, self.catalogue, self.durability, self.turn, now_ms, chance, traffic)
 
     def _pulls(self) -> Pulls:
         settings, replication = part_configs.pull_config(self.config), self.config.replication
         balance = ReadBalance(replication.slave_read_enable, self.store.config.limits.memory_bytes)
         tables = self.catalogue, self.consumers, self.progress
-        return Pulls(settings, self.store, *tables, balance, self.arrivals, self.filters)
+        moves = OffsetMoves(self.store, self.turn, self.config.broker_name, self.runtime.now_ms)
+        traffic = self.measurements.traffic
+        return Pulls(settings, self.store, *tables, balance, self.arrivals, self.filters, traffic, moves)
 
     # starting
 
@@ -380,6 +393,9 @@ class Broker:
         self._spawn(self._cleaning.watch())
         self._spawn(self._cleaning.run())
         self._spawn(tasks.each(KEEP_UP_MS, self._keep_up))
+        self._spawn(tasks.each(RATES_MS, self.measurements.look_at_rates))
+        for window in Window:
+            self._spawn(tasks.each(window.period_ms, partial(self.measurements.look, window)))
         if self.durability.waits:
             self._spawn(tasks.each(DURABILITY_SCAN_MS, self.durability.expire))
         self._spawn(tasks.each(SWEEP_MS if config.long_polling_enable else 1000, self.arrivals.sweep))

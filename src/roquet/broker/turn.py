@@ -14,23 +14,29 @@ class Turn:
     """Keeps: while `is_due`, the work is scheduled and will run before the loop waits for anything.
 
     :param work: index, wake-ups and replication of what this turn appended.
+    :param took: told how long it was, in seconds, from the first append to the end of that work.
     """
 
-    __slots__ = ("_work", "is_due")
+    __slots__ = ("_began_s", "_took", "_work", "is_due")
 
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], None], took: Callable[[float], None] = lambda seconds: None) -> None:
         self._work = work
+        self._took = took
+        self._began_s = 0.0
         self.is_due = False
 
     def due(self) -> None:
         """Something was appended in this turn."""
         if not self.is_due:
             self.is_due = True
-            asyncio.get_running_loop().call_soon(self._run)
+            loop = asyncio.get_running_loop()
+            self._began_s = loop.time()
+            loop.call_soon(self._run)
 
     def _run(self) -> None:
         self.is_due = False
         self._work()
+        self._took(asyncio.get_running_loop().time() - self._began_s)
 
 
 class Pace:

@@ -72,6 +72,8 @@ class ConsumeQueue:
         "topic",
         "topic_bytes",
         "waiting",
+        "written",
+        "written_size",
     )
 
     def __init__(self, disk: Disk, folder: Path, file_size: int, topic: str, queue_id: int) -> None:
@@ -91,6 +93,9 @@ class ConsumeQueue:
         """Queue offset up to which there is room on the drive for the next entries."""
         self.waiting: list[object] | None = None
         """Pulls held until this queue grows; the broker's arrivals keep them here, where an append sees them."""
+        self.written = 0
+        self.written_size = 0
+        """Records that were appended here since the store was opened, and their bytes; not what was replicated."""
 
     def load(self) -> None:
         """Open the files; the queue ends behind the last entry of an unbroken run in the last file that has any.

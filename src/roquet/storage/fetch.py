@@ -42,7 +42,7 @@ class FetchLimits:
 @dataclass(slots=True)
 class Fetched:
     """`records` are stored messages, whole and in order, each element one or several that stood side by side;
-    `behind`: bytes of log between the last one looked at and the log's end."""
+    `count`: how many messages these are; `behind`: bytes of log between the last one looked at and the log's end."""
 
     status: FetchStatus
     next_offset: int
@@ -50,6 +50,7 @@ class Fetched:
     max_offset: int
     records: list[bytes | bytearray] = field(default_factory=list)
     behind: int = 0
+    count: int = 0
 
 
 _SCAN_BYTES = 16000
@@ -106,7 +107,9 @@ def _next_ones(
                 at = after
     records.append(buffer[at - file_start : end - file_start])
     next_offset = offset + len(places)
-    return Fetched(FetchStatus.FOUND, next_offset, queue.min_offset, queue.max_offset, records, log.end - last)
+    return Fetched(
+        FetchStatus.FOUND, next_offset, queue.min_offset, queue.max_offset, records, log.end - last, len(places)
+    )
 
 
 def _scan(
@@ -162,4 +165,4 @@ def _scan(
     status = FetchStatus.FOUND
     if not records:
         status = FetchStatus.MESSAGE_WAS_REMOVING if was_removed else FetchStatus.NO_MATCHED_MESSAGE
-    return Fetched(status, offset + scanned, queue.min_offset, queue.max_offset, records, log.end - last_at)
+    return Fetched(status, offset + scanned, queue.min_offset, queue.max_offset, records, log.end - last_at, count)

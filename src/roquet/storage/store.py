@@ -249,6 +249,11 @@ class Store:
         """Whether a record may be seen as soon as it is appended."""
         return not (self.config.reads_only_durable or self.config.pooled)
 
+    @property
+    def stored(self) -> int:
+        """Messages that were appended since `open`; those of a master are not among them."""
+        return self._writer.stored
+
     # queues
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:

@@ -73,6 +73,8 @@ class Writer:
         """Store time of the newest record, ms."""
         self.grown: list[ConsumeQueue] = []
         """Queues with held pulls that grew since somebody last emptied this list."""
+        self.stored = 0
+        """Messages that were appended since the store was opened."""
 
     def follow(self, store_ms: int) -> None:
         """Records of another writer were stored until then: ours are not earlier. A damaged time is not followed."""
@@ -169,11 +171,14 @@ class Writer:
         self._log.write(records.data.cast("B"))
         self._dispatch.position = self._log.end
         self._turn_ms = self._turn_ms or self._began_ms
+        self.stored += count
         codes = messages.tag_codes if delay_ms is None else store_ms + delay_ms
         entries = entry_rows(physical, size, codes).tobytes()
         for begin, queue in zip(range(0, count, each), queues, strict=True):
             end = begin + each
             queue.put_many(entries[begin * ENTRY_SIZE : end * ENTRY_SIZE], at + end * size, self.store_ms)
+            queue.written += each
+            queue.written_size += each * size
             if queue.waiting:
                 self.grown.append(queue)
         if self._index is not None:
@@ -199,6 +204,7 @@ class Writer:
         columns = zip(records, packs, offsets, starts, strict=False)
         data = b"".join(record.pack(pack, offset, at + start, store_ms) for record, pack, offset, start in columns)
         self._write_block(RecordBlock(at, data, starts, len(data)))
+        self._count([record.queue if record.takes_a_slot else None for record in records], ends)
         return [PhysicalOffset(at + start) for start in starts]
 
     def append_moved(self, block: RecordBlock, queues: Sequence[ConsumeQueue]) -> int:
@@ -215,6 +221,7 @@ class Writer:
         at = self._log.make_room(ends[-1])
         queue_ids = np.fromiter((queue.queue_id for queue in queues), np.int64, count)
         self._write_block(moved(block.first(count), topics[:count], queue_ids, offsets, at, store_ms))
+        self._count(queues, ends)
         return count
 
     def _ends_of_fitting(self, sizes: Sequence[int]) -> list[int]:
@@ -228,6 +235,14 @@ class Writer:
         self._log.write(block.data)
         self._turn_ms = self._turn_ms or self._began_ms
         self.grown += [queue for queue in self._dispatch.put_block(block) if queue.waiting]
+
+    def _count(self, queues: Sequence[ConsumeQueue | None], ends: Sequence[int]) -> None:
+        """A record of each queue was written, and where it ends; None: of no queue."""
+        self.stored += len(ends)
+        for queue, start, end in zip(queues, (0, *ends[:-1]), ends, strict=True):
+            if queue is not None:
+                queue.written += 1
+                queue.written_size += end - start
 
     def end_turn(self) -> None:
         """What follows is not held up by what was appended before."""
@@ -294,8 +309,11 @@ class Writer:
         )
         self._dispatch.position = PhysicalOffset(at + size)
         self._turn_ms = self._turn_ms or self._began_ms
+        self.stored += 1
         if takes_a_slot:
             queue.put(queue_offset, at, size, tag_code, store_ms)
+            queue.written += 1
+            queue.written_size += size
             if queue.waiting:
                 self.grown.append(queue)
         if keys and self._index is not None:

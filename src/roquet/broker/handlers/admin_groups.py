@@ -1,4 +1,4 @@
-"""Admin tools and groups: codes 200, 201, 203, 204, 207, 208, 300 (protocol.md 2.5, 4.4, 4.5)."""
+"""Admin tools and groups: codes 200, 201, 203, 204, 207, 208, 300, 352 (protocol.md 2.5, 4.4, 4.5)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,27 @@ from typing import Any
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.handlers.saved import answer_saved, refuse_on_slave
 from roquet.broker.members import Consumers, Member, Producers
+from roquet.broker.positions import Positions
 from roquet.broker.progress import ConsumerProgress
 from roquet.errors import MessageError, Refused
-from roquet.protocol.bodies import GroupConfig, TopicConfig, parse, queue_to_json
+from roquet.protocol.bodies import GroupConfig, parse
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.headers.admin import DeleteGroupHeader, GroupHeader, ProducerGroupHeader, TopicHeader
-from roquet.protocol.json_dialect import ObjectKeys, dump_bytes, dump_dialect
-from roquet.protocol.message import MessageQueue, check_group
-from roquet.storage.store import Store
+from roquet.protocol.headers.admin import (
+    DeleteGroupHeader,
+    GroupConfigHeader,
+    GroupHeader,
+    ProducerGroupHeader,
+    TopicHeader,
+)
+from roquet.protocol.json_dialect import dump_bytes, dump_dialect
+from roquet.protocol.message import check_group
 from roquet.transport.connection import Connection, Handler
 
 
 class GroupAdmin:
     """Creates, changes, deletes and describes groups.
 
-    :param broker_name: as clients know it; queues are told by it.
     :param is_slave: then groups come from the master, and from nobody else.
     """
 
@@ -33,8 +38,7 @@ class GroupAdmin:
         consumers: Consumers[Connection],
         producers: Producers[Connection],
         progress: ConsumerProgress,
-        store: Store,
-        broker_name: str,
+        positions: Positions,
         *,
         is_slave: bool,
     ) -> None:
@@ -42,8 +46,7 @@ class GroupAdmin:
         self._consumers = consumers
         self._producers = producers
         self._progress = progress
-        self._store = store
-        self._broker_name = broker_name
+        self._positions = positions
         self._is_slave = is_slave
 
     def routes(self) -> dict[int, Handler]:
@@ -51,6 +54,7 @@ class GroupAdmin:
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.one_group,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
@@ -70,7 +74,7 @@ class GroupAdmin:
     def delete(self, request: Command, connection: Connection) -> None:
         refuse_on_slave(self._is_slave)
         header = DeleteGroupHeader.read(request.fields)
-        if header.remove_offset:
+        if header.remove_offset or header.clean_offset:
             self._progress.forget_group(header.group_name)
         self._catalogue.delete_group(header.group_name, partial(answer_saved, request, connection))
 
@@ -101,16 +105,18 @@ class GroupAdmin:
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes(document))
 
     def consume_stats(self, request: Command, connection: Connection) -> Command:
-        """Where a group stands in each queue of its topics, its retry topic included (trap 49)."""
+        """Where a group stands in each queue of its topics."""
         header = GroupHeader.read(request.fields)
-        group = header.consumer_group
-        names = [header.topic] if header.topic else self._progress.topics_of(group)
-        offsets = ObjectKeys()
-        for name in names:
-            topic = self._catalogue.topics.get(name)
-            if topic is not None and not self._consumers.gave_up(group, name):
-                offsets.update(self._positions(group, topic))
-        return request.answer(ResponseCode.SUCCESS, body=dump_dialect({"consumeTps": 0.0, "offsetTable": offsets}))
+        group, positions = header.consumer_group, self._positions
+        topics = positions.still_wanted(group, [header.topic]) if header.topic else positions.topics_of(group)
+        return request.answer(ResponseCode.SUCCESS, body=dump_dialect(positions.stats(group, topics)))
+
+    def one_group(self, request: Command, connection: Connection) -> Command:
+        name = GroupConfigHeader.read(request.fields).group
+        group = self._catalogue.groups.get(name)
+        if group is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
+        return request.answer(ResponseCode.SUCCESS, body=dump_bytes(group.to_json()))
 
     def groups_of_topic(self, request: Command, connection: Connection) -> Command:
         """Those that want the topic now, and those that ever got something of it."""
@@ -118,19 +124,6 @@ class GroupAdmin:
         online = (group.name for group in self._consumers.groups.values() if topic in group.subscriptions)
         names = sorted({*online, *self._progress.groups_of(topic)})
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"groupList": names}))
-
-    def _positions(self, group: str, topic: TopicConfig) -> dict[str, dict[str, int]]:
-        queues = (MessageQueue(topic.name, self._broker_name, queue_id) for queue_id in range(topic.read_queues))
-        return {dump_bytes(queue_to_json(queue)).decode(): self._position(group, queue) for queue in queues}
-
-    def _position(self, group: str, queue: MessageQueue) -> dict[str, int]:
-        consumed = self._progress.committed(group, queue.topic, queue.queue_id) or 0
-        last_ms = self._store.store_time(queue.topic, queue.queue_id, consumed - 1) if consumed > 0 else 0
-        return {
-            "brokerOffset": max(0, self._store.max_offset(queue.topic, queue.queue_id)),
-            "consumerOffset": consumed,
-            "lastTimestamp": max(0, last_ms),
-        }
 
 
 def _connection(member: Member) -> dict[str, Any]:

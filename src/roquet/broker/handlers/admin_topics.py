@@ -1,4 +1,4 @@
-"""Admin tools and topics: codes 17, 21, 202, 215, 305 (protocol.md 2.5, 2.6)."""
+"""Admin tools and topics: codes 17, 21, 202, 215, 305, 351 (protocol.md 2.5, 2.6)."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ class TopicAdmin:
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
+            RequestCode.GET_TOPIC_CONFIG: self.one_topic,
             RequestCode.GET_TOPIC_STATS_INFO: self.stats,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
         }
@@ -69,11 +70,19 @@ class TopicAdmin:
         body = dump_bytes(self._catalogue.topic_registry.to_table().to_json())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
-    def stats(self, request: Command, connection: Connection) -> Command:
-        name = TopicHeader.read(request.fields).topic
+    def one_topic(self, request: Command, connection: Connection) -> Command:
+        topic = self._known(TopicHeader.read(request.fields).topic)
+        return request.answer(ResponseCode.SUCCESS, body=dump_bytes(topic.to_json()))
+
+    def _known(self, name: str) -> TopicConfig:
         topic = self._catalogue.topics.get(name)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist")
+        return topic
+
+    def stats(self, request: Command, connection: Connection) -> Command:
+        name = TopicHeader.read(request.fields).topic
+        topic = self._known(name)
         offsets = ObjectKeys(
             (dump_bytes(queue_to_json(MessageQueue(name, self._broker_name, queue_id))).decode(), bounds)
             for queue_id, bounds in enumerate(map(partial(self._bounds, name), range(topic.write_queues)))

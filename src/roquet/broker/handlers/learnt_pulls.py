@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from roquet.broker.handlers.learnt_forms import LearntForm, LearntForms
+from roquet.broker.traffic import Traffic
 from roquet.protocol.answer_form import AnswerForm
 from roquet.protocol.bodies import GroupConfig
 from roquet.protocol.command import Command
@@ -25,12 +26,18 @@ class LearntPulls:
     """
 
     def __init__(
-        self, connection: Connection, look: Look, suggest: Callable[[GroupConfig, Fetched], int], found: AnswerForm
+        self,
+        connection: Connection,
+        look: Look,
+        suggest: Callable[[GroupConfig, Fetched], int],
+        found: AnswerForm,
+        traffic: Traffic,
     ) -> None:
         self._connection = connection
         self._look = look
         self._suggest = suggest
         self._found = found
+        self._traffic = traffic
         self._forms: LearntForms[_LearntPull] = LearntForms()
 
     def take(self, frames: list[bytes], otherwise: Otherwise) -> list[bytes]:
@@ -65,6 +72,7 @@ class LearntPulls:
         suggested, next_offset = b"%d" % self._suggest(group, fetched), b"%d" % fetched.next_offset
         low, high = b"%d" % fetched.min_offset, b"%d" % fetched.max_offset
         size = sum(map(len, fetched.records))
+        self._traffic.given(known.header.topic, known.header.consumer_group, fetched.count, size)
         if not known.is_binary:
             return b"".join((self._found.json(opaque, (suggested, next_offset, low, high), size), *fetched.records))
         sizes = (len(suggested), len(next_offset), len(low), len(high))

@@ -11,8 +11,10 @@ from roquet.broker.catalogue import Catalogue
 from roquet.broker.filter_data import FilterRegistry, RetryWanted, SqlWanted, compiled
 from roquet.broker.handlers.learnt_pulls import LearntPulls
 from roquet.broker.members import Consumers
+from roquet.broker.offset_moves import OffsetMoves
 from roquet.broker.progress import ConsumerProgress
 from roquet.broker.read_balance import ReadBalance
+from roquet.broker.traffic import Traffic
 from roquet.errors import FilterError, Refused
 from roquet.protocol.answer_form import AnswerForm
 from roquet.protocol.bodies import BROADCASTING, GroupConfig, Subscription
@@ -70,6 +72,8 @@ class Pulls:
         balance: ReadBalance,
         arrivals: Arrivals,
         filters: FilterRegistry,
+        traffic: Traffic,
+        moves: OffsetMoves,
     ) -> None:
         self._config = config
         self._store = store
@@ -79,6 +83,8 @@ class Pulls:
         self._balance = balance
         self._arrivals = arrivals
         self._filters = filters
+        self._traffic = traffic
+        self._moves = moves
         self._found = AnswerForm(ResponseCode.SUCCESS, FetchStatus.FOUND.value, {}, _ANSWER_FIELDS)
 
     def routes(self) -> dict[int, Handler]:
@@ -117,7 +123,7 @@ class Pulls:
         """Let the connection's next pulls of this kind go the short way."""
         known = next((known for known in connection.shortcuts if isinstance(known, LearntPulls)), None)
         if known is None:
-            known = LearntPulls(connection, self._look, self._suggested, self._found)
+            known = LearntPulls(connection, self._look, self._suggested, self._found, self._traffic)
             connection.shortcuts.append(known)
         known.learn(request, header)
 
@@ -225,8 +231,19 @@ class Pulls:
                 next_offset = header.queue_offset
             if code == ResponseCode.PULL_OFFSET_MOVED:
                 code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, group.broker_id
+        self._note(code, header, fetched)
         fields = PullAnswer(suggested, next_offset, fetched.min_offset, fetched.max_offset).write()
         return request.answer(code, fetched.status.value, fields, b"".join(fetched.records)).encode()
+
+    def _note(self, code: ResponseCode, header: PullHeader, fetched: Fetched) -> None:
+        """Count it, and write down if it is sent elsewhere; a slave writes nothing."""
+        if code == ResponseCode.SUCCESS:
+            size = sum(map(len, fetched.records))
+            self._traffic.given(header.topic, header.consumer_group, fetched.count, size)
+            return
+        self._traffic.missed += 1
+        if code == ResponseCode.PULL_OFFSET_MOVED and not self._config.is_slave:
+            self._moves.note(header, fetched.next_offset)
 
     def _hold(
         self, request: Command, connection: Connection, header: PullHeader, group: GroupConfig, wanted: Filter
@@ -243,17 +260,21 @@ class Pulls:
     ) -> Callable[[bool], bytes | None]:
         """What a held pull does when it is looked at again; a topic or group that is gone by then ends it.
 
-        What was looked at once and is not wanted is passed over the next time.
+        What was looked at once and is not wanted is passed over the next time, unless the group wants something else by
+        then.
         """
         offset = header.queue_offset
 
         def fetch_again(is_due: bool) -> bytes | None:
-            nonlocal offset
+            nonlocal offset, wanted
             try:
                 self._check_topic(header.topic, header.queue_id)
-                self._group(header.consumer_group)
+                group = self._group(header.consumer_group)
+                wanted_now = wanted if header.sys_flag & SUBSCRIPTION else self._wanted(header, group)
             except Refused as refusal:
                 return request.answer(refusal.code, refusal.remark).encode()
+            if wanted_now != wanted:
+                wanted, offset = wanted_now, header.queue_offset
             fetched = self._fetch(header, header.queue_id, offset, wanted)
             while fetched.status is FetchStatus.NO_MATCHED_MESSAGE:
                 offset = fetched.next_offset

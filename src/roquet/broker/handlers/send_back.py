@@ -11,6 +11,7 @@ from roquet.broker.delay_levels import put_aside, waiting_queue
 from roquet.broker.durability import Durability
 from roquet.broker.handlers.members import UNIT_SUBSCRIPTION
 from roquet.broker.handlers.send import SendConfig, check_taking
+from roquet.broker.traffic import Traffic
 from roquet.broker.turn import Turn
 from roquet.errors import Refused
 from roquet.protocol import message as m
@@ -43,6 +44,7 @@ class SendBacks:
         turn: Turn,
         now_ms: Callable[[], int],
         chance: random.Random,
+        traffic: Traffic,
     ) -> None:
         self._config = config
         self._store = store
@@ -51,6 +53,7 @@ class SendBacks:
         self._turn = turn
         self._now_ms = now_ms
         self._chance = chance
+        self._traffic = traffic
 
     def routes(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.take_back}
@@ -72,6 +75,7 @@ class SendBacks:
         else:
             copy = self._retry(topic, group, header.delay_level, record)
         self._store.append_records([copy])
+        self._traffic.sent_back(record.properties.get(m.RETRY_TOPIC, record.topic), group.name)
         self._turn.due()
         if self._durability.waits and not request.is_one_way:
             return self._durability.hold(connection, answer.encode(), self._store.log.end, tells=False)

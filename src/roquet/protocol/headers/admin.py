@@ -22,15 +22,18 @@ class CreateTopicHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class TopicHeader(Header):
-    """Codes 202, 215 and 300: one topic."""
+    """Codes 202, 215, 300 and 351: one topic."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroupHeader(Header):
+    """`clean_offset` is 5.x's name for `remove_offset`."""
+
     group_name: str
     remove_offset: bool = False
+    clean_offset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,28 @@ class GroupHeader(Header):
 
     consumer_group: str
     topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfigHeader(Header):
+    """Code 352."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatsHeader(Header):
+    """Code 315: the item, such as TOPIC_PUT_NUMS, and what of it, such as a topic's name."""
+
+    stats_name: str
+    stats_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeStatsHeader(Header):
+    """Code 317."""
+
+    is_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,99 @@
+"""What one broker counted and measured: where statistics and rates get their totals from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from roquet.broker.rates import Flow, Rates
+from roquet.broker.stats import Stats, Total, Totals, Window
+from roquet.broker.traffic import Traffic
+from roquet.protocol.message import SCHEDULE_TOPIC
+from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.store import Store
+
+RATES_MS: Final = 1000
+GIVEN: Final = "GROUP_GET_NUMS"
+
+
+class Measurements:
+    """Totals of what came in are the store's queues', so that nothing is counted for each message but there.
+
+    Of Apache's items this has no GROUP_GET_LATENCY, whose times would all be 0 here, and none of COMMERCIAL_*.
+
+    :param cluster: the key of the items that are about the whole broker.
+    """
+
+    def __init__(self, store: Store, cluster: str, now_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._now_ms = now_ms
+        self._stored_before = 0
+        self.traffic = Traffic()
+        self.rates = Rates()
+        self.stats = Stats(self._items())
+
+    def _items(self) -> Mapping[str, Totals]:
+        traffic = self.traffic
+        return {
+            "TOPIC_PUT_NUMS": lambda: self._by_topic(lambda queue: queue.written),
+            "TOPIC_PUT_SIZE": lambda: self._by_topic(lambda queue: queue.written_size),
+            "QUEUE_PUT_NUMS": lambda: self._by_delay_level(lambda queue: queue.written),
+            "QUEUE_PUT_SIZE": lambda: self._by_delay_level(lambda queue: queue.written_size),
+            GIVEN: traffic.messages_given,
+            "GROUP_GET_SIZE": traffic.bytes_given,
+            "SNDBCK_PUT_NUMS": traffic.messages_sent_back,
+            "BROKER_PUT_NUMS": lambda: {self._cluster: Total(self._store.stored, self._store.stored)},
+            "BROKER_GET_NUMS": lambda: {self._cluster: Total(traffic.messages, traffic.found)},
+        }
+
+    def _by_topic(self, value: Callable[[ConsumeQueue], int]) -> dict[str, Total]:
+        """Of the topics that anything was written to."""
+        values: defaultdict[str, int] = defaultdict(int)
+        times: defaultdict[str, int] = defaultdict(int)
+        for queue in self._store.queues:
+            if queue.written:
+                values[queue.topic] += value(queue)
+                times[queue.topic] += queue.written
+        return {topic: Total(value, times[topic]) for topic, value in values.items()}
+
+    def _by_delay_level(self, value: Callable[[ConsumeQueue], int]) -> dict[str, Total]:
+        return {
+            f"{queue.topic}@{queue.queue_id}": Total(value(queue), queue.written)
+            for queue in self._store.queues
+            if queue.topic == SCHEDULE_TOPIC and queue.written
+        }
+
+    def tps(self, topic: str, group: str) -> float:
+        """Messages a second of the topic that the group was given, in the last minute."""
+        return self.stats.summary(GIVEN, f"{topic}@{group}").tps
+
+    def turn_took(self, seconds: float) -> None:
+        """From the first message that was stored in a turn of the loop until all was done that follows from them."""
+        messages = self._store.stored - self._stored_before
+        self._stored_before += messages
+        self.rates.took(messages, int(seconds * 1000))
+
+    def look(self, window: Window) -> None:
+        """Due each of the window's periods."""
+        self.stats.look(window, self._now_ms())
+
+    def look_at_rates(self) -> None:
+        """Due each `RATES_MS`."""
+        now_ms = self._now_ms()
+        self.rates.look(self._flow(), now_ms, datetime.fromtimestamp(now_ms / 1000).astimezone().toordinal())
+
+    def _flow(self) -> Flow:
+        traffic = self.traffic
+        return Flow(self._store.stored, traffic.found, traffic.missed, traffic.messages)
+
+    def figures(self) -> dict[str, str]:
+        """What the broker tells of its rates and totals, under Apache's names."""
+        stored, size = self._store.stored, sum(queue.written_size for queue in self._store.queues)
+        return {
+            **self.rates.figures(self._flow()),
+            "putMessageSizeTotal": str(size),
+            "putMessageAverageSize": str(round(size / stored, 3) if stored else 0.0),
+        }

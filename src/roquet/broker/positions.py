@@ -1,0 +1,71 @@
+"""Where groups stand in the queues of their topics, as tools show it (protocol.md 4.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.members import Consumers
+from roquet.broker.progress import ConsumerProgress
+from roquet.protocol.bodies import TopicConfig, queue_to_json
+from roquet.protocol.json_dialect import ObjectKeys, dump_bytes
+from roquet.protocol.message import MessageQueue
+from roquet.storage.store import Store
+from roquet.transport.connection import Connection
+
+
+class Positions:
+    """Compares progress with the ends of queues.
+
+    :param broker_name: as clients know it; queues are told by it.
+    :param tps: messages a second of a topic that a group gets.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        consumers: Consumers[Connection],
+        progress: ConsumerProgress,
+        store: Store,
+        broker_name: str,
+        tps: Callable[[str, str], float],
+    ) -> None:
+        self._catalogue = catalogue
+        self._consumers = consumers
+        self._progress = progress
+        self._store = store
+        self._broker_name = broker_name
+        self._tps = tps
+
+    def topics_of(self, group: str) -> list[TopicConfig]:
+        """Those in which the group has progress and that it still wants, its retry topic among them (trap 49)."""
+        return self.still_wanted(group, self._progress.topics_of(group))
+
+    def still_wanted(self, group: str, names: Iterable[str]) -> list[TopicConfig]:
+        topics = (self._catalogue.topics.get(name) for name in names if not self._consumers.gave_up(group, name))
+        return [topic for topic in topics if topic is not None]
+
+    def stats(self, group: str, topics: Iterable[TopicConfig]) -> dict[str, Any]:
+        """The table of ConsumeStats: where the group is in each queue of the topics, and how fast it goes."""
+        offsets, tps = ObjectKeys(), 0.0
+        for topic in topics:
+            queues = (MessageQueue(topic.name, self._broker_name, queue_id) for queue_id in range(topic.read_queues))
+            offsets.update(
+                (dump_bytes(queue_to_json(queue)).decode(), self._position(group, queue)) for queue in queues
+            )
+            tps += self._tps(topic.name, group)
+        return {"consumeTps": tps, "offsetTable": offsets}
+
+    def behind(self, stats: dict[str, Any]) -> int:
+        """How many messages the group has before it."""
+        return sum(place["brokerOffset"] - place["consumerOffset"] for place in stats["offsetTable"].values())
+
+    def _position(self, group: str, queue: MessageQueue) -> dict[str, int]:
+        consumed = self._progress.committed(group, queue.topic, queue.queue_id) or 0
+        last_ms = self._store.store_time(queue.topic, queue.queue_id, consumed - 1) if consumed > 0 else 0
+        return {
+            "brokerOffset": max(0, self._store.max_offset(queue.topic, queue.queue_id)),
+            "consumerOffset": consumed,
+            "lastTimestamp": max(0, last_ms),
+        }

@@ -1,0 +1,128 @@
+"""PURE: how fast a broker stores and gives messages, and how long storing takes (store-and-ha.md 6.14)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+SPANS_S: Final = (10, 60, 600)
+"""The spans whose rates tools show."""
+_BUCKETS_TURN_MS: Final = 60_000
+_STEPS_MS: Final = (*range(10), *range(10, 100, 10), *range(100, 1000, 100), *range(1000, 10_001, 1000))
+"""Upper bounds of what times are sorted into; the last is open."""
+_SHOWN_MS: Final = {
+    "<=0ms": 0,
+    "0~10ms": 10,
+    "10~50ms": 50,
+    "50~100ms": 100,
+    "100~200ms": 200,
+    "200~500ms": 500,
+    "500ms~1s": 1000,
+    "1~2s": 2000,
+    "2~3s": 3000,
+    "3~4s": 4000,
+    "4~5s": 5000,
+    "5~10s": 10_000,
+    "10s~": 2**63,
+}
+"""The steps that tools show, by name: the upper bound of each."""
+
+
+class Flow(NamedTuple):
+    """Totals since the broker started: messages stored, pulls that found something and that did not, messages given."""
+
+    stored: int = 0
+    found: int = 0
+    missed: int = 0
+    given: int = 0
+
+
+class Rates:
+    """Keeps: `_looks` are a second apart, or as far as they came; the last 601 of them."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[int, Flow]] = deque(maxlen=SPANS_S[-1] + 1)
+        self._day: int | None = None
+        self._this_morning = self._yesterday_morning = Flow()
+        self._times = [0] * (len(_STEPS_MS) + 1)
+        self._last_times = list(self._times)
+        self._turned_ms = 0
+        self._longest_ms = 0
+
+    def look(self, flow: Flow, now_ms: int, day: int) -> None:
+        """Due each second.
+
+        :param day: any number that another day makes another one.
+        """
+        self._looks.append((now_ms, flow))
+        if self._day is not None and day != self._day:
+            self._yesterday_morning, self._this_morning = self._this_morning, flow
+        self._day = day
+        if now_ms - self._turned_ms >= _BUCKETS_TURN_MS:
+            self._last_times, self._times = self._times, [0] * len(self._times)
+            self._turned_ms = now_ms
+
+    def took(self, messages: int, ms: int) -> None:
+        """So many messages were stored together, and it took so long."""
+        self._times[bisect_left(_STEPS_MS, ms)] += messages
+        self._longest_ms = max(self._longest_ms, ms)
+
+    def figures(self, flow: Flow) -> dict[str, str]:
+        """All of it under Apache's names.
+
+        :param flow: the present totals.
+        """
+        rates = {
+            "putTps": self._rates(lambda flow: flow.stored),
+            "getFoundTps": self._rates(lambda flow: flow.found),
+            "getMissTps": self._rates(lambda flow: flow.missed),
+            "getTotalTps": self._rates(lambda flow: flow.found + flow.missed),
+            "getTransferedTps": self._rates(lambda flow: flow.given),
+        }
+        return {
+            **rates,
+            "getTransferredTps": rates["getTransferedTps"],
+            "putMessageTimesTotal": str(max(1, flow.stored)),
+            "msgPutTotalYesterdayMorning": str(self._yesterday_morning.stored),
+            "msgPutTotalTodayMorning": str(self._this_morning.stored),
+            "msgPutTotalTodayNow": str(flow.stored),
+            "msgGetTotalYesterdayMorning": str(self._yesterday_morning.given),
+            "msgGetTotalTodayMorning": str(self._this_morning.given),
+            "msgGetTotalTodayNow": str(flow.given),
+            "putMessageEntireTimeMax": str(self._longest_ms),
+            "putMessageDistributeTime": self._distribution(),
+            "putLatency99": f"{self._within(0.99):.2f}",
+            "putLatency999": f"{self._within(0.999):.2f}",
+        }
+
+    def _rates(self, of: Callable[[Flow], int]) -> str:
+        """A second's worth of each span, or of as much of it as there has been; 0.0 before."""
+        return " ".join(str(round(self._rate(of, span_s), 3)) for span_s in SPANS_S)
+
+    def _rate(self, of: Callable[[Flow], int], span_s: int) -> float:
+        if len(self._looks) < 2:
+            return 0.0
+        first_ms, first = self._looks[-min(span_s + 1, len(self._looks))]
+        last_ms, last = self._looks[-1]
+        return (of(last) - of(first)) * 1000 / (last_ms - first_ms) if last_ms > first_ms else 0.0
+
+    def _distribution(self) -> str:
+        """How many messages took how long, in the last minute that is over."""
+        shown = dict.fromkeys(_SHOWN_MS, 0)
+        names, bounds = list(_SHOWN_MS), list(_SHOWN_MS.values())
+        for step, count in enumerate(self._last_times):
+            bound = _STEPS_MS[step] if step < len(_STEPS_MS) else bounds[-1]
+            shown[names[bisect_left(bounds, bound)]] += count
+        return "".join(f"[{name}]:{count} " for name, count in shown.items())
+
+    def _within(self, share: float) -> float:
+        """The time, in ms, within which that share of the messages was stored in the last minute that is over."""
+        wanted = share * sum(self._last_times)
+        so_far = 0
+        for step, count in zip(_STEPS_MS, self._last_times, strict=False):
+            so_far += count
+            if so_far >= wanted:
+                return float(step)
+        return float(self._longest_ms)

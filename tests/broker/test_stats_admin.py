@@ -1,0 +1,93 @@
+"""What tools are told of counts, rates and groups that are behind (protocol.md 2.5, store-and-ha.md 6.13, 6.14)."""
+
+from __future__ import annotations
+
+import pytest
+
+from roquet.broker.stats import Window
+from roquet.protocol.bodies import GroupConfig, TopicConfig
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.json_dialect import load
+from tests.broker.harness import BROKER, World
+
+STATS, CONSUME_STATS = RequestCode.VIEW_BROKER_STATS_DATA, RequestCode.GET_BROKER_CONSUME_STATS
+
+
+def minute(world: World, item: str, key: str) -> int:
+    told = world.client().ask(STATS, statsName=item, statsKey=key)
+    assert set(told) == {"statsMinute", "statsHour", "statsDay"}
+    return int(told["statsMinute"]["sum"])
+
+
+def test_messages_and_bytes_that_were_stored_are_told_by_topic(world: World) -> None:
+    for queue_id in (0, 0, 1):
+        world.put("T", queue_id, b"x" * 100)
+    world.put("U")
+    world.on_broker(lambda: world.measurements.look(Window.MINUTE))
+    assert minute(world, "TOPIC_PUT_NUMS", "T") == 3
+    sizes = [minute(world, "TOPIC_PUT_SIZE", topic) for topic in "TU"]
+    assert sizes[0] > 300
+    assert sum(sizes) == world.store.log.end
+    assert minute(world, "BROKER_PUT_NUMS", world.config.broker_cluster_name) == 4
+
+
+def test_what_groups_were_given_and_sent_back_is_told_by_topic_and_group(world: World) -> None:
+    traffic = world.measurements.traffic
+    traffic.given("T", "G", 5, 500)
+    traffic.given("T", "G", 1, 100)
+    traffic.given("T", "H", 7, 70)
+    traffic.sent_back("T", "G")
+    world.on_broker(lambda: world.measurements.look(Window.MINUTE))
+    assert minute(world, "GROUP_GET_NUMS", "T@G") == 6
+    assert minute(world, "GROUP_GET_SIZE", "T@G") == 600
+    assert minute(world, "SNDBCK_PUT_NUMS", "T@G") == 1
+    assert minute(world, "BROKER_GET_NUMS", world.config.broker_cluster_name) == 13
+
+
+@pytest.mark.parametrize(("item", "key"), [("TOPIC_PUT_NUMS", "T"), ("NO_SUCH_ITEM", "T")])
+def test_what_was_not_counted_is_refused(world: World, item: str, key: str) -> None:
+    answer = world.client().call(STATS, statsName=item, statsKey=key)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert item in (answer.remark or "")
+
+
+def test_rates_follow_what_is_stored_and_given(world: World) -> None:
+    for _ in range(5):
+        world.on_broker(world.measurements.look_at_rates)
+        world.put("T")
+        world.measurements.traffic.given("T", "G", 3, 300)
+        world.sim.run_for(1)
+    world.on_broker(world.measurements.look_at_rates)
+    table = world.client().ask(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
+    assert 0.5 < float(table["putTps"].split()[0]) < 1.5
+    assert 2 < float(table["getTransferedTps"].split()[0]) < 4
+    assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("5", "15")
+    assert int(table["putMessageSizeTotal"]) == world.store.log.end
+    assert float(table["putMessageAverageSize"]) == world.store.log.end / 5
+
+
+def test_every_group_is_told_with_how_far_it_is_behind_in_each_topic(world: World) -> None:
+    now_ms = world.host.now_ms()
+    for name, ordered in (("T", False), ("O", True)):
+        world.topics.update(TopicConfig(name, 1, 1, order=ordered), now_ms)
+        for _ in range(5):
+            world.put(name)
+    world.groups.update(GroupConfig("G"), now_ms)
+    world.progress.commit("G", "T", 0, 2)
+    world.progress.commit("G", "O", 0, 4)
+    told = world.client().ask(CONSUME_STATS, isOrder="false")
+    assert (told["brokerAddr"], told["totalDiff"]) == (BROKER, 4)
+    assert behind(told) == [("O", 5, 4), ("T", 5, 2)]
+    assert behind(world.client().ask(CONSUME_STATS, isOrder="true")) == [("O", 5, 4)]
+
+
+def behind(told: dict[str, object]) -> list[tuple[str, int, int]]:
+    """Topic, end and progress of each queue of group G."""
+    tables = told["consumeStatsList"]
+    assert isinstance(tables, list)
+    (stats,) = [table["G"] for table in tables if "G" in table]
+    return sorted(
+        (load(queue.encode())["topic"], place["brokerOffset"], place["consumerOffset"])
+        for table in stats
+        for queue, place in table["offsetTable"].items()
+    )
