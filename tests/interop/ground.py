@@ -14,7 +14,7 @@ CLUSTER: Final = "ground"
 BROKER: Final = "ground-a"
 DELAY_LEVELS_S: Final = (1, 2, 1, 2, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 4)
 """Level 1 first. The first three retries are of levels 3 to 5."""
-CHECKS_MAX: Final = 3
+CHECKS_MAX: Final = 5
 QUICK: Final[Mapping[str, str | int]] = {
     "messageDelayLevel": " ".join(f"{seconds}s" for seconds in DELAY_LEVELS_S),
     "transactionTimeOut": 1000,
@@ -29,6 +29,7 @@ STRICT: Final[Mapping[str, str | int]] = {
     "autoCreateTopicEnable": "false",
     "autoCreateSubscriptionGroup": "false",
     "longPollingEnable": "false",
+    "enablePropertyFilter": "false",
     "accessMessageInMemoryMaxRatio": 0,
 }
 """A broker on which nothing comes to be by itself and no pull waits for long."""

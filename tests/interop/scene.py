@@ -43,16 +43,16 @@ class Actor:
 
 
 class Producer(Actor):
-    def send(self, topic: str, count: int = 1, **options: object) -> Lines:
+    def send(self, topic: str, count: int = 1, /, **options: object) -> Lines:
         """The results; `body`, `keys` and user properties may say `{i}` for the number of the message."""
         answer: Lines = self.call("send", topic=topic, count=count, broker=BROKER, **options)
         return answer
 
-    def transact(self, topic: str, local: str, count: int = 1, **options: object) -> Lines:
+    def transact(self, topic: str, local: str, count: int = 1, /, **options: object) -> Lines:
         answer: Lines = self.call("transact", topic=topic, local=local, count=count, **options)
         return answer
 
-    def request(self, topic: str, body: str, **options: object) -> Line:
+    def request(self, topic: str, body: str, /, **options: object) -> Line:
         answer: Line = self.call("request", topic=topic, body=body, **options)
         return answer
 
@@ -178,7 +178,7 @@ class Scene:
         """A producer; with `check`, one of transactions."""
         return self._enter("producer", Producer, {"group": f"P-{self.name()}"} | options)
 
-    def push(self, group: str, *topics: str, **options: object) -> Push:
+    def push(self, group: str, /, *topics: str, **options: object) -> Push:
         """A push consumer that consumes with two threads, unless it is told otherwise."""
         own = {"instance": self.name()} if options.get("broadcast") else {}  # Else such clients are one and the same.
         return self._enter("push", Push, {"group": group, "topics": ",".join(topics)} | own | options)

@@ -63,6 +63,7 @@ class Stage(Client):
         number = str(next(self._ids))
         words = [f"{name}={quote(_text(value))}" for name, value in values.items() if value is not None]
         with self._changed:
+            assert self.alive, f"{self.name} ended with {self.status}: {self.errors()[-2000:]}"
             self.tell("\t".join((number, verb, *words)))
             if not self._changed.wait_for(lambda: number in self._answers or not self.alive, ANSWER_SECONDS_MAX):
                 raise TimeoutError(f"no answer to {verb} {values} in {ANSWER_SECONDS_MAX:.0f} s")

@@ -65,7 +65,11 @@ class Theatre:
     def _ground(self, name: str) -> Ground:
         with self._lock:
             if name not in self._grounds:
-                settings = {"quick": (QUICK, None), "strict": ({**QUICK, **STRICT}, STRICT_NAMES)}
+                settings = {
+                    "quick": (QUICK, None),
+                    "alone": (QUICK, None),
+                    "strict": ({**QUICK, **STRICT}, STRICT_NAMES),
+                }
                 broker, names = settings[name]
                 ground = Ground(is_apache=self._is_apache, broker=broker, names=names)
                 self._grounds[name] = self._running.enter_context(ground)

@@ -42,10 +42,11 @@ func main() {
 		}
 	}
 	commands := map[string]func() error{
-		"produce": produce, "consume": consume, "request": request, "transact": transact,
+		"produce": produce, "consume": consume, "poll": poll, "pull": pull, "request": request, "transact": transact,
 	}
 	if len(words) == 0 || commands[words[0]] == nil {
 		fmt.Fprintln(os.Stderr, "produce NS TOPIC COUNT | consume NS TOPIC GROUP EXPECTED TIMEOUT_S | "+
+			"poll NS TOPIC GROUP EXPECTED TIMEOUT_S | pull NS TOPIC QUEUE OFFSET MAX | "+
 			"request NS TOPIC COUNT | transact NS TOPIC COUNT")
 		os.Exit(2)
 	}
@@ -220,6 +221,73 @@ func consume() error {
 	defer func() { _ = c.Shutdown() }()
 	fmt.Fprintln(os.Stderr, "started")
 	return wait(arrived, expected, time.Duration(seconds)*time.Second)
+}
+
+// poll takes messages with a pull consumer, and says of each that it was consumed.
+func poll() error {
+	expected, seconds := number(words[4]), number(words[5])
+	c, err := pullConsumer(words[3])
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Shutdown() }()
+	deadline := time.Now().Add(time.Duration(seconds) * time.Second)
+	for missing := expected; missing > 0; {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d of %d messages missing", missing, expected)
+		}
+		request, err := c.Poll(context.Background(), time.Second)
+		if consumer.IsNoNewMsgError(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, m := range request.GetMsgList() {
+			printLine(describe(m))
+			missing--
+		}
+		c.ACK(context.Background(), request, consumer.ConsumeSuccess)
+	}
+	return nil
+}
+
+// pull prints the result of one pull that does not wait, then a line per message.
+func pull() error {
+	queue := &primitive.MessageQueue{Topic: words[2], BrokerName: text("broker", ""), QueueId: number(words[3])}
+	c, err := pullConsumer(text("group", "driver-pull"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Shutdown() }()
+	result, err := c.PullFrom(context.Background(), queue, int64(number(words[4])), number(words[5]))
+	if err != nil {
+		return err
+	}
+	names := map[primitive.PullStatus]string{
+		primitive.PullFound: "FOUND", primitive.PullNoNewMsg: "NO_NEW_MSG",
+		primitive.PullNoMsgMatched: "NO_MATCHED_MSG", primitive.PullOffsetIllegal: "OFFSET_ILLEGAL",
+	}
+	printLine(map[string]any{
+		"status": names[result.Status], "next": result.NextBeginOffset, "min": result.MinOffset, "max": result.MaxOffset,
+	})
+	for _, m := range result.GetMessageExts() {
+		printLine(describe(m))
+	}
+	return nil
+}
+
+func pullConsumer(group string) (rocketmq.PullConsumer, error) {
+	words[3] = group
+	c, err := rocketmq.NewPullConsumer(consumerOptions()...)
+	if err != nil {
+		return nil, err
+	}
+	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: text("tag", "*")}
+	if err := c.Subscribe(words[2], selector); err != nil {
+		return nil, err
+	}
+	return c, c.Start()
 }
 
 func wait(arrived <-chan int, expected int, timeout time.Duration) error {

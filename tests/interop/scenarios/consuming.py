@@ -316,7 +316,7 @@ def a_pull_beyond_the_end_is_told_where_the_end_is(scene: Scene) -> None:
     assert (nowhere["status"], nowhere["next"]) == ("OFFSET_ILLEGAL", 0)
 
 
-@scenario(missing="OFFSET_MOVED_EVENT")
+@scenario()
 def a_pull_that_was_set_right_is_written_down_in_a_topic_of_its_own(scene: Scene) -> None:
     topic, group = scene.topic(), scene.group()
     scene.producer().send(topic, 3)

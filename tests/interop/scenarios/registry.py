@@ -19,7 +19,7 @@ class Scenario:
     :param seconds: roughly how long it waits; those that wait long begin first.
     :param missing: what our broker does not have yet; the scenario has to fail there, and to hold on Apache's.
     :param beyond: what Apache's 4.9.7 broker cannot do for a release, and ours can.
-    :param ground: `quick`, or the name of another configuration of the broker.
+    :param ground: `quick`; `strict` (see ground.py); or `alone`, for a scenario that disturbs all others on its broker.
     """
 
     play: Play

@@ -35,6 +35,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.exception.RequestTimeoutException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -685,6 +686,9 @@ public final class Driver {
     static Integer responseCode(Throwable failure) {
         if (failure instanceof MQBrokerException) {
             return ((MQBrokerException) failure).getResponseCode();
+        }
+        if (failure instanceof RequestTimeoutException) {
+            return ((RequestTimeoutException) failure).getResponseCode();
         }
         return failure instanceof MQClientException ? ((MQClientException) failure).getResponseCode() : null;
     }

@@ -2,6 +2,7 @@ package roquet;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
@@ -25,6 +26,8 @@ public final class Stage {
         void stop() throws Exception;
     }
 
+    private static final PrintStream ERRORS = System.err;
+
     private final Map<String, Actor> actors = new ConcurrentHashMap<>();
 
     public static void main(String[] args) throws Exception {
@@ -46,7 +49,7 @@ public final class Stage {
             line.put("answer", obey(words));
         } catch (Throwable thrown) {
             Throwable failure = thrown instanceof InvocationTargetException ? thrown.getCause() : thrown;
-            failure.printStackTrace();
+            failure.printStackTrace(ERRORS);
             line.put("error", failure.getClass().getSimpleName());
             line.put("code", Driver.responseCode(failure));
             line.put("message", String.valueOf(failure.getMessage()));
