@@ -55,13 +55,12 @@ class MixedLoad:
         sending = [asyncio.create_task(each()) for each in senders]
         await asyncio.sleep(seconds)
         self._sending = False
-        await asyncio.gather(*sending)
         with suppress(TimeoutError):
             async with asyncio.timeout(drained_within_s):
                 while self.missing():
                     await asyncio.sleep(1)
         self._consuming = False
-        await asyncio.gather(*consuming)
+        await asyncio.gather(*sending, *consuming)
 
     def missing(self) -> dict[str, list[str]]:
         """By group, where there is anything."""
@@ -115,7 +114,7 @@ class MixedLoad:
             await self._each(0.05, send)
 
     async def _transactions(self) -> None:
-        """Odd ones are rolled back; each seventh is undecided until the broker asks."""
+        """Odd ones are rolled back; each seventh is undecided until the broker asks, which it must be able to."""
 
         def state(key: str) -> roquet.TransactionState:
             is_odd = int(key.rpartition("-")[2]) % 2
@@ -136,6 +135,8 @@ class MixedLoad:
                 await producer.send_in_transaction(Message("Transaction", b"t", keys=key), local)
 
             await self._each(0.1, send)
+            while self._consuming:
+                await asyncio.sleep(1)
 
     async def _requests(self) -> None:
         async with roquet.Producer(self.names, "requests") as producer:
