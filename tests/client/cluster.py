@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from roquet.protocol.batch import split_batch
-from roquet.protocol.bodies import BrokerData, Heartbeat, QueueData, Route, parse
+from roquet.protocol.bodies import BrokerData, Heartbeat, QueueData, QueueLocks, Route, parse, queue_to_json
 from roquet.protocol.codes import VERSION, RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.filters import TagFilter
@@ -22,6 +22,7 @@ from roquet.protocol.message import (
     RETRY_PREFIX,
     RETRY_TOPIC,
     TAGS,
+    MessageQueue,
     join_properties,
     split_properties,
     tag_code,
@@ -75,6 +76,7 @@ class FakeBroker:
         self.members: defaultdict[str, dict[str, Connection]] = defaultdict(dict)
         self.requests: defaultdict[int, list[Command]] = defaultdict(list)
         self.script: defaultdict[int, list[int]] = defaultdict(list)
+        self.locks: dict[MessageQueue, str] = {}
         self.suggested_broker_id = 0
         self.pull_max = 32
         self.holds = True
@@ -129,6 +131,8 @@ class FakeBroker:
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._member_list,
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
         }
 
     def create(self, topic: str, queues: int) -> None:
@@ -304,6 +308,19 @@ class FakeBroker:
         properties = {RETRY_TOPIC: record.topic, **split_properties(record.properties_text), DELAY: "3"}
         retry_topic = RETRY_PREFIX + request.fields["group"]
         self.store(retry_topic, 0, record.body, join_properties(properties), reconsume_times=record.reconsume_times + 1)
+        return request.answer(0)
+
+    def _lock(self, request: Command, _: Connection) -> Answer:
+        """Locks do not end here by themselves."""
+        wanted = parse(request.body, QueueLocks.from_json)
+        got = [queue for queue in wanted.queues if self.locks.setdefault(queue, wanted.client_id) == wanted.client_id]
+        return request.answer(0, body=dump_bytes({"lockOKMQSet": [queue_to_json(queue) for queue in sorted(got)]}))
+
+    def _unlock(self, request: Command, _: Connection) -> Answer:
+        wanted = parse(request.body, QueueLocks.from_json)
+        for queue in wanted.queues:
+            if self.locks.get(queue) == wanted.client_id:
+                del self.locks[queue]
         return request.answer(0)
 
 

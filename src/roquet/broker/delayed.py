@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 RUN_MAX: Final = 256
 """So many messages of a level are delivered before the loop has a turn."""
-PAUSE_MS: Final = 5
+PAUSE_MS: Final = 10
 """The shortest time between two looks: what is due within it goes together."""
 LOOK_MS: Final = 1000
 """The longest one while something waits: the wall clock may have been set."""

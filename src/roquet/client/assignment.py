@@ -6,8 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from roquet.client.member_calls import QueueState
+from roquet.client.order_locks import OrderLocks
+from roquet.client.process_queue import ProcessQueue
 from roquet.client.progress import Progress
 from roquet.client.queue_pull import PullOrder, QueuePull
 from roquet.client.tasks import Tasks, attempt, cancel
@@ -16,6 +19,9 @@ from roquet.protocol.bodies import Subscription
 from roquet.protocol.message import MessageQueue
 
 log = logging.getLogger(__name__)
+
+BUSY_S_MAX: Final = 20.0
+BUSY_LOOK_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -28,12 +34,25 @@ class Assignment:
     """Keeps: exactly one running pull for each queue assigned; a queue's progress is stored when it is taken away.
 
     :param start: where the group begins or goes on with a queue.
+    :param locks: where queues are consumed in order, one is only ours with its lock.
+    :param is_busy: whether a message of a queue is being dealt with: nobody else may have the queue before it is.
     """
 
-    def __init__(self, order: PullOrder, progress: Progress, start: Callable[[MessageQueue], Awaitable[int]]) -> None:
+    def __init__(
+        self,
+        order: PullOrder,
+        progress: Progress,
+        start: Callable[[MessageQueue], Awaitable[int]],
+        locks: OrderLocks | None = None,
+        is_busy: Callable[[ProcessQueue], bool] = lambda _: False,
+    ) -> None:
         self._order = order
         self._progress = progress
         self._start = start
+        self._locks = locks
+        self._is_busy = is_busy
+        self.waits_for_locks = False
+        """Whether a queue that is wanted was another member's when it was asked for last."""
         self._tasks = Tasks()
         self._running: dict[MessageQueue, Running] = {}
 
@@ -56,6 +75,9 @@ class Assignment:
         await asyncio.gather(*(self._add(queue, subscription) for queue in added))
 
     async def _add(self, queue: MessageQueue, subscription: Subscription) -> None:
+        if self._locks is not None and not await self._locks.acquire(queue):
+            self.waits_for_locks = True
+            return
         try:
             start = await self._start(queue)
         except RoquetError as error:
@@ -74,6 +96,16 @@ class Assignment:
         await asyncio.gather(*(self._store(queue, running.pull) for queue, running in dropped.items()))
         for queue in dropped:
             self._progress.forget(queue)
+        if self._locks is not None:
+            for queue, running in dropped.items():
+                self._tasks.start(self._release(self._locks, queue, running.pull.taken), f"unlock {queue}")
+
+    async def _release(self, locks: OrderLocks, queue: MessageQueue, taken: ProcessQueue) -> None:
+        give_up = asyncio.get_running_loop().time() + BUSY_S_MAX
+        while self._is_busy(taken) and asyncio.get_running_loop().time() < give_up:
+            await asyncio.sleep(BUSY_LOOK_S)
+        if queue not in self._running:
+            await locks.release([queue])
 
     async def store_progress(self) -> None:
         """Store how far every queue came; what cannot be stored is logged and goes with the next time."""
@@ -89,3 +121,5 @@ class Assignment:
             await self.drop(sorted(self.queues()))
         finally:
             await self._tasks.close()
+            if self._locks is not None:
+                await self._locks.release_all()

@@ -18,8 +18,8 @@ from roquet.protocol.bodies import Subscription
 from roquet.protocol.message import MessageQueue
 
 PERIOD_S: Final = 20.0
-MISSING_TOPIC_PERIOD_S: Final = 3.0
-"""How often to look again for a topic that does not exist yet."""
+SOON_S: Final = 3.0
+"""How often to look again for a topic that does not exist yet, or for a queue that is locked by another member."""
 
 
 class Division:
@@ -52,13 +52,14 @@ class Division:
     async def run(self) -> None:
         """Divide anew, for ever; what fails is logged and tried again."""
         while True:
-            await pause(self.due, MISSING_TOPIC_PERIOD_S if self._topic_missing else PERIOD_S)
+            is_soon = self._topic_missing or self._assignment.waits_for_locks
+            await pause(self.due, SOON_S if is_soon else PERIOD_S)
             await attempt(self._carry_out_resets, f"setting back {self._group}")
             await attempt(self.renew, f"dividing the queues of {self._group}")
 
     async def renew(self) -> None:
         """Divide anew, now."""
-        self._topic_missing = False
+        self._topic_missing = self._assignment.waits_for_locks = False
         for topic, subscription in self._subscriptions.items():
             wanted = await self._share_of(topic)
             if wanted is not None:

@@ -26,18 +26,23 @@ class Delivery:
         self.reconsume_times = reconsume_times
         self._settled = False
 
-    def message(self, failed: Callable[[Delivery, int], None]) -> ReceivedMessage:
+    def message(
+        self, failed: Callable[[Delivery, int], None], dealt_with: Callable[[Delivery], None] | None = None
+    ) -> ReceivedMessage:
         """:param failed: told the delay level of the next try.
+        :param dealt_with: told when there is none.
         :raises MessageError: its body cannot be decompressed.
         """
 
         def settle(delay_level: int | None) -> None:
             if not self._settled:
                 self._settled = True
-                if delay_level is None:
-                    self.done()
-                elif not self.taken.dropped:
+                if delay_level is not None and not self.taken.dropped:
                     failed(self, delay_level)
+                    return
+                self.done()
+                if dealt_with is not None:
+                    dealt_with(self)
 
         return received(self.record, self.broker_name, self.reconsume_times, settle)
 
@@ -88,7 +93,11 @@ class Inbox:
             delivery = self._deliveries.popleft()
             if not delivery.taken.dropped:
                 return delivery
+            self.passed_over(delivery)
         return None
+
+    def passed_over(self, delivery: Delivery) -> None:
+        """Its queue was taken away before it was handed over."""
 
     async def next(self) -> Delivery | None:
         """The next one, as soon as there is one; None when the inbox is closed."""
@@ -105,3 +114,39 @@ class Inbox:
         self.closed = True
         self._deliveries.clear()
         self._filled.set()
+
+
+class OrderedInbox(Inbox):
+    """Keeps: of each queue, one message at most is handed over and not yet dealt with; the others wait behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._behind: dict[ProcessQueue, deque[Delivery]] = {}
+
+    def put(self, delivery: Delivery) -> None:
+        if isinstance(delivery, DirectDelivery):
+            super().put(delivery)
+        elif delivery.taken in self._behind:
+            self._behind[delivery.taken].append(delivery)
+        else:
+            self._behind[delivery.taken] = deque()
+            super().put(delivery)
+
+    def put_again(self, delivery: Delivery) -> None:
+        """The first of its queue was not dealt with: it is handed over once more, before those behind it."""
+        super().put(delivery)
+
+    def dealt_with(self, delivery: Delivery) -> None:
+        """The next of its queue may be handed over."""
+        behind = self._behind.get(delivery.taken)
+        if behind and not delivery.taken.dropped:
+            super().put(behind.popleft())
+        else:
+            self._behind.pop(delivery.taken, None)
+
+    def passed_over(self, delivery: Delivery) -> None:
+        self._behind.pop(delivery.taken, None)
+
+    def is_busy(self, taken: ProcessQueue) -> bool:
+        """Whether a message of the queue is being dealt with, or waits to be."""
+        return taken in self._behind

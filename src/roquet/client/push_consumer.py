@@ -10,8 +10,10 @@ from typing import Final, Self
 
 from roquet.client.assignment import Assignment
 from roquet.client.division import Division
-from roquet.client.inbox import Delivery, DirectDelivery, Inbox
+from roquet.client.inbox import Delivery, DirectDelivery, Inbox, OrderedInbox
 from roquet.client.membership import GroupMember
+from roquet.client.order_locks import RENEWED_EACH_S, OrderLocks
+from roquet.client.process_queue import ProcessQueue
 from roquet.client.progress import Progress
 from roquet.client.pull_flow import Limits
 from roquet.client.queue_pull import PullOrder
@@ -34,8 +36,11 @@ __all__ = ["Consumer", "ReceivedMessage"]
 log = logging.getLogger(__name__)
 
 STORE_PERIOD_S: Final = 5.0
+RECONSUME_TIMES_MAX: Final = 16
 AGAIN_AFTER_S: Final = 5.0
 """When a failed message is handed out again that no broker took back."""
+SUSPENDED_S: Final = 1.0
+"""When a message that is to come in order and failed is handed out again."""
 HAND_BACK_S_MAX: Final = 3.0
 """How long the end waits for brokers to take back what failed."""
 
@@ -55,7 +60,10 @@ class Consumer:
     :param topics: a topic, several, or each with what is wanted of it: `*`, tags joined by `||`, or `Sql`. All members
         of a group must have the same (trap 59).
     :param start: where a group begins that has no progress yet; "last", "first" or a point in time.
-    :param max_reconsume_times: how often a failed message comes again before it is put among the dead letters.
+    :param ordered: the messages of a queue come one after the other, the next one when the one before is dealt with;
+        one that failed comes again after a second, before those behind it. See `sharding_key` of a send.
+    :param max_reconsume_times: how often a failed message comes again before it is put among the dead letters: 16
+        times unless said otherwise, for ever where messages come in order.
     :param batch_size: messages per pull at most.
     :param limits: what may wait here per queue before pulling pauses.
     :param strategy: how members share out queues; the same in all of them.
@@ -69,7 +77,8 @@ class Consumer:
         topics: str | Iterable[str] | Mapping[str, str | Sql],
         start: Start = "last",
         *,
-        max_reconsume_times: int = 16,
+        ordered: bool = False,
+        max_reconsume_times: int | None = None,
         batch_size: int = 32,
         limits: Limits | None = None,
         strategy: Strategy = average,
@@ -81,13 +90,17 @@ class Consumer:
         self._start_at = start
         self._session = Session(name_server, client_id=client_id, runtime=runtime)
         self._subscriptions = _subscriptions(group, topics, self._session.runtime.now_ms())
-        self._inbox = Inbox()
+        self._max_reconsume_times = max_reconsume_times
+        self._in_order = OrderedInbox() if ordered else None
+        self._locks = OrderLocks(self._session, group) if ordered else None
+        self._inbox = self._in_order or Inbox()
         self._progress = Progress(self._session, group)
-        self._send_back = SendBack(self._session, group, max_reconsume_times)
+        tries_max = RECONSUME_TIMES_MAX if max_reconsume_times is None else max_reconsume_times
+        self._send_back = SendBack(self._session, group, tries_max)
         order = PullOrder(
             self._session, group, batch_size, limits or Limits(), self._inbox.put, self._progress.set_back
         )
-        self._assignment = Assignment(order, self._progress, self._start_offset)
+        self._assignment = Assignment(order, self._progress, self._start_offset, self._locks, self._is_busy)
         self._tasks = Tasks()
         self._handing_back = Tasks()
         self._division = Division(self._session, group, self._subscriptions, strategy, self._assignment, self._progress)
@@ -127,6 +140,8 @@ class Consumer:
         self._tasks.start(self._division.run(), f"division of {self._group}")
         store = every(STORE_PERIOD_S, self._assignment.store_progress, "storing progress")
         self._tasks.start(store, f"progress {self._group}")
+        if self._locks is not None:
+            self._tasks.start(every(RENEWED_EACH_S, self._renew_locks, "locking queues"), f"locks of {self._group}")
 
     async def _look_up_routes(self) -> None:
         for topic in self._subscriptions:
@@ -148,6 +163,18 @@ class Consumer:
         finally:
             await self._session.__aexit__(kind, error, trace)
 
+    async def _renew_locks(self) -> None:
+        """Let go of queues that are another member's by now."""
+        assert self._locks is not None
+        lost = await self._locks.renew()
+        if lost:
+            log.warning("group %s: %s queues are another member's now", self._group, len(lost))
+            await self._assignment.drop(lost)
+            self._division.due.set()
+
+    def _is_busy(self, taken: ProcessQueue) -> bool:
+        return self._in_order is not None and self._in_order.is_busy(taken)
+
     def _heartbeat_data(self) -> ConsumerData:
         subscriptions = tuple(self._subscriptions.values())
         return ConsumerData(self._group, consume_from=wire_name(self._start_at), subscriptions=subscriptions)
@@ -168,7 +195,7 @@ class Consumer:
     def _open(self, delivery: Delivery) -> ReceivedMessage | None:
         """The message for the application; one that cannot be opened goes the way of failed ones."""
         try:
-            return delivery.message(self._failed)
+            return delivery.message(self._failed, self._in_order.dealt_with if self._in_order is not None else None)
         except MessageError as error:
             log.error("message %s cannot be opened: %s", delivery.record.offset_message_id, error)
             self._failed(delivery)
@@ -217,11 +244,24 @@ class Consumer:
 
     async def _hand_back(self, delivery: Delivery, delay_level: int) -> None:
         """To the broker; where none takes it, to the application again after a while."""
-        if await self._send_back.send_back(delivery, delay_level):
+        if self._in_order is not None:
+            await self._hand_out_again(delivery, self._in_order, is_over=delay_level < 0)
+        elif await self._send_back.send_back(delivery, delay_level):
             delivery.done()
         elif not self._inbox.closed:
             await asyncio.sleep(AGAIN_AFTER_S)
             self._inbox.put(delivery.again())
+
+    async def _hand_out_again(self, delivery: Delivery, inbox: OrderedInbox, *, is_over: bool) -> None:
+        """To the application after a while, or among the dead letters, so that what is behind it gets its turn."""
+        tries_max = self._max_reconsume_times
+        is_over |= tries_max is not None and delivery.reconsume_times >= tries_max
+        if is_over and await self._send_back.bury(delivery):
+            delivery.done()
+            inbox.dealt_with(delivery)
+        elif not inbox.closed:
+            await asyncio.sleep(SUSPENDED_S)
+            inbox.put_again(delivery.again())
 
     # queues
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from roquet.client.inbox import Delivery
 from roquet.client.outgoing import Outgoing
+from roquet.client.received import NEVER_AGAIN
 from roquet.client.sender import Sender
 from roquet.client.session import Session, masters_only
 from roquet.errors import RoquetError
@@ -64,6 +65,10 @@ class SendBack:
             log.warning("message %s is not taken back: %s", delivery.record.offset_message_id, error)
             return await self._send_anew(delivery, delay_level)
         return True
+
+    async def bury(self, delivery: Delivery) -> bool:
+        """Whether a broker put the message among the dead letters; if not, it is still ours."""
+        return await self._send_anew(delivery, NEVER_AGAIN)
 
     async def _ask_its_broker(self, delivery: Delivery, delay_level: int) -> None:
         record = delivery.record

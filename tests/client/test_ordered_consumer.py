@@ -1,0 +1,191 @@
+"""A consumer that takes the messages of each queue in their order (protocol.md 6.10)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from roquet.client.push_consumer import Consumer
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.message import MessageQueue
+from tests.client.cluster import SILENCE, FakeBroker, FakeCluster
+from tests.client.test_push_consumer import OTHER_CLIENT, bodies, consumer, fill, stored
+
+
+def ordered(cluster: FakeCluster, **options: Any) -> Consumer:
+    return consumer(cluster, ordered=True, **options)
+
+
+def queue(number: int) -> MessageQueue:
+    return MessageQueue("T", "broker-a", number)
+
+
+def test_the_next_message_of_a_queue_comes_when_the_one_before_is_dealt_with(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with ordered(cluster) as c:
+            first, second = await c.get_many(9)
+            assert {first.body, second.body} == {b"0", b"1"}
+            first.ack()
+            (third,) = await c._some(9, 1000)
+            assert int(third.body) == int(first.body) + 2
+            assert await c._some(9, 3000) == []
+
+    fill(broker, 6, queues=2)
+    cluster.run(consume)
+
+
+def test_however_many_work_a_queue_keeps_its_order(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> list[int]:
+        done: list[int] = []
+
+        async def work(c: Consumer, pause_s: float) -> None:
+            async for message in c:
+                await asyncio.sleep(pause_s)
+                done.append(int(message.body))
+                message.ack()
+
+        async with ordered(cluster) as c:
+            tasks = [asyncio.create_task(work(c, pause_s)) for pause_s in (0.3, 0.01, 0.1)]
+            await asyncio.sleep(20)
+        await asyncio.gather(*tasks)
+        return done
+
+    fill(broker, 60, queues=3)
+    done = cluster.run(consume)
+    for number in range(3):
+        assert [body for body in done if body % 3 == number] == list(range(number, 60, 3))
+
+
+def test_a_message_that_failed_comes_again_after_a_second_before_those_behind_it(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> list[tuple[bytes, int, int]]:
+        found = []
+        async with ordered(cluster) as c:
+            async for message in c:
+                found.append((message.body, message.reconsume_times, round(cluster.sim.now_s - began_s)))
+                if message.body == b"0" and message.reconsume_times < 2:
+                    message.retry()
+                if message.body == b"1":
+                    return found
+        return found
+
+    fill(broker, 2)
+    began_s = cluster.sim.now_s
+    assert cluster.run(consume) == [(b"0", 0, 0), (b"0", 1, 1), (b"0", 2, 2), (b"1", 0, 2)]
+    assert not broker.requests[RequestCode.CONSUMER_SEND_MSG_BACK]
+
+
+@pytest.mark.parametrize(("tries_max", "level", "tries"), [(2, 0, 3), (0, 0, 1), (None, -1, 1)])
+def test_one_that_failed_too_often_is_a_dead_letter_and_the_next_comes(
+    cluster: FakeCluster, broker: FakeBroker, tries_max: int | None, level: int, tries: int
+) -> None:
+    async def consume() -> list[bytes]:
+        found = []
+        async with ordered(cluster, max_reconsume_times=tries_max) as c:
+            async for message in c:
+                found.append(message.body)
+                if message.body == b"1":
+                    return found
+                message.retry(level)
+        return found
+
+    fill(broker, 2)
+    assert cluster.run(consume) == [b"0"] * tries + [b"1"]
+    (request,) = broker.requests[RequestCode.SEND_MESSAGE_V2]
+    assert (request.fields["b"], int(request.fields["j"]) > int(request.fields["l"])) == ("%RETRY%G", True)
+    assert stored(broker)[0] >= 1
+
+
+def test_without_a_maximum_a_message_is_never_given_up(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> int:
+        async with ordered(cluster) as c:
+            async for message in c:
+                if message.reconsume_times == 40:
+                    return message.reconsume_times
+                message.retry()
+        return 0
+
+    fill(broker, 2)
+    assert cluster.run(consume) == 40
+
+
+def test_a_queue_is_not_consumed_before_it_is_locked(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> list[bytes]:
+        async with ordered(cluster) as c:
+            assert sorted(await bodies(c, 2)) == [b"1", b"3"]
+            assert await c._some(9, 5000) == []
+            del broker.locks[queue(0)]
+            return await bodies(c, 2)
+
+    fill(broker, 4, queues=2)
+    broker.locks[queue(0)] = "somebody"
+    assert cluster.run(consume) == [b"0", b"2"]
+
+
+def test_locks_are_renewed_and_given_back(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> None:
+        async with ordered(cluster):
+            before = len(broker.requests[RequestCode.LOCK_BATCH_MQ])
+            assert set(broker.locks) >= {queue(0), queue(1)}
+            await asyncio.sleep(41)
+            assert len(broker.requests[RequestCode.LOCK_BATCH_MQ]) == before + 2
+
+    fill(broker, 2, queues=2)
+    cluster.run(consume)
+    assert broker.locks == {}
+
+
+def test_a_queue_whose_lock_is_lost_is_let_go(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> None:
+        async with ordered(cluster) as c:
+            broker.locks[queue(0)] = "somebody"
+            await asyncio.sleep(21)
+            assert queue(0) not in c.assigned()
+            assert queue(1) in c.assigned()
+
+    fill(broker, 2, queues=2)
+    cluster.run(consume)
+
+
+def test_a_lock_that_cannot_be_renewed_counts_for_half_a_minute(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> None:
+        async with ordered(cluster) as c:
+            broker.script[RequestCode.LOCK_BATCH_MQ] = [SILENCE] * 4
+            await asyncio.sleep(25)
+            assert queue(0) in c.assigned()
+            await asyncio.sleep(20)
+            assert queue(0) not in c.assigned()
+
+    fill(broker, 1)
+    cluster.run(consume)
+
+
+def test_a_queue_changes_hands_after_its_message_is_dealt_with(cluster: FakeCluster, broker: FakeBroker) -> None:
+    """Two members share two queues; the one that had both works on a message of each meanwhile."""
+
+    async def first() -> None:
+        async with ordered(cluster) as c:
+            working = await c.get_many(2)
+            other.start(second)
+            await asyncio.sleep(5)
+            assert got == [], "the queue is still locked"
+            for message in working:
+                message.ack()
+            await asyncio.sleep(10)
+
+    async def second() -> None:
+        async with ordered(cluster, host=other) as c:
+            while True:
+                got.extend([message.body for message in await c.get_many()])
+
+    got: list[bytes] = []
+    other = cluster.sim.host(OTHER_CLIENT)
+    fill(broker, 4, queues=2)
+    cluster.run(first)
+    number = int(got[0])
+    assert got == [b"%d" % number, b"%d" % (number + 2)], "what was acknowledged after the queue was gone comes again"
