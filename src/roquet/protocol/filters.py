@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -20,8 +20,8 @@ _KEPT: Final = 1024
 class Stages:
     """What is asked of each message, in this order; None: that stage lets all of them pass.
 
-    `by_code` is asked for the tag code of its queue entry, `by_note` for the store time in ms and the filter bits of
-    the entry's note, where it has such bits, `by_record` for the stored message itself.
+    `by_code` is asked for the tag code of its queue entry, or in its place `by_note` for the store time in ms and the
+    filter bits of the entry's note, where it has such bits; then `by_record` for the stored message itself.
     """
 
     by_code: Callable[[int], bool] | None = None
@@ -47,6 +47,11 @@ class TagFilter:
     expression: str = ALL
     tags: frozenset[str] = frozenset()
     codes: frozenset[int] = frozenset()
+    stages: Stages | None = field(init=False, repr=False, compare=False)
+    """The codes of queue entries are all that a broker looks at."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stages", Stages(by_code=self.wants_code) if self.codes else None)
 
     @classmethod
     def parse(cls, expression: str | None) -> TagFilter:
@@ -55,11 +60,6 @@ class TagFilter:
             return EVERYTHING
         tags = frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
         return cls(expression, tags, frozenset(map(tag_code, tags)))
-
-    @property
-    def stages(self) -> Stages | None:
-        """The codes of queue entries are all that a broker looks at."""
-        return Stages(by_code=self.wants_code) if self.codes else None
 
     def wants_code(self, code: int) -> bool:
         """The broker's test of a consume queue entry: its low 32 bits, signed, are one of the codes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -54,6 +55,9 @@ class Fetched:
 
 
 _SCAN_BYTES = 16000
+_EVERYTHING = Stages()
+_UNWANTED = 1 << 64
+"""No tag code."""
 
 
 def fetch(
@@ -79,7 +83,7 @@ def fetch(
         return Fetched(FetchStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
     stages = wanted.stages
     usual = _next_ones(log, queue, offset, count_max, limits, readable_to) if stages is None else None
-    return usual or _scan(log, queue, offset, count_max, stages or Stages(), limits, readable_to)
+    return usual or _scan(log, queue, offset, count_max, stages or _EVERYTHING, limits, readable_to)
 
 
 def _next_ones(
@@ -127,10 +131,13 @@ def _scan(
     count_limit, size_limit = min(limits.count_on_disk, count_max), limits.size_on_disk
     buffer: mmap.mmap | bytearray = bytearray()
     file_start = -log.file_size
-    file_size, by_code, by_note, by_record = log.file_size, stages.by_code, stages.by_note, stages.by_record
+    file_size, by_code, by_record = log.file_size, stages.by_code, stages.by_record
     count = size_taken = scanned = last_at = 0
     was_removed = False
-    for at, size, code in queue.entries(offset, max(_SCAN_BYTES // ENTRY_SIZE, count_max)):
+    entries = queue.entries(offset, max(_SCAN_BYTES // ENTRY_SIZE, count_max))
+    if stages.by_note is not None:
+        entries, by_code = _noted(queue, offset, entries, stages.by_note), _UNWANTED.__ne__
+    for at, size, code in entries:
         if not is_in_memory and at >= memory_start:
             is_in_memory = True
             count_limit, size_limit = min(limits.count_in_memory, count_max), limits.size_in_memory
@@ -143,8 +150,6 @@ def _scan(
         scanned += 1
         last_at = at
         if by_code is not None and not by_code(code):
-            continue
-        if by_note is not None and (bits := queue.filter_bits(offset + scanned - 1)) and not by_note(*bits):
             continue
         index = at - file_start
         if not 0 <= index < file_size:
@@ -166,3 +171,12 @@ def _scan(
     if not records:
         status = FetchStatus.MESSAGE_WAS_REMOVING if was_removed else FetchStatus.NO_MATCHED_MESSAGE
     return Fetched(status, offset + scanned, queue.min_offset, queue.max_offset, records, log.end - last_at, count)
+
+
+def _noted(
+    queue: ConsumeQueue, offset: int, entries: Iterator[tuple[int, int, int]], by_note: Callable[[int, bytes], bool]
+) -> Iterator[tuple[int, int, int]]:
+    """The entries from `offset` on; those whose notes say that the message is not wanted have the code `_UNWANTED`."""
+    for number, (at, size, code) in enumerate(entries, offset):
+        bits = queue.filter_bits(number)
+        yield at, size, code if bits is None or by_note(*bits) else _UNWANTED
