@@ -161,11 +161,17 @@ class HalfMessages:
         return at
 
     def renew(self, record: Record, transaction: int, checks: int) -> Record:
-        """Write a half message again, at the end of its queue; gives the record that counts from now on."""
+        """Write a half message again, at the end of its queue; gives the record that counts from now on.
+
+        The record before it has an end: else whoever starts with progress of before, a broker of Apache's among them,
+        would ask about both.
+        """
         pairs = {**record.properties, m.FIRST_HALF_OFFSET: str(transaction)}
         if checks:
             pairs[m.CHECK_TIMES] = str(checks)
-        return self._put_again(record, pairs)
+        renewed = self._put_again(record, pairs)
+        self._append_end(record.queue_offset)
+        return renewed
 
     def resume(self, record: Record) -> Record:
         """Make one that was given up an open transaction again, whose producers were not asked yet."""
@@ -206,10 +212,13 @@ class HalfMessages:
 
     def end(self, half: Half) -> None:
         """Note that a transaction is over."""
-        host, body = self._store.config.store_host, b"%d" % half.offset
-        self._append(self._queue(m.HALF_OP_TOPIC), body, _END_PROPERTIES, 0, 0, self._now_ms(), host)
-        self.open.end_stored((half.offset,))
+        self._append_end(half.offset)
         self.open.ended(half)
+
+    def _append_end(self, half_offset: int) -> None:
+        host, body = self._store.config.store_host, b"%d" % half_offset
+        self._append(self._queue(m.HALF_OP_TOPIC), body, _END_PROPERTIES, 0, 0, self._now_ms(), host)
+        self.open.end_stored((half_offset,))
 
     def _append_again(
         self, record: Record, queue: ConsumeQueue, properties: str, kind: int = 0, half_at: int = 0
