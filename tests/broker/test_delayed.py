@@ -67,6 +67,38 @@ def test_a_message_comes_when_its_level_says_and_not_before(
     assert sent_ms + seconds * 1000 <= record.store_ms <= stored_ms + seconds * 1000 + LATE_MS_MAX
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"enableConsumeQueueExt": "true"},
+        {"transientStorePoolEnable": "true", "commitIntervalCommitLog": 500},
+        {"flushDiskType": "SYNC_FLUSH"},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_it_comes_in_time_whatever_the_store_is_set_to(sim: Simulation, settings: dict[str, object]) -> None:
+    node = started(sim, ADDRESS, **settings)
+    client = Client(sim, sim.host("10.0.0.9"))
+    for _ in range(30):
+        send_delayed(client, 2, TAGS="a")
+    sim.run_for(4.5)
+    assert bodies(node) == []
+    sim.run_for(1.2)
+    assert bodies(node) == [b"b"] * 30
+
+
+def test_what_waits_in_memory_for_the_log_is_not_taken_for_lost(sim: Simulation) -> None:
+    late = dict.fromkeys(("flushCommitLogThoroughInterval", "flushConsumeQueueThoroughInterval"), 3_600_000)
+    node = started(sim, ADDRESS, transientStorePoolEnable="true", commitIntervalCommitLog=3000, **late)
+    client = Client(sim, sim.host("10.0.0.9"))
+    for _ in range(3):
+        send_delayed(client, 1)
+    sim.run_for(2)
+    assert serving(node).store.max_offset("T", 0) == 0
+    sim.run_for(5)
+    assert bodies(node) == [b"b"] * 3
+
+
 def test_the_answer_tells_of_the_queue_that_was_asked_for(client: Client) -> None:
     answer = send_delayed(client, 1)
     assert (answer.fields["queueId"], answer.fields["queueOffset"]) == ("0", "0")

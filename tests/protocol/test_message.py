@@ -132,6 +132,11 @@ def test_one_key_needs_no_tuple() -> None:
     assert Message("T", b"x").key_list == ()
 
 
+def test_no_delay_is_shorter_than_none() -> None:
+    with pytest.raises(MessageError, match="delay level -1: 0 is none"):
+        Message("T", b"b", delay_level=-1)
+
+
 def test_a_message_needs_a_body() -> None:
     with pytest.raises(MessageError, match="body of at least one byte"):
         Message("T", b"")

@@ -12,7 +12,7 @@ from roquet.protocol import message as m
 from roquet.protocol.columns import Ints
 from roquet.protocol.record import MAGIC
 from roquet.protocol.record_block import RecordBlock
-from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ConsumeQueue
+from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,9 @@ class DueRun:
         self._store = store
         physical = entries["physical"].astype(np.int64)
         sizes = entries["size"].astype(np.int64)
-        is_there = (physical >= store.log.start) & (sizes != BLANK_RECORD_SIZE)
+        file_size, ends = store.log.file_size, physical + sizes
+        is_there = (physical >= store.log.start) & (ends <= store.log.readable_to)
+        is_there &= (sizes > 0) & (physical % file_size + sizes <= file_size)
         self.gone = len(entries) - int(np.count_nonzero(is_there))
         numbers = np.flatnonzero(is_there)
         self.block = self._block(physical[numbers], sizes[numbers])

@@ -168,6 +168,8 @@ class Message:
         check_topic(self.topic)
         if not self.body:
             raise MessageError("a message needs a body of at least one byte")
+        if self.delay_level < 0:
+            raise MessageError(f"delay level {self.delay_level}: 0 is none, 1 the shortest delay")
         for name, value in self.properties.items():
             if name in RESERVED_PROPERTIES:
                 raise MessageError(f"property {name} belongs to the protocol; use another name")

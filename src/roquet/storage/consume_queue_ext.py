@@ -13,9 +13,10 @@ from struct import Struct
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from roquet.protocol.columns import Ints
-from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRY, ENTRY_SIZE, ConsumeQueue
+from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRIES, ENTRY, ENTRY_SIZE, ConsumeQueue
 from roquet.storage.disk import Disk
 from roquet.storage.folders import Folders
 from roquet.storage.segments import Segments
@@ -210,6 +211,9 @@ class ExtendedQueue(ConsumeQueue):
         for physical, size, code in super().entries(offset, count_max):
             note = self._notes.get(code) if code <= ADDRESS_MAX else None
             yield physical, size, code if note is None else note.tag_code
+
+    def columns(self, offset: int, count_max: int) -> npt.NDArray[np.void]:
+        return np.array(list(self.entries(offset, count_max)), ENTRIES)
 
     def note(self, offset: int) -> Note | None:
         """The note of one entry, None where it has none."""
