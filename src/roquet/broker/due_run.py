@@ -17,7 +17,6 @@ from roquet.storage.store import Store
 
 log = logging.getLogger(__name__)
 
-
 _SEPARATOR: Final = m.PROPERTY_SEPARATOR.encode()
 _REAL_TOPIC: Final = (m.REAL_TOPIC + m.NAME_SEPARATOR).encode()
 _REAL_QID: Final = (m.REAL_QID + m.NAME_SEPARATOR).encode()
@@ -92,7 +91,7 @@ class DueRun:
         """Nothing may go to the half topic (store-and-ha.md 6.7)."""
         if not m.is_legal_name(topic) or len(topic) > m.TOPIC_SIZE_MAX or topic == m.HALF_TOPIC:
             return None
-        return self._store.queue(topic, int(queue_id)) if queue_id.isdigit() else None
+        return self._store.queue(topic, int(queue_id)) if queue_id.isdigit() and len(queue_id) < 10 else None
 
     def drop(self, count: int) -> None:
         """The first ones are done."""
