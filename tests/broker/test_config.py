@@ -227,3 +227,10 @@ def test_derived_values() -> None:
     assert config.delay_levels.ms == (1000, 120_000, 10_800_000, 345_600_000)
     assert (config.ha_master_address, read(haMasterAddress="a:10912").ha_master_address) == (None, "a:10912")
     assert config.store.flush_disk_type is FlushDisk.SYNC_FLUSH
+
+
+@pytest.mark.parametrize(("noted", "expected"), [("false", 1), ("true", 0)])
+def test_filter_bits_without_notes_to_hold_them_are_warned_of(noted: str, expected: int) -> None:
+    pairs = [("enableCalcFilterBitMap", "true"), ("enableConsumeQueueExt", noted)]
+    _, warnings = read_config(pairs, environment={})
+    assert len([warning for warning in warnings if "enableCalcFilterBitMap" in warning]) == expected

@@ -176,6 +176,10 @@ def read_config(
     config, warnings = read_settings(BrokerConfig, pairs, source)
     config = _completed(config, environment)
     check(config)
+    if config.filters.enable_calc_filter_bit_map and not config.store.enable_consume_queue_ext:
+        warnings.append(
+            "enableCalcFilterBitMap has no effect without enableConsumeQueueExt: queue entries have no notes"
+        )
     return config, warnings
 
 
