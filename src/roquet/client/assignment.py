@@ -21,6 +21,7 @@ from roquet.protocol.message import MessageQueue
 log = logging.getLogger(__name__)
 
 BUSY_S_MAX: Final = 20.0
+"""How long a queue that is another member's next waits for the message that is being dealt with."""
 BUSY_LOOK_S: Final = 0.1
 
 
@@ -31,7 +32,8 @@ class Running:
 
 
 class Assignment:
-    """Keeps: exactly one running pull for each queue assigned; a queue's progress is stored when it is taken away.
+    """Keeps: exactly one running pull for each queue assigned; a queue's progress is stored when it is taken away;
+    `_giving_back` has the queues with locks that were taken away while somebody here may still work on them.
 
     :param start: where the group begins or goes on with a queue.
     :param locks: where queues are consumed in order, one is only ours with its lock.
@@ -55,6 +57,7 @@ class Assignment:
         """Whether a queue that is wanted was another member's when it was asked for last."""
         self._tasks = Tasks()
         self._running: dict[MessageQueue, Running] = {}
+        self._giving_back: set[MessageQueue] = set()
 
     def queues(self, topic: str | None = None) -> frozenset[MessageQueue]:
         """Those of one topic, or all."""
@@ -72,16 +75,23 @@ class Assignment:
         current = self.queues(subscription.topic)
         await self.drop(sorted(current - wanted))
         added = sorted(wanted - current)
+        if self._locks is not None:
+            added = await self._locked(added, self._locks)
         await asyncio.gather(*(self._add(queue, subscription) for queue in added))
 
+    async def _locked(self, queues: list[MessageQueue], locks: OrderLocks) -> list[MessageQueue]:
+        """Those that may be consumed now: neither another member nor a task of this one still works on them."""
+        locked = await locks.acquire(queue for queue in queues if queue not in self._giving_back)
+        self.waits_for_locks |= len(locked) < len(queues)
+        return locked
+
     async def _add(self, queue: MessageQueue, subscription: Subscription) -> None:
-        if self._locks is not None and not await self._locks.acquire(queue):
-            self.waits_for_locks = True
-            return
         try:
             start = await self._start(queue)
         except RoquetError as error:
             log.warning("%s is not consumed yet, its start is not known: %s", queue, error)
+            if self._locks is not None:
+                await self._locks.release([queue])
             return
         log.info("consuming %s from %s", queue, start)
         pull = QueuePull(self._order, queue, start, subscription)
@@ -92,20 +102,33 @@ class Assignment:
         dropped = {queue: self._running.pop(queue) for queue in queues if queue in self._running}
         for running in dropped.values():
             running.pull.taken.dropped = True
+        if self._locks is not None:
+            self._giving_back.update(dropped)
         await cancel(*(running.task for running in dropped.values()))
         await asyncio.gather(*(self._store(queue, running.pull) for queue, running in dropped.items()))
         for queue in dropped:
             self._progress.forget(queue)
         if self._locks is not None:
             for queue, running in dropped.items():
-                self._tasks.start(self._release(self._locks, queue, running.pull.taken), f"unlock {queue}")
+                self._tasks.start(self._give_back(self._locks, queue, running.pull), f"unlock {queue}")
 
-    async def _release(self, locks: OrderLocks, queue: MessageQueue, taken: ProcessQueue) -> None:
-        give_up = asyncio.get_running_loop().time() + BUSY_S_MAX
-        while self._is_busy(taken) and asyncio.get_running_loop().time() < give_up:
+    async def _give_back(self, locks: OrderLocks, queue: MessageQueue, pull: QueuePull) -> None:
+        """Once its message is dealt with, which then counts, too; the lock goes back after a while in any case."""
+        try:
+            async with asyncio.timeout(BUSY_S_MAX):
+                await self._idle(pull.taken)
+            if locks.has(queue):
+                await self._store(queue, pull)
+                self._progress.forget(queue)
+        except TimeoutError:
+            log.warning("%s goes to another member, a message of it has been under way for too long", queue)
+        await locks.release([queue])
+        await self._idle(pull.taken)
+        self._giving_back.discard(queue)
+
+    async def _idle(self, taken: ProcessQueue) -> None:
+        while self._is_busy(taken):
             await asyncio.sleep(BUSY_LOOK_S)
-        if queue not in self._running:
-            await locks.release([queue])
 
     async def store_progress(self) -> None:
         """Store how far every queue came; what cannot be stored is logged and goes with the next time."""

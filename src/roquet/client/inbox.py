@@ -37,19 +37,19 @@ class Delivery:
         def settle(delay_level: int | None) -> None:
             if not self._settled:
                 self._settled = True
-                if delay_level is not None and not self.taken.dropped:
+                if delay_level is None:
+                    self.done()
+                elif not self.taken.dropped:
                     failed(self, delay_level)
                     return
-                self.done()
                 if dealt_with is not None:
                     dealt_with(self)
 
         return received(self.record, self.broker_name, self.reconsume_times, settle)
 
     def done(self) -> None:
-        """Its queue may go on; one that was taken away takes no notice."""
-        if not self.taken.dropped:
-            self.taken.done(self.record.queue_offset)
+        """Its queue may go on; of one that was taken away this counts only if somebody stores its progress later."""
+        self.taken.done(self.record.queue_offset)
 
     def again(self) -> Delivery:
         return Delivery(self.record, self.broker_name, self.taken, self.reconsume_times + 1)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 class ProcessQueue:
     """Keeps: `progress` never falls; every message below it is done, none at or above it needs to be lost.
 
-    Offsets are queue offsets, sizes are bytes. `dropped`: the queue was taken away, what is done here counts no more.
+    Offsets are queue offsets, sizes are bytes. `dropped`: the queue was taken away, nothing more of it is handed over.
 
     :param on_done: called whenever a message is done.
     """

@@ -12,13 +12,13 @@ from roquet.client.assignment import Assignment
 from roquet.client.division import Division
 from roquet.client.inbox import Delivery, DirectDelivery, Inbox, OrderedInbox
 from roquet.client.membership import GroupMember
-from roquet.client.order_locks import RENEWED_EACH_S, OrderLocks
+from roquet.client.order_locks import OrderLocks
 from roquet.client.process_queue import ProcessQueue
 from roquet.client.progress import Progress
 from roquet.client.pull_flow import Limits
 from roquet.client.queue_pull import PullOrder
 from roquet.client.rebalance import Strategy, average
-from roquet.client.received import ReceivedMessage
+from roquet.client.received import NEVER_AGAIN, ReceivedMessage
 from roquet.client.selector import Sql, check_filter, subscription_to
 from roquet.client.send_back import SendBack
 from roquet.client.session import Session
@@ -39,6 +39,7 @@ STORE_PERIOD_S: Final = 5.0
 RECONSUME_TIMES_MAX: Final = 16
 AGAIN_AFTER_S: Final = 5.0
 """When a failed message is handed out again that no broker took back."""
+LOCKS_LOOK_S: Final = 1.0
 SUSPENDED_S: Final = 1.0
 """When a message that is to come in order and failed is handed out again."""
 HAND_BACK_S_MAX: Final = 3.0
@@ -128,7 +129,7 @@ class Consumer:
                 await check_filter(self._session, self._group, subscription)
         member = GroupMember(
             self._heartbeat_data,
-            self._division.due.set,
+            self._wake,
             self._division.reset,
             self._assignment.states,
             self._consume_directly,
@@ -141,7 +142,9 @@ class Consumer:
         store = every(STORE_PERIOD_S, self._assignment.store_progress, "storing progress")
         self._tasks.start(store, f"progress {self._group}")
         if self._locks is not None:
-            self._tasks.start(every(RENEWED_EACH_S, self._renew_locks, "locking queues"), f"locks of {self._group}")
+            self._tasks.start(self._locks.keep(), f"locks of {self._group}")
+            ended = every(LOCKS_LOOK_S, self._let_go_of_unlocked, "letting go of queues")
+            self._tasks.start(ended, f"ended locks of {self._group}")
 
     async def _look_up_routes(self) -> None:
         for topic in self._subscriptions:
@@ -163,12 +166,18 @@ class Consumer:
         finally:
             await self._session.__aexit__(kind, error, trace)
 
-    async def _renew_locks(self) -> None:
-        """Let go of queues that are another member's by now."""
+    def _wake(self) -> None:
+        """The group's members, or the brokers, are others than before."""
+        self._division.due.set()
+        if self._locks is not None:
+            self._locks.due.set()
+
+    async def _let_go_of_unlocked(self) -> None:
+        """Hand out nothing more of queues whose locks ended or are another member's, until they are locked again."""
         assert self._locks is not None
-        lost = await self._locks.renew()
+        lost = self._locks.ended()
         if lost:
-            log.warning("group %s: %s queues are another member's now", self._group, len(lost))
+            log.warning("group %s lost its locks of %s queues: %s", self._group, len(lost), lost)
             await self._assignment.drop(lost)
             self._division.due.set()
 
@@ -198,7 +207,7 @@ class Consumer:
             return delivery.message(self._failed, self._in_order.dealt_with if self._in_order is not None else None)
         except MessageError as error:
             log.error("message %s cannot be opened: %s", delivery.record.offset_message_id, error)
-            self._failed(delivery)
+            self._failed(delivery, 0 if self._in_order is None else NEVER_AGAIN)  # nothing behind it would come
             return None
 
     async def get_many(self, max_messages: int = 32, timeout_ms: int = 1000) -> list[ReceivedMessage]:
