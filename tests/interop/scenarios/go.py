@@ -137,7 +137,7 @@ def go_a_request_gets_the_reply_of_a_java_consumer(scene: Scene) -> None:
     require_go()
     topic = scene.topic()
     scene.push(scene.group(), topic, replyGroup=f"P-{scene.name()}")
-    lines = go_client("request", scene.namesrv, topic, 2, "--body", "hello ").check()
+    lines = go_client("request", scene.namesrv, topic, 2, "--body", "hello ", "--timeout", 3000).check()
     assert [line["body"] for line in lines] == ["HELLO 0", "HELLO 1"]
 
 
