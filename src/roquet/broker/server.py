@@ -45,7 +45,7 @@ from roquet.broker.peers import Life, addresses_of, life_of
 from roquet.broker.positions import Positions
 from roquet.broker.progress import ConsumerProgress, DelayProgress
 from roquet.broker.promotion import Become, Promotion
-from roquet.broker.queue_locks import LeaseTable
+from roquet.broker.queue_locks import LEASE_MS, LeaseTable
 from roquet.broker.read_balance import ReadBalance
 from roquet.broker.registration import Registrar
 from roquet.broker.runtime_info import RuntimeInfo
@@ -197,6 +197,7 @@ class Broker:
         self.catalogue = Catalogue(
             self.topics, self.groups, self._topics_changed, self._groups_file.changed, runtime.now_ms
         )
+        self.leases = LeaseTable()
         self.consumers: Consumers[Connection] = Consumers()
         self.producers: Producers[Connection] = Producers()
 
@@ -274,7 +275,7 @@ class Broker:
             **self._pulls().routes(),
             **self._members.routes(),
             **ProgressRequests(self.progress, store, is_slave=is_slave).routes(),
-            **LockRequests(LeaseTable(), now_ms).routes(),
+            **LockRequests(self.leases, now_ms).routes(),
             **QueryRequests(store, config.store.default_query_max_num).routes(),
             **TopicAdmin(catalogue, self.progress, store, name, is_slave=is_slave).routes(),
             **GroupAdmin(
@@ -400,6 +401,7 @@ class Broker:
             self._spawn(tasks.each(DURABILITY_SCAN_MS, self.durability.expire))
         self._spawn(tasks.each(SWEEP_MS if config.long_polling_enable else 1000, self.arrivals.sweep))
         self._spawn(tasks.each(EXPIRY_SCAN_MS, self._members.close_silent))
+        self._spawn(tasks.each(LEASE_MS, lambda: self.leases.drop_expired(runtime.now_ms())))
         self._spawn(tasks.each(config.flush_consumer_offset_interval, self._offsets_file.changed))
         self._spawn(tasks.each(FILTERS_SAVED_MS, self._save_filters))
         if not config.is_slave:

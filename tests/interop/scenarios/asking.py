@@ -10,7 +10,7 @@ from roquet.protocol.json_dialect import load
 from tests.interop.apache import Version
 from tests.interop.ground import BROKER
 from tests.interop.scenarios.registry import scenario
-from tests.interop.scene import QUIET_SECONDS, Scene
+from tests.interop.scene import QUIET_SECONDS, Push, Scene
 from tests.interop.stage import JavaError
 
 TOPIC_CONFIG = "5.x tools ask for one topic's settings (351), which Apache's broker answers from 5.x on only"
@@ -19,6 +19,15 @@ CONSUMER_NOT_ONLINE = 206
 
 def now_ms() -> int:
     return int(time.time() * 1000)
+
+
+def consumer_of(scene: Scene, group: str, topic: str, count: int) -> Push:
+    """One that consumed so many messages of the topic, and whose broker knows it."""
+    scene.producer().send(topic, count)
+    member = scene.push(group, topic)
+    member.messages(count)
+    scene.wait(lambda: scene.committed(group, topic) == count, "the offset")
+    return member
 
 
 # messages
@@ -183,10 +192,7 @@ def a_consumer_that_runs_goes_back_to_a_time(scene: Scene) -> None:
 @scenario()
 def a_group_that_is_not_connected_is_set_back_by_the_tool_itself(scene: Scene) -> None:
     topic, group = scene.topic(), scene.group()
-    scene.producer().send(topic, 3)
-    member = scene.push(group, topic)
-    member.messages(3)
-    scene.wait(lambda: scene.committed(group, topic) == 3, "the offset")
+    member = consumer_of(scene, group, topic, 3)
     member.stop()
     second = scene.pull().take(topic, 0, 1)["messages"][0]["storeTimestamp"]
     assert scene.ask(222, {"topic": topic, "group": group, "timestamp": second, "isForce": "true"}).code == 206
@@ -207,10 +213,7 @@ def a_group_skips_what_it_did_not_consume(scene: Scene) -> None:
 @scenario()
 def where_a_consumer_stands_is_asked_of_itself(scene: Scene) -> None:
     topic, group = scene.topic(), scene.group()
-    scene.producer().send(topic, 3)
-    member = scene.push(group, topic)
-    member.messages(3)
-    scene.wait(lambda: scene.committed(group, topic) == 3, "the offset")
+    member = consumer_of(scene, group, topic, 3)
     answer = scene.ask(223, {"topic": topic, "group": group})
     assert answer.code == 0
     table = load(answer.body)["consumerTable"]
@@ -233,10 +236,7 @@ def a_groups_offsets_are_copied_to_another(scene: Scene) -> None:
 @scenario(beyond={Version.V5: TOPIC_CONFIG})
 def mqadmin_copies_a_groups_offsets(scene: Scene) -> None:
     topic, source, target = scene.topic(), scene.group(), scene.group()
-    scene.producer().send(topic, 4)
-    member = scene.push(source, topic)
-    member.messages(4)
-    scene.wait(lambda: scene.committed(source, topic) == 4, "the offset")
+    member = consumer_of(scene, source, topic, 4)
     member.stop()
     scene.admin().command("cloneGroupOffset", "-s", source, "-d", target, "-t", topic)
     scene.wait(lambda: scene.committed(target, topic) == 4, "the copy")
