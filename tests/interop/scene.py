@@ -43,10 +43,18 @@ class Actor:
 
 
 class Producer(Actor):
+    max_offset: Callable[[str, int], int]
+
     def send(self, topic: str, count: int = 1, /, **options: object) -> Lines:
-        """The results; `body`, `keys` and user properties may say `{i}` for the number of the message."""
-        answer: Lines = self.call("send", topic=topic, count=count, broker=BROKER, **options)
-        return answer
+        """The results; `body`, `keys` and user properties may say `{i}` for the number of the message.
+
+        Apache's broker puts what it stored into queues a little later; this waits for that.
+        """
+        results: Lines = self.call("send", topic=topic, count=count, broker=BROKER, **options)
+        if "delay" not in options:
+            ends = {line["queueId"]: line["queueOffset"] + len(line["msgId"].split(",")) for line in results}
+            wait_until(lambda: all(self.max_offset(topic, queue) >= ends[queue] for queue in ends), f"entries {ends}")
+        return results
 
     def transact(self, topic: str, local: str, count: int = 1, /, **options: object) -> Lines:
         answer: Lines = self.call("transact", topic=topic, local=local, count=count, **options)
@@ -176,7 +184,9 @@ class Scene:
 
     def producer(self, **options: object) -> Producer:
         """A producer; with `check`, one of transactions."""
-        return self._enter("producer", Producer, {"group": f"P-{self.name()}"} | options)
+        producer = self._enter("producer", Producer, {"group": f"P-{self.name()}"} | options)
+        producer.max_offset = self.max_offset
+        return producer
 
     def push(self, group: str, /, *topics: str, **options: object) -> Push:
         """A push consumer that consumes with two threads, unless it is told otherwise."""

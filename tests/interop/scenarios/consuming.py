@@ -19,6 +19,7 @@ UNLOCK_BATCH = 42
 CONSUMER_LIST = 38
 CONSUMER_CONNECTIONS = 203
 LOCK_SECONDS = 60
+PATIENT = ("--heartbeat", 1000, "--api-timeout", 20_000)
 
 
 def bodies(count: int, text: str = "message-") -> list[str]:
@@ -160,7 +161,7 @@ def a_lock_that_nobody_renews_ends_after_a_minute(scene: Scene) -> None:
     """A crashed consumer's queues go to another at once, but it may consume them only when the lock has ended."""
     topic, group = scene.topic(), scene.group()
     scene.producer().send(topic, 5)
-    words = ("consume", scene.namesrv, topic, group, 100, 300, "--orderly", "--heartbeat", 1000)
+    words = ("consume", scene.namesrv, topic, group, 100, 300, "--orderly", *PATIENT)
     with start_driver(scene.version, *words, java_options=["-Xmx128m"]) as crashed:
         crashed.wait_lines(5)
         crashed.kill()
@@ -404,7 +405,7 @@ def the_queues_of_a_consumer_that_crashed_go_to_the_others_at_once(scene: Scene)
     producer.send(topic, 4)
     survivor = scene.push(group, topic)
     survivor.messages(4)
-    words = ("consume", scene.namesrv, topic, group, 100, 300, "--heartbeat", 1000)
+    words = ("consume", scene.namesrv, topic, group, 100, 300, *PATIENT)
     with start_driver(scene.version, *words, java_options=["-Xmx128m"]) as crashed:
         scene.wait(lambda: len(survivor.assigned(topic)) == 2, "a member with the other half", 60)
         crashed.kill()

@@ -153,6 +153,7 @@ def properties_that_are_none_vanish(scene: Scene) -> None:
     """Empty values, names without a value, segments of two characters; of a name twice the later counts."""
     topic = scene.topic()
     assert raw_send(scene, topic, properties="a\x01\x02b\x02\x01c\x02kk\x01one\x02kk\x01two\x02good\x01yes").code == 0
+    scene.wait(lambda: scene.max_offset(topic) == 1, "its queue entry")
     (message,) = scene.pull().take(topic, 0, 0)["messages"]
     user = {name: value for name, value in message["properties"].items() if name.islower()}
     assert user == {"kk": "two", "good": "yes"}
@@ -172,6 +173,7 @@ def a_level_that_is_no_number_is_refused_and_one_too_high_is_the_highest(scene: 
 def an_empty_message_comes_as_one(scene: Scene) -> None:
     topic = scene.topic()
     assert raw_send(scene, topic, body=b"").code == 0
+    scene.wait(lambda: scene.max_offset(topic) == 1, "its queue entry")
     (message,) = scene.pull().take(topic, 0, 0)["messages"]
     assert message["body"] in (None, "")
 

@@ -595,6 +595,7 @@ public final class Driver {
         client.setNamesrvAddr(words.get(1));
         client.setPollNameServerInterval(number("poll", 30_000));
         client.setHeartbeatBrokerInterval(number("heartbeat", 30_000));
+        client.setMqClientApiTimeout(number("api-timeout", 3_000));
         if (has("instance")) {
             client.setInstanceName(text("instance", ""));
         }

@@ -91,6 +91,7 @@ public final class Stage {
         client.setPollNameServerInterval(words.number("poll", 500));
         client.setHeartbeatBrokerInterval(words.number("heartbeat", 1000));
         client.setPersistConsumerOffsetInterval(words.number("persist", 500));
+        client.setMqClientApiTimeout(20_000);
         client.setVipChannelEnabled(words.is("vip"));
         if (words.has("instance")) {
             client.setInstanceName(words.text("instance"));
