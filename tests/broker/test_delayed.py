@@ -388,3 +388,18 @@ async def _flush_and_drop(node: BrokerNode) -> None:
     store.log.synced(store.log.end)
     for deletion in store.drop_oldest(2).log:
         deletion()
+
+
+@pytest.mark.parametrize("size", [-5, 0, 90, 5000, 2**31 - 1])
+def test_an_entry_that_cannot_be_costs_its_own_message_only(
+    sim: Simulation, node: BrokerNode, client: Client, size: int
+) -> None:
+    for number in range(9):
+        send_delayed(client, 1, b"%d" % number)
+    queue = serving(node).store.queue(SCHEDULE_TOPIC, 0)
+    entries = list(queue.entries(0, 9))
+    for offset, (at, right_size, due_ms) in enumerate(entries[4:], 4):
+        queue.put(offset, at, size if offset == 4 else right_size, due_ms, 0)
+    sim.run_for(1.2)
+    assert bodies(node) == [b"%d" % number for number in range(9) if number != 4]
+    assert serving(node).delays.offsets == {1: 9}

@@ -321,6 +321,47 @@ async def test_a_failed_message_comes_again_after_ten_seconds_and_then_among_the
     assert dead.body == b"poison"
 
 
+async def test_in_order_a_failed_message_comes_again_before_those_behind_it_and_then_among_the_dead_letters(
+    broker: ApacheBroker, topic: str
+) -> None:
+    group = f"G-{topic}"
+    tries: list[tuple[bytes, int]] = []
+    async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer:
+        for body in (b"first", b"poison", b"last"):
+            await producer.send(topic, body, sharding_key="one")
+    async with Consumer(broker.namesrv, group, topic, "first", ordered=True, max_reconsume_times=2) as consumer:
+        async with asyncio.timeout(CONSUME_SECONDS):
+            async for message in consumer:
+                tries.append((message.body, message.reconsume_times))
+                if message.body == b"poison":
+                    message.retry()
+                if message.body == b"last":
+                    message.ack()
+                    break
+    assert tries == [(b"first", 0), (b"poison", 0), (b"poison", 1), (b"poison", 2), (b"last", 0)]
+
+    async with PullConsumer(broker.namesrv) as reader:
+        await routed(broker, f"%DLQ%{group}")
+        (queue,) = await reader.queues(f"%DLQ%{group}")
+        (dead,) = (await reader.pull(queue, 0, hold_ms=10_000)).records
+    assert dead.body == b"poison"
+
+
+async def test_a_queue_that_another_member_has_locked_is_taken_when_that_leaves(
+    broker: ApacheBroker, topic: str
+) -> None:
+    async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer:
+        await producer.send(topic, b"one", sharding_key="one")
+        async with Consumer(broker.namesrv, f"G-{topic}", topic, "first", ordered=True):
+            other = Consumer(broker.namesrv, f"G-{topic}", topic, "first", ordered=True)
+            await asyncio.wait_for(other.__aenter__(), CONSUME_SECONDS)
+        try:
+            (message,) = await take(other, 1)
+        finally:
+            await other.__aexit__(None, None, None)
+    assert message.body == b"one"
+
+
 async def test_a_group_starts_at_a_point_in_time(broker: ApacheBroker, topic: str) -> None:
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, PullConsumer(broker.namesrv) as reader:
         queue = (await producer.send(topic, b"early")).queue

@@ -90,14 +90,17 @@ def test_a_store_goes_to_and_fro_between_the_brokers_over_kills_and_stops(place:
     with place.ours() as ours:
         assert_serves_its_log(ours.address, place.store_dir)
         assert_found_by_java(place)
-        assert ids(place.takes("Kinds", "G", 8)) == ids(late)
-        place.takes("Kinds", "G-new", 88)
+        (*got, pending) = sorted(place.takes("Kinds", "G", 9), key=stored_at)
+        assert (ids(got), pending["body"]) == (ids(late), "pending-0")
+        place.takes("Kinds", "G-new", 89)
         mine = appended_by_ours(place)
+        place.produce("Kinds", 1, "--body", "still-pending-", "--delay", 5)
         ours.stop()
+        assert place.offsets("delayOffset") == {**DELIVERED, "5": 1}
 
     with place.apaches(transactionCheckInterval=1000) as apaches:
         (*got, pending) = sorted(place.takes("Kinds", "G", len(mine) + 1), key=stored_at)
-        assert (ids(got), pending["body"]) == (ids(mine), "pending-0")
+        assert (ids(got), pending["body"]) == (ids(mine), "still-pending-0")
         transact = ("--transaction", "commit", "--check", "commit", "--group", "P-open", "--linger", 2000)
         place.produce("Kinds", 1, "--body", "closed-", *transact)
         assert {line["body"] for line in place.takes("Kinds", "G", 2)} == {"open-0", "closed-0"}
