@@ -28,8 +28,10 @@ SHARED: dict[str, str | int] = {
     "flushConsumerOffsetInterval": 500,
     "flushConsumeQueueThoroughInterval": 1000,
     "transactionTimeOut": 500,
+    "transactionCheckInterval": 600_000,
 }
-"""Every queue has files that are full, and a message of 4 MiB fits into a log file twice."""
+"""Every queue has files that are full, and a message of 4 MiB fits into a log file twice. Nobody is asked about an open
+transaction, which would write it again, unless a test wants it."""
 AT_EVERY_START = (
     "found a illegal magic code 0x0",
     r"maxPhyOffsetOfConsumeQueue\((\d+)\) >= processOffset\(\1\), truncate dirty logic files",

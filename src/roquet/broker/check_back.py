@@ -83,7 +83,7 @@ class CheckBack:
         record = self._halves.record_of(half)
         if record is None:
             log.error("half message %d is gone from the log before its transaction ended", half.offset)
-            self._halves.end(half)
+            self._halves.roll_back(half)
             return 0
         try:
             destination(record)
@@ -92,7 +92,7 @@ class CheckBack:
             due = Due.DISCARD
         match due:
             case Due.RENEW:
-                self._halves.renew(record, half.transaction, half.checks)
+                self._halves.renew(record, half, half.checks)
             case Due.DISCARD:
                 self._give_up(half, record)
             case Due.ASK:
@@ -110,8 +110,7 @@ class CheckBack:
             half.checks,
             m.CHECK_MAX_TIME_TOPIC,
         )
-        self._halves.give_up(record)
-        self._halves.end(half)
+        self._halves.give_up(record, half)
 
     async def _can_be_asked(self, group: str) -> bool:
         """Whether a producer of the group reads what it is sent, or none is there. One that does not is waited for once
@@ -130,7 +129,7 @@ class CheckBack:
 
     def _ask(self, half: Half, record: Record, group: str) -> None:
         """Nobody being there counts as a check, too."""
-        renewed = self._halves.renew(record, half.transaction, half.checks + 1)
+        renewed = self._halves.renew(record, half, half.checks + 1)
         channel = self._next_of(self._producers.channels(group))
         if channel is not None:
             channel.notify(self._question(renewed))

@@ -154,46 +154,50 @@ class HalfMessages:
         if len(properties) > size_max:
             remark = f"properties of {len(properties)} bytes, allowed are {size_max} in a transaction"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
-        queue = self._queue(m.HALF_TOPIC)
-        kept = sys_flag & ~m.TRANSACTION_BITS
-        at = self._append(queue, body, properties, flag, kept, born_ms, born_host, reconsume_times)
+        queue, host = self._queue(m.HALF_TOPIC), self._store.config.store_host
+        kept = sys_flag & ~m.TRANSACTION_BITS  # an ordinary message where it waits (trap 5)
+        at = self._append(NewRecord(queue, body, properties, flag, kept, born_ms, born_host, host, reconsume_times))
         self.open.opened(half_with(pairs, queue.max_offset - 1, born_ms, self._now_ms()))
         return at
 
-    def renew(self, record: Record, transaction: int, checks: int) -> Record:
+    def renew(self, record: Record, half: Half, checks: int) -> Record:
         """Write a half message again, at the end of its queue; gives the record that counts from now on.
 
         The record before it has an end: else whoever starts with progress of before, a broker of Apache's among them,
         would ask about both.
         """
-        pairs = {**record.properties, m.FIRST_HALF_OFFSET: str(transaction)}
+        pairs = {**record.properties, m.FIRST_HALF_OFFSET: str(half.transaction)}
         if checks:
             pairs[m.CHECK_TIMES] = str(checks)
-        renewed = self._put_again(record, pairs)
-        self._append_end(record.queue_offset)
-        return renewed
+        return self._put_again(record, pairs, half)
 
-    def resume(self, record: Record) -> Record:
-        """Make one that was given up an open transaction again, whose producers were not asked yet."""
+    def resume(self, record: Record, half: Half | None) -> None:
+        """Make one that was given up an open transaction again, whose producers were not asked yet; or one that is
+        `half` still.
+        """
         pairs = {name: value for name, value in record.properties.items() if name != m.FIRST_HALF_OFFSET}
-        return self._put_again(record, pairs | {m.CHECK_TIMES: "0"})
+        self._put_again(record, pairs | {m.CHECK_TIMES: "0"}, half)
 
-    def _put_again(self, record: Record, pairs: Mapping[str, str]) -> Record:
-        text, queue = m.join_properties(pairs), self._queue(m.HALF_TOPIC)
-        at = self._append_again(record, queue, text)
+    def _put_again(self, record: Record, pairs: Mapping[str, str], before: Half | None) -> Record:
+        queue, text = self._queue(m.HALF_TOPIC), m.join_properties(pairs)
+        offset = queue.max_offset
+        at = self._append(self._again(record, queue, text), *self._ends(before))
         again = replace(
             record,
-            queue_offset=QueueOffset(queue.max_offset - 1),
+            queue_offset=QueueOffset(offset),
             physical_offset=at,
             store_host=self._store.config.store_host,
             store_ms=self._now_ms(),
             properties_text=text,
         )
+        if before is not None:
+            self._has_ended(before)
         self.open.opened(half_of(again))
         return again
 
-    def commit(self, record: Record) -> None:
-        """Store the message of a half message where it belongs; a delayed one waits from now on.
+    def commit(self, record: Record, half: Half) -> None:
+        """Store the message of a half message where it belongs, a delayed one where it waits from now on; that is the
+        transaction's end.
 
         :raises Refused: the half message does not say where that is.
         """
@@ -203,49 +207,55 @@ class HalfMessages:
         if level:
             pairs = put_aside(pairs, level, topic, queue_id)
             topic, queue_id = waiting_queue(level)
-        queue = self._store.queue(topic, queue_id)
-        self._append_again(record, queue, m.join_properties(pairs), COMMIT, record.physical_offset)
+        committed = self._again(record, self._store.queue(topic, queue_id), m.join_properties(pairs))
+        committed.sys_flag |= COMMIT
+        committed.prepared_offset = record.physical_offset
+        self._append(committed, *self._ends(half))
+        self._has_ended(half)
 
-    def give_up(self, record: Record) -> None:
+    def roll_back(self, half: Half) -> None:
+        """Nobody gets the message; that is the transaction's end."""
+        self._append(*self._ends(half))
+        self._has_ended(half)
+
+    def give_up(self, record: Record, half: Half) -> None:
         """Store a half message in the topic of those whose producers never gave an answer."""
-        self._append_again(record, self._queue(m.CHECK_MAX_TIME_TOPIC), record.properties_text)
+        copy = self._again(record, self._queue(m.CHECK_MAX_TIME_TOPIC), record.properties_text)
+        self._append(copy, *self._ends(half))
+        self._has_ended(half)
 
-    def end(self, half: Half) -> None:
-        """Note that a transaction is over."""
-        self._append_end(half.offset)
+    def _again(self, record: Record, queue: ConsumeQueue, properties: str) -> NewRecord:
+        """The message of a half message, in another place."""
+        return NewRecord(
+            queue,
+            record.body,
+            properties.encode(),
+            record.flag,
+            record.sys_flag & ~m.TRANSACTION_BITS,
+            record.born_ms,
+            record.born_host,
+            self._store.config.store_host,
+            record.reconsume_times,
+        )
+
+    def _ends(self, half: Half | None) -> list[NewRecord]:
+        """What notes that a half message's record counts no more; nothing where there is none."""
+        if half is None:
+            return []
+        host, body = self._store.config.store_host, b"%d" % half.offset
+        return [NewRecord(self._queue(m.HALF_OP_TOPIC), body, _END_PROPERTIES, 0, 0, self._now_ms(), host, host)]
+
+    def _has_ended(self, half: Half) -> None:
+        self.open.end_stored((half.offset,))
         self.open.ended(half)
 
-    def _append_end(self, half_offset: int) -> None:
-        host, body = self._store.config.store_host, b"%d" % half_offset
-        self._append(self._queue(m.HALF_OP_TOPIC), body, _END_PROPERTIES, 0, 0, self._now_ms(), host)
-        self.open.end_stored((half_offset,))
-
-    def _append_again(
-        self, record: Record, queue: ConsumeQueue, properties: str, kind: int = 0, half_at: int = 0
-    ) -> PhysicalOffset:
-        """:param kind: the bits for transactions: those of a half message are not set, it is an ordinary one where it
-        waits (trap 5)."""
-        sys_flag, born = record.sys_flag & ~m.TRANSACTION_BITS | kind, (record.born_ms, record.born_host)
-        fields = properties.encode(), record.flag, sys_flag, *born, record.reconsume_times, half_at
-        return self._append(queue, record.body, *fields)
-
-    def _append(
-        self,
-        queue: ConsumeQueue,
-        body: bytes,
-        properties: bytes,
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int = 0,
-        half_at: int = 0,
-    ) -> PhysicalOffset:
-        born, host = (born_ms, born_host), self._store.config.store_host
-        record = NewRecord(queue, body, properties, flag, sys_flag, *born, host, reconsume_times, half_at)
-        (at,) = self._store.append_records([record])
+    def _append(self, *records: NewRecord) -> PhysicalOffset:
+        """Write records together, but for those that do not fit into the same file; where the first one stands."""
+        places = self._store.append_records(records)
         self._turn.due()
-        return at
+        if len(places) < len(records):
+            self._append(*records[len(places) :])
+        return places[0]
 
     def _queue(self, topic: str) -> ConsumeQueue:
         self._catalogue.system_topic(TopicConfig(topic, 1, 1))

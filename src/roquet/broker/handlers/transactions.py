@@ -63,8 +63,9 @@ class TransactionRequests:
         record = self._named(header)
         half = self._open(record)
         if header.commit_or_rollback == COMMIT:
-            self._halves.commit(record)
-        self._halves.end(half)
+            self._halves.commit(record, half)
+        else:
+            self._halves.roll_back(half)
 
     def _check_broker(self) -> None:
         if self._is_slave:
@@ -107,9 +108,7 @@ class TransactionRequests:
         if half is None and record.topic != m.CHECK_MAX_TIME_TOPIC:
             raise Refused(ResponseCode.SYSTEM_ERROR, "no transaction that is open or was given up has this message")
         destination(record)
-        self._halves.resume(record)
-        if half is not None:
-            self._halves.end(half)
+        self._halves.resume(record, half)
         log.info("transaction %s is asked about again", record.properties.get(m.UNIQ_KEY, record.offset_message_id))
         return request.answer(ResponseCode.SUCCESS)
 
