@@ -140,6 +140,12 @@ def batch_frame(
     return command.encode()[4:]
 
 
+def counted(store: Store) -> tuple[int, list[tuple[str, int, int, int]]]:
+    """Messages in all, and messages and bytes by queue."""
+    queues = sorted((queue.topic, queue.queue_id, queue.written, queue.written_size) for queue in store.queues)
+    return store.stored, queues
+
+
 def run_both(frames: list[bytes], reads: Sequence[int] = (1,)) -> tuple[Side, Side]:
     """Give the frames to a side that learns and to one that does not, and compare all they did.
 
@@ -155,6 +161,7 @@ def run_both(frames: list[bytes], reads: Sequence[int] = (1,)) -> tuple[Side, Si
             read, at = frames[at : at + size], at + size
             assert learning.take(*read) == general.take(*read)
         assert learning.log_bytes() == general.log_bytes()
+        assert counted(learning.store) == counted(general.store)
         queues = [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in learning.store.queues]
         assert queues == [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in general.store.queues]
         learning.store.abandon()

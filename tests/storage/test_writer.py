@@ -129,6 +129,11 @@ def test_records_that_are_moved_are_the_same_messages_in_other_queues(store: Sto
             block = block_at(store, places[-len(left) :])
 
     store.end_turn()
+    assert store.stored == sum(queue.written for queue in store.queues)
+    assert [queue.written for queue in store.queues] == [queue.max_offset for queue in store.queues]
+    assert [queue.written_size for queue in store.queues] == [
+        sum(entry[1] for entry in entries(store, queue.topic, queue.queue_id) if entry) for queue in store.queues
+    ]
     for queue in {(queue.topic, queue.queue_id) for queue in targets}:
         expected = [
             old.body for old, target in zip(before, targets, strict=True) if (target.topic, target.queue_id) == queue
