@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from roquet.client.progress import Progress
+from roquet.client.progress import BrokerProgress
 from roquet.client.session import Session
 from roquet.protocol.message import MessageQueue
 from tests.broker.harness import Client
@@ -31,11 +31,11 @@ def test_while_one_broker_does_not_answer_the_next_is_not_set_back() -> None:
         host, taken = sim.host("10.0.0.8"), [5]
         host.boot()
 
-        async def begin() -> tuple[Session, Progress, asyncio.Task[None]]:
+        async def begin() -> tuple[Session, BrokerProgress, asyncio.Task[None]]:
             session = await Session(f"{NAMES}:9876", runtime=host.runtime()).__aenter__()
             await session.routes.route("T")
             sim.network.isolate(MASTER)
-            progress = Progress(session, "G")
+            progress = BrokerProgress(session, "G")
             storing = progress.store(QUEUE, lambda: taken[0])
             return session, progress, asyncio.get_running_loop().create_task(storing)
 

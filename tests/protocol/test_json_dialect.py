@@ -69,6 +69,18 @@ def test_a_config_file_has_a_member_per_line_and_its_numbered_ones_in_a_row() ->
     )
 
 
+def test_a_file_with_objects_as_keys_has_each_member_of_a_key_on_its_line() -> None:
+    """As the 4.9.7 client writes the offsets of a broadcast."""
+    key = '{"brokerName":"b","queueId":0,"topic":"T"}'
+    text = dump_file({"offsetTable": ObjectKeys({key: 6})})
+    assert (
+        text
+        == b'{\n\t"offsetTable":{{\n\t\t\t"brokerName":"b",\n\t\t\t"queueId":0,\n\t\t\t"topic":"T"\n\t\t}:6\n\t}\n}'
+    )
+    assert load(text) == {"offsetTable": {key: 6}}
+    assert dump_file(ObjectKeys()) == b"{}"
+
+
 @pytest.mark.parametrize(
     ("text", "document"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -105,7 +105,7 @@ class Assignment:
         if self._locks is not None:
             self._giving_back.update(dropped)
         await cancel(*(running.task for running in dropped.values()))
-        await asyncio.gather(*(self._store(queue, running.pull) for queue, running in dropped.items()))
+        await self._store_all(dropped)
         for queue in dropped:
             self._progress.forget(queue)
         if self._locks is not None:
@@ -132,7 +132,11 @@ class Assignment:
 
     async def store_progress(self) -> None:
         """Store how far every queue came; what cannot be stored is logged and goes with the next time."""
-        await asyncio.gather(*(self._store(queue, running.pull) for queue, running in list(self._running.items())))
+        await self._store_all(self._running)
+
+    async def _store_all(self, queues: Mapping[MessageQueue, Running]) -> None:
+        await asyncio.gather(*(self._store(queue, running.pull) for queue, running in list(queues.items())))
+        await attempt(self._progress.save, "saving progress")
 
     async def _store(self, queue: MessageQueue, pull: QueuePull) -> None:
         await attempt(

@@ -27,6 +27,7 @@ class Division:
     tell, nothing changes (protocol.md 6.6).
 
     :param subscriptions: topic -> what is wanted of it.
+    :param strategy: how the members share; None: each of them has all queues.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class Division:
         session: Session,
         group: str,
         subscriptions: Mapping[str, Subscription],
-        strategy: Strategy,
+        strategy: Strategy | None,
         assignment: Assignment,
         progress: Progress,
     ) -> None:
@@ -72,13 +73,16 @@ class Division:
         except RouteNotFound:
             self._topic_missing = True
             return None
+        queues = subscribe_queues(topic, route)
+        if self._strategy is None:
+            return frozenset(queues)
         members = await member_ids(self._session, self._group, route)
         if self._session.client_id not in members:  # a broker that started after our last heartbeat
             await self._session.membership.beat()
             members = await member_ids(self._session, self._group, route)
         if not members:
             return None
-        return allocate(self._strategy, subscribe_queues(topic, route), members, self._session.client_id)
+        return allocate(self._strategy, queues, members, self._session.client_id)
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at these offsets with the queues that are ours; soon."""

@@ -1,9 +1,9 @@
-"""How far a group is with its queues, kept on the brokers (protocol.md 6.7)."""
+"""How far a group, or a member of it, is with its queues, and how the brokers keep that (protocol.md 6.7)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from roquet.client import queue_calls
 from roquet.client.session import Session
@@ -12,7 +12,29 @@ from roquet.protocol.message import MessageQueue
 TIMEOUT_MS: Final = 3000
 
 
-class Progress:
+class Progress(Protocol):
+    """Where it is kept: by the brokers for a group, in a file (`local_progress`) for each member that broadcasts."""
+
+    async def open(self) -> None:
+        """Before all else."""
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        """What was stored; None: nothing."""
+
+    async def store(self, queue: MessageQueue, progress: Callable[[], int]) -> None:
+        """Store what `progress` says, if it is more than what is stored."""
+
+    async def set_back(self, queue: MessageQueue, offset: int) -> None:
+        """Store `offset`, larger or smaller than what is stored."""
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is not consumed here any more."""
+
+    async def save(self) -> None:
+        """What was stored shall last from now on."""
+
+
+class BrokerProgress:
     """Keeps: what a broker stores only grows, unless a queue is set back on purpose.
 
     Offsets go to the master, and to a slave while there is no master; what only a slave has heard is told to the
@@ -24,6 +46,12 @@ class Progress:
         self._group = group
         self._stored: dict[MessageQueue, int] = {}
         self._only_on_slave: set[MessageQueue] = set()
+
+    async def open(self) -> None:
+        """Brokers are asked when a queue begins."""
+
+    async def save(self) -> None:
+        """What a broker took is stored."""
 
     async def load(self, queue: MessageQueue) -> int | None:
         """What a broker has stored; None: nothing."""

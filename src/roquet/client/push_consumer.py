@@ -5,27 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from roquet.client.assignment import Assignment
 from roquet.client.division import Division
 from roquet.client.inbox import Delivery, DirectDelivery, Inbox, OrderedInbox
+from roquet.client.local_progress import local_progress
 from roquet.client.membership import GroupMember
 from roquet.client.order_locks import OrderLocks
 from roquet.client.process_queue import ProcessQueue
-from roquet.client.progress import Progress
+from roquet.client.progress import BrokerProgress, Progress
 from roquet.client.pull_flow import Limits
 from roquet.client.queue_pull import PullOrder
 from roquet.client.rebalance import Strategy, average
 from roquet.client.received import NEVER_AGAIN, ReceivedMessage
 from roquet.client.selector import Sql, check_filter, subscription_to
-from roquet.client.send_back import SendBack
+from roquet.client.send_back import Dropped, SendBack
 from roquet.client.session import Session
 from roquet.client.start_position import Start, start_offset, wire_name
 from roquet.client.tasks import Tasks, every
 from roquet.errors import ConfigError, MessageError, RouteNotFound
-from roquet.protocol.bodies import ConsumerData, Subscription
+from roquet.protocol.bodies import BROADCASTING, CLUSTERING, ConsumerData, Subscription
 from roquet.protocol.filters import ALL
 from roquet.protocol.message import RETRY_PREFIX, MessageQueue, check_group, check_topic
 from roquet.protocol.record import Record
@@ -65,10 +67,17 @@ class Consumer:
         one that failed comes again after a second, before those behind it. See `sharding_key` of a send.
     :param max_reconsume_times: how often a failed message comes again before it is put among the dead letters: 16
         times unless said otherwise, for ever where messages come in order.
+    :param broadcast: every member gets all messages, and keeps its progress in a file of its own. A message that failed
+        is logged and does not come again (where they come in order: not after `max_reconsume_times`).
     :param batch_size: messages per pull at most.
     :param limits: what may wait here per queue before pulling pauses.
     :param strategy: how members share out queues; the same in all of them.
-    :param client_id: who this client says it is, `address@anything`; unique per process.
+    :param client_id: who this client says it is, `address@anything`; unique per process. One that broadcasts needs it,
+        and after a restart the same: it names the folder of its progress (trap 65).
+    :param progress_folder: where members that broadcast keep their progress, `client id/group/offsets.json` in it;
+        `~/.rocketmq_offsets` as Apache's client unless said otherwise.
+    :raises ConfigError: `broadcast` without `client_id`, or `progress_folder` without `broadcast`; no topic, or an
+        empty expression. MessageError: no topic or group can have that name.
     """
 
     def __init__(
@@ -79,32 +88,49 @@ class Consumer:
         start: Start = "last",
         *,
         ordered: bool = False,
+        broadcast: bool = False,
         max_reconsume_times: int | None = None,
         batch_size: int = 32,
         limits: Limits | None = None,
         strategy: Strategy = average,
         client_id: str | None = None,
+        progress_folder: str | Path | None = None,
         runtime: Runtime | None = None,
     ) -> None:
         check_group(group)
         self._group = group
         self._start_at = start
         self._session = Session(name_server, client_id=client_id, runtime=runtime)
-        self._subscriptions = _subscriptions(group, topics, self._session.runtime.now_ms())
+        self._subscriptions = _subscriptions(topics, self._session.runtime.now_ms())
+        if not broadcast:
+            retry_topic = RETRY_PREFIX + group
+            self._subscriptions[retry_topic] = subscription_to(retry_topic, ALL, self._session.runtime.now_ms())
+        self._message_model = BROADCASTING if broadcast else CLUSTERING
         self._max_reconsume_times = max_reconsume_times
         self._in_order = OrderedInbox() if ordered else None
-        self._locks = OrderLocks(self._session, group) if ordered else None
+        self._locks = OrderLocks(self._session, group) if ordered and not broadcast else None
         self._inbox = self._in_order or Inbox()
-        self._progress = Progress(self._session, group)
+        self._progress: Progress = BrokerProgress(self._session, group)
+        if broadcast:
+            self._progress = local_progress(progress_folder, client_id, group, self._session.runtime)
+        elif progress_folder is not None:
+            raise ConfigError("progress_folder is for broadcast=True: else the brokers keep the progress")
         tries_max = RECONSUME_TIMES_MAX if max_reconsume_times is None else max_reconsume_times
-        self._send_back = SendBack(self._session, group, tries_max)
+        self._send_back = Dropped() if broadcast else SendBack(self._session, group, tries_max)
         order = PullOrder(
-            self._session, group, batch_size, limits or Limits(), self._inbox.put, self._progress.set_back
+            self._session,
+            group,
+            batch_size,
+            limits or Limits(),
+            self._inbox.put,
+            self._progress.set_back,
+            not broadcast,
         )
         self._assignment = Assignment(order, self._progress, self._start_offset, self._locks, self._is_busy)
         self._tasks = Tasks()
         self._handing_back = Tasks()
-        self._division = Division(self._session, group, self._subscriptions, strategy, self._assignment, self._progress)
+        share = None if broadcast else strategy
+        self._division = Division(self._session, group, self._subscriptions, share, self._assignment, self._progress)
         self._handed_out: list[ReceivedMessage] = []
 
     # life
@@ -112,6 +138,7 @@ class Consumer:
     async def __aenter__(self) -> Self:
         """:raises ConnectionClosed: no name server can be reached; CallTimeout: none answers.
         :raises ResponseError: a broker does not filter by an SQL92 expression; ConfigError: it is too old for that.
+        :raises StoreError: the file of a member that broadcasts cannot be read.
         """
         await self._session.__aenter__()
         try:
@@ -123,6 +150,7 @@ class Consumer:
 
     async def _join(self) -> None:
         """Heartbeat before the first division of queues, which the brokers' lists of members need (trap 60)."""
+        await self._progress.open()
         await self._look_up_routes()
         for subscription in self._subscriptions.values():
             if not subscription.is_by_tag:
@@ -186,7 +214,10 @@ class Consumer:
 
     def _heartbeat_data(self) -> ConsumerData:
         subscriptions = tuple(self._subscriptions.values())
-        return ConsumerData(self._group, consume_from=wire_name(self._start_at), subscriptions=subscriptions)
+        consume_from = wire_name(self._start_at)
+        return ConsumerData(
+            self._group, message_model=self._message_model, consume_from=consume_from, subscriptions=subscriptions
+        )
 
     # messages
 
@@ -301,10 +332,8 @@ class _Iteration:
         return self._current
 
 
-def _subscriptions(
-    group: str, topics: str | Iterable[str] | Mapping[str, str | Sql], version: int
-) -> dict[str, Subscription]:
-    """Topic -> subscription, that to the group's own retry topic included.
+def _subscriptions(topics: str | Iterable[str] | Mapping[str, str | Sql], version: int) -> dict[str, Subscription]:
+    """Topic -> subscription.
 
     :raises ConfigError: no topic, or an empty expression. MessageError: no topic can have that name.
     """
@@ -315,5 +344,4 @@ def _subscriptions(
         raise ConfigError("a consumer needs at least one topic")
     for topic in wanted:
         check_topic(topic)
-    wanted[RETRY_PREFIX + group] = ALL
     return {topic: subscription_to(topic, selector, version) for topic, selector in wanted.items()}

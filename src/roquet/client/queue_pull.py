@@ -31,7 +31,8 @@ TIMEOUT_MS: Final = 30_000
 class PullOrder:
     """What all pulls of one consumer have in common.
 
-    `deliver` takes each message, `set_back` stores where a queue goes on whose offset was not legal.
+    `deliver` takes each message, `set_back` stores where a queue goes on whose offset was not legal, `commits`: pulls
+    bring the progress to the broker.
     """
 
     session: Session
@@ -40,6 +41,7 @@ class PullOrder:
     limits: Limits
     deliver: Callable[[Delivery], None]
     set_back: Callable[[MessageQueue, int], Awaitable[None]]
+    commits: bool = True
 
 
 class QueuePull:
@@ -110,7 +112,7 @@ class QueuePull:
         return self._position.answered(result, (loop.time() - began) * 1000)
 
     def _request(self, at: BrokerAddress) -> Command:
-        progress = self.taken.progress
+        progress = self.taken.progress if self._order.commits else 0
         flags = sys_flag(at, progress)
         return pull_request(
             self._order.group,

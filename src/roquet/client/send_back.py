@@ -43,6 +43,17 @@ _BELONGS_TO_THE_FIRST_SEND: Final = frozenset(
 """Properties that would take effect a second time (trap 38)."""
 
 
+class Dropped:
+    """In place of `SendBack` where every member has its own copy: no broker brings a failed message to one of them."""
+
+    async def send_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
+        return await self.bury(delivery)
+
+    async def bury(self, delivery: Delivery) -> bool:
+        log.warning("message %s failed and does not come again: broadcast", delivery.record.offset_message_id)
+        return True
+
+
 class SendBack:
     """Hands failed messages to a broker, which brings them again after 10 s, 30 s, 1 min ... and at last puts them
     among the dead letters.

@@ -83,13 +83,16 @@ def _scalar(value: object) -> str:
 
 
 def dump_file(value: object) -> bytes:
-    """The form of Apache's config files: members by name, tab indentation, bare integer keys on one line."""
+    """The form of Apache's config files: members by name, tab indentation, keys that are no names on one line."""
     return _pretty(value, 0).encode()
 
 
 def _pretty(value: object, depth: int) -> str:
     if isinstance(value, IntKeys):
         return "{" + ",".join(f"{key}:{_pretty(item, depth + 1)}" for key, item in value.items()) + _close(depth, "}")
+    if isinstance(value, ObjectKeys) and value:
+        items = ((_pretty(load_standard(key), depth + 1), item) for key, item in value.items())
+        return "{" + ",".join(f"{key}:{_pretty(item, depth + 1)}" for key, item in items) + _close(depth, "}")
     if isinstance(value, Mapping):
         if not value:
             return "{}"

@@ -1,0 +1,133 @@
+"""How far a member that broadcasts is with its queues, in a file as Apache's client keeps it (protocol.md 6.7)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from roquet.errors import ConfigError, StoreError
+from roquet.protocol.bodies import parse, queue_from_json, queue_to_json
+from roquet.protocol.json_dialect import ObjectKeys, dump_dialect, dump_file, load
+from roquet.protocol.message import MessageQueue
+from roquet.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+FILE: Final = "offsets.json"
+BACKUP: Final = "offsets.json.bak"
+
+
+class LocalProgress:
+    """Keeps: the file has what the last `save` found, or the one before if the machine died in between; what it had
+    before is in `.bak` beside it. What is stored only grows, unless a queue is set back on purpose.
+
+    :param folder: of all clients; the file is `client id/group/offsets.json` in it.
+    :raises ConfigError: the client id cannot be the name of a folder.
+    """
+
+    def __init__(self, folder: Path, client_id: str, group: str, runtime: Runtime) -> None:
+        if "/" in client_id or client_id in ("", ".", ".."):
+            raise ConfigError(f"client_id {client_id!r}: it names a folder, so neither slashes nor nothing but dots")
+        self._folder = folder / client_id / group
+        self._runtime = runtime
+        self._offsets: dict[MessageQueue, int] = {}
+        self._is_saved = True
+        self._turn = asyncio.Lock()
+
+    async def open(self) -> None:
+        """:raises StoreError: neither file nor backup can be read, or the backup cannot be put in the file's place."""
+        try:
+            self._offsets = await self._runtime.blocking(partial(_read, self._folder))
+        except OSError as error:
+            raise StoreError(f"{self._folder / FILE} cannot be restored from its backup: {error}") from error
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    async def store(self, queue: MessageQueue, progress: Callable[[], int]) -> None:
+        offset = progress()
+        if offset > self._offsets.get(queue, -1):
+            self._offsets[queue] = offset
+            self._is_saved = False
+
+    async def set_back(self, queue: MessageQueue, offset: int) -> None:
+        self._offsets[queue] = offset
+        self._is_saved = False
+        await self.save()
+
+    def forget(self, queue: MessageQueue) -> None:
+        """It stays known: the queue is nobody else's."""
+
+    async def save(self) -> None:
+        """:raises StoreError: the file cannot be written; the next time it is tried again."""
+        async with self._turn:
+            if self._is_saved:
+                return
+            self._is_saved = True
+            try:
+                await self._runtime.blocking(partial(_replace, self._folder, dump_file(_to_json(self._offsets))))
+            except OSError as error:
+                self._is_saved = False
+                raise StoreError(f"{self._folder / FILE} cannot be written: {error}") from error
+
+
+def local_progress(folder: str | Path | None, client_id: str | None, group: str, runtime: Runtime) -> LocalProgress:
+    """:param folder: None: where Apache's client keeps these files, too.
+    :raises ConfigError: as above, or there is no client id.
+    """
+    if client_id is None:
+        raise ConfigError("broadcast=True needs client_id: the same after a restart, another for each process")
+    return LocalProgress(Path(folder or Path.home() / ".rocketmq_offsets"), client_id, group, runtime)
+
+
+def _to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:
+    keys = ((dump_dialect(queue_to_json(queue)).decode(), offset) for queue, offset in sorted(offsets.items()))
+    return {"offsetTable": ObjectKeys(keys)}
+
+
+def _from_json(json: Mapping[str, Any]) -> dict[MessageQueue, int]:
+    return {queue_from_json(load(key)): int(offset) for key, offset in json["offsetTable"].items()}
+
+
+def _read(folder: Path) -> dict[MessageQueue, int]:
+    """From the backup where the file itself cannot be read; that then takes the place of the file."""
+    failure: StoreError | None = None
+    for path in (folder / FILE, folder / BACKUP):
+        try:
+            data = path.read_bytes()
+            offsets = parse(data, _from_json)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, KeyError) as error:
+            log.warning("%s cannot be read: %s", path, error)
+            failure = StoreError(f"{path} cannot be read: {error}; repair it, or delete it to start anew")
+            continue
+        if path.name == BACKUP:
+            _write(folder / FILE, data)
+        return offsets
+    if failure is not None:
+        raise failure
+    return {}
+
+
+def _replace(folder: Path, data: bytes) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILE
+    if path.exists():
+        _write(folder / BACKUP, path.read_bytes())
+    _write(path, data)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """As a whole, or not at all."""
+    fresh = path.with_name(path.name + ".tmp")
+    with fresh.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
