@@ -101,20 +101,20 @@ class Consumer:
         self._group = group
         self._start_at = start
         self._session = Session(name_server, client_id=client_id, runtime=runtime)
-        self._subscriptions = _subscriptions(topics, self._session.runtime.now_ms())
-        if not broadcast:
-            retry_topic = RETRY_PREFIX + group
-            self._subscriptions[retry_topic] = subscription_to(retry_topic, ALL, self._session.runtime.now_ms())
+        retry_topic = None if broadcast else RETRY_PREFIX + group
+        self._subscriptions = _subscriptions(topics, retry_topic, self._session.runtime.now_ms())
         self._message_model = BROADCASTING if broadcast else CLUSTERING
         self._max_reconsume_times = max_reconsume_times
         self._in_order = OrderedInbox() if ordered else None
         self._locks = OrderLocks(self._session, group) if ordered and not broadcast else None
         self._inbox = self._in_order or Inbox()
-        self._progress: Progress = BrokerProgress(self._session, group)
-        if broadcast:
-            self._progress = local_progress(progress_folder, client_id, group, self._session.runtime)
-        elif progress_folder is not None:
+        if progress_folder is not None and not broadcast:
             raise ConfigError("progress_folder is for broadcast=True: else the brokers keep the progress")
+        self._progress: Progress = (
+            local_progress(progress_folder, client_id, group, self._session.runtime)
+            if broadcast
+            else BrokerProgress(self._session, group)
+        )
         tries_max = RECONSUME_TIMES_MAX if max_reconsume_times is None else max_reconsume_times
         self._send_back = Dropped() if broadcast else SendBack(self._session, group, tries_max)
         order = PullOrder(
@@ -124,7 +124,7 @@ class Consumer:
             limits or Limits(),
             self._inbox.put,
             self._progress.set_back,
-            not broadcast,
+            commits=not broadcast,
         )
         self._assignment = Assignment(order, self._progress, self._start_offset, self._locks, self._is_busy)
         self._tasks = Tasks()
@@ -332,8 +332,10 @@ class _Iteration:
         return self._current
 
 
-def _subscriptions(topics: str | Iterable[str] | Mapping[str, str | Sql], version: int) -> dict[str, Subscription]:
-    """Topic -> subscription.
+def _subscriptions(
+    topics: str | Iterable[str] | Mapping[str, str | Sql], retry_topic: str | None, version: int
+) -> dict[str, Subscription]:
+    """Topic -> subscription, that to the group's own retry topic included where it has one.
 
     :raises ConfigError: no topic, or an empty expression. MessageError: no topic can have that name.
     """
@@ -344,4 +346,6 @@ def _subscriptions(topics: str | Iterable[str] | Mapping[str, str | Sql], versio
         raise ConfigError("a consumer needs at least one topic")
     for topic in wanted:
         check_topic(topic)
+    if retry_topic is not None:
+        wanted[retry_topic] = ALL
     return {topic: subscription_to(topic, selector, version) for topic, selector in wanted.items()}

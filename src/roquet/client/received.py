@@ -74,6 +74,7 @@ class ReceivedMessage:
         """It could not be dealt with and shall come again later: in 10 s, 30 s, 1 min ... 2 h, then never more.
 
         After `max_reconsume_times` of the consumer the broker puts it among the dead letters (`%DLQ%group`).
+        A consumer that is `ordered` brings it again after a second, one that is to `broadcast` never.
 
         :param delay_level: of the broker (1 s, 5 s, 10 s ...) instead of the usual one; -1: among the dead letters now.
         """
@@ -91,7 +92,7 @@ class ReceivedMessage:
             return False
         if not isinstance(error, Exception):
             return False
-        log.error("message %s of %s failed and comes again later", self.message_id, self.topic, exc_info=error)
+        log.error("message %s of %s failed", self.message_id, self.topic, exc_info=error)
         self.retry()
         return True
 
