@@ -17,7 +17,7 @@ from typing import Final
 from roquet.broker.delay_levels import DelayLevels
 from roquet.broker.store_settings import DELAY_LEVELS
 from roquet.client.producer import Producer
-from roquet.client.push_consumer import Consumer, ReceivedMessage
+from roquet.client.push_consumer import AGAIN_AFTER_S, Consumer, ReceivedMessage
 from roquet.client.send_result import SendStatus
 from roquet.errors import RoquetError
 from roquet.protocol.message import DELAY, REAL_TOPIC, SCHEDULE_TOPIC, Message
@@ -91,11 +91,15 @@ class SenderNode:
 
 
 class DeskNode:
-    """One member of the group, one process after the other; `received` says when each message came for which try."""
+    """One member of the group, one process after the other; `received` says when each message came for which try,
+    `by_itself` has the tries that its consumer made because no broker took the message back.
+    """
 
     def __init__(self, host: Host, name_server: str) -> None:
         self.host = host
         self.received: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        self.by_itself: set[tuple[str, int]] = set()
+        self._stored_tries: dict[tuple[str, int], int] = {}
         self._name_server = name_server
         self._lives = 0
 
@@ -128,6 +132,10 @@ class DeskNode:
         (key,) = message.keys
         assert (message.topic, message.body) == (TOPIC, body_of(key)), f"{key} is another message now"
         self.received[key].append((message.reconsume_times, self.host.now_ms()))
+        if message.reconsume_times > self._stored_tries.setdefault(
+            (key, message.physical_offset), message.reconsume_times
+        ):
+            self.by_itself.add((key, message.reconsume_times))
         if message.reconsume_times < failures_of(key):
             message.retry()
 
@@ -239,10 +247,12 @@ def check_received(sender: SenderNode, desks: list[DeskNode]) -> None:
     """Each try comes when its delay is over and not before."""
     for key, sent in sender.sent.items():
         tries = sorted(each for desk in desks for each in desk.received[key])
+        by_itself = {times for desk in desks for of, times in desk.by_itself if of == key}
         delay_ms = LEVELS.ms[sent.level - 1] if sent.level else 0
         for times, ms in tries:
             before_ms = min((was_ms for was_times, was_ms in tries if was_times == times - 1), default=sent.began_ms)
-            earliest = before_ms + LEVELS.ms[times + 1] if times else sent.began_ms + delay_ms
+            pause_ms = int(AGAIN_AFTER_S * 1000) if times in by_itself else LEVELS.ms[times + 1]
+            earliest = before_ms + pause_ms if times else sent.began_ms + delay_ms
             assert ms >= earliest, f"{key}: try {times} came {earliest - ms} ms too early"
 
 
