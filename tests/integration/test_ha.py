@@ -14,7 +14,7 @@ import pytest
 
 from roquet.client.producer import Producer, SendResult, SendStatus
 from roquet.errors import RoquetError
-from tests.interop.processes import wait_until
+from tests.interop.processes import LOOPBACK, free_port, wait_until
 from tests.interop.roquet_cluster import RoquetBroker, RoquetCluster, RoquetNameServer
 from tests.interop.stored import log_records
 
@@ -129,7 +129,9 @@ async def test_what_only_the_former_master_took_is_saved_and_cut_off(cluster: Ro
             assert (await producer.send("T", b"both-%d" % number)).status is SendStatus.SEND_OK
     master.kill()
     with RoquetNameServer() as elsewhere:
-        master.properties |= {"namesrvAddr": elsewhere.address}
+        master.port = free_port(-2, 1)
+        master.address = f"{LOOPBACK.ip}:{master.port}"
+        master.properties |= {"namesrvAddr": elsewhere.address, "listenPort": master.port}
         master.namesrv = elsewhere.address
         master.start()
         async with Producer(elsewhere.address, "P") as producer:

@@ -192,16 +192,22 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("kind", JavaClients.KINDS)
 def test_java_clients_reply_to_each_other(kind: str, broker: RoquetBroker, clients: JavaClients) -> None:
-    topic = f"Ask-{kind.replace('.', '-')}"
-    create_topic(broker, topic, 2)
+    """On a busy machine a client's own timer may hold up the heartbeat before its first request: no broker knows whom
+    to give that answer. Then another one has to do.
+    """
     version = Version(kind.partition("-")[0])
     options = ["-Drocketmq.serialize.type=ROCKETMQ"] if kind.endswith("binary") else []
-    words = ("reply", broker.namesrv, topic, f"G-{topic}", 3, SECONDS, "--group", f"R-{topic}")
-    with start_driver(version, *words, java_options=options) as replier:
-        replier.wait_started()
-        asked = clients[kind].run("request", broker.namesrv, topic, 3, "--timeout", 20_000, "--group", f"P-{topic}")
-        assert [line["body"] for line in asked.check()] == ["MESSAGE-0", "MESSAGE-1", "MESSAGE-2"]
-        assert {line["sendStatus"] for line in replier.finish().check()} == {"SEND_OK"}
+    for number in range(3):
+        topic = f"Ask-{kind.replace('.', '-')}-{number}"
+        create_topic(broker, topic, 2)
+        words = ("reply", broker.namesrv, topic, f"G-{topic}", 3, SECONDS, "--group", f"R-{topic}")
+        with start_driver(version, *words, java_options=options) as replier:
+            replier.wait_started()
+            asked = clients[kind].run("request", broker.namesrv, topic, 3, "--timeout", 10_000, "--group", f"P-{topic}")
+            if asked.status == 0:
+                assert {line["sendStatus"] for line in replier.finish().check()} == {"SEND_OK"}
+                break
+    assert [line["body"] for line in asked.check()] == ["MESSAGE-0", "MESSAGE-1", "MESSAGE-2"]
 
 
 def ask_ours_reply_java(namesrv: str, topic: str) -> list[bytes]:

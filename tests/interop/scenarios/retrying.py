@@ -31,6 +31,7 @@ def gaps(lines: Lines) -> list[float]:
 def dead_letters(scene: Scene, group: str, count: int, queue: int = 0) -> Lines:
     topic = f"%DLQ%{group}"
     scene.wait(lambda: scene.max_offset(topic, queue) >= count, f"{count} dead letters")
+    scene.wait(lambda: wire.has_topic(scene.namesrv, topic), f"a route for {topic}")
     found: Lines = scene.pull().take(topic, queue, 0)["messages"]
     return found
 
