@@ -22,10 +22,11 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup  ## The main job: a replicated cluster, a killed master, a Spark pipeline, on real data.
 	$(BIN)/python -m demo
 
-# One more than there are cores, as most wait for other processes at times.
+# One more than there are cores, as most wait for other processes at times; in the order of the files, which ends with
+# quick ones (by their numbers of tests, the slowest files would be the last).
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")
 test: setup  ## All tests: unit, property, simulation, real processes, interop.
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: setup  ## Format, lint and types.
 	$(BIN)/ruff format --check .

@@ -35,8 +35,10 @@ transaction, which would write it again, unless a test wants it."""
 AT_EVERY_START = (
     "found a illegal magic code 0x0",
     r"maxPhyOffsetOfConsumeQueue\((\d+)\) >= processOffset\(\1\), truncate dirty logic files",
+    r"time\(ms\)",
 )
-"""What Apache's broker says of any store of its own: the log ends in zeros, and the queues end where the log does."""
+"""What Apache's broker says of any store of its own: the log ends in zeros, and the queues end where the log does; and
+that something took it long, on a busy machine."""
 BUILT_ALREADY = "Maybe try to build consume queue repeatedly"
 """What it says besides after a crash, of entries that it finds when it reads the log again."""
 
@@ -137,4 +139,5 @@ def last_file_start(place: Place) -> int:
 def assert_no_complaints(broker: ApacheBroker, *usual: str) -> None:
     """Its store found nothing wrong."""
     lines = re.findall(r"^.*(?:WARN |ERROR) RocketmqStore (.*)$", broker.log(), re.MULTILINE)
-    assert [line for line in lines if not re.search("|".join((*AT_EVERY_START, *usual)), line)] == []
+    odd = [line for line in lines if not re.search("|".join((*AT_EVERY_START, *usual)), line)]
+    assert not odd, odd
