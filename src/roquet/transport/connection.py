@@ -151,8 +151,8 @@ class Connection(asyncio.Protocol):
             told()
 
     def _go_on(self) -> None:
-        """Answer what was held back, and read again once that is done."""
-        if self._is_full:
+        """Answer what was held back, and read again once that is done; who is gone is not answered."""
+        if self._is_full or not self.is_open:
             return
         frames, self._held_back = self._held_back, []
         try:
@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
         except PeerError as error:
             self._broken(error)
         is_done = not self._held_back and not self._is_full
-        if is_done and self._holds_back and self._transport is not None and not self._transport.is_closing():
+        if is_done and self._holds_back and self._transport is not None and self.is_open:
             self._transport.resume_reading()
 
     # frames in
