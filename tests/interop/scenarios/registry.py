@@ -17,7 +17,6 @@ class Scenario:
     """One claim about what a client sees.
 
     :param seconds: roughly how long it waits; those that wait long begin first.
-    :param missing: what our broker does not have yet; the scenario has to fail there, and to hold on Apache's.
     :param beyond: what Apache's 4.9.7 broker cannot do for a release, and ours can.
     :param ground: `quick`; `strict` (see ground.py); or `alone`, for a scenario that disturbs all others on its broker.
     """
@@ -25,7 +24,6 @@ class Scenario:
     play: Play
     versions: tuple[Version, ...]
     seconds: float
-    missing: str
     beyond: Mapping[Version, str]
     ground: str
 
@@ -41,12 +39,11 @@ def scenario(
     *,
     versions: Sequence[Version] = tuple(Version),
     seconds: float = 5,
-    missing: str = "",
     beyond: Mapping[Version, str] = MappingProxyType({}),
     ground: str = "quick",
 ) -> Callable[[Play], Play]:
     def enter(play: Play) -> Play:
-        SCENARIOS.append(Scenario(play, tuple(versions), seconds, missing, beyond, ground))
+        SCENARIOS.append(Scenario(play, tuple(versions), seconds, beyond, ground))
         return play
 
     return enter
