@@ -8,7 +8,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -59,11 +59,11 @@ class Peer:
         self._socket.close()
 
 
-async def no_longer_grows(count: list[int]) -> None:
-    """Wait until nothing has been added for a while."""
+async def settled(count: Callable[[], int]) -> None:
+    """Wait until it has been the same for a while."""
     before = -1
-    while before != len(count):
-        before = len(count)
+    while before != count():
+        before = count()
         await asyncio.sleep(0.2)
 
 
@@ -79,7 +79,7 @@ async def test_requests_of_a_peer_that_reads_nothing_wait_until_it_does() -> Non
     await peer.connect()
     count = 2_000
     await peer.ask(*(Command(BIG, opaque=number) for number in range(count)))
-    await no_longer_grows(asked)
+    await settled(lambda: len(asked))
 
     assert 0 < len(asked) * len(body) < BUFFERED_MAX
     answers = await peer.answers(count)
@@ -143,7 +143,7 @@ async def test_pulls_of_a_peer_that_reads_nothing_go_on_waiting(cluster: roquet.
             await asyncio.sleep(0.01)
 
     await fill(cluster, "T", random.randbytes(200_000), 1)
-    await asyncio.sleep(0.3)
+    await settled(lambda: arrivals.count)
 
     assert (pulls - arrivals.count) * 200_000 < BUFFERED_MAX
     answers = await peer.answers(pulls)
