@@ -59,7 +59,7 @@ class ProgressAdmin:
         header = ResetOffsetHeader.read(request.fields)
         topic = self._catalogue.topics.get(header.topic)
         if topic is None:
-            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}"
+            remark = f"topic {header.topic} does not exist here: nothing is reset"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         offsets = {queue: self._wanted(header, queue) for queue in self._queues(topic, header.queue_id)}
         channels = self._consumers.channels(header.group)
@@ -85,7 +85,10 @@ class ProgressAdmin:
     def _wanted(self, header: ResetOffsetHeader, queue: MessageQueue) -> int:
         committed = self._progress.committed(header.group, queue.topic, queue.queue_id)
         if committed is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist")
+            remark = (
+                f"group {header.group} has no progress in queue {queue.queue_id} of {queue.topic}: nothing is reset"
+            )
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         if header.offset is not None and header.offset >= 0:
             wanted = min(header.offset, self._store.max_offset(queue.topic, queue.queue_id))
         elif header.timestamp == TO_THE_END:
@@ -102,7 +105,7 @@ class ProgressAdmin:
         group = self._consumers.groups.get(header.group)
         members = {} if group is None else group.members
         if not members:
-            remark = f"No Any Consumer online in the consumer group: [{header.group}]"
+            remark = f"no consumer of group {header.group} is connected"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         chosen = {
             member.client_id: channel

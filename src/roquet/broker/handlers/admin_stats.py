@@ -38,7 +38,7 @@ class StatsAdmin:
         header = StatsHeader.read(request.fields)
         windows = self._stats.describe(header.stats_name, header.stats_key)
         if windows is None:
-            remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
+            remark = f"nothing is counted as {header.stats_name} of {header.stats_key}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         body = dump_bytes({name: asdict(summary) for name, summary in windows.items()})
         return request.answer(ResponseCode.SUCCESS, body=body)

@@ -50,7 +50,7 @@ class Relays:
     def _channel(self, group: str, client_id: str) -> Connection:
         channel = self._consumers.channel_of(group, client_id)
         if channel is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer {client_id} of group {group} is connected")
         return channel
 
     def _message(self, message_id: str) -> bytes:
