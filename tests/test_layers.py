@@ -65,7 +65,7 @@ PURE: Final = (
     "roquet.client.process_queue",
     "roquet.client.pull_flow",
     "roquet.storage.retention",
-    "roquet.spark.options",
+    "roquet.spark.option*",
     "roquet.spark.ranges",
 )
 OUTSIDE: Final = frozenset({"asyncio", "socket", "os", "time"})

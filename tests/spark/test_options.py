@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from roquet.protocol.message import MessageQueue
-from roquet.spark.options import Offsets, OptionError, ReadOptions
+from roquet.spark.option_values import OptionError
+from roquet.spark.options import Offsets, ReadOptions
 
 NEEDED = {"nameserver": "localhost:9876", "subscribe": "orders"}
 QUEUE_0, QUEUE_1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
@@ -90,7 +91,7 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         (NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":true}}}'}, "offset true of"),
         (NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":-1}}}'}, "-1 .latest. makes no sense"),
         (NEEDED | {"endingoffsets": '{"orders":{"broker-a":{"0":-2}}}'}, "-2 .earliest. makes no sense"),
-        (NEEDED | {"failondataloss": "no"}, "'no' is neither true nor false"),
+        (NEEDED | {"failondataloss": "no"}, "'no' is none of true, false"),
         (NEEDED | {"pullbatchsize": "0"}, "pullBatchSize: '0' is no whole number above 0"),
         (NEEDED | {"minpartitions": "-1"}, "minPartitions: '-1'"),
         (NEEDED | {"readfrom": "replica"}, "none of master, slave, any"),

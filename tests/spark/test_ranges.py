@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.protocol.message import MessageQueue
-from roquet.spark.options import Edge, Offsets, OptionError, ReadOptions
+from roquet.spark.option_values import OptionError
+from roquet.spark.options import Edge, Offsets, ReadOptions
 from roquet.spark.ranges import Bounds, DataLoss, QueueRange, partitions, resolve
 
 QUEUE_0, QUEUE_1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
-from roquet.spark.options import OptionError
+from roquet.spark.option_values import OptionError
 from roquet.spark.schema import ARROW_SCHEMA, SPARK_SCHEMA, arrow_schema, spark_schema
 
 

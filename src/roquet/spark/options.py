@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any, Final, Literal, NoReturn, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
-from roquet.errors import MessageError, RoquetError
-from roquet.protocol.message import MessageQueue, check_topic
+from roquet.protocol.message import MessageQueue
+from roquet.spark.option_values import OptionError, by_right_name, count, name_server, one_of, tags, topics, truth
 
 Edge: TypeAlias = Literal["earliest", "latest"]
 ReadFrom: TypeAlias = Literal["master", "slave", "any"]
@@ -22,10 +21,6 @@ LATEST_NUMBER: Final = -1
 
 _EDGE_BY_NUMBER: Final[Mapping[int, Edge]] = {EARLIEST_NUMBER: "earliest", LATEST_NUMBER: "latest"}
 _OFFSETS_FORM: Final = '"earliest", "latest" or JSON such as {"orders":{"broker-a":{"0":23,"1":-1}}}'
-
-
-class OptionError(RoquetError):
-    """An option of the data source cannot be used; the message names it and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -67,62 +62,20 @@ class ReadOptions:
 
         :raises OptionError: one is missing, unknown or has a value that cannot be used.
         """
-        values = _by_right_name(options)
-        topics = _topics(values)
+        values = by_right_name(options, _NAMES, _ALIASES)
+        if "subscribe" not in values:
+            raise OptionError("subscribe is missing: give one topic, or several separated by commas")
+        subscribed = topics("subscribe", values["subscribe"])
         values_of_fields: dict[str, object] = {
-            "name_server": _name_server(values),
-            "topics": topics,
-            "starting_offsets": _offsets("startingOffsets", values, topics, default="earliest", wrong_end="latest"),
-            "ending_offsets": _offsets("endingOffsets", values, topics, default="latest", wrong_end="earliest"),
+            "name_server": name_server(values),
+            "topics": subscribed,
+            "starting_offsets": _offsets("startingOffsets", values, subscribed, default="earliest", wrong_end="latest"),
+            "ending_offsets": _offsets("endingOffsets", values, subscribed, default="latest", wrong_end="earliest"),
         }
         for name, (field, parse) in _SIMPLE.items():
             if name in values:
                 values_of_fields[field] = parse(name, values[name])
         return cls(**cast(dict[str, Any], values_of_fields))
-
-
-def _by_right_name(options: Mapping[str, str]) -> dict[str, str]:
-    """Options by the names in the documentation; Spark hands them over in lower case."""
-    values: dict[str, str] = {}
-    for given, value in options.items():
-        name = _NAMES.get(given.lower())
-        if name is None:
-            _unknown(given)
-        values[name] = value.strip()
-    return values
-
-
-def _unknown(given: str) -> NoReturn:
-    close = get_close_matches(given.lower(), _NAMES, n=1, cutoff=0.6)
-    meant = f"did you mean {_NAMES[close[0]]}?" if close else f"there are {', '.join(sorted(_NAMES.values()))}"
-    raise OptionError(f"unknown option {given}: {meant}")
-
-
-def _name_server(values: Mapping[str, str]) -> str:
-    text = values.get("nameServer", "")
-    addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
-    for address in addresses:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise OptionError(f"nameServer: {address!r} is no host:port, such as localhost:9876")
-    if not addresses:
-        raise OptionError("nameServer is missing: give the name servers as host:port, separated by semicolons")
-    return ";".join(addresses)
-
-
-def _topics(values: Mapping[str, str]) -> tuple[str, ...]:
-    if "subscribe" in values and "topic" in values:
-        raise OptionError("subscribe and topic are the same option: give one of them")
-    text = values.get("subscribe", values.get("topic", ""))
-    topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not topics:
-        raise OptionError("subscribe is missing: give one topic, or several separated by commas")
-    try:
-        for topic in topics:
-            check_topic(topic)
-    except MessageError as error:
-        raise OptionError(f"subscribe: {error}") from error
-    return topics
 
 
 def _offsets(
@@ -172,46 +125,22 @@ def _place(name: str, queue: MessageQueue, number: object) -> Edge | int:
     return _EDGE_BY_NUMBER.get(number, number)
 
 
-def _truth(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise OptionError(f"{name}: {text!r} is neither true nor false")
-    return text.lower() == "true"
-
-
-def _count(name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise OptionError(f"{name}: {text!r} is no whole number above 0")
-    return int(text)
-
-
 def _read_from(name: str, text: str) -> ReadFrom:
-    if text.lower() not in ("master", "slave", "any"):
-        raise OptionError(f"{name}: {text!r} is none of master, slave, any")
-    return cast(ReadFrom, text.lower())
-
-
-def _tags(name: str, text: str) -> frozenset[str] | None:
-    if text == "*":
-        return None
-    tags = frozenset(part.strip() for part in text.split("||") if part.strip())
-    if not tags:
-        raise OptionError(f"{name}: give tags separated by ||, or * for every message")
-    return tags
+    return cast(ReadFrom, one_of(name, text, ("master", "slave", "any")))
 
 
 _SIMPLE: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
-    "tags": ("tags", _tags),
-    "failOnDataLoss": ("fail_on_data_loss", _truth),
+    "tags": ("tags", tags),
+    "failOnDataLoss": ("fail_on_data_loss", truth),
     "readFrom": ("read_from", _read_from),
-    "pullTimeoutMs": ("pull_timeout_ms", _count),
-    "pullBatchSize": ("pull_batch_size", _count),
-    "noProgressTimeoutMs": ("no_progress_timeout_ms", _count),
-    "minPartitions": ("min_partitions", _count),
-    "maxRecordsPerPartition": ("max_records_per_partition", _count),
-    "includeProperties": ("include_properties", _truth),
+    "pullTimeoutMs": ("pull_timeout_ms", count),
+    "pullBatchSize": ("pull_batch_size", count),
+    "noProgressTimeoutMs": ("no_progress_timeout_ms", count),
+    "minPartitions": ("min_partitions", count),
+    "maxRecordsPerPartition": ("max_records_per_partition", count),
+    "includeProperties": ("include_properties", truth),
 }
 """Options that stand for themselves: the field each one fills and how its text is read."""
 
-_NAMES: Final[Mapping[str, str]] = {
-    name.lower(): name for name in ("nameServer", "subscribe", "topic", "startingOffsets", "endingOffsets", *_SIMPLE)
-}
+_NAMES: Final = ("nameServer", "subscribe", "startingOffsets", "endingOffsets", *_SIMPLE)
+_ALIASES: Final = {"topic": "subscribe"}

@@ -12,7 +12,8 @@ from itertools import pairwise
 
 from roquet.errors import RoquetError
 from roquet.protocol.message import MessageQueue
-from roquet.spark.options import Edge, Offsets, OptionError, ReadOptions
+from roquet.spark.option_values import OptionError
+from roquet.spark.options import Edge, Offsets, ReadOptions
 
 
 class DataLoss(RoquetError):  # noqa: N818

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from roquet.spark.options import OptionError
+from roquet.spark.option_values import OptionError
 
 _TYPES: Final[dict[str, tuple[pa.DataType, DataType]]] = {
     "string": (pa.string(), StringType()),
