@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,13 +17,14 @@ import pytest
 
 import roquet
 from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command, decode
+from roquet.protocol.command import ONE_WAY, Command, decode
 from roquet.protocol.frame import FrameBuffer
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND, PullHeader
 from roquet.transport.connection import Connection
 from roquet.transport.server import Server
 
 resource = pytest.importorskip("resource")
+uvloop = pytest.importorskip("uvloop")
 
 MIB = 1 << 20
 BUFFERED_MAX = 24 * MIB
@@ -111,6 +113,38 @@ async def test_thousands_of_requests_that_came_at_once_let_others_go_first() -> 
     flood.close()
     other.close()
     await server.close()
+
+
+def test_who_sends_much_has_a_part_of_each_turn_only() -> None:
+    """uvloop by itself reads on and on where there is more to read, before it looks at others."""
+    turns, request = [0], Command(BIG, {}, bytes(1024), flag=ONE_WAY)
+    is_over = threading.Event()
+
+    def note(request: Command, connection: Connection) -> None:
+        turns[-1] += 1
+
+    def next_turn() -> None:
+        turns.append(0)
+        asyncio.get_running_loop().call_soon(next_turn)
+
+    def pour(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port)) as link:
+            while not is_over.is_set():
+                link.sendall(request.encode() * 200)
+
+    async def flooded() -> None:
+        server = Server({BIG: note})
+        pouring = asyncio.create_task(asyncio.to_thread(pour, await server.listen("127.0.0.1", 0)))
+        next_turn()
+        while sum(turns) < 100_000:
+            await asyncio.sleep(0)
+        is_over.set()
+        await pouring
+        await server.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(flooded())
+    assert max(turns) < 1_000
 
 
 @pytest.fixture

@@ -39,6 +39,8 @@ _GENERAL_COST: Final = 16
 """A request that goes the general way takes so many times as long as one that a shortcut takes."""
 _TURN_COST: Final = 4096
 """Of one connection's requests in one turn of the loop, a dozen milliseconds; what is left lets the others go first."""
+_LARGE_READ: Final = 128 * 1024
+"""Bytes. As long as reads fill its buffer uvloop goes on with a connection, dozens of times, before it sees another."""
 _GONE: Final = ("0.0.0.0", 0)
 """The address of a peer that left before it was looked at; the end of its connection is on its way."""
 
@@ -120,6 +122,8 @@ class Connection(asyncio.Protocol):
             self._answer_in_parts(frames, -(-len(frames) // parts))
         except PeerError as error:
             self._broken(error)
+        if self._holds_back and len(data) >= _LARGE_READ and not self._held_back:
+            self._hold_back([])
 
     def _broken(self, error: PeerError) -> None:
         log.warning("%s: closed, it broke the protocol: %s", self.peer_address, error)
