@@ -26,7 +26,7 @@ from tests.interop import wire
 from tests.interop.apache import ApacheBroker
 from tests.interop.processes import wait_until
 
-IDLE: Final = 9_000
+IDLE: Final = 10_000
 """Connections; this process needs a file for each, too."""
 SENDS: Final = 2_000
 WARMUP: Final = 1_000
