@@ -67,6 +67,9 @@ PURE: Final = (
     "roquet.storage.retention",
     "roquet.spark.option*",
     "roquet.spark.ranges",
+    "roquet.spark.selection",
+    "roquet.spark.places",
+    "roquet.spark.queue_json",
 )
 OUTSIDE: Final = frozenset({"asyncio", "socket", "os", "time"})
 

@@ -112,7 +112,13 @@ class StandIn:
         self.brokers = brokers
         self.name_server = ""
         self._addresses: dict[int, str] = {}
-        self._server = Server({RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route})
+        self._server = Server(
+            {
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+                RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
+                RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._own_topics,
+            }
+        )
 
     async def start(self) -> None:
         self._addresses = {broker.broker_id: await broker.listen() for broker in self.brokers}
@@ -131,6 +137,14 @@ class StandIn:
             return work()
 
         return asyncio.run_coroutine_threadsafe(done(), self._loop).result()
+
+    def _topics(self, request: Command, _: Connection) -> Answer:
+        own = ["broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "SCHEDULE_TOPIC_XXXX", "TBW102"]
+        names = sorted({topic for topic, _ in self.brokers[0].queues} | set(own))
+        return request.answer(0, body=dump_bytes({"topicList": names}))
+
+    def _own_topics(self, request: Command, _: Connection) -> Answer:
+        return request.answer(0, body=dump_bytes({"topicList": ["DefaultCluster", "broker-a"]}))
 
     def _route(self, request: Command, _: Connection) -> Answer:
         topic = RouteHeader.read(request.fields).topic

@@ -6,21 +6,27 @@ import pytest
 
 from roquet.protocol.message import MessageQueue
 from roquet.spark.option_values import OptionError
-from roquet.spark.options import Offsets, ReadOptions
+from roquet.spark.options import ReadOptions
+from roquet.spark.places import AtTime, Offsets
+from roquet.spark.selection import Selection
 
 NEEDED = {"nameserver": "localhost:9876", "subscribe": "orders"}
+NAMED = {"nameserver": "localhost:9876"}
+ASSIGNED = {"assign": '{"orders":{"broker-a":[0]}}'}
 QUEUE_0, QUEUE_1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 
 
 def test_a_batch_reads_everything_unless_told_otherwise() -> None:
     options = ReadOptions.of_batch(NEEDED)
-    assert options == ReadOptions("localhost:9876", ("orders",), Offsets("earliest", {}), Offsets("latest", {}))
+    assert options == ReadOptions(
+        "localhost:9876", Selection(("orders",)), Offsets("earliest", {}), Offsets("latest", {})
+    )
 
 
 def test_lists_are_split_and_stripped() -> None:
     options = ReadOptions.of_batch({"nameServer": "a:1, b:2;[::1]:3", "topic": "orders, %RETRY%g,orders"})
     assert options.name_server == "a:1;b:2;[::1]:3"
-    assert options.topics == ("orders", "%RETRY%g")
+    assert options.selection.topics == ("orders", "%RETRY%g")
 
 
 def test_every_option_is_read() -> None:
@@ -40,7 +46,7 @@ def test_every_option_is_read() -> None:
     )
     assert options == ReadOptions(
         "localhost:9876",
-        ("orders",),
+        Selection(("orders",)),
         Offsets("earliest", {}),
         Offsets("latest", {}),
         tags=frozenset({"A", "B"}),
@@ -74,12 +80,17 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         ({"subscribe": "orders"}, "nameServer is missing"),
         (NEEDED | {"nameserver": "localhost"}, "'localhost' is no host:port"),
         (NEEDED | {"nameserver": "localhost:99999"}, "no host:port"),
-        ({"nameserver": "localhost:9876"}, "subscribe is missing"),
+        (
+            {"nameserver": "localhost:9876"},
+            "the topics are missing: give exactly one of subscribe, subscribePattern, assign",
+        ),
         (NEEDED | {"topic": "orders"}, "same option"),
+        (NEEDED | {"subscribepattern": "o.*"}, "subscribe and subscribePattern are given: give exactly one of"),
+        (NEEDED | {"assign": "{}"}, "subscribe and assign are given: give exactly one of"),
         (NEEDED | {"subscribe": "no blanks"}, "topic name 'no blanks'"),
         (NEEDED | {"startingofset": "earliest"}, "did you mean startingOffsets"),
         (NEEDED | {"nameserverr": "x:1"}, "did you mean nameServer"),
-        (NEEDED | {"zzzzzz": "1"}, "there are endingOffsets, failOnDataLoss"),
+        (NEEDED | {"zzzzzz": "1"}, "there are assign, consumerGroup, endingOffsets"),
         (NEEDED | {"startingoffsets": "latest"}, "startingOffsets: a batch read cannot have 'latest'"),
         (NEEDED | {"endingoffsets": "earliest"}, "endingOffsets: a batch read cannot have 'earliest'"),
         (NEEDED | {"startingoffsets": "soon"}, "'soon' is none of"),
@@ -96,8 +107,106 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         (NEEDED | {"minpartitions": "-1"}, "minPartitions: '-1'"),
         (NEEDED | {"readfrom": "replica"}, "none of master, slave, any"),
         (NEEDED | {"tags": "||"}, "tags separated by"),
+        (NEEDED | {"subexpression": "||"}, "tags: give tags separated by"),
+        (NEEDED | {"tags": "A", "subexpression": "A"}, "same option"),
+        (NAMED | {"subscribepattern": "["}, r"subscribePattern: '\[' is no regular expression: unterminated"),
+        (NAMED | {"subscribepattern": ""}, "subscribePattern: give a regular expression"),
+        (NAMED | {"subscribepattern": "o.*", "startingoffsets": '{"x":{"b":{"0":1}}}'}, "topic 'x' is not one of"),
+        (NAMED | {"assign": "orders"}, "assign: 'orders' is none of JSON such as"),
+        (NAMED | {"assign": "[]"}, r"assign: \[\] stands where a JSON object must be"),
+        (NAMED | {"assign": '{"orders":{"broker-a":{"0":1}}}'}, "stands where a list of queues must be"),
+        (NAMED | {"assign": '{"orders":{"broker-a":[-1]}}'}, "queue -1 of orders@broker-a is no number"),
+        (NAMED | {"assign": '{"orders":{"broker-a":[]}}'}, "assign: no queue is named"),
+        (NAMED | {"assign": '{"no blanks":{"broker-a":[0]}}'}, "topic name 'no blanks'"),
+        (NAMED | ASSIGNED | {"startingoffsets": '{"orders":{"broker-a":{"1":1}}}'}, "orders@broker-a:1 is not one of"),
+        (NEEDED | {"startingtimestamp": "yesterday"}, "startingTimestamp: 'yesterday' is no time in milliseconds"),
+        (NEEDED | {"endingtimestamp": "-1"}, "endingTimestamp: '-1' is no time"),
+        (NEEDED | {"startingoffsetsbytimestamp": "5"}, "startingOffsetsByTimestamp: 5 stands where a JSON object"),
+        (NEEDED | {"endingoffsetsbytimestamp": '{"orders":{"b":{"0":true}}}'}, "True of orders@b:0 is no time"),
+        (NEEDED | {"startingoffsetsbytimestampstrategy": "any"}, "'any' is none of error, latest"),
+        (NEEDED | {"groupidprefix": "a b"}, "groupIdPrefix: group name 'a b'"),
+        (NEEDED | {"consumergroup": ""}, "consumerGroup: the group's name is blank"),
+        (NEEDED | {"maxoffsetspertrigger": "5"}, "maxOffsetsPerTrigger: only a stream has it"),
+        (NEEDED | {"accesskey": "5"}, "accesskey: access keys and TLS are not supported yet"),
     ],
 )
 def test_a_wrong_option_is_explained(given: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         ReadOptions.of_batch(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"endingoffsets": "latest"}, "endingOffsets: only a batch read has it, a stream has no end"),
+        ({"endingtimestamp": "5"}, "endingTimestamp: only a batch read"),
+        ({"endingoffsetsbytimestamp": "{}"}, "endingOffsetsByTimestamp: only a batch read"),
+        ({"minoffsetspertrigger": "6", "maxoffsetspertrigger": "5"}, "minOffsetsPerTrigger, 6, is above max"),
+        ({"maxtriggerdelay": "5s"}, "maxTriggerDelay: it bounds the wait of minOffsetsPerTrigger"),
+        ({"minoffsetspertrigger": "6", "maxtriggerdelay": "soon"}, "'soon' is no time such as 15m"),
+        ({"minoffsetspertrigger": "6", "maxtriggerdelay": "5 weeks"}, "'5 weeks' is no time such as 15m"),
+    ],
+)
+def test_a_wrong_option_of_a_stream_is_explained(given: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        ReadOptions.of_stream(NEEDED | given)
+
+
+def test_a_stream_starts_at_the_latest_unless_told_otherwise() -> None:
+    assert ReadOptions.of_stream(NEEDED).starting_offsets == Offsets("latest", {})
+    assert ReadOptions.of_stream(NEEDED | {"startingoffsets": "Earliest"}).starting_offsets == Offsets("earliest", {})
+    named = ReadOptions.of_stream(NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":-1}}}'}).starting_offsets
+    assert [named.of(queue) for queue in (QUEUE_0, QUEUE_1)] == ["latest", "latest"]
+
+
+def test_what_a_trigger_takes_is_bounded() -> None:
+    bounded = {"maxoffsetspertrigger": "50", "minoffsetspertrigger": "5", "maxtriggerdelay": "2m"}
+    options = ReadOptions.of_stream(NEEDED | bounded)
+    assert (options.max_offsets_per_trigger, options.min_offsets_per_trigger) == (50, 5)
+    assert options.max_trigger_delay_ms == 120_000
+    assert ReadOptions.of_stream(NEEDED).max_trigger_delay_ms == 900_000
+
+
+def test_one_time_for_all_comes_before_times_by_queue_and_these_before_offsets() -> None:
+    by_queue = NEEDED | {"startingoffsets": "earliest", "startingoffsetsbytimestamp": '{"orders":{"broker-a":{"0":7}}}'}
+    for_all = by_queue | {"startingtimestamp": "9", "startingoffsetsbytimestampstrategy": "latest"}
+    by_time = ReadOptions.of_stream(by_queue).starting_offsets
+    assert [by_time.of(queue) for queue in (QUEUE_0, QUEUE_1)] == [AtTime(7, or_latest=False), "latest"]
+    assert ReadOptions.of_stream(for_all).starting_offsets == Offsets(AtTime(9), {})
+
+
+def test_an_end_by_time_is_the_latest_where_no_message_is_that_young() -> None:
+    assert ReadOptions.of_batch(NEEDED | {"endingtimestamp": "9"}).ending_offsets == Offsets(AtTime(9), {})
+
+
+def test_names_of_rocketmq_spark_are_known() -> None:
+    options = ReadOptions.of_stream(NAMED | {"topic": "orders", "subexpression": "A||B", "pulltimeout": "7"})
+    assert options.selection.topics == ("orders",)
+    assert (options.tags, options.pull_timeout_ms) == (frozenset({"A", "B"}), 7)
+
+
+def test_brokers_see_one_group_for_all_reads_unless_one_is_given() -> None:
+    assert ReadOptions.of_batch(NEEDED).group == "spark-rocketmq-source"
+    assert ReadOptions.of_batch(NEEDED | {"groupidprefix": "reports"}).group == "reports"
+    assert ReadOptions.of_batch(NEEDED | {"groupidprefix": "reports", "consumergroup": "g"}).group == "g"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic", "wanted"),
+    [
+        (".*", "orders", True),
+        ("ord", "orders", False),
+        (".*", "%RETRY%g", False),
+        ("%RETRY%.*", "%RETRY%g", True),
+        (".*", "rmq_sys_x", False),
+        ("rmq_sys_.*|orders", "rmq_sys_x", True),
+        (".*", "TBW102", False),
+        ("TBW102", "TBW102", True),
+        (".*", "broker-a", False),
+        (".*", "broker-a_REPLY_TOPIC", False),
+    ],
+)
+def test_a_pattern_means_the_topics_of_applications_unless_it_names_others(
+    pattern: str, topic: str, wanted: bool
+) -> None:
+    assert Selection(pattern=pattern).topics_among([topic], ["broker-a"]) == ((topic,) if wanted else ())

@@ -14,14 +14,21 @@ from roquet.errors import CallTimeout, CorruptRecord, PeerError
 from roquet.protocol.message import MessageQueue
 from roquet.protocol.record import Record, host_bytes
 from roquet.spark import queue_read
-from roquet.spark.options import Offsets, ReadOptions
+from roquet.spark.options import ReadOptions
+from roquet.spark.places import Offsets
 from roquet.spark.queue_read import NoProgress, QueueRead
 from roquet.spark.ranges import DataLoss, QueueRange
+from roquet.spark.selection import Selection
 from roquet.units import PhysicalOffset, QueueOffset
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 OPTIONS = ReadOptions(
-    "ns:1", ("orders",), Offsets("earliest", {}), Offsets("latest", {}), no_progress_timeout_ms=100, pull_batch_size=4
+    "ns:1",
+    Selection(("orders",)),
+    Offsets("earliest", {}),
+    Offsets("latest", {}),
+    no_progress_timeout_ms=100,
+    pull_batch_size=4,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,17 +11,19 @@ from hypothesis import strategies as st
 
 from roquet.protocol.message import MessageQueue
 from roquet.spark.option_values import OptionError
-from roquet.spark.options import Edge, Offsets, ReadOptions
+from roquet.spark.options import ReadOptions
+from roquet.spark.places import Edge, Offsets, Place
 from roquet.spark.ranges import Bounds, DataLoss, QueueRange, partitions, resolve
+from roquet.spark.selection import Selection
 
 QUEUE_0, QUEUE_1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 BOUNDS = {QUEUE_0: Bounds(10, 30), QUEUE_1: Bounds(0, 5)}
 
 
 def options(
-    start: dict[MessageQueue, Edge | int] | None = None, end: dict[MessageQueue, Edge | int] | None = None
+    start: Mapping[MessageQueue, Place] | None = None, end: Mapping[MessageQueue, Place] | None = None
 ) -> ReadOptions:
-    return ReadOptions("ns:1", ("orders",), Offsets("earliest", start or {}), Offsets("latest", end or {}))
+    return ReadOptions("ns:1", Selection(("orders",)), Offsets("earliest", start or {}), Offsets("latest", end or {}))
 
 
 def test_without_offsets_each_queue_is_read_as_far_as_it_goes() -> None:

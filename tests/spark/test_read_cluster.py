@@ -7,15 +7,16 @@ import pytest
 
 from roquet.errors import RoquetError, RouteNotFound
 from roquet.protocol.message import MessageQueue
+from roquet.spark.option_values import OptionError
 from roquet.spark.options import ReadOptions
 from roquet.spark.queue_read import NoProgress
-from roquet.spark.ranges import Bounds, DataLoss, QueueRange
-from roquet.spark.read_cluster import queue_bounds, read
+from roquet.spark.ranges import DataLoss, QueueRange
+from roquet.spark.read_cluster import plan, read
 from roquet.spark.schema import ARROW_SCHEMA
 from tests.spark.stand_in import Broker, Queues, StandIn, cluster, record
 
 SCHEMA = pa.schema([ARROW_SCHEMA.field(name) for name in ("brokerName", "queueOffset")])
-QUEUE = MessageQueue("orders", "broker-a", 0)
+QUEUE, QUEUE_2 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 2)
 
 
 def queues(*sizes: int) -> Queues:
@@ -31,25 +32,90 @@ def offsets(part: QueueRange, wanted: ReadOptions) -> list[int]:
     return [offset for batch in read(part, wanted, SCHEMA) for offset in batch["queueOffset"].to_pylist()]
 
 
-def test_planning_finds_every_queue_and_its_bounds() -> None:
-    held = queues(5, 0)
+def test_planning_covers_what_every_queue_holds() -> None:
+    held = queues(5, 0, 3)
     held["orders", 0] = held["orders", 0][2:]
     with cluster(Broker(0, held)) as stand_in:
-        assert queue_bounds(options(stand_in)) == {
-            QUEUE: Bounds(2, 5),
-            MessageQueue("orders", "broker-a", 1): Bounds(0, 0),
-        }
+        assert plan(options(stand_in)) == [QueueRange(QUEUE, 2, 5), QueueRange(QUEUE_2, 0, 3)]
+        assert plan(options(stand_in, failondataloss="false", subscribe="orders,others")) == plan(options(stand_in))
+
+
+def test_topics_of_a_pattern_are_those_of_the_name_server() -> None:
+    held = queues(5) | {("orders_old", 0): [record(0, 0)], ("%DLQ%orders", 0): [record(0, 0)], ("stock", 0): []}
+    with cluster(Broker(0, held)) as stand_in:
+
+        def topics(pattern: str) -> list[str]:
+            wanted = {"nameserver": stand_in.name_server, "subscribepattern": pattern}
+            return [each.queue.topic for each in plan(ReadOptions.of_batch(wanted))]
+
+        assert topics("ord.*") == ["orders", "orders_old"]
+        assert topics(".*") == ["orders", "orders_old"]
+        assert topics(r"%DLQ%.*") == ["%DLQ%orders"]
+        assert topics("nothing") == []
+
+
+def test_queues_assigned_are_the_only_ones_read() -> None:
+    with cluster(Broker(0, queues(5, 7, 3))) as stand_in:
+
+        def assigned(queue_ids: str, **more: str) -> list[QueueRange]:
+            wanted = {"nameserver": stand_in.name_server, "assign": f'{{"orders":{{"broker-a":{queue_ids}}}}}'}
+            return plan(ReadOptions.of_batch(wanted | more))
+
+        assert assigned("[2,0]") == [QueueRange(QUEUE, 0, 5), QueueRange(QUEUE_2, 0, 3)]
+        assert assigned("[0,9]", failondataloss="false") == [QueueRange(QUEUE, 0, 5)]
+        with pytest.raises(OptionError, match="assign: there is no queue orders@broker-a:9"):
+            assigned("[0,9]")
+
+
+TIMES = (100, 200, 200, 200, 300, 500)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        ("0", "50", []),
+        ("100", "200", [0]),
+        ("101", "300", [1, 2, 3]),
+        ("200", "201", [1, 2, 3]),
+        ("300", "9999", [4, 5]),
+        ("500", "501", [5]),
+    ],
+)
+def test_times_bound_a_read_exactly(start: str, end: str, expected: list[int]) -> None:
+    held: Queues = {("orders", 0): [record(0, 10 + index, store_ms=ms) for index, ms in enumerate(TIMES)]}
+    by_queue = '{{"orders":{{"broker-a":{{"0":{}}}}}}}'
+    with cluster(Broker(0, held)) as stand_in:
+        for wanted in (
+            options(stand_in, startingtimestamp=start, endingtimestamp=end),
+            options(
+                stand_in,
+                startingoffsetsbytimestamp=by_queue.format(start),
+                endingoffsetsbytimestamp=by_queue.format(end),
+            ),
+        ):
+            found = [offset - 10 for part in plan(wanted) for offset in offsets(part, wanted)]
+            assert found == expected
+
+
+def test_a_start_after_all_messages_is_an_error_or_the_end() -> None:
+    held: Queues = {("orders", 0): [record(0, 0, store_ms=100)], ("orders", 1): []}
+    with cluster(Broker(0, held)) as stand_in:
+        with pytest.raises(
+            OptionError, match=r"broker-a:. has no message stored at 101 or later; with startingOffsets"
+        ):
+            plan(options(stand_in, startingtimestamp="101"))
+        assert plan(options(stand_in, startingtimestamp="101", startingoffsetsbytimestampstrategy="latest")) == []
 
 
 def test_an_unknown_topic_is_named() -> None:
     with cluster(Broker(0, queues(5))) as stand_in, pytest.raises(RouteNotFound, match="others"):
-        queue_bounds(options(stand_in, subscribe="orders,others"))
+        plan(options(stand_in, subscribe="orders,others"))
 
 
 def test_planning_without_a_name_server_fails_in_time() -> None:
     wanted = ReadOptions.of_batch({"nameserver": "127.0.0.1:1", "subscribe": "orders", "noprogresstimeoutms": "50"})
     with pytest.raises(NoProgress, match=r"orders: no answer in 0\.05 s, last cannot connect to"):
-        queue_bounds(wanted)
+        plan(wanted)
 
 
 @pytest.mark.parametrize("tags", ["*", "T1", "T0||T2"])
@@ -73,7 +139,7 @@ def test_planning_survives_a_dead_master_too() -> None:
     master, slave = Broker(0, queues(20)), Broker(1, queues(20))
     with cluster(master, slave) as stand_in:
         stand_in.do(master.die)
-        assert queue_bounds(options(stand_in)) == {QUEUE: Bounds(0, 20)}
+        assert plan(options(stand_in)) == [QueueRange(QUEUE, 0, 20)]
 
 
 def test_a_master_that_dies_without_a_slave_ends_in_an_error_in_time() -> None:

@@ -12,6 +12,7 @@ from roquet.client.routes import MASTER_ID, BrokerAddress, read_addresses, subsc
 from roquet.client.selector import Sql, check_filter, subscription_to
 from roquet.client.session import Session, masters_only
 from roquet.protocol.bodies import Route, Subscription
+from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
 from roquet.protocol.message import MessageQueue, check_group
 from roquet.runtime import Runtime
@@ -62,6 +63,14 @@ class PullConsumer:
     ) -> None:
         await self._session.__aexit__(kind, error, trace)
 
+    async def topics(self) -> list[str]:
+        """Every topic that the name server knows, those that brokers have for themselves among them."""
+        return await self._session.routes.topics()
+
+    async def own_topics(self) -> list[str]:
+        """The topics named after clusters and brokers, which belong to these."""
+        return await self._session.routes.topics(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The topic's readable queues as the name server knows them now, sorted; a slave is enough for one to count."""
         return list(subscribe_queues(topic, await self._session.routes.refresh(topic)))
@@ -70,9 +79,13 @@ class PullConsumer:
         """The first offset the queue still holds; -1 for a queue that nobody wrote to."""
         return await queue_calls.min_offset(self._session, queue, self._timeout_ms)
 
-    async def max_offset(self, queue: MessageQueue) -> int:
-        """The offset that the queue's next message will have. The master's, also when reading from a slave."""
-        return await queue_calls.max_offset(self._session, queue, self._timeout_ms)
+    async def max_offset(self, queue: MessageQueue, *, of_master: bool = False) -> int:
+        """The offset that the queue's next message will have. The master's, also when reading from a slave.
+
+        :param of_master: ask no slave either when the master is gone: a slave may lag behind what was read already.
+        """
+        choose = masters_only if of_master else read_addresses
+        return await queue_calls.max_offset(self._session, queue, self._timeout_ms, choose)
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the message stored at that time, or of the one stored nearest to it."""

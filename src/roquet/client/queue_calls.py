@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from roquet.client.routes import BrokerAddress
-from roquet.client.session import Session
+from roquet.client.routes import BrokerAddress, read_addresses
+from roquet.client.session import Choose, Session
 from roquet.errors import PeerError, Refused
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -43,14 +43,16 @@ async def min_offset(session: Session, queue: MessageQueue, timeout_ms: int) -> 
     return await _bound(session, RequestCode.GET_MIN_OFFSET, queue, timeout_ms)
 
 
-async def max_offset(session: Session, queue: MessageQueue, timeout_ms: int) -> int:
+async def max_offset(session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses) -> int:
     """The offset that the queue's next message will have."""
-    return await _bound(session, RequestCode.GET_MAX_OFFSET, queue, timeout_ms)
+    return await _bound(session, RequestCode.GET_MAX_OFFSET, queue, timeout_ms, choose)
 
 
-async def _bound(session: Session, code: RequestCode, queue: MessageQueue, timeout_ms: int) -> int:
+async def _bound(
+    session: Session, code: RequestCode, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses
+) -> int:
     fields = QueueHeader(queue.topic, queue.queue_id, queue.broker_name).write()
-    return await _offset(session, code, queue, fields, timeout_ms)
+    return await _offset(session, code, queue, fields, timeout_ms, choose)
 
 
 async def offset_at(session: Session, queue: MessageQueue, timestamp_ms: int, timeout_ms: int) -> int:
@@ -60,9 +62,14 @@ async def offset_at(session: Session, queue: MessageQueue, timestamp_ms: int, ti
 
 
 async def _offset(
-    session: Session, code: RequestCode, queue: MessageQueue, fields: dict[str, str], timeout_ms: int
+    session: Session,
+    code: RequestCode,
+    queue: MessageQueue,
+    fields: dict[str, str],
+    timeout_ms: int,
+    choose: Choose = read_addresses,
 ) -> int:
-    at, response = await session.call_broker(queue, lambda _: Command(code, fields), timeout_ms)
+    at, response = await session.call_broker(queue, lambda _: Command(code, fields), timeout_ms, choose)
     return answered(OffsetAnswer, checked(response, at.address), at.address).offset
 
 

@@ -14,6 +14,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.routing import RouteHeader
 from roquet.protocol.message import DEFAULT_TOPIC
+from roquet.transport.connection import checked
 
 REFRESH_PERIOD_S = 30.0
 
@@ -87,6 +88,14 @@ class RouteTable:
         if response.code != ResponseCode.SUCCESS:
             raise ResponseError(response.code, response.remark or "", "the name server")
         return parse(response.body, Route.from_json)
+
+    async def topics(self, code: RequestCode = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) -> list[str]:
+        """The names in one of the name server's topic lists.
+
+        :raises ConnectionClosed: no name server can be reached; CallTimeout: none answers.
+        """
+        response = checked(await self._name_servers.ask(Command(code)), "the name server")
+        return parse(response.body, lambda json: [str(name) for name in json["topicList"]])
 
     async def refresh_all(self) -> None:
         """Ask again for every route in use; stops at the first name server trouble, since all would have it.

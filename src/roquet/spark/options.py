@@ -1,37 +1,26 @@
-"""PURE: the options of `format("rocketmq")`, from Spark's text to typed values.
+"""PURE: the options of reads by `format("rocketmq")`, from Spark's text to typed values.
 
 Keeps: whatever is wrong in the options raises one `OptionError`, which says what would be right.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, Self, TypeAlias, cast
 
-from roquet.protocol.message import MessageQueue
-from roquet.spark.option_values import OptionError, by_right_name, count, name_server, one_of, tags, topics, truth
+from roquet.errors import MessageError
+from roquet.protocol.message import check_group
+from roquet.spark.option_values import OptionError, by_right_name, count, name_server, one_of, tags, truth
+from roquet.spark.places import Offsets, ending, starting
+from roquet.spark.selection import Selection
 
-Edge: TypeAlias = Literal["earliest", "latest"]
 ReadFrom: TypeAlias = Literal["master", "slave", "any"]
 
-EARLIEST_NUMBER: Final = -2
-LATEST_NUMBER: Final = -1
-
-_EDGE_BY_NUMBER: Final[Mapping[int, Edge]] = {EARLIEST_NUMBER: "earliest", LATEST_NUMBER: "latest"}
-_OFFSETS_FORM: Final = '"earliest", "latest" or JSON such as {"orders":{"broker-a":{"0":23,"1":-1}}}'
-
-
-@dataclass(frozen=True)
-class Offsets:
-    """Where to start or end: an edge for every queue, other places for the queues named."""
-
-    default: Edge
-    named: Mapping[MessageQueue, Edge | int]
-
-    def of(self, queue: MessageQueue) -> Edge | int:
-        return self.named.get(queue, self.default)
+DEFAULT_GROUP: Final = "spark-rocketmq-source"
+"""The group that brokers see pulling. One for all reads: a broker keeps every group's name for ever."""
+_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1000}
 
 
 @dataclass(frozen=True)
@@ -39,11 +28,12 @@ class ReadOptions:
     """What a read was asked for. Times in milliseconds.
 
     `tags` is None where every message is wanted; `no_progress_timeout_ms` bounds how long a read goes on trying
-    without getting one message further.
+    without getting one message further. `ending_offsets` counts in batch reads only, the offsets and the delay per
+    trigger in streams only.
     """
 
     name_server: str
-    topics: tuple[str, ...]
+    selection: Selection
     starting_offsets: Offsets
     ending_offsets: Offsets
     tags: frozenset[str] | None = None
@@ -55,92 +45,118 @@ class ReadOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     include_properties: bool = True
+    pull_group: str = DEFAULT_GROUP
+    consumer_group: str | None = None
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
+
+    @property
+    def group(self) -> str:
+        return self.consumer_group or self.pull_group
 
     @classmethod
-    def of_batch(cls, options: Mapping[str, str]) -> ReadOptions:
+    def of_batch(cls, options: Mapping[str, str]) -> Self:
         """The options of a batch read.
 
-        :raises OptionError: one is missing, unknown or has a value that cannot be used.
+        :raises OptionError: one is missing, unknown, made for streams or has a value that cannot be used.
         """
-        values = by_right_name(options, _NAMES, _ALIASES)
-        if "subscribe" not in values:
-            raise OptionError("subscribe is missing: give one topic, or several separated by commas")
-        subscribed = topics("subscribe", values["subscribe"])
-        values_of_fields: dict[str, object] = {
-            "name_server": name_server(values),
-            "topics": subscribed,
-            "starting_offsets": _offsets("startingOffsets", values, subscribed, default="earliest", wrong_end="latest"),
-            "ending_offsets": _offsets("endingOffsets", values, subscribed, default="latest", wrong_end="earliest"),
+        values = _values(options, not_here=_STREAM_ONLY, why="only a stream has it, this is a batch read")
+        selection = Selection.of(values)
+        return cls._of(values, selection, starting(values, selection, default="earliest", wrong="latest"))
+
+    @classmethod
+    def of_stream(cls, options: Mapping[str, str]) -> Self:
+        """The options of a stream.
+
+        :raises OptionError: one is missing, unknown, made for batch reads or has a value that cannot be used.
+        """
+        values = _values(options, not_here=_BATCH_ONLY, why="only a batch read has it, a stream has no end")
+        selection = Selection.of(values)
+        read = cls._of(values, selection, starting(values, selection, default="latest", wrong=None))
+        least, most = read.min_offsets_per_trigger, read.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise OptionError(f"minOffsetsPerTrigger, {least}, is above maxOffsetsPerTrigger, {most}")
+        if "maxTriggerDelay" in values and least is None:
+            raise OptionError("maxTriggerDelay: it bounds the wait of minOffsetsPerTrigger: give that, too")
+        return read
+
+    @classmethod
+    def _of(cls, values: Mapping[str, str], selection: Selection, start: Offsets) -> Self:
+        fields: dict[str, object] = {
+            field: parse(name, values[name]) for name, field, parse in _SIMPLE if name in values
         }
-        for name, (field, parse) in _SIMPLE.items():
-            if name in values:
-                values_of_fields[field] = parse(name, values[name])
-        return cls(**cast(dict[str, Any], values_of_fields))
+        return cls(name_server(values), selection, start, ending(values, selection), **cast(dict[str, Any], fields))
 
 
-def _offsets(
-    name: str, values: Mapping[str, str], topics: tuple[str, ...], *, default: Edge, wrong_end: Edge
-) -> Offsets:
-    """`wrong_end` is the edge that makes no sense here: no batch starts at the latest or ends at the earliest."""
-    text = values.get(name, default)
-    if text.lower() == default:
-        return Offsets(default, {})
-    if text.lower() == wrong_end:
-        raise OptionError(f"{name}: a batch read cannot have {wrong_end!r} here")
-    named = dict(_named_offsets(name, text, topics))
-    for queue, place in named.items():
-        if place == wrong_end:
-            number = LATEST_NUMBER if wrong_end == "latest" else EARLIEST_NUMBER
-            raise OptionError(f"{name}: {number} ({wrong_end}) makes no sense for a batch read, at {queue}")
-    return Offsets(default, named)
+def include_properties(options: Mapping[str, str]) -> bool:
+    """Whether the table has the column properties: all that its schema depends on, in batch reads and streams."""
+    return truth("includeProperties", _values(options).get("includeProperties", "true"))
 
 
-def _named_offsets(name: str, text: str, topics: tuple[str, ...]) -> list[tuple[MessageQueue, Edge | int]]:
-    try:
-        tree = json.loads(text)
-    except ValueError as error:
-        raise OptionError(f"{name}: {text!r} is none of {_OFFSETS_FORM}") from error
-    places: list[tuple[MessageQueue, Edge | int]] = []
-    for topic, brokers in _pairs(name, tree):
-        if topic not in topics:
-            raise OptionError(f"{name}: topic {topic!r} is not one of those subscribed: {', '.join(topics)}")
-        for broker_name, queues in _pairs(name, brokers):
-            for queue_id, number in _pairs(name, queues):
-                if not queue_id.isdecimal():
-                    raise OptionError(f"{name}: queue {queue_id!r} of {topic}@{broker_name} is no number")
-                queue = MessageQueue(topic, broker_name, int(queue_id))
-                places.append((queue, _place(name, queue, number)))
-    return places
-
-
-def _pairs(name: str, tree: object) -> list[tuple[str, object]]:
-    if not isinstance(tree, dict):
-        raise OptionError(f"{name}: {json.dumps(tree)} stands where a JSON object must be, as in {_OFFSETS_FORM}")
-    return list(tree.items())
-
-
-def _place(name: str, queue: MessageQueue, number: object) -> Edge | int:
-    if not isinstance(number, int) or isinstance(number, bool) or number < EARLIEST_NUMBER:
-        raise OptionError(f"{name}: offset {json.dumps(number)} of {queue}: a number, -2 (earliest) or -1 (latest)")
-    return _EDGE_BY_NUMBER.get(number, number)
+def _values(options: Mapping[str, str], not_here: frozenset[str] = frozenset(), why: str = "") -> dict[str, str]:
+    for given in options:
+        if given.lower() in _SECURITY:
+            raise OptionError(f"{given}: access keys and TLS are not supported yet, see docs/guide/spark.md")
+    values = by_right_name(options, _NAMES, _ALIASES)
+    for name in values:
+        if name in not_here:
+            raise OptionError(f"{name}: {why}")
+    return values
 
 
 def _read_from(name: str, text: str) -> ReadFrom:
     return cast(ReadFrom, one_of(name, text, ("master", "slave", "any")))
 
 
-_SIMPLE: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
-    "tags": ("tags", tags),
-    "failOnDataLoss": ("fail_on_data_loss", truth),
-    "readFrom": ("read_from", _read_from),
-    "pullTimeoutMs": ("pull_timeout_ms", count),
-    "pullBatchSize": ("pull_batch_size", count),
-    "noProgressTimeoutMs": ("no_progress_timeout_ms", count),
-    "minPartitions": ("min_partitions", count),
-    "maxRecordsPerPartition": ("max_records_per_partition", count),
-    "includeProperties": ("include_properties", truth),
-}
-"""Options that stand for themselves: the field each one fills and how its text is read."""
+def _group(name: str, text: str) -> str:
+    try:
+        check_group(text)
+    except MessageError as error:
+        raise OptionError(f"{name}: {error}") from error
+    return text
 
-_NAMES: Final = ("nameServer", "subscribe", "startingOffsets", "endingOffsets", *_SIMPLE)
-_ALIASES: Final = {"topic": "subscribe"}
+
+def _delay(name: str, text: str) -> int:
+    """A time as Spark writes it: a number with its unit, seconds without."""
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
+    if found is None or found[2] not in _UNIT_MS:
+        raise OptionError(f"{name}: {text!r} is no time such as 15m, 90s or 500ms")
+    return int(found[1]) * _UNIT_MS[found[2]]
+
+
+_SIMPLE: Final[tuple[tuple[str, str, Callable[[str, str], object]], ...]] = (
+    ("tags", "tags", tags),
+    ("failOnDataLoss", "fail_on_data_loss", truth),
+    ("readFrom", "read_from", _read_from),
+    ("pullTimeoutMs", "pull_timeout_ms", count),
+    ("pullBatchSize", "pull_batch_size", count),
+    ("noProgressTimeoutMs", "no_progress_timeout_ms", count),
+    ("minPartitions", "min_partitions", count),
+    ("maxRecordsPerPartition", "max_records_per_partition", count),
+    ("includeProperties", "include_properties", truth),
+    ("groupIdPrefix", "pull_group", _group),
+    ("consumerGroup", "consumer_group", _group),
+    ("maxOffsetsPerTrigger", "max_offsets_per_trigger", count),
+    ("minOffsetsPerTrigger", "min_offsets_per_trigger", count),
+    ("maxTriggerDelay", "max_trigger_delay_ms", _delay),
+)
+"""Options that stand for themselves: name, the field each one fills, how its text is read."""
+
+_STARTING: Final = (
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+)
+_BATCH_ONLY: Final = frozenset(("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"))
+_STREAM_ONLY: Final = frozenset(("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"))
+_NAMES: Final = (
+    *("nameServer", "subscribe", "subscribePattern", "assign"),
+    *_STARTING,
+    *_BATCH_ONLY,
+    *(name for name, _, _ in _SIMPLE),
+)
+_ALIASES: Final = {"topic": "subscribe", "subExpression": "tags", "pullTimeout": "pullTimeoutMs"}
+"""What rocketmq-spark calls them."""
+_SECURITY: Final = frozenset(("accesskey", "secretkey", "securitytoken", "tls", "usetls", "tls.enable"))

@@ -5,15 +5,19 @@ Keeps: the partitions of a read cover each queue's range exactly once, and none 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from itertools import pairwise
+from types import MappingProxyType
+from typing import TypeAlias
 
 from roquet.errors import RoquetError
 from roquet.protocol.message import MessageQueue
 from roquet.spark.option_values import OptionError
-from roquet.spark.options import Edge, Offsets, ReadOptions
+from roquet.spark.options import ReadOptions
+from roquet.spark.places import AtTime, Offsets, Place
 
 
 class DataLoss(RoquetError):  # noqa: N818
@@ -52,19 +56,39 @@ def lost(queue: MessageQueue, wanted: str, bounds: Bounds) -> DataLoss:
     )
 
 
-def resolve(bounds: Mapping[MessageQueue, Bounds], options: ReadOptions) -> list[QueueRange]:
+Times: TypeAlias = Mapping[tuple[MessageQueue, int], int | None]
+"""Queue and time in milliseconds -> the offset of its first message stored then or later; None where there is none."""
+
+
+def times_wanted(bounds: Iterable[MessageQueue], *places: Offsets) -> set[tuple[MessageQueue, int]]:
+    """What has to be looked up before `resolve` or `starts`."""
+    wanted = ((queue, offsets.of(queue)) for queue in bounds for offsets in places)
+    return {(queue, place.ms) for queue, place in wanted if isinstance(place, AtTime)}
+
+
+def resolve(
+    bounds: Mapping[MessageQueue, Bounds], options: ReadOptions, times: Times = MappingProxyType({})
+) -> list[QueueRange]:
     """The range to read of each queue that exists; empty ones are left out.
 
     :raises DataLoss: an offset asked for lies outside its queue, and that is not allowed.
     :raises OptionError: the offsets name a queue that does not exist, or end before they start.
     """
-    for name, offsets in (
-        ("startingOffsets", options.starting_offsets),
-        ("endingOffsets", options.ending_offsets),
-    ):
-        _check_queues_exist(name, offsets, bounds)
-    ranges = (_resolve_queue(queue, bounds[queue], options) for queue in sorted(bounds))
+    first = starts(bounds, options, times)
+    _check_queues_exist("endingOffsets", options.ending_offsets, bounds, options)
+    ranges = (_resolve_queue(queue, start, bounds[queue], options, times) for queue, start in first.items())
     return [each for each in ranges if each.size > 0]
+
+
+def starts(
+    bounds: Mapping[MessageQueue, Bounds], options: ReadOptions, times: Times = MappingProxyType({})
+) -> dict[MessageQueue, int]:
+    """The offset at which each queue is read first; raises as `resolve`."""
+    _check_queues_exist("startingOffsets", options.starting_offsets, bounds, options)
+    return {
+        queue: _number(queue, options.starting_offsets.of(queue), bounds[queue], options, times)
+        for queue in sorted(bounds)
+    }
 
 
 def partitions(ranges: Iterable[QueueRange], options: ReadOptions) -> list[QueueRange]:
@@ -81,29 +105,44 @@ def partitions(ranges: Iterable[QueueRange], options: ReadOptions) -> list[Queue
     return pieces
 
 
-def _check_queues_exist(name: str, offsets: Offsets, bounds: Mapping[MessageQueue, Bounds]) -> None:
+def _check_queues_exist(
+    name: str, offsets: Offsets, bounds: Mapping[MessageQueue, Bounds], options: ReadOptions
+) -> None:
     for queue in offsets.named:
-        if queue not in bounds:
-            known = ", ".join(str(each) for each in sorted(bounds) if each.topic == queue.topic) or "none"
-            raise OptionError(f"{name}: there is no queue {queue}; topic {queue.topic} has {known}")
+        if queue in bounds:
+            continue
+        known = ", ".join(str(each) for each in sorted(bounds) if each.topic == queue.topic) or "none"
+        words = f"{name}: there is no queue {queue}; topic {queue.topic} has {known}"
+        if options.fail_on_data_loss:
+            raise OptionError(words)
+        logging.getLogger(__name__).warning("%s", words)
 
 
-def _resolve_queue(queue: MessageQueue, bounds: Bounds, options: ReadOptions) -> QueueRange:
+def _resolve_queue(queue: MessageQueue, first: int, bounds: Bounds, options: ReadOptions, times: Times) -> QueueRange:
     start, end = options.starting_offsets.of(queue), options.ending_offsets.of(queue)
     if isinstance(start, int) and isinstance(end, int) and end < start:
         raise OptionError(f"endingOffsets: {end} of {queue} is below startingOffsets, {start}")
-    if options.fail_on_data_loss:
-        for wanted in (start, end):
-            if isinstance(wanted, int) and not bounds.min <= wanted <= bounds.max:
-                raise lost(queue, f"offset {wanted}", bounds)
-    first = _number(start, bounds)
-    return QueueRange(queue, first, max(first, _number(end, bounds)))
+    return QueueRange(queue, first, max(first, _number(queue, end, bounds, options, times)))
 
 
-def _number(place: Edge | int, bounds: Bounds) -> int:
-    if isinstance(place, int):
-        return min(max(place, bounds.min), bounds.max)
-    return bounds.min if place == "earliest" else bounds.max
+def _number(queue: MessageQueue, place: Place, bounds: Bounds, options: ReadOptions, times: Times) -> int:
+    match place:
+        case "earliest":
+            return bounds.min
+        case "latest":
+            return bounds.max
+        case AtTime(ms, or_latest):
+            found = times[queue, ms]
+            if found is None and not or_latest:
+                raise OptionError(
+                    f"startingTimestamp: {queue} has no message stored at {ms} or later; with "
+                    "startingOffsetsByTimestampStrategy=latest such queues are read from their end"
+                )
+            return bounds.max if found is None else found
+        case _:
+            if options.fail_on_data_loss and not bounds.min <= place <= bounds.max:
+                raise lost(queue, f"offset {place}", bounds)
+            return min(max(place, bounds.min), bounds.max)
 
 
 def _shares(sizes: list[int], wanted: int) -> list[int]:

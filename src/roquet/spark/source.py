@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from roquet.spark.options import ReadOptions
-from roquet.spark.ranges import QueueRange, partitions, resolve
-from roquet.spark.read_cluster import queue_bounds, read
+from roquet.spark.options import ReadOptions, include_properties
+from roquet.spark.ranges import QueueRange, partitions
+from roquet.spark.read_cluster import plan, read
 from roquet.spark.schema import arrow_schema, spark_schema
 
 
@@ -39,7 +39,7 @@ class RocketMQSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        return spark_schema(include_properties=ReadOptions.of_batch(self.options).include_properties)
+        return spark_schema(include_properties=include_properties(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return RocketMQReader(ReadOptions.of_batch(self.options), schema)
@@ -53,8 +53,7 @@ class RocketMQReader(DataSourceReader):
         self._schema = arrow_schema(schema)
 
     def partitions(self) -> list[InputPartition]:
-        ranges = resolve(queue_bounds(self._options), self._options)
-        return [InputPartition(part) for part in partitions(ranges, self._options)]
+        return [InputPartition(part) for part in partitions(plan(self._options), self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # what Spark makes of a read without partitions

@@ -1,0 +1,129 @@
+"""What a cluster holds of what a read selects: its queues, their bounds, and where times are in them.
+
+Keeps: brokers that come and go are asked again for `no_progress_timeout_ms`, and no longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import TypeVar
+
+from roquet.client.pull_consumer import PullConsumer
+from roquet.errors import RoquetError, RouteNotFound
+from roquet.protocol.message import MessageQueue
+from roquet.spark.option_values import OptionError
+from roquet.spark.options import ReadOptions
+from roquet.spark.queue_read import PAUSE_SECONDS_MAX, NoProgress
+from roquet.spark.ranges import Bounds, Times
+from roquet.spark.time_search import first_stored_at
+
+_About = TypeVar("_About")
+_Answer = TypeVar("_Answer")
+
+
+def client(options: ReadOptions) -> PullConsumer:
+    """The client of a read, still to be entered."""
+    return PullConsumer(
+        options.name_server, group=options.group, read_from=options.read_from, timeout_ms=options.pull_timeout_ms
+    )
+
+
+class Survey:
+    """Asks through a client that somebody else opens and closes."""
+
+    def __init__(self, consumer: PullConsumer, options: ReadOptions) -> None:
+        self._consumer = consumer
+        self._options = options
+        self._patience = _Patience(options)
+
+    async def queues(self, expected: Collection[str] = ()) -> list[MessageQueue]:
+        """Every queue selected, sorted.
+
+        :param expected: topics that were there before: they are waited for.
+        :raises RouteNotFound: there is no such topic, and that is not allowed.
+        :raises OptionError: there is no such queue.
+        :raises NoProgress: no name server answered.
+        """
+        found: list[MessageQueue] = []
+        for topic in await self._topics():
+            try:
+                found += await self._patience.call(self._consumer.queues, topic, wait_for_routes=topic in expected)
+            except RouteNotFound as error:
+                if self._options.fail_on_data_loss:
+                    raise
+                logging.getLogger(__name__).warning("left out: %s", error)
+        return self._selected(found)
+
+    async def bounds(
+        self, queues: Iterable[MessageQueue], *, wait_for_routes: bool = False
+    ) -> dict[MessageQueue, Bounds]:
+        """What each queue holds now.
+
+        :raises NoProgress: a broker did not answer in time.
+        """
+        wanted = list(queues)
+        ask = partial(_bounds_of, self._consumer)
+        asked = (self._patience.call(ask, queue, wait_for_routes=wait_for_routes) for queue in wanted)
+        return dict(zip(wanted, await asyncio.gather(*asked), strict=True))
+
+    async def times(self, bounds: Mapping[MessageQueue, Bounds], wanted: Iterable[tuple[MessageQueue, int]]) -> Times:
+        """The offsets of times in queues; raises as `bounds`."""
+
+        async def search(about: tuple[MessageQueue, int]) -> int | None:
+            queue, ms = about
+            return await first_stored_at(self._consumer, queue, bounds[queue], ms)
+
+        places = list(wanted)
+        found = await asyncio.gather(*(self._patience.call(search, place) for place in places))
+        return dict(zip(places, found, strict=True))
+
+    async def _topics(self) -> tuple[str, ...]:
+        selection = self._options.selection
+        if selection.pattern is None:
+            return selection.topics
+
+        async def names(about: str) -> tuple[str, ...]:
+            return selection.topics_among(await self._consumer.topics(), await self._consumer.own_topics())
+
+        return await self._patience.call(names, "the name server's topics")
+
+    def _selected(self, found: list[MessageQueue]) -> list[MessageQueue]:
+        assigned = self._options.selection.queues
+        if assigned is None:
+            return found
+        if missing := sorted(assigned - set(found)):
+            words = f"assign: there is no queue {', '.join(map(str, missing))}"
+            if self._options.fail_on_data_loss:
+                raise OptionError(words)
+            logging.getLogger(__name__).warning("%s", words)
+        return sorted(assigned & set(found))
+
+
+async def _bounds_of(consumer: PullConsumer, queue: MessageQueue) -> Bounds:
+    """A queue never written to has no minimum: the broker says -1."""
+    first, end = await asyncio.gather(consumer.min_offset(queue), consumer.max_offset(queue))
+    return Bounds(max(first, 0), max(first, end, 0))
+
+
+class _Patience:
+    """Asks again while brokers come and go, but not for ever."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._timeout_s = options.no_progress_timeout_ms / 1000
+        self._deadline = asyncio.get_running_loop().time() + self._timeout_s
+
+    async def call(
+        self, ask: Callable[[_About], Awaitable[_Answer]], about: _About, *, wait_for_routes: bool = False
+    ) -> _Answer:
+        while True:
+            try:
+                return await ask(about)
+            except (RoquetError, OSError) as error:
+                if isinstance(error, RouteNotFound) and not wait_for_routes:
+                    raise
+                if asyncio.get_running_loop().time() >= self._deadline:
+                    raise NoProgress(f"{about}: no answer in {self._timeout_s:g} s, last {error}") from error
+            await asyncio.sleep(PAUSE_SECONDS_MAX)
