@@ -69,7 +69,7 @@ class Cluster:
         self.port = await self._name_server.start()
         self.broker = Broker(self._broker_config(folder), runtime)
         await self.broker.start()
-        await self.broker.registrar.register()
+        await self.broker.parts.registrar.register()
         return self.port
 
     def _broker_config(self, folder: Path) -> BrokerConfig:

@@ -155,6 +155,6 @@ def test_queues_of_topics_that_are_no_more_go_when_asked(served: Served) -> None
     client = served.client
     client.call(RequestCode.CLEAN_UNUSED_TOPIC)
     assert served.range() == (0, COUNT)
-    assert serving(served.node).topics.delete("T", 0)
+    assert serving(served.node).parts.tables.topics.delete("T", 0)
     assert client.call(RequestCode.CLEAN_UNUSED_TOPIC).code == ResponseCode.SUCCESS
     assert served.names(QUEUE) == []

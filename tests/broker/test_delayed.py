@@ -189,7 +189,7 @@ def test_a_delayed_message_that_is_forwarded_as_it_came_is_delayed_again_and_goe
 
 
 def delay_offsets(node: BrokerNode) -> dict[int, int]:
-    return dict(serving(node).delays.to_table().offsets)
+    return dict(serving(node).parts.tables.delays.to_table().offsets)
 
 
 def restart(sim: Simulation, node: BrokerNode) -> None:
@@ -259,7 +259,7 @@ def test_a_power_failure_that_takes_what_was_delivered_takes_it_from_nobody(sim:
 def test_offsets_beyond_the_queue_are_set_to_what_there_is(sim: Simulation, node: BrokerNode, client: Client) -> None:
     send_delayed(client, 1, b"one")
     sim.run_for(2)
-    serving(node).delays.restore(DelayOffsetTable({1: 99, 2: 5}))
+    serving(node).parts.tables.delays.restore(DelayOffsetTable({1: 99, 2: 5}))
     node.stop()
     restart(sim, node)
     sim.run_for(1)
@@ -301,7 +301,7 @@ def test_a_broker_with_nothing_to_deliver_does_not_look(sim: Simulation, node: B
     send_delayed(client, 1)
     sim.run_for(5)
     looks = 0
-    delayed = serving(node).delayed
+    delayed = serving(node).parts.delayed
     look = delayed._pass
 
     def counted(now_ms: int) -> int | None:
@@ -357,14 +357,14 @@ def test_what_does_not_say_where_it_belongs_holds_nothing_up(
         for number, text in enumerate(texts):
             text = f"{text}\x02DELAY\x011"
             store.append_records([NewRecord(queue, b"%d" % number, text.encode(), 0, 0, 1, bytes(8), bytes(8))])
-        serving(node).turn.due()
+        serving(node).parts.turn.due()
 
     node.host.call(put)
     send_delayed(client, 1, b"after")
     sim.run_for(2)
     assert bodies(node) == [b"6", b"7", b"after"]
     assert len(logged()) == 6
-    assert serving(node).delays.offsets == {1: 9}
+    assert serving(node).parts.tables.delays.offsets == {1: 9}
 
 
 def test_what_the_log_has_lost_is_passed_over(
@@ -402,4 +402,4 @@ def test_an_entry_that_cannot_be_costs_its_own_message_only(
         queue.put(offset, at, size if offset == 4 else right_size, due_ms, 0)
     sim.run_for(1.2)
     assert bodies(node) == [b"%d" % number for number in range(9) if number != 4]
-    assert serving(node).delays.offsets == {1: 9}
+    assert serving(node).parts.tables.delays.offsets == {1: 9}

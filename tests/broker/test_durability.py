@@ -33,7 +33,7 @@ def slave(sim: Simulation, address: str = SLAVE) -> BrokerNode:
 
 def with_slave(sim: Simulation, **settings: object) -> tuple[BrokerNode, BrokerNode]:
     pair = master(sim, **settings), slave(sim)
-    server = serving(pair[0]).ha_server
+    server = serving(pair[0]).parts.ha_server
     assert server is not None
     sim.run_until(lambda: server.slave_count == 1, 10)
     return pair

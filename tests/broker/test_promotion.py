@@ -44,7 +44,7 @@ class Couple:
         return str(answer.remark)
 
     def let_the_slave_stop_to_follow(self) -> None:
-        client = serving(self.slave).ha_client
+        client = serving(self.slave).parts.ha_client
         assert client is not None
 
         async def stop() -> None:
@@ -122,20 +122,23 @@ def test_a_slave_that_lacks_what_its_master_had_is_no_master(sim: Simulation, co
 
 def test_a_topic_that_was_made_too_late_to_be_copied_is_there(sim: Simulation, couple: Couple) -> None:
     """The slave gets its first message, and cannot ask for the topic any more."""
-    serving(couple.slave).slave_sync.master = None
+    serving(couple.slave).parts.slave_sync.master = None
     assert send(couple.to_master, b"late", "Late").code == ResponseCode.SUCCESS
     couple.master.host.kill()
     sim.run_for(1)
     assert couple.promote().code == ResponseCode.SUCCESS
     couple.run_until_promoted()
-    topic = serving(couple.slave).topics.topics["Late"]
+    topic = serving(couple.slave).parts.tables.topics.topics["Late"]
     assert (topic.read_queues, topic.write_queues, topic.perm) == (1, 1, 6)
 
 
 def test_a_topic_that_is_new_is_copied_at_once(sim: Simulation, couple: Couple) -> None:
     assert send(couple.to_master, b"new", "New").code == ResponseCode.SUCCESS
     sim.run_for(0.5)
-    assert serving(couple.slave).topics.topics["New"] == serving(couple.master).topics.topics["New"]
+    assert (
+        serving(couple.slave).parts.tables.topics.topics["New"]
+        == serving(couple.master).parts.tables.topics.topics["New"]
+    )
 
 
 def test_of_two_slaves_the_one_that_has_more_is_to_be_promoted(sim: Simulation, couple: Couple) -> None:

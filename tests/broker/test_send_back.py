@@ -52,7 +52,7 @@ def change(node: BrokerNode, work: Callable[[], T]) -> T:
 
 
 def change_group(node: BrokerNode, **settings: Any) -> None:
-    change(node, lambda: serving(node).catalogue.update_group(GroupConfig("g", **settings)))
+    change(node, lambda: serving(node).parts.tables.catalogue.update_group(GroupConfig("g", **settings)))
 
 
 def send_back(client: Client, record: Record | int, group: str = "g", level: int = 0, **more: Any) -> Command:
@@ -116,7 +116,7 @@ def test_what_shall_not_come_again_is_a_dead_letter_at_once(
     (dead,) = arrived(node, DEAD)
     assert (dead.body, dead.reconsume_times, dead.properties["DELAY"]) == (b"body", 1, "0")
     assert (dead.properties["RETRY_TOPIC"], dead.properties["ORIGIN_MESSAGE_ID"]) == ("T", first.offset_message_id)
-    topic = serving(node).topics.topics[DEAD]
+    topic = serving(node).parts.tables.topics.topics[DEAD]
     assert (topic.read_queues, topic.write_queues, topic.perm) == (1, 1, READ_WRITE)
     sim.run_for(60)
     assert arrived(node, RETRY) == arrived(node, SCHEDULE_TOPIC) == []
@@ -178,7 +178,7 @@ def test_a_broker_that_may_not_be_written_to_takes_nothing_back(sim: Simulation)
 
 
 def test_a_retry_topic_that_may_not_be_written_to_takes_nothing_back(node: BrokerNode, client: Client) -> None:
-    catalogue = serving(node).catalogue
+    catalogue = serving(node).parts.tables.catalogue
     topic = change(node, lambda: catalogue.retry_topic(GroupConfig("g")))
     assert topic is not None
     change(node, lambda: catalogue.update_topic(replace(topic, perm=4)))
@@ -189,8 +189,8 @@ def test_a_group_without_retry_queues_lets_go_of_what_failed(sim: Simulation, no
     change_group(node, retry_queues=0)
     end = stored(node, client).physical_offset
     assert send_back(client, end, level=-1).code == 0
-    assert RETRY not in serving(node).topics.topics
-    assert DEAD not in serving(node).topics.topics
+    assert RETRY not in serving(node).parts.tables.topics.topics
+    assert DEAD not in serving(node).parts.tables.topics.topics
 
 
 def test_a_retry_goes_to_any_of_the_groups_retry_queues(sim: Simulation, node: BrokerNode, client: Client) -> None:

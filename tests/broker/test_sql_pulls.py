@@ -112,7 +112,7 @@ def test_a_heartbeat_whose_filter_is_wrong_is_refused_with_the_place_and_all_oth
     assert answer.remark.endswith("(g wants T)")
     assert cluster.numbers(consumer_group="h") == [1]
     assert cluster.pull().code == ResponseCode.FILTER_DATA_NOT_EXIST
-    assert serving(cluster.node).producers.channel_of("c") is not None
+    assert serving(cluster.node).parts.tables.producers.channel_of("c") is not None
 
 
 def test_a_filter_that_the_broker_does_not_know_yet_is_not_guessed(cluster: Cluster) -> None:
@@ -243,7 +243,7 @@ def test_a_held_pull_sees_a_wanted_message_behind_more_than_one_fetch_looks_at(s
         queue = broker.store.queue("T", 0)
         for number in [1] * 2000 + [4]:
             broker.store.append(queue, b"%d" % number, b"a\x01%d" % number, (), 0, 0, 0, 1, bytes(8))
-        broker.turn.due()
+        broker.parts.turn.due()
 
     cluster.node.host.call(store_many)
     cluster.sim.run_for(0.1)

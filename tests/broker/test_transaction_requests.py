@@ -164,7 +164,7 @@ def test_a_rolled_back_message_is_never_seen_and_an_unknown_one_stays_open(
     producer.host.call(lambda: producer.channels.notify(producer.broker, request))
     assert producer.end(rolled_back, COMMIT).code == 1, "it has ended"
     assert bodies(node) == []
-    assert len(serving(node).halves.open) == 1
+    assert len(serving(node).parts.halves.open) == 1
 
 
 def test_a_delay_begins_when_the_transaction_is_committed(
@@ -307,7 +307,7 @@ def test_it_is_asked_about_each_minute_and_given_up_after_the_last_time(sim: Sim
     assert producer.end(half, COMMIT).code == 1
     assert bodies(node) == []
     broker = serving(node)
-    assert [broker.progress.committed(GROUP, topic, 0) for topic in (HALF_TOPIC, HALF_OP_TOPIC)] == [4, 4]
+    assert [broker.parts.tables.progress.committed(GROUP, topic, 0) for topic in (HALF_TOPIC, HALF_OP_TOPIC)] == [4, 4]
 
 
 def test_what_was_given_up_can_be_resumed(sim: Simulation) -> None:
@@ -386,7 +386,7 @@ def test_who_does_not_read_what_he_was_asked_is_asked_for_the_rest_later(sim: Si
     assert connection._transport is not None
     connection._transport.pause_reading()
     sim.run_for(PERIOD_S)
-    checks = [half.checks for half in serving(node).halves.open.all()]
+    checks = [half.checks for half in serving(node).parts.halves.open.all()]
     assert 0 < checks.count(1) < 16
     assert checks.count(0) + checks.count(1) == 16
     connection._transport.resume_reading()
@@ -401,7 +401,7 @@ def test_a_half_message_that_waits_in_memory_for_its_file_can_be_ended(sim: Simu
     half = producer.half()
     assert serving(node).store.log.readable_to <= half.at
     assert producer.end(half, COMMIT).code == 0
-    assert len(serving(node).halves.open) == 0
+    assert len(serving(node).parts.halves.open) == 0
 
 
 def test_a_message_for_a_queue_that_cannot_be_is_given_up(sim: Simulation, node: BrokerNode) -> None:
@@ -411,7 +411,7 @@ def test_a_message_for_a_queue_that_cannot_be_is_given_up(sim: Simulation, node:
     pairs = {"TRAN_MSG": "true", "PGROUP": "P"}
 
     async def put() -> None:
-        broker.halves.put("../x", 0, b"bad", pairs, 0, 0, node.host.now_ms(), bytes(8), 0)
+        broker.parts.halves.put("../x", 0, b"bad", pairs, 0, 0, node.host.now_ms(), bytes(8), 0)
 
     node.host.call(put)
     half = producer.half(b"good")
@@ -435,14 +435,14 @@ def test_open_transactions_are_open_after_a_restart_and_ended_ones_are_not(sim: 
     producer.end(committed, COMMIT)
     producer.end(rolled_back, ROLLBACK)
     sim.run_for(PERIOD_S)
-    table = serving(node).halves.open.all()
+    table = serving(node).parts.halves.open.all()
     restart(sim, node, way)
-    assert [half.offset for half in serving(node).halves.open.all()] == [half.offset for half in table]
+    assert [half.offset for half in serving(node).parts.halves.open.all()] == [half.offset for half in table]
     producer.announce()
     assert [producer.end(half, COMMIT).code for half in (opened, asked_about)] == [0, 0]
     sim.run_for(2 * PERIOD_S)
     assert sorted(bodies(node)) == ["asked about", "committed", "open"]
-    assert len(serving(node).halves.open) == 0
+    assert len(serving(node).parts.halves.open) == 0
 
 
 @pytest.mark.parametrize("way", ["stop", "kill"])
@@ -456,7 +456,7 @@ def test_what_ended_behind_an_open_one_has_ended_after_a_restart(
         assert producer.end(half, kind).code == 0
     sim.run_for(11)
     restart(sim, node, way)
-    assert [half.offset for half in serving(node).halves.open.all()] == [0]
+    assert [half.offset for half in serving(node).parts.halves.open.all()] == [0]
     assert [producer.end(half, COMMIT).code for half in ended] == [1, 1]
     producer.announce()
     sim.run_for(PERIOD_S)
@@ -476,7 +476,7 @@ def test_ends_of_several_transactions_as_5x_notes_them_are_read(
 
     node.host.call(end_as_5x_does)
     restart(sim, node, "kill")
-    assert [half.offset for half in serving(node).halves.open.all()] == [1]
+    assert [half.offset for half in serving(node).parts.halves.open.all()] == [1]
 
 
 def test_progress_is_noted_when_the_ends_before_it_are_on_disk(sim: Simulation) -> None:
@@ -485,7 +485,7 @@ def test_progress_is_noted_when_the_ends_before_it_are_on_disk(sim: Simulation) 
     node = started(sim, ADDRESS, **{**SMALL_LOG, **lazy, "flushConsumeQueueThoroughInterval": 1_000_000})
     producer = TransactionProducer(sim, node)
     half = producer.half()
-    log, progress = serving(node).store.log, serving(node).progress
+    log, progress = serving(node).store.log, serving(node).parts.tables.progress
     sim.run_until(lambda: log.flushed_to == log.end, 50)
     assert producer.end(half, COMMIT).code == 0
     sim.run_for(20)

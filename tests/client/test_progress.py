@@ -45,7 +45,7 @@ def test_while_one_broker_does_not_answer_the_next_is_not_set_back() -> None:
         taken[0] = 11
         sim.run_until(storing.done, 30)
         storing.result()
-        assert serving(slave).progress.committed("G", "T", 0) == 11
+        assert serving(slave).parts.tables.progress.committed("G", "T", 0) == 11
         host.call(lambda: progress.store(QUEUE, lambda: 10))
-        assert serving(slave).progress.committed("G", "T", 0) == 11, "what was sent is known to be stored"
+        assert serving(slave).parts.tables.progress.committed("G", "T", 0) == 11, "what was sent is known to be stored"
         host.call(lambda: session.__aexit__(None, None, None))

@@ -88,7 +88,7 @@ def test_a_consumer_gets_what_its_expression_wants(sim: Simulation, noted: str) 
         queue = broker.store.queue("T", 0)
         for number in range(10):
             broker.store.append(queue, b"%d" % number, b"number\x01%d" % number, (), 0, 0, 0, 1, bytes(8))
-        broker.turn.due()
+        broker.parts.turn.due()
 
     assert world.host.call(consume) == [2, 7, 8, 9] * 2
 
@@ -129,7 +129,7 @@ def test_a_consumer_that_cannot_be_served_does_not_start(
         assert refused.value.code == code
 
     world.host.call(start)
-    assert serving(world.node).consumers.groups == {}
+    assert serving(world.node).parts.tables.consumers.groups == {}
 
 
 # brokers that do as scripted

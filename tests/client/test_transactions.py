@@ -159,7 +159,7 @@ def test_without_the_broker_s_full_promise_nothing_is_done_and_all_is_rolled_bac
 
     result = served.run(run)
     assert (result.send_result.status, result.state) == (SendStatus.SLAVE_NOT_AVAILABLE, ROLLBACK)
-    assert (called, served.bodies(), len(serving(served.broker).halves.open)) == ([], [], 0)
+    assert (called, served.bodies(), len(serving(served.broker).parts.halves.open)) == ([], [], 0)
 
 
 def test_the_end_that_a_broker_did_not_hear_of_it_asks_for(served: Served) -> None:

@@ -168,7 +168,7 @@ async def test_pulls_of_a_peer_that_reads_nothing_go_on_waiting(cluster: roquet.
     """And are answered as soon as it reads, which is before they are looked at for any other reason."""
     assert cluster.broker is not None
     await fill(cluster, "T", b"first", 1)
-    arrivals, port, pulls = cluster.broker.arrivals, cluster.broker.port, 300
+    arrivals, port, pulls = cluster.broker.parts.arrivals, cluster.broker.port, 300
     peer = Peer(port)
     await peer.connect()
     await peer.ask(*(held_pull(number, 1) for number in range(pulls)))

@@ -210,9 +210,9 @@ class ProgressFollower:
         if self._of != (node.name, node.life):
             self._of = node.name, node.life
             self._begin(broker, self._at_slaves.get(node.name))
-        if broker.progress.changes == self._changes:
+        if broker.parts.tables.progress.changes == self._changes:
             return
-        self._changes = broker.progress.changes
+        self._changes = broker.parts.tables.progress.changes
         for queue_id, offset in _committed(broker).items():
             self._check_queue(broker, queue_id, offset)
 
@@ -241,7 +241,7 @@ class ProgressFollower:
 
 def _committed(broker: Broker) -> dict[int, int]:
     """Where the group stands in each queue."""
-    offsets = {number: broker.progress.committed(GROUP, TOPIC, number) for number in range(QUEUES)}
+    offsets = {number: broker.parts.tables.progress.committed(GROUP, TOPIC, number) for number in range(QUEUES)}
     return {number: offset for number, offset in offsets.items() if offset is not None}
 
 

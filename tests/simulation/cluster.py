@@ -105,7 +105,10 @@ class Cluster(ChangingRoles):
         self.sim.run_until(self._all_received, START_S_MAX)
 
     def _is_topic_everywhere(self) -> bool:
-        return all(node.broker is not None and TOPIC in node.broker.topics.to_table().topics for node in self._nodes)
+        return all(
+            node.broker is not None and TOPIC in node.broker.parts.tables.topics.to_table().topics
+            for node in self._nodes
+        )
 
     # messages
 

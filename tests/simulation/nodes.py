@@ -97,7 +97,7 @@ class BrokerNode:
     def phase(self) -> Phase | None:
         """Where a slave stands with its master."""
         broker = self.broker
-        return None if broker is None or broker.ha_client is None else broker.ha_client.phase
+        return None if broker is None or broker.parts.ha_client is None else broker.parts.ha_client.phase
 
     @property
     def is_changing(self) -> bool:
@@ -113,7 +113,11 @@ class BrokerNode:
     def follows(self, master: Broker) -> bool:
         """A slave that has all its master has, and is being told more."""
         broker = self.broker
-        if broker is None or broker.ha_client is None or broker.ha_client.master != master.config.ha_address:
+        if (
+            broker is None
+            or broker.parts.ha_client is None
+            or broker.parts.ha_client.master != master.config.ha_address
+        ):
             return False
         return self.phase is Phase.FOLLOWING and broker.store.log.end == master.store.log.end
 

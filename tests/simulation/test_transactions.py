@@ -126,6 +126,6 @@ def test_a_slave_that_becomes_the_master_goes_on_asking(seed: int) -> None:
             cluster.settle()
         broker = cluster.broker(cluster.master.name)
         cluster.sim.run_until(lambda: all(not cashier.pending for cashier in cashiers), HOUR_S)
-        cluster.sim.run_until(lambda: not len(broker.halves.open), HOUR_S)
+        cluster.sim.run_until(lambda: not len(broker.parts.halves.open), HOUR_S)
         cluster.run_for(10)
         check_settled(broker, database, troubles=troubles)

@@ -185,9 +185,9 @@ def check_settled(broker: Broker, database: Database, *, troubles: int) -> None:
     undecided = database.stored.keys() - database.decided.keys()
     assert undecided <= set(given_up), "what nobody decides on is given up"
     assert max(given_up.values(), default=0) <= 1 + troubles
-    assert not len(broker.halves.open)
+    assert not len(broker.parts.halves.open)
     topics = m.HALF_TOPIC, m.HALF_OP_TOPIC
-    noted = [broker.progress.committed(CHECKING_GROUP, topic, 0) for topic in topics]
+    noted = [broker.parts.tables.progress.committed(CHECKING_GROUP, topic, 0) for topic in topics]
     assert noted == [broker.store.max_offset(topic, 0) for topic in topics], "all of it may be forgotten"
 
 
@@ -248,5 +248,5 @@ class TransactionWorld:
         """Until nobody works on one any more, and all have ended or were given up."""
         longest_s = SLOWEST_S + (self.rules.checks_max + 2) * self.rules.period_ms / 1000
         self.sim.run_until(lambda: all(not cashier.pending for cashier in self.cashiers), 2 * longest_s)
-        self.sim.run_until(lambda: not len(self.broker.halves.open), 2 * longest_s)
+        self.sim.run_until(lambda: not len(self.broker.parts.halves.open), 2 * longest_s)
         self.sim.run_for(10)

@@ -27,7 +27,7 @@ class Watch:
             broker = node.broker
             if broker is not None:
                 store = broker.store
-                seen += broker, node.life, store.log.end, store.dispatch.position, broker.progress.changes
+                seen += broker, node.life, store.log.end, store.dispatch.position, broker.parts.tables.progress.changes
         if seen != self._seen:
             self._seen = seen
             self._cluster.look_at_roles()

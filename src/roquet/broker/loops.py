@@ -1,0 +1,83 @@
+"""What a broker does unasked, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from functools import partial
+from typing import Any, Final
+
+from roquet.broker import part_configs, tasks
+from roquet.broker.arrivals import SWEEP_MS
+from roquet.broker.check_back import CheckBack
+from roquet.broker.measurements import RATES_MS
+from roquet.broker.parts import Parts
+from roquet.broker.queue_locks import LEASE_MS
+from roquet.broker.stats import Window
+from roquet.broker.tasks import each
+
+EXPIRY_SCAN_MS: Final = 10_000
+DURABILITY_SCAN_MS: Final = 100
+KEEP_UP_MS: Final = 200
+FILTERS_SAVED_MS: Final = 10_000
+
+Loop = Coroutine[Any, Any, None]
+
+
+def loops(parts: Parts) -> Iterator[Loop]:
+    """Each of these goes on until it is cancelled."""
+    yield parts.registrar.run()
+    yield from _storing(parts)
+    yield from _answering(parts)
+    yield from _remembering(parts)
+    yield from _as_slave(parts) if parts.config.is_slave else _as_master(parts)
+    yield each(RATES_MS, parts.measurements.look_at_rates)
+    for window in Window:
+        yield each(window.period_ms, partial(parts.measurements.look, window))
+
+
+def _storing(parts: Parts) -> Iterator[Loop]:
+    store, runtime, settings = parts.store, parts.runtime, parts.config.store
+    yield tasks.checkpoint(store, runtime, settings.flush_consume_queue_thorough_interval)
+    if part_configs.syncs(parts.config):
+        yield tasks.flush_when_wanted(store, parts.growth.flush_wanted, parts.growth.shown, runtime)
+    else:
+        yield tasks.flush_now_and_then(
+            store,
+            runtime,
+            settings.flush_interval_commit_log,
+            settings.flush_commit_log_least_pages,
+            settings.flush_commit_log_thorough_interval,
+        )
+    if store.config.pooled:
+        yield each(settings.commit_interval_commit_log, parts.growth.commit)
+    yield parts.cleaning.watch()
+    yield parts.cleaning.run()
+    yield each(KEEP_UP_MS, parts.keep_up)
+
+
+def _answering(parts: Parts) -> Iterator[Loop]:
+    """What ends the waiting of those whose time is over."""
+    if parts.durability.waits:
+        yield each(DURABILITY_SCAN_MS, parts.durability.expire)
+    yield each(SWEEP_MS if parts.config.long_polling_enable else 1000, parts.arrivals.sweep)
+    yield each(EXPIRY_SCAN_MS, parts.members.close_silent)
+    yield each(LEASE_MS, parts.tables.drop_expired_leases)
+
+
+def _remembering(parts: Parts) -> Iterator[Loop]:
+    yield each(parts.config.flush_consumer_offset_interval, parts.tables.progress_file.changed)
+    yield each(FILTERS_SAVED_MS, parts.tables.save_filters)
+
+
+def _as_master(parts: Parts) -> Iterator[Loop]:
+    config, tables, runtime = parts.config, parts.tables, parts.runtime
+    yield each(config.flush_consumer_offset_interval, parts.halves.note_progress)
+    rules = part_configs.check_rules(config)
+    yield CheckBack(parts.halves, tables.producers, rules, config.broker_name, runtime.now_ms).run()
+    yield parts.delayed.run()
+    period_ms = config.store.flush_delay_offset_interval
+    yield tasks.settle_delays(tables.delays, tables.delays_file.changed, parts.store, runtime, period_ms)
+
+
+def _as_slave(parts: Parts) -> Iterator[Loop]:
+    yield parts.slave_sync.run()

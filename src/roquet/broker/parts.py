@@ -1,0 +1,171 @@
+"""What one broker consists of, and who is told of what; nothing of it runs yet."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from roquet.broker import part_configs
+from roquet.broker.arrivals import Arrivals
+from roquet.broker.cleaning import Cleaning
+from roquet.broker.config import BrokerConfig
+from roquet.broker.delayed import DelayedMessages
+from roquet.broker.durability import Durability
+from roquet.broker.filter_data import NotedFilters
+from roquet.broker.growth import Growth
+from roquet.broker.half_messages import HalfMessages
+from roquet.broker.handlers.members import MemberRequests
+from roquet.broker.measurements import Measurements
+from roquet.broker.promotion import Become
+from roquet.broker.registration import Registrar
+from roquet.broker.slave_sync import SlaveSync
+from roquet.broker.tables import Tables
+from roquet.broker.turn import Pace, Turn
+from roquet.replication.client import HaClient
+from roquet.replication.log import ShownPart
+from roquet.replication.server import HaServer
+from roquet.runtime import Runtime
+from roquet.storage.disk import Disk, RealDisk
+from roquet.storage.store import Store
+from roquet.transport.channels import Channels
+
+DISPATCH_PAUSE_S: Final = 0.005
+"""A slave dispatches what came meanwhile at once: a hundred records cost little more than one."""
+
+
+class Parts:
+    """The parts of one broker, each given what it needs of the others.
+
+    Keeps: a master has an `ha_server`, a slave an `ha_client`, none has both.
+
+    :param become: stops this broker and starts one with another configuration; a slave needs it to be promoted.
+    """
+
+    def __init__(self, config: BrokerConfig, runtime: Runtime, disk: Disk | None, become: Become | None) -> None:
+        loop, now_ms = asyncio.get_running_loop(), runtime.now_ms
+        self.config, self.runtime, self.become = config, runtime, become
+        self.channels = Channels()
+        disk = RealDisk() if disk is None else disk
+        self.tables = Tables(config, runtime, disk, lambda: self.registrar.soon())
+        self.store = Store(part_configs.store_config(config), now_ms, disk, self._filter_bits())
+        self.measurements = Measurements(self.store, config.broker_cluster_name, now_ms)
+        self.turn = Turn(self._end_turn, self.measurements.turn_took)
+        self.dispatches = Pace(self._dispatch, DISPATCH_PAUSE_S)
+        self.ha_server = None if config.is_slave else self._make_ha_server()
+        self.ha_client = self._make_ha_client() if config.is_slave else None
+        self.durability = Durability(
+            part_configs.durability_config(config),
+            lambda: self.store.log.flushed_to,
+            lambda: self.store.log.end,
+            self.ha_server,
+            lambda: loop.time() * 1000,
+        )
+        self.arrivals = Arrivals(lambda: loop.time() * 1000, config.pull_thread_pool_queue_capacity)
+        self.growth = Growth(
+            self.store, self.arrivals, self.durability, self.ha_server, syncs=part_configs.syncs(config)
+        )
+        self.halves = HalfMessages(
+            self.store, self.tables.catalogue, self.tables.progress, self.turn, now_ms, config.delay_levels
+        )
+        self.delayed = DelayedMessages(self.store, config.delay_levels, self.tables.delays, self.turn, now_ms)
+        self.cleaning = self._make_cleaning()
+        self.members = self._make_members()
+        self._queue_count = 0
+        self.slave_sync = self._make_slave_sync()
+        self.registrar = self._make_registrar()
+
+    def _filter_bits(self) -> NotedFilters | None:
+        filters = self.config.filters
+        return NotedFilters(self.tables.filters, filters.bloom) if filters.enable_calc_filter_bit_map else None
+
+    def _make_ha_server(self) -> HaServer:
+        store = self.store
+        log = store.log if store.shows_at_once else ShownPart(store.log, lambda: store.shown_to)
+        return HaServer(log, lambda: self.durability.advance(), part_configs.master_rules(self.config))
+
+    def _make_ha_client(self) -> HaClient:
+        return HaClient(self.store.log, self.dispatches.due, part_configs.slave_rules(self.config))
+
+    def _make_cleaning(self) -> Cleaning:
+        settings = self.config.store
+        return Cleaning(
+            self.store,
+            settings.retention,
+            self.runtime,
+            self.growth.slaves_look,
+            period_ms=settings.clean_resource_interval,
+            log_pause_ms=settings.delete_commit_log_files_interval,
+            queue_pause_ms=settings.delete_consume_queue_files_interval,
+        )
+
+    def _make_members(self) -> MemberRequests:
+        config, tables, store = self.config, self.tables, self.store
+        return MemberRequests(
+            tables.consumers,
+            tables.producers,
+            tables.catalogue,
+            tables.filters,
+            self.runtime.now_ms,
+            lambda: store.newest_ms,
+            filter_by_properties=config.filters.enable_property_filter,
+            notify=config.notify_consumer_ids_changed_enable,
+        )
+
+    def _make_slave_sync(self) -> SlaveSync:
+        tables = self.tables
+        return SlaveSync(
+            self.channels,
+            lambda: self.store.log.end,
+            lambda: self.store.log.flushed_to,
+            tables.catalogue,
+            tables.progress,
+            tables.delays,
+            tables.progress_file.changed,
+            tables.delays_file.changed,
+            self.config.replication.slave_sync_interval,
+        )
+
+    def _make_registrar(self) -> Registrar:
+        config = self.config
+        return Registrar(
+            self.channels,
+            config.name_servers,
+            part_configs.identity(config),
+            self.tables.topics.to_table,
+            period_ms=config.register_period_ms,
+            timeout_ms=config.register_broker_timeout_mills,
+            compressed=config.compressed_register,
+            permission=config.broker_permission,
+            master_known=self._master_known if config.is_slave else None,
+            order_known=self.tables.catalogue.set_ordered,
+        )
+
+    # who is told of what
+
+    def _end_turn(self) -> None:
+        """After a turn of the loop that appended: index, then delays, disk or slaves and held pulls, each once."""
+        self.store.end_turn()
+        self.delayed.turn_ended()
+        self.growth.turn_ended()
+
+    def _dispatch(self) -> None:
+        """A master's bytes were written to our log, and it knows by now that they were."""
+        self.store.replicated()
+        self.turn.due()
+        queues = self.store.queues
+        if len(queues) != self._queue_count:
+            self._queue_count = len(queues)
+            if any(topic not in self.tables.topics.topics for topic in queues.topics):
+                self.slave_sync.soon()
+
+    def keep_up(self) -> None:
+        """Write the keys that came since, and dispatch what found no room on the drive before."""
+        if self.store.dispatch.behind:
+            self.dispatches.due()
+        self.store.flush_index()
+
+    def _master_known(self, ha_address: str | None, address: str | None) -> None:
+        """The name server's word on who the master is; a configured replication address stays (store-and-ha.md 5.5)."""
+        self.slave_sync.master = address
+        if self.ha_client is not None and self.config.ha_master_address is None and ha_address is not None:
+            self.ha_client.set_master(ha_address)

@@ -1,0 +1,112 @@
+"""Who answers what is asked of a broker."""
+
+from __future__ import annotations
+
+from roquet.broker import part_configs
+from roquet.broker.handlers.admin_broker import BrokerAdmin
+from roquet.broker.handlers.admin_groups import GroupAdmin
+from roquet.broker.handlers.admin_ha import HaAdmin
+from roquet.broker.handlers.admin_progress import ProgressAdmin
+from roquet.broker.handlers.admin_stats import StatsAdmin
+from roquet.broker.handlers.admin_store import StoreAdmin
+from roquet.broker.handlers.admin_topics import TopicAdmin
+from roquet.broker.handlers.locks import LockRequests
+from roquet.broker.handlers.progress import ProgressRequests
+from roquet.broker.handlers.pull import Pulls
+from roquet.broker.handlers.query import QueryRequests
+from roquet.broker.handlers.relays import Relays
+from roquet.broker.handlers.replies import Replies
+from roquet.broker.handlers.send import Sends
+from roquet.broker.handlers.send_back import SendBacks
+from roquet.broker.handlers.transactions import TransactionRequests
+from roquet.broker.offset_moves import OffsetMoves
+from roquet.broker.parts import Parts
+from roquet.broker.positions import Positions
+from roquet.broker.promotion import Promotion
+from roquet.broker.read_balance import ReadBalance
+from roquet.broker.runtime_info import RuntimeInfo
+from roquet.protocol.bodies import DataVersion
+from roquet.transport.connection import Handler
+
+
+def handlers(parts: Parts) -> dict[int, Handler]:
+    """Request code -> handler."""
+    return {**_of_producers(parts), **_of_consumers(parts), **_of_admins(parts)}
+
+
+def _of_producers(parts: Parts) -> dict[int, Handler]:
+    config, store, tables, halves, durability = (
+        parts.config,
+        parts.store,
+        parts.tables,
+        parts.halves,
+        parts.durability,
+    )
+    settings, now_ms, chance = part_configs.send_config(config), parts.runtime.now_ms, parts.runtime.random
+    sends = Sends(settings, store, tables.catalogue, durability, parts.turn, now_ms, chance, halves)
+    replies = Replies(
+        sends, tables.producers, store.config.store_host, now_ms, stores=config.store_reply_message_enable
+    )
+    transactions = TransactionRequests(halves, store, durability, is_slave=config.is_slave)
+    return {**sends.routes(), **replies.routes(), **transactions.routes()}
+
+
+def _of_consumers(parts: Parts) -> dict[int, Handler]:
+    config, store, tables = parts.config, parts.store, parts.tables
+    return {
+        **_pulls(parts).routes(),
+        **_send_backs(parts).routes(),
+        **parts.members.routes(),
+        **ProgressRequests(tables.progress, store, is_slave=config.is_slave).routes(),
+        **LockRequests(tables.leases, parts.runtime.now_ms).routes(),
+        **QueryRequests(store, config.store.default_query_max_num).routes(),
+    }
+
+
+def _pulls(parts: Parts) -> Pulls:
+    config, store, tables = parts.config, parts.store, parts.tables
+    return Pulls(
+        part_configs.pull_config(config),
+        store,
+        tables.catalogue,
+        tables.consumers,
+        tables.progress,
+        ReadBalance(config.replication.slave_read_enable, store.config.limits.memory_bytes),
+        parts.arrivals,
+        tables.filters,
+        parts.measurements.traffic,
+        OffsetMoves(store, parts.turn, config.broker_name, parts.runtime.now_ms),
+    )
+
+
+def _send_backs(parts: Parts) -> SendBacks:
+    return SendBacks(
+        part_configs.send_config(parts.config),
+        parts.store,
+        parts.tables.catalogue,
+        parts.durability,
+        parts.turn,
+        parts.runtime.now_ms,
+        parts.runtime.random,
+        parts.measurements.traffic,
+    )
+
+
+def _of_admins(parts: Parts) -> dict[int, Handler]:
+    config, store, tables, measurements = parts.config, parts.store, parts.tables, parts.measurements
+    name, is_slave, now_ms, catalogue = config.broker_name, config.is_slave, parts.runtime.now_ms, tables.catalogue
+    positions = Positions(catalogue, tables.consumers, tables.progress, store, name, measurements.tps)
+    info = RuntimeInfo(config, store, tables.delays, now_ms, (measurements.figures, parts.durability.figures))
+    groups = GroupAdmin(catalogue, tables.consumers, tables.producers, tables.progress, positions, is_slave=is_slave)
+    promotion = Promotion(config, store, catalogue, parts.channels, parts.ha_client, parts.slave_sync, parts.become)
+    return {
+        **TopicAdmin(catalogue, tables.progress, store, name, is_slave=is_slave).routes(),
+        **groups.routes(),
+        **StatsAdmin(measurements.stats, positions, catalogue, config.address).routes(),
+        **ProgressAdmin(catalogue, tables.consumers, tables.progress, store, name).routes(),
+        **Relays(tables.consumers, store, name).routes(),
+        **StoreAdmin(store, catalogue, parts.cleaning).routes(),
+        **promotion.routes(),
+        **HaAdmin(config, store, parts.ha_server, parts.ha_client, now_ms).routes(),
+        **BrokerAdmin(config, DataVersion(now_ms()), info, tables.progress, tables.delays).routes(),
+    }

@@ -1,0 +1,114 @@
+"""What one broker knows beside its messages: the tables, and the files of those that a restart has to find again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from roquet.broker import part_configs, state_files
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.config import BrokerConfig
+from roquet.broker.filter_data import FilterRegistry
+from roquet.broker.groups import GroupRegistry
+from roquet.broker.members import Consumers, Producers
+from roquet.broker.progress import ConsumerProgress, DelayProgress
+from roquet.broker.queue_locks import LeaseTable
+from roquet.broker.state_files import StateFile, T, Then
+from roquet.broker.topics import TopicRegistry
+from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable
+from roquet.protocol.filter_table import FilterTable
+from roquet.runtime import Runtime
+from roquet.storage.disk import Disk
+from roquet.transport.connection import Connection
+
+
+class Tables:
+    """Keeps: who changes topics or groups does so by `catalogue`, which saves them and tells of them.
+
+    :param topics_changed: told of each change of the topics.
+    """
+
+    def __init__(self, config: BrokerConfig, runtime: Runtime, disk: Disk, topics_changed: Callable[[], None]) -> None:
+        now_ms = runtime.now_ms()
+        self._runtime = runtime
+        self._disk = disk
+        self._folder = config.state_folder
+        self._tell_of_topics = topics_changed
+        self.topics = TopicRegistry(
+            part_configs.first_topics(config), now_ms, auto_create=config.auto_create_topic_enable
+        )
+        self.groups = GroupRegistry(now_ms, auto_create=config.auto_create_subscription_group)
+        self.progress = ConsumerProgress(remembers=config.is_slave and config.replication.merge_slave_offsets)
+        self.delays = DelayProgress()
+        self.filters = FilterRegistry(config.filters.bloom, config.filters.filter_data_clean_time_span)
+        self.leases = LeaseTable()
+        self.consumers: Consumers[Connection] = Consumers()
+        self.producers: Producers[Connection] = Producers()
+
+        self._topics_file = self._file(state_files.TOPICS, self.topics.to_table)
+        self._groups_file = self._file(state_files.GROUPS, self.groups.to_table)
+        self.progress_file = self._file(state_files.CONSUMER_OFFSETS, self.progress.to_table)
+        self.delays_file = self._file(state_files.DELAY_OFFSETS, self.delays.to_table)
+        self._filters_file = self._file(
+            state_files.CONSUMER_FILTERS, lambda: self.filters.to_table(self._runtime.now_ms())
+        )
+        self.catalogue = Catalogue(
+            self.topics, self.groups, self._topics_changed, self._groups_file.changed, runtime.now_ms
+        )
+
+    def _file(self, name: str, table: Callable[[], T]) -> StateFile[T]:
+        return StateFile(self._disk, self._folder / name, table, self._runtime)
+
+    def _topics_changed(self, then: Then | None = None) -> None:
+        self._topics_file.changed(then)
+        self._tell_of_topics()
+
+    def load_filters(self) -> None:
+        """These first: what the store dispatches while it recovers is tried on the filters of before.
+
+        :raises StoreError: as `load`.
+        """
+        filters = self._filters_file.load(FilterTable.from_json)
+        if filters is not None:
+            self.filters.restore(filters, self._runtime.now_ms())
+
+    def load(self) -> None:
+        """All others, as they were saved.
+
+        :raises StoreError: a file can be read no more, nor can its backup.
+        """
+        topics = self._topics_file.load(TopicTable.from_json)
+        if topics is not None:
+            self.topics.restore(topics, self._runtime.now_ms())
+        groups = self._groups_file.load(GroupTable.from_json)
+        if groups is not None:
+            self.groups.restore(groups)
+        offsets = self.progress_file.load(OffsetTable.from_json)
+        if offsets is not None:
+            self.progress.restore(offsets)
+        delays = self.delays_file.load(DelayOffsetTable.from_json)
+        if delays is not None:
+            self.delays.restore(delays)
+
+    def save_filters(self) -> None:
+        """If there is anything new in them; groups that left long ago are forgotten."""
+        if self.filters.is_due(self._runtime.now_ms()):
+            self._filters_file.changed()
+
+    def drop_expired_leases(self) -> None:
+        self.leases.drop_expired(self._runtime.now_ms())
+
+    async def save(self) -> None:
+        """Wait until all of them are on disk as they are now.
+
+        :raises OSError: one could not be written.
+        """
+        files: tuple[StateFile[Any], ...] = (
+            self._topics_file,
+            self._groups_file,
+            self.progress_file,
+            self.delays_file,
+            self._filters_file,
+        )
+        for file in files:
+            await file.flush()
