@@ -43,7 +43,7 @@ def crowd(side: Side, folder: Path) -> Iterator[Figure]:
         broker: RoquetServer | ApacheBroker = (
             roquet_broker(home, names.address) if side is Side.ROQUET else apache_broker(home, names.address, HEAP)
         )
-        stack.enter_context(broker)
+        stack.callback(broker.close)
         broker.start()
         wait_until(lambda: wire.has_broker(names.address, broker.address), "the broker to be listed")
         asyncio.run(latencies_ms(names.address, WARMUP))

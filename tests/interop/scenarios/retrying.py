@@ -139,6 +139,7 @@ def a_pull_consumer_sends_a_message_back_by_its_id(scene: Scene) -> None:
     topic, group = scene.topic(), scene.group()
     (sent,) = scene.producer().send(topic)
     puller = scene.pull(group)
+    puller.take(topic, sent["queueId"], 0)  # a client that knows no broker yet would ask the name server
     puller.ask("sendBack", topic, id=sent["offsetMsgId"], group=group, level=1)
     retry = f"%RETRY%{group}"
     scene.wait(lambda: scene.max_offset(retry) == 1, "the message in the retry topic")
