@@ -19,8 +19,9 @@ from roquet.broker.delay_levels import DelayLevels
 from roquet.broker.durability import Durability, DurabilityConfig
 from roquet.broker.groups import GroupRegistry
 from roquet.broker.half_messages import HalfMessages
+from roquet.broker.handlers.intake import Intake, SendConfig
 from roquet.broker.handlers.learnt_sends import LearntSends
-from roquet.broker.handlers.send import SendConfig, Sends
+from roquet.broker.handlers.send import Sends
 from roquet.broker.progress import ConsumerProgress
 from roquet.broker.state_files import Then
 from roquet.broker.topics import TopicRegistry, topics_at_start
@@ -61,16 +62,9 @@ class Side:
         log = self.store.log
         durability = Durability(DurabilityConfig(False, False), lambda: 0, lambda: log.end, None, lambda: 0.0)
         turn, levels = Turn(self.store.end_turn), DelayLevels((1000, 5000))
-        sends = Sends(
-            SendConfig("C", levels),
-            self.store,
-            catalogue,
-            durability,
-            turn,
-            lambda: NOW_MS,
-            random.Random(1),
-            HalfMessages(self.store, catalogue, ConsumerProgress(), turn, lambda: NOW_MS, levels),
-        )
+        now_ms, chance = lambda: NOW_MS, random.Random(1)
+        intake = Intake(SendConfig("C", levels), self.store, catalogue, durability, turn, now_ms, chance)
+        sends = Sends(intake, HalfMessages(self.store, catalogue, ConsumerProgress(), turn, now_ms, levels))
         self.connection = Connection(sends.routes())
         self.connection.peer_host = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50])
 

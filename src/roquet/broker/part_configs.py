@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from roquet.broker.config import BrokerConfig
 from roquet.broker.durability import DurabilityConfig
+from roquet.broker.handlers.intake import SendConfig
 from roquet.broker.handlers.pull import PullConfig
-from roquet.broker.handlers.send import SendConfig
 from roquet.broker.memory import physical_memory
 from roquet.broker.registration import BrokerIdentity
 from roquet.broker.store_settings import BrokerRole, FlushDisk

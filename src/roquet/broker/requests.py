@@ -10,6 +10,7 @@ from roquet.broker.handlers.admin_progress import ProgressAdmin
 from roquet.broker.handlers.admin_stats import StatsAdmin
 from roquet.broker.handlers.admin_store import StoreAdmin
 from roquet.broker.handlers.admin_topics import TopicAdmin
+from roquet.broker.handlers.intake import Intake
 from roquet.broker.handlers.locks import LockRequests
 from roquet.broker.handlers.progress import ProgressRequests
 from roquet.broker.handlers.pull import Pulls
@@ -31,31 +32,32 @@ from roquet.transport.connection import Handler
 
 def handlers(parts: Parts) -> dict[int, Handler]:
     """Request code -> handler."""
-    return {**_of_producers(parts), **_of_consumers(parts), **_of_admins(parts)}
-
-
-def _of_producers(parts: Parts) -> dict[int, Handler]:
-    config, store, tables, halves, durability = (
-        parts.config,
+    intake = Intake(
+        part_configs.send_config(parts.config),
         parts.store,
-        parts.tables,
-        parts.halves,
+        parts.tables.catalogue,
         parts.durability,
+        parts.turn,
+        parts.runtime.now_ms,
+        parts.runtime.random,
     )
-    settings, now_ms, chance = part_configs.send_config(config), parts.runtime.now_ms, parts.runtime.random
-    sends = Sends(settings, store, tables.catalogue, durability, parts.turn, now_ms, chance, halves)
-    replies = Replies(
-        sends, tables.producers, store.config.store_host, now_ms, stores=config.store_reply_message_enable
-    )
-    transactions = TransactionRequests(halves, store, durability, is_slave=config.is_slave)
+    return {**_of_producers(parts, intake), **_of_consumers(parts, intake), **_of_admins(parts)}
+
+
+def _of_producers(parts: Parts, intake: Intake) -> dict[int, Handler]:
+    config, store, halves = parts.config, parts.store, parts.halves
+    sends = Sends(intake, halves)
+    stores = config.store_reply_message_enable
+    replies = Replies(sends, parts.tables.producers, store.config.store_host, intake.now_ms, stores=stores)
+    transactions = TransactionRequests(halves, store, parts.durability, is_slave=config.is_slave)
     return {**sends.routes(), **replies.routes(), **transactions.routes()}
 
 
-def _of_consumers(parts: Parts) -> dict[int, Handler]:
+def _of_consumers(parts: Parts, intake: Intake) -> dict[int, Handler]:
     config, store, tables = parts.config, parts.store, parts.tables
     return {
         **_pulls(parts).routes(),
-        **_send_backs(parts).routes(),
+        **SendBacks(intake, parts.measurements.traffic).routes(),
         **parts.members.routes(),
         **ProgressRequests(tables.progress, store, is_slave=config.is_slave).routes(),
         **LockRequests(tables.leases, parts.runtime.now_ms).routes(),
@@ -76,19 +78,6 @@ def _pulls(parts: Parts) -> Pulls:
         tables.filters,
         parts.measurements.traffic,
         OffsetMoves(store, parts.turn, config.broker_name, parts.runtime.now_ms),
-    )
-
-
-def _send_backs(parts: Parts) -> SendBacks:
-    return SendBacks(
-        part_configs.send_config(parts.config),
-        parts.store,
-        parts.tables.catalogue,
-        parts.durability,
-        parts.turn,
-        parts.runtime.now_ms,
-        parts.runtime.random,
-        parts.measurements.traffic,
     )
 
 

@@ -11,18 +11,15 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Final
 
 from roquet.broker.delay_levels import DelayLevels
-from roquet.broker.durability import Durability
+from roquet.broker.handlers.intake import Intake
 from roquet.broker.handlers.learnt_forms import LearntForms
 from roquet.broker.handlers.send_answers import SendAnswers
 from roquet.broker.handlers.send_forms import Columns, LearntSend, MakeItem, SendKind, Taken
-from roquet.broker.topics import TopicRegistry
-from roquet.broker.turn import Turn
 from roquet.protocol import message as m
 from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.command import Command
 from roquet.protocol.learnt import is_number, is_safe
 from roquet.protocol.record_rows import AlikeMessages, message_ids
-from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Otherwise
 
 _KINDS_MAX: Final = 256
@@ -34,25 +31,16 @@ _COLUMNS_FROM: Final = 5
 class LearntSends:
     """Keeps: `_forms` only holds what was valid under the topic table's `_version`."""
 
-    def __init__(
-        self,
-        store: Store,
-        durability: Durability,
-        turn: Turn,
-        topics: TopicRegistry,
-        answers: SendAnswers,
-        message_size_max: int,
-        connection: Connection,
-    ) -> None:
-        self._store = store
-        self._durability = durability
-        self._turn = turn
-        self._topics = topics
+    def __init__(self, intake: Intake, answers: SendAnswers, connection: Connection) -> None:
+        self._store = intake.store
+        self._durability = intake.durability
+        self._turn = intake.turn
+        self._topics = intake.catalogue.topic_registry
         self._answers = answers
         self._connection = connection
-        self._message_id_head = store.config.store_host.hex().upper().encode()
-        self._size_max = message_size_max
-        self._version = topics.version
+        self._message_id_head = self._store.config.store_host.hex().upper().encode()
+        self._size_max = intake.config.message_size_max
+        self._version = self._topics.version
         self._forms: LearntForms[LearntSend] = LearntForms()
         self._kinds: dict[Hashable, SendKind] = {}
         self._tag_codes: dict[bytes, int] = {}

@@ -6,30 +6,24 @@ parsing; whatever that does not know comes back to this path.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
-from roquet.broker.catalogue import Catalogue
-from roquet.broker.delay_levels import DelayLevels, put_aside, waiting_queue
-from roquet.broker.durability import Durability
+from roquet.broker.delay_levels import put_aside, waiting_queue
 from roquet.broker.half_messages import HalfMessages, is_half_message
+from roquet.broker.handlers.intake import Intake, tries_max
 from roquet.broker.handlers.learnt_sends import LearntSends
 from roquet.broker.handlers.send_answers import SendAnswers
 from roquet.broker.handlers.send_forms import MakeItem
-from roquet.broker.turn import Turn
 from roquet.errors import MessageError, Refused
 from roquet.protocol import message as m
 from roquet.protocol.batch import split_batch
 from roquet.protocol.bodies import TopicConfig
-from roquet.protocol.codes import VERSION_MAX_RECONSUME, RequestCode, ResponseCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import BINARY, Command
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.record import host_bits
 from roquet.storage.arrival import keys_of
 from roquet.storage.consume_queue import ConsumeQueue
-from roquet.storage.store import Store
 from roquet.storage.writer import BatchItem
 from roquet.transport.connection import Answer, Connection, Handler
 from roquet.units import PhysicalOffset
@@ -43,58 +37,14 @@ _SPELT_OUT: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 """Requests whose header has whole names."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendConfig:
-    """What sends depend on beside topics and groups; sizes in bytes, times in ms since the epoch."""
-
-    cluster: str
-    delay_levels: DelayLevels
-    region: str = "DefaultRegion"
-    trace_on: bool = True
-    is_slave: bool = False
-    is_writable: bool = True
-    message_size_max: int = 4 * 1024 * 1024
-    accept_from_ms: int = 0
-    takes_transactions: bool = True
-
-
-def check_taking(config: SendConfig, store: Store, now_ms: int) -> None:
-    """:raises Refused: this broker takes no message from anybody now."""
-    if config.is_slave:
-        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master")
-    if store.why_full:
-        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"no message is taken: {store.why_full}")
-    if config.accept_from_ms > now_ms:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker takes messages from {config.accept_from_ms} ms on")
-
-
 class Sends:
-    """Takes messages in.
+    """Takes messages in."""
 
-    :param turn: told of every append.
-    :param now_ms: wall clock.
-    """
-
-    def __init__(
-        self,
-        config: SendConfig,
-        store: Store,
-        catalogue: Catalogue,
-        durability: Durability,
-        turn: Turn,
-        now_ms: Callable[[], int],
-        chance: random.Random,
-        halves: HalfMessages,
-    ) -> None:
-        self._config = config
-        self._store = store
+    def __init__(self, intake: Intake, halves: HalfMessages) -> None:
+        self._intake = intake
+        self._store = intake.store
         self._halves = halves
-        self._catalogue = catalogue
-        self._durability = durability
-        self._turn = turn
-        self._now_ms = now_ms
-        self._chance = chance
-        self.answers = SendAnswers(config.region, config.trace_on)
+        self.answers = SendAnswers(intake.config.region, intake.config.trace_on)
 
     def routes(self) -> dict[int, Handler]:
         return dict.fromkeys(_CODES, self.send)
@@ -116,19 +66,19 @@ class Sends:
             places = self._store_batch(header, queue, request.body, sys_flag, connection)
         elif level:
             queue, aside = self._store.queue(*waiting_queue(level)), put_aside(pairs, level, topic.name, queue_id)
-            delay_ms = self._config.delay_levels.ms[level - 1]
+            delay_ms = self._intake.config.delay_levels.ms[level - 1]
             places = [self._store_one(header, queue, request.body, aside, sys_flag, connection, delay_ms)]
         else:
             queue = self._store.queue(topic.name, queue_id)
             places = [self._store_one(header, queue, request.body, pairs, sys_flag, connection)]
-        self._turn.due()
+        self._intake.turn.due()
         answer = self._answer(request, queue_id, queue.max_offset - len(places), places)
         if request.is_one_way:
             return None
         if request.code in _CODES and not is_half:
             self._learn(request, connection, header, topic, sys_flag)
-        if self._durability.waits and pairs.get(m.WAIT) != "false":
-            return self._durability.hold(connection, answer, self._store.log.end)
+        if self._intake.durability.waits and pairs.get(m.WAIT) != "false":
+            return self._intake.durability.hold(connection, answer, self._store.log.end)
         return answer
 
     # may it be sent?
@@ -138,8 +88,8 @@ class Sends:
 
         :raises Refused: it cannot be taken.
         """
-        check_taking(self._config, self._store, self._now_ms())
-        if why_busy := self._durability.why_busy:
+        self._intake.check()
+        if why_busy := self._intake.durability.why_busy:
             raise Refused(ResponseCode.SYSTEM_BUSY, why_busy)
         kind = SendHeader if request.code in _SPELT_OUT else SendHeaderV2
         header = kind.read(request.fields)
@@ -154,19 +104,19 @@ class Sends:
         if header.topic in m.NOT_SENDABLE:
             raise Refused(ResponseCode.NO_PERMISSION, f"topic {header.topic} belongs to the broker")
         sys_flag = 1 if header.unit_mode else 0
-        topic = self._catalogue.topic_for_send(
+        topic = self._intake.catalogue.topic_for_send(
             header.topic, header.default_topic, header.default_topic_queue_nums, sys_flag
         )
         if topic is None:
             remark = f"topic {header.topic} does not exist, and topic {header.default_topic} is no pattern for it here"
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
-        if topic.order and not self._config.is_writable:
+        if topic.order and not self._intake.config.is_writable:
             raise Refused(ResponseCode.NO_PERMISSION, "this broker may not be written to")
         return topic
 
     def _queue_id(self, queue_id: int, topic: TopicConfig) -> int:
         if queue_id < 0:
-            return self._chance.randrange(max(1, topic.write_queues))
+            return self._intake.chance.randrange(max(1, topic.write_queues))
         if queue_id >= max(topic.write_queues, topic.read_queues):
             queues = f"{topic.write_queues} write and {topic.read_queues} read queues"
             raise Refused(ResponseCode.SYSTEM_ERROR, f"queue {queue_id} of topic {topic.name}, which has {queues}")
@@ -177,22 +127,17 @@ class Sends:
     ) -> tuple[TopicConfig, int]:
         """A message that was tried too often goes to the dead letter topic instead (protocol.md 2.1 step 6)."""
         name = header.topic.removeprefix(m.RETRY_PREFIX)
-        group = self._catalogue.group(name)
-        if group is None:
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
-        tries_max = group.retry_max_times
-        if version >= VERSION_MAX_RECONSUME and header.max_reconsume_times is not None:
-            tries_max = header.max_reconsume_times
-        if header.reconsume_times < tries_max:
+        group = self._intake.group(name)
+        if header.reconsume_times < tries_max(group, version, header.max_reconsume_times):
             return topic, queue_id
-        dead_letters = self._catalogue.dead_letter_topic(name)
+        dead_letters = self._intake.catalogue.dead_letter_topic(name)
         if dead_letters is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"group {name} has a name too long for a dead letter topic")
         return dead_letters, 0
 
     def _delay_level(self, pairs: dict[str, str]) -> int:
         try:
-            return self._config.delay_levels.level_of(pairs)
+            return self._intake.config.delay_levels.level_of(pairs)
         except MessageError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
 
@@ -201,7 +146,7 @@ class Sends:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "messages of a batch cannot be delayed: send them one by one")
 
     def _check_size(self, body: bytes, properties: bytes) -> None:
-        size_max = self._config.message_size_max
+        size_max = self._intake.config.message_size_max
         if len(body) > size_max:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"body of {len(body)} bytes, maxMessageSize is {size_max}")
         if len(properties) > m.PROPERTIES_SIZE_MAX:
@@ -220,7 +165,7 @@ class Sends:
     def _stored_properties(self, pairs: dict[str, str]) -> str:
         """WAIT is for the broker only; CLUSTER is the broker's (protocol.md 2.1 step 7)."""
         kept = {name: value for name, value in pairs.items() if name != m.WAIT}
-        kept[m.CLUSTER] = self._config.cluster
+        kept[m.CLUSTER] = self._intake.config.cluster
         return m.join_properties(kept)
 
     def _store_one(
@@ -260,11 +205,11 @@ class Sends:
         connection: Connection,
     ) -> tuple[ConsumeQueue, list[PhysicalOffset]]:
         """A message that waits for its transaction's end in a queue of its own; the answer tells its place there."""
-        if not self._config.takes_transactions:
+        if not self._intake.config.takes_transactions:
             remark = "this broker takes no transactional messages (rejectTransactionMessage=true)"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
         self._check_size(body, b"")
-        pairs = {**pairs, m.CLUSTER: self._config.cluster}
+        pairs = {**pairs, m.CLUSTER: self._intake.config.cluster}
         born = header.born_timestamp, connection.peer_host
         at = self._halves.put(topic, queue_id, body, pairs, header.flag, sys_flag, *born, header.reconsume_times)
         return self._store.queue(m.HALF_TOPIC, 0), [at]
@@ -292,7 +237,7 @@ class Sends:
 
     def _item_maker(self, header: SendHeader) -> MakeItem:
         """What makes stored messages of a batch's; the batch's own properties are prepared once."""
-        shared = {**m.split_properties(header.properties), m.CLUSTER: self._config.cluster}
+        shared = {**m.split_properties(header.properties), m.CLUSTER: self._intake.config.cluster}
         for_keyless = m.join_properties(shared).encode()
         shared.pop(m.UNIQ_KEY, None)
         for_keyed = m.join_properties(shared).encode()
@@ -335,15 +280,7 @@ class Sends:
             return
         known = next((known for known in connection.shortcuts if isinstance(known, LearntSends)), None)
         if known is None:
-            known = LearntSends(
-                self._store,
-                self._durability,
-                self._turn,
-                self._catalogue.topic_registry,
-                self.answers,
-                self._config.message_size_max,
-                connection,
-            )
+            known = LearntSends(self._intake, self.answers, connection)
             connection.shortcuts.insert(0, known)  # it alone gains from getting all frames of a read at once
-        levels = self._config.delay_levels
+        levels = self._intake.config.delay_levels
         known.learn(request, topic, sys_flag, levels, self._stored_properties, self._item_maker(header))

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
 from typing import Final
 
-from roquet.broker.catalogue import Catalogue
 from roquet.broker.delay_levels import put_aside, waiting_queue
-from roquet.broker.durability import Durability
+from roquet.broker.handlers.intake import Intake, tries_max
 from roquet.broker.handlers.members import UNIT_SUBSCRIPTION
-from roquet.broker.handlers.send import SendConfig, check_taking
 from roquet.broker.traffic import Traffic
-from roquet.broker.turn import Turn
 from roquet.errors import Refused
 from roquet.protocol import message as m
 from roquet.protocol.bodies import GroupConfig, TopicConfig
-from roquet.protocol.codes import VERSION_MAX_RECONSUME, RequestCode, ResponseCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.send import SendBackHeader
 from roquet.protocol.record import Record, decode
 from roquet.storage.new_record import NewRecord
-from roquet.storage.store import Store
 from roquet.transport.connection import Answer, Connection, Handler
 
 FIRST_LEVEL: Final = 3
@@ -35,31 +29,16 @@ class SendBacks:
     copy is stored, and for an error clients would store another one); Apache does not wait at all.
     """
 
-    def __init__(
-        self,
-        config: SendConfig,
-        store: Store,
-        catalogue: Catalogue,
-        durability: Durability,
-        turn: Turn,
-        now_ms: Callable[[], int],
-        chance: random.Random,
-        traffic: Traffic,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._catalogue = catalogue
-        self._durability = durability
-        self._turn = turn
-        self._now_ms = now_ms
-        self._chance = chance
+    def __init__(self, intake: Intake, traffic: Traffic) -> None:
+        self._intake = intake
+        self._store = intake.store
         self._traffic = traffic
 
     def routes(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.take_back}
 
     def take_back(self, request: Command, connection: Connection) -> Answer:
-        check_taking(self._config, self._store, self._now_ms())
+        self._intake.check()
         header = SendBackHeader.read(request.fields)
         group = self._group(header)
         answer = request.answer(ResponseCode.SUCCESS)
@@ -67,31 +46,26 @@ class SendBacks:
             return answer
         topic = self._retry_topic(group, header)
         record = self._record(header)
-        tries_max = group.retry_max_times
-        if request.version >= VERSION_MAX_RECONSUME and header.max_reconsume_times is not None:
-            tries_max = header.max_reconsume_times
-        if record.reconsume_times >= tries_max or header.delay_level < 0:
+        times_max = tries_max(group, request.version, header.max_reconsume_times)
+        if record.reconsume_times >= times_max or header.delay_level < 0:
             copy = self._dead_letter(group, record)
         else:
             copy = self._retry(topic, group, header.delay_level, record)
         self._store.append_records([copy])
         self._traffic.sent_back(record.properties.get(m.RETRY_TOPIC, record.topic), group.name)
-        self._turn.due()
-        if self._durability.waits and not request.is_one_way:
-            return self._durability.hold(connection, answer.encode(), self._store.log.end, tells=False)
+        self._intake.turn.due()
+        if self._intake.durability.waits and not request.is_one_way:
+            return self._intake.durability.hold(connection, answer.encode(), self._store.log.end, tells=False)
         return answer
 
     def _group(self, header: SendBackHeader) -> GroupConfig:
-        group = self._catalogue.group(header.group)
-        if group is None:
-            remark = f"consumer group {header.group} does not exist"
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        if not self._config.is_writable:
+        group = self._intake.group(header.group)
+        if not self._intake.config.is_writable:
             raise Refused(ResponseCode.NO_PERMISSION, "this broker may not be written to")
         return group
 
     def _retry_topic(self, group: GroupConfig, header: SendBackHeader) -> TopicConfig:
-        topic = self._catalogue.retry_topic(group, UNIT_SUBSCRIPTION if header.unit_mode else 0)
+        topic = self._intake.catalogue.retry_topic(group, UNIT_SUBSCRIPTION if header.unit_mode else 0)
         if topic is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"group {group.name} has a name too long for a retry topic")
         if not topic.perm & m.Permission.WRITE:
@@ -106,13 +80,13 @@ class SendBacks:
         return decode(data)
 
     def _dead_letter(self, group: GroupConfig, record: Record) -> NewRecord:
-        topic = self._catalogue.dead_letter_topic(group.name)
+        topic = self._intake.catalogue.dead_letter_topic(group.name)
         assert topic is not None, "the name of a retry topic is longer"
         return self._copy(record, {**_properties(record), m.DELAY: "0"}, topic.name, 0)
 
     def _retry(self, topic: TopicConfig, group: GroupConfig, level: int, record: Record) -> NewRecord:
-        queue_id = self._chance.randrange(group.retry_queues)
-        level = self._config.delay_levels.nearest(level or FIRST_LEVEL + record.reconsume_times)
+        queue_id = self._intake.chance.randrange(group.retry_queues)
+        level = self._intake.config.delay_levels.nearest(level or FIRST_LEVEL + record.reconsume_times)
         aside = put_aside(_properties(record), level, topic.name, queue_id)
         return self._copy(record, aside, *waiting_queue(level))
 
