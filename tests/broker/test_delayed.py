@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from roquet.broker.delay_levels import DelayLevels, put_aside, waiting_queue
+from roquet.broker.delayed import DelayedMessages
+from roquet.broker.progress import DelayProgress
 from roquet.broker.tasks import flush
+from roquet.broker.turn import Turn
 from roquet.protocol.batch import batch_item
 from roquet.protocol.bodies import DelayOffsetTable
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.message import SCHEDULE_TOPIC, join_properties, split_properties, tag_code
 from roquet.protocol.record import Record, decode
 from roquet.storage.new_record import NewRecord
+from roquet.storage.store import Store, StoreConfig
 from tests.broker.harness import Client
 from tests.broker.served import SEND, send, serving, started
 from tests.simulation.nodes import BrokerNode
@@ -297,25 +303,43 @@ def test_a_clock_that_is_set_forward_is_noticed(sim: Simulation, node: BrokerNod
     assert bodies(node) == [b"b"]
 
 
-def test_a_broker_with_nothing_to_deliver_does_not_look(sim: Simulation, node: BrokerNode, client: Client) -> None:
-    send_delayed(client, 1)
-    sim.run_for(5)
-    looks = 0
-    delayed = serving(node).parts.delayed
-    look = delayed._pass
+def test_nothing_is_looked_at_while_nothing_waits(sim: Simulation) -> None:
+    """Each look asks what time it is, once."""
+    host, folder, looks = sim.host(ADDRESS), Path("/store"), 0
+    host.boot()
+    config = StoreConfig(folder, [folder / "commitlog"], 1 << 20, 20_000, delay_levels_ms=(1000, 10_000))
+    store = Store(config, host.now_ms, host.disk)
+    store.open()
 
-    def counted(now_ms: int) -> int | None:
+    def now_ms() -> int:
         nonlocal looks
         looks += 1
-        return look(now_ms)
+        return host.now_ms()
 
-    delayed._pass = counted  # type: ignore[method-assign]
+    def turn_ended() -> None:
+        store.end_turn()
+        delayed.turn_ended()
+
+    turn = Turn(turn_ended)
+    delayed = DelayedMessages(store, DelayLevels(config.delay_levels_ms), DelayProgress(), turn, now_ms)
+
+    async def put_aside_for_ten_seconds() -> None:
+        properties = join_properties(put_aside({}, 2, "T", 0)).encode()
+        record = NewRecord(store.queue(*waiting_queue(2)), b"b", properties, 0, 0, host.now_ms(), bytes(8), bytes(8))
+        store.append_records([record])
+        turn.due()
+
+    host.start(delayed.run)
     sim.run_for(300)
-    assert looks == 0
-    send_delayed(client, 3)
-    sim.run_for(10.1)
-    assert looks <= 14
-    assert bodies(node) == [b"b", b"b"]
+    assert looks == 1, "the one at the start"
+    host.call(put_aside_for_ten_seconds)
+    sim.run_for(9.9)
+    assert store.max_offset("T", 0) == 0
+    assert looks <= 12, "one a second"
+    sim.run_for(300)
+    assert store.max_offset("T", 0) == 1
+    assert looks <= 14, "and none since"
+    store.abandon()
 
 
 # trouble

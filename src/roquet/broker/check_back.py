@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -53,22 +53,20 @@ class CheckBack:
         self._do_not_read: set[str] = set()
         """Groups whose producers are asked no more in this round."""
 
-    async def run(self) -> None:
-        """A round each period, for ever; one that fails is logged and followed by the next."""
-        while True:
-            await asyncio.sleep(self._rules.period_ms / 1000)
-            try:
-                await self.round()
-            except (Refused, OSError) as error:
-                log.error("open transactions are not checked to the end, the next round goes on: %s", error)
-            except Exception:
-                log.exception("a round of checks failed, the next one goes on")
-
     async def round(self) -> None:
-        """Look at each transaction that is open now; others have their turn now and then."""
-        looked_at = size = 0
+        """Look at all that are open now; where the store takes nothing the rest waits for the next round."""
         self._do_not_read.clear()
-        for half in self._halves.open.all():
+        try:
+            await self._look_at(self._halves.open.all())
+        except (Refused, OSError) as error:
+            log.error("open transactions are not checked to the end, the next round goes on: %s", error)
+        else:
+            self._halves.note_progress()
+
+    async def _look_at(self, halves: Iterable[Half]) -> None:
+        """Do what is due of each that still is as it was; others have their turn now and then."""
+        looked_at = size = 0
+        for half in halves:
             due = self._rules.due(half, self._now_ms())
             if due is not None and self._halves.open.get(half.transaction) is half:
                 size += await self._settle(half, due)
@@ -76,7 +74,6 @@ class CheckBack:
             if looked_at >= _LOOKED_AT_ONCE or size >= _BYTES_AT_ONCE:
                 looked_at = size = 0
                 await asyncio.sleep(0)
-        self._halves.note_progress()
 
     async def _settle(self, half: Half, due: Due) -> int:
         """Do what is due; gives about how many bytes that was."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from roquet.broker.progress import DelayProgress
@@ -20,13 +20,15 @@ CHECKPOINT_BYTES: Final = 256 * 1024 * 1024
 """So much may have to be read again after a crash, with what is stored while a checkpoint is being made."""
 
 
-async def each(period_ms: float, work: Callable[[], None]) -> None:
+async def each(period_ms: float, work: Callable[[], Awaitable[None] | None]) -> None:
     """Do `work` every `period_ms`, for ever; a failure is logged, once until it works again, and does not end it."""
     is_failing = False
     while True:
         await asyncio.sleep(period_ms / 1000)
         try:
-            work()
+            waiting = work()
+            if waiting is not None:
+                await waiting
         except Exception:
             if not is_failing:
                 log.exception("periodic work %s fails, it is tried again", work)
