@@ -13,7 +13,7 @@ from roquet.protocol.message import RETRY_PREFIX, Message
 BATCH_SIZE_MAX: Final = 4 * 1024 * 1024
 """Brokers compare it with the sum of the records they will store, which are larger than the elements of the body."""
 
-_RECORD_OVERHEAD: Final = 115 + 64
+RECORD_OVERHEAD: Final = 115 + 64
 """Fixed fields of a record with IPv6 hosts, and what a broker adds to the properties."""
 
 
@@ -51,7 +51,7 @@ def batches(messages: Iterable[Message], unique_keys: Iterable[str], size_max: i
     size = 0
     for message, unique_key in zip(messages, unique_keys, strict=False):
         element = batch_item(message.flag, message.body, message.wire_properties(unique_key).encode())
-        stored_size = len(element) + len(message.topic) + _RECORD_OVERHEAD
+        stored_size = len(element) + len(message.topic) + RECORD_OVERHEAD
         if stored_size > size_max:
             raise MessageError(f"message of {len(message.body)} bytes, a batch takes {size_max} altogether")
         if taken and size + stored_size > size_max:

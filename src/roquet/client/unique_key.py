@@ -34,14 +34,23 @@ class UniqueKeys:
         self._month_start_ms = self._month_end_ms = 0
 
     def next(self) -> str:
+        front, counter = self.run(1)
+        return f"{front}{counter:04X}"
+
+    def run(self, count: int) -> tuple[str, int]:
+        """The ids of the next messages, at most 65,536 of them: what all begin with, and the first one's counter.
+
+        The counters of the others follow, 65,535 is followed by 0.
+        """
         now_ms = self._now_ms()
         if now_ms >= self._month_end_ms:
             self._month_start_ms, self._month_end_ms = month_of(now_ms)
         passed_ms = now_ms - self._month_start_ms
         if -_DRIFT_MS_MAX < passed_ms < 0:  # the clock was set back across the month's start
             passed_ms = 0
-        self._counter = (self._counter + 1) & 0xFFFF
-        return f"{self._prefix}{passed_ms & 0xFFFFFFFF:08X}{self._counter:04X}"
+        first = (self._counter + 1) & 0xFFFF
+        self._counter = (self._counter + count) & 0xFFFF
+        return f"{self._prefix}{passed_ms & 0xFFFFFFFF:08X}", first
 
 
 def month_of(now_ms: int) -> tuple[int, int]:

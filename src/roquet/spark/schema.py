@@ -5,6 +5,7 @@ Keeps: both schemas say the same, type by type: Spark refuses a batch whose Arro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
 
@@ -73,13 +74,18 @@ def arrow_schema(wanted: StructType) -> pa.Schema:
     return pa.schema([_arrow_field(field) for field in wanted])
 
 
+def unknown_column(name: str, columns: Iterable[str]) -> str:
+    """What to say of a column that there is not."""
+    by_lower_case = {column.lower(): column for column in columns}
+    close = get_close_matches(name.lower(), by_lower_case, n=1)
+    meant = f"did you mean {by_lower_case[close[0]]}?" if close else f"there are {', '.join(by_lower_case.values())}"
+    return f"no column {name!r}: {meant}"
+
+
 def _arrow_field(wanted: StructField) -> pa.Field:
     name = wanted.name
     if name not in _COLUMNS:
-        by_lower_case = {column.lower(): column for column in _COLUMNS}
-        close = get_close_matches(name.lower(), by_lower_case, n=1)
-        meant = f"did you mean {by_lower_case[close[0]]}?" if close else f"there are {', '.join(_COLUMNS)}"
-        raise OptionError(f"schema: no column {name!r}: {meant}")
+        raise OptionError(f"schema: {unknown_column(name, _COLUMNS)}")
     arrow_type, spark_type = _TYPES[_COLUMNS[name]]
     if wanted.dataType != spark_type:
         raise OptionError(
