@@ -70,6 +70,7 @@ PURE: Final = (
     "roquet.spark.selection",
     "roquet.spark.places",
     "roquet.spark.queue_json",
+    "roquet.spark.write_options",
 )
 OUTSIDE: Final = frozenset({"asyncio", "socket", "os", "time"})
 

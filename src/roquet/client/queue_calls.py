@@ -5,7 +5,7 @@ All of them go to the master, and to a slave while there is no master.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from roquet.client.routes import BrokerAddress, read_addresses
@@ -36,6 +36,14 @@ def answered(kind: type[H], response: Command, address: str) -> H:
         return kind.read(response.fields)
     except Refused as refusal:
         raise PeerError(f"answer of {address}: {refusal.remark}") from None
+
+
+def accepted(kind: type[H], response: Command, address: str, codes: Iterable[int] = (ResponseCode.SUCCESS,)) -> H:
+    """The header fields of a response that has one of these codes.
+
+    :raises ResponseError: it has another. PeerError: a field that must be there is not.
+    """
+    return answered(kind, checked(response, address, codes), address)
 
 
 async def min_offset(session: Session, queue: MessageQueue, timeout_ms: int) -> int:
@@ -70,7 +78,7 @@ async def _offset(
     choose: Choose = read_addresses,
 ) -> int:
     at, response = await session.call_broker(queue, lambda _: Command(code, fields), timeout_ms, choose)
-    return answered(OffsetAnswer, checked(response, at.address), at.address).offset
+    return accepted(OffsetAnswer, response, at.address).offset
 
 
 async def committed(session: Session, group: str, queue: MessageQueue, timeout_ms: int) -> int | None:
@@ -84,7 +92,7 @@ async def committed(session: Session, group: str, queue: MessageQueue, timeout_m
     )
     if response.code == ResponseCode.QUERY_NOT_FOUND:
         return None
-    return answered(OffsetAnswer, checked(response, at.address), at.address).offset
+    return accepted(OffsetAnswer, response, at.address).offset
 
 
 async def commit(

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from roquet.spark.options import ReadOptions, include_properties
 from roquet.spark.ranges import QueueRange, partitions
 from roquet.spark.read_cluster import plan, read
 from roquet.spark.schema import arrow_schema, spark_schema
+from roquet.spark.sink import RocketMQStreamWriter, RocketMQWriter
+from roquet.spark.write_options import WriteOptions
 
 
 class RocketMQSource(DataSource):
@@ -43,6 +51,12 @@ class RocketMQSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return RocketMQReader(ReadOptions.of_batch(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return RocketMQWriter(WriteOptions.of(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        return RocketMQStreamWriter(WriteOptions.of(self.options), schema, overwrite=overwrite)
 
 
 class RocketMQReader(DataSourceReader):

@@ -1,0 +1,147 @@
+"""One task of a write, from Spark's batches of rows to what it stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from roquet.client.identity import address_bytes
+from roquet.client.sender import Sender
+from roquet.client.session import Session
+from roquet.client.unique_key import UniqueKeys
+from roquet.errors import RoquetError
+from roquet.spark.sink_broker import Brokers
+from roquet.spark.sink_encoding import pieces
+from roquet.spark.sink_journal import TopicJournal
+from roquet.spark.sink_rows import Rows, rows_of, targets
+from roquet.spark.sink_send import PIECES_MAX, Counts, PieceSender, patiently
+from roquet.spark.slices import indices
+from roquet.spark.write_options import Delivery, WriteOptions
+
+ROWS_MAX: Final = 10_000
+"""Rows that are encoded at once; Spark's own batches have so many, unless it is told otherwise."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which part of which write this is: what a task that runs again has in common with the one before.
+
+    `run` is the stream's id, or that of the one batch write.
+    """
+
+    run: str
+    batch: int
+    partition: int
+
+    @property
+    def id_front(self) -> str:
+        """What the ids of its rows begin with."""
+        return f"{self.run}:{self.batch}:{self.partition}:"
+
+
+def write(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) -> Counts:
+    """Send all rows; returns when they are stored.
+
+    :raises RowError: a row cannot be a message; the others may be stored.
+    :raises RoquetError: brokers did not take the rows; some may be stored.
+    """
+    with asyncio.Runner() as runner, ThreadPoolExecutor(1) as reading:
+        try:
+            return runner.run(_write(batches, task, options, reading))
+        except RoquetError as error:
+            error.add_note(f"while writing partition {task.partition}, batch {task.batch}")
+            raise
+
+
+async def _write(
+    batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions, reading: ThreadPoolExecutor
+) -> Counts:
+    async with Session(options.name_server) as session:
+        session.membership.join_as_producer(options.group)
+        writing = _Writing(session, task, options)
+        try:
+            async with asyncio.TaskGroup() as sends:
+                await writing.all(batches, reading, sends)
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        writing.close()
+        return writing.counts
+
+
+class _Topic:
+    """A topic that rows go to: its queues stay the same for the whole task."""
+
+    def __init__(self, sender: PieceSender, journal: TopicJournal | None) -> None:
+        self.sender = sender
+        self.journal = journal
+
+
+class _Writing:
+    """Keeps: the next rows are asked for only when the pieces of those before are on their way."""
+
+    def __init__(self, session: Session, task: Task, options: WriteOptions) -> None:
+        self.counts = Counts()
+        self._session = session
+        self._task = task
+        self._options = options
+        self._sender = Sender(session, options.group, 0)
+        chance = session.runtime.random
+        self._unique_keys = UniqueKeys(address_bytes(session.client_id, chance), session.runtime.now_ms, chance)
+        self._topics: dict[str, _Topic] = {}
+        self._room = asyncio.Semaphore(PIECES_MAX)
+
+    async def all(
+        self, batches: Iterator[pa.RecordBatch], reading: ThreadPoolExecutor, sends: asyncio.TaskGroup
+    ) -> None:
+        """Spark's rows are waited for beside the loop: answers come in meanwhile."""
+        first = 0
+        loop = asyncio.get_running_loop()
+        while (batch := await loop.run_in_executor(reading, next, batches, None)) is not None:
+            for part in _parts(batch):
+                for topic, rows in rows_of(part, self._task.partition, first).by_topic(self._options.topic):
+                    await self._send(topic, rows, sends)
+                first += part.num_rows
+
+    def close(self) -> None:
+        for topic in self._topics.values():
+            if topic.journal:
+                topic.journal.close()
+
+    async def _send(self, name: str, rows: Rows, sends: asyncio.TaskGroup) -> None:
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = await self._opened(name)
+        if topic.journal:
+            count = len(rows)
+            rows = topic.journal.left(rows)
+            self.counts.found += count - len(rows)
+        where = targets(rows, topic.sender.queues)
+        front = self._task.id_front if topic.journal else None
+        for piece in pieces(rows, where, name, self._options, self._unique_keys.run, front):
+            await self._room.acquire()
+            sends.create_task(topic.sender.send(piece)).add_done_callback(lambda _: self._room.release())
+
+    async def _opened(self, name: str) -> _Topic:
+        ask = partial(self._sender.queues, name, self._options.timeout_ms)
+        queues = await patiently(ask, self._options.retries)
+        journal = None
+        if self._options.delivery is Delivery.EFFECTIVELY_ONCE:
+            brokers = Brokers(self._session, self._sender, self._unique_keys, self._options)
+            journal = TopicJournal(brokers, self._task.id_front, queues)
+            await journal.open()
+        return _Topic(PieceSender(self._session, self._sender, queues, self._options, self.counts, journal), journal)
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows <= ROWS_MAX:
+        yield batch
+        return
+    for start in range(0, batch.num_rows, ROWS_MAX):
+        yield batch.take(indices(np.arange(start, min(start + ROWS_MAX, batch.num_rows))))
