@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from roquet.inspect import log_scan, state
+from roquet.inspect import log_walk, state
 from roquet.inspect.check import check
 from roquet.inspect.check_index import IndexCheck
 from roquet.inspect.index_files import Shape
@@ -200,7 +200,7 @@ class Growing:
     def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.broker = broker
         self.turns = 0
-        monkeypatch.setattr(log_scan, "PIECE_SIZE", 2000)
+        monkeypatch.setattr(log_walk, "PIECE_SIZE", 2000)
 
     def grow(self, size: int) -> None:
         self.turns += 1

@@ -7,7 +7,7 @@ from typing import Final
 from roquet.inspect.files import StoreFiles, read_at
 from roquet.inspect.findings import Findings, Kind
 from roquet.inspect.index_files import read_header
-from roquet.inspect.log_scan import arrival_at
+from roquet.inspect.log_walk import arrival_at
 from roquet.inspect.queue_entries import entries_of
 from roquet.storage.checkpoint import Checkpoint, Mark
 

@@ -16,7 +16,8 @@ from roquet.inspect.check_chains import check_chains
 from roquet.inspect.files import StoreFiles
 from roquet.inspect.findings import Findings, Kind
 from roquet.inspect.index_files import Entries, IndexReader, Shape
-from roquet.inspect.log_scan import LogScan, arrival_at
+from roquet.inspect.log_scan import LogScan
+from roquet.inspect.log_walk import arrival_at
 from roquet.inspect.rows import Rows
 from roquet.protocol.columns import Bools, Ints
 from roquet.storage.index_layout import ENTRY, key_hash

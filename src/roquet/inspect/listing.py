@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roquet.inspect.files import StoreFiles
-from roquet.inspect.log_scan import arrival_at
+from roquet.inspect.log_walk import arrival_at
 from roquet.inspect.queue_entries import QueueEntries, entries_of
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from roquet.inspect.files import StoreFiles
 from roquet.inspect.findings import Findings, Kind
-from roquet.inspect.log_scan import LogScan, arrival_at
+from roquet.inspect.log_scan import LogScan
+from roquet.inspect.log_walk import arrival_at
 from roquet.inspect.queue_entries import Entries
 from roquet.inspect.queue_walk import QueueWalk, Slots
 from roquet.protocol.columns import Ints

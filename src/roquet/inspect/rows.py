@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from roquet.errors import CorruptRecord
 from roquet.protocol.columns import Bools, Ints
-from roquet.protocol.record import check
 from roquet.protocol.record_block import RecordBlock
 from roquet.storage.dispatch_rows import rows_of
 from roquet.storage.index_layout import key_hashes
-from roquet.units import PhysicalOffset
 
 
 @dataclass(slots=True)
@@ -66,12 +63,8 @@ class RowReader:
         self._topics: list[str] = []
         self._numbers: dict[str, int] = {}
 
-    def read(self, block: RecordBlock) -> tuple[Rows, CorruptRecord | None]:
-        """A block's records up to the first that is none, and what is wrong with that."""
-        count = block.sound_count(verify=False)
-        return self._rows(block.first(count)), None if count == len(block) else _error_of(block, count)
-
-    def _rows(self, block: RecordBlock) -> Rows:
+    def read(self, block: RecordBlock) -> Rows:
+        """The rows of a block whose records are all sound."""
         found = rows_of(block)
         assert found is not None, "sound records were taken for others"
         is_delayed = np.zeros(len(block), np.bool_)
@@ -101,13 +94,3 @@ class RowReader:
             found = self._numbers[topic] = len(self._topics)
             self._topics.append(topic)
         return found
-
-
-def _error_of(block: RecordBlock, number: int) -> CorruptRecord:
-    """What is wrong with a record that is not sound."""
-    at, end = int(block.starts[number]), int(block.ends[number])
-    try:
-        check(memoryview(block.data)[at:end], PhysicalOffset(block.at + at), verify=False)
-    except CorruptRecord as error:
-        return error
-    raise AssertionError(f"the record at physical offset {block.at + at} is sound by itself")

@@ -9,7 +9,8 @@ import numpy as np
 
 from roquet.inspect.files import StoreFiles
 from roquet.inspect.index_files import read_header
-from roquet.inspect.log_scan import LogScan, arrival_at
+from roquet.inspect.log_scan import LogScan
+from roquet.inspect.log_walk import arrival_at
 from roquet.inspect.queue_entries import entries_of
 from roquet.inspect.state import disk_used, mark_of_this_log, read_state
 from roquet.storage.checkpoint import Mark

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from roquet.errors import StoreError
 from roquet.inspect.files import StoreFiles
-from roquet.inspect.log_scan import arrival_at
+from roquet.inspect.log_walk import arrival_at
 from roquet.protocol.json_dialect import load
 from roquet.protocol.message import NOT_SENDABLE
 from roquet.storage.checkpoint import Checkpoint, Mark

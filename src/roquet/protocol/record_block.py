@@ -161,9 +161,14 @@ class RecordBlock:
 
     def changed_bodies(self) -> list[int]:
         """Numbers of the records, all of which are sound, whose bodies do not have the stored checksum."""
+        return self.changed_among(np.arange(len(self)))
+
+    def changed_among(self, numbers: Ints) -> list[int]:
+        """Those of some of the records, all of which are sound, whose bodies do not have the stored checksum."""
         view, shape = memoryview(self.data), self.shape
-        bodies = ((view[at:end],) for at, end in zip(shape.body_at.tolist(), shape.body_end.tolist(), strict=True))
-        changed: list[int] = np.flatnonzero(checksums(bodies) != self.field(">u4", 8)).tolist()
+        starts, ends = shape.body_at[numbers].tolist(), shape.body_end[numbers].tolist()
+        bodies = ((view[at:end],) for at, end in zip(starts, ends, strict=True))
+        changed: list[int] = numbers[checksums(bodies) != self.field(">u4", 8)[numbers]].tolist()
         return changed
 
 
