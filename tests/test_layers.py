@@ -25,7 +25,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         "client": "transport protocol",
         "broker": "replication storage transport protocol",
         "admin": "client protocol",
-        "spark": "client storage protocol",
+        "spark": "client inspect storage protocol",
         "dashboard": "admin",
         "cli": "admin nameserver broker dev inspect",
         "dev": "nameserver broker",

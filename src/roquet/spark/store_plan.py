@@ -1,0 +1,124 @@
+"""Where the log of a store is cut into parts for Spark's tasks, and where it ends.
+
+Keeps: the parts of a store are in the order of its log, begin and end with records, and leave nothing out between the
+       log's start and its end but what `since_ms` and `until_ms` allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+from roquet.errors import StoreError
+from roquet.inspect.files import Series, StoreFiles, find_files
+from roquet.inspect.log_walk import arrival_at, places_of_magic
+from roquet.inspect.queue_entries import entries_of
+from roquet.spark.store_end import log_end
+from roquet.spark.store_options import StoreOptions
+from roquet.spark.store_places import StorePlace, places
+from roquet.spark.store_read import StorePart
+from roquet.storage.arrival import Arrival
+
+CLOCK_STEP_MS: Final = 60_000
+"""So far a broker's clock may have been set back while it wrote: messages are looked for that much beyond a time."""
+_SEARCHED_MAX: Final = 8 << 20
+"""Bytes in which a record is looked for that its queue confirms."""
+
+
+def parts(options: StoreOptions) -> list[StorePart]:
+    """What each task reads.
+
+    :raises StoreError: a path has no store, or one without its log.
+    """
+    return [part for place in places(options) for part in _parts_of(place, options)]
+
+
+def _parts_of(place: StorePlace, options: StoreOptions) -> list[StorePart]:
+    files = find_files(place.root, place.log_folders)
+    if not files.log.files:
+        if any(queue.files for queue in files.queues.values()):
+            raise StoreError(f"{place.root} has queues but no commit log: name its folders in option commitLog")
+        return []
+    found = log_end(files)
+    cuts = _cuts(files, found.end, options.bytes_per_partition)
+    whole = [_part(place, files.log, start, end) for start, end in pairwise([*(at for at, _ in cuts), found.end])]
+    kept = [part for part, is_kept in zip(whole, _in_time([ms for _, ms in cuts], options), strict=True) if is_kept]
+    if found.damage is not None:
+        last = kept.pop() if kept else _part(place, files.log, found.end, found.end)
+        kept.append(replace(last, log=_files_between(files.log, last.start, found.damage.end), damages=(found.damage,)))
+    return kept
+
+
+def _part(place: StorePlace, log: Series, start: int, end: int) -> StorePart:
+    return StorePart(place.broker_name, _files_between(log, start, end), start, end)
+
+
+def _files_between(log: Series, start: int, end: int) -> Series:
+    """The log with the files alone that hold something between two physical offsets; tasks take them along."""
+    held = [file for file in log.files if file.start < max(end, start + 1) and start < file.start + log.file_size]
+    return Series(log.folders, log.file_size, held)
+
+
+def _cuts(files: StoreFiles, end: int, bytes_each: int) -> list[tuple[int, int | None]]:
+    """Where each part begins, and when the record there was stored, in ms; None where no sound record is."""
+    start = files.log.start
+    size = end - start
+    count = max(1, round(size / bytes_each))
+    first = arrival_at(files.log, start)
+    found = [(start, None if isinstance(first, str) else first.store_ms)] if size else []
+    searched = start
+    for target in (start + size * number // count for number in range(1, count)):
+        if target <= searched:
+            continue
+        record = _record_from(files, target)
+        searched = target + _SEARCHED_MAX if record is None else record.physical
+        if record is not None and record.physical < end:
+            found.append((record.physical, record.store_ms))
+    return found
+
+
+def _record_from(files: StoreFiles, target: int) -> Arrival | None:
+    """The first record from a physical offset on: one to which its queue points, if there is any near.
+
+    A body may hold bytes that look like a record even to its place in the log; a queue that points to it may not.
+    """
+    unconfirmed = None
+    for file in files.log.files:
+        if file.start + files.log.file_size <= target:
+            continue
+        for at in places_of_magic(file, max(0, target - file.start)):
+            if at > target + _SEARCHED_MAX:
+                return unconfirmed
+            record = arrival_at(files.log, at) if at >= target else ""
+            if not isinstance(record, str):
+                if _is_confirmed(files, record):
+                    return record
+                unconfirmed = unconfirmed or record
+    return unconfirmed
+
+
+def _is_confirmed(files: StoreFiles, record: Arrival) -> bool:
+    queue = (record.topic, record.queue_id)
+    if queue not in files.queues:
+        return False
+    entries = entries_of(files, *queue).read(record.queue_offset, 1)
+    return any((entry["physical"], entry["size"]) == (record.physical, record.size) for entry in entries)
+
+
+def _in_time(begun_ms: Sequence[int | None], options: StoreOptions) -> list[bool]:
+    """Which parts may have messages of the time asked for, by the times at which they begin.
+
+    Where these do not ascend a clock was set back, and nothing can be told by them.
+    """
+    known = [ms for ms in begun_ms if ms is not None]
+    if len(known) < len(begun_ms) or known != sorted(known):
+        return [True] * len(begun_ms)
+    since, until = options.since_ms, options.until_ms
+    ended_ms = [*known[1:], None]
+    return [
+        (until is None or begun - CLOCK_STEP_MS < until)
+        and (since is None or ended is None or ended + CLOCK_STEP_MS >= since)
+        for begun, ended in zip(known, ended_ms, strict=True)
+    ]

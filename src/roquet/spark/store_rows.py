@@ -1,0 +1,83 @@
+"""Which records of a block a read is about, told in columns before any body is looked at."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from roquet.protocol import message as m
+from roquet.protocol.columns import Bools, Ints
+from roquet.protocol.record_block import RecordBlock
+from roquet.spark.places import AtTime, Place
+from roquet.spark.slices import slices
+from roquet.spark.store_options import StoreOptions
+
+
+class RowChoice:
+    """Chooses the records that a consumer of the wanted topics could get, between the wanted places.
+
+    Records of transactions that are only prepared, or were rolled back, take no place in a queue: nobody gets these
+    (store-and-ha.md 3.2).
+    """
+
+    def __init__(self, options: StoreOptions, broker_name: str) -> None:
+        self._selection = options.selection
+        self._since_ms, self._until_ms = options.since_ms, options.until_ms
+        self._bounds: dict[str, list[tuple[int, Place, Place]]] = {}
+        named = {*options.starting.named, *options.ending.named, *(options.selection.queues or ())}
+        for queue in sorted(named):
+            if queue.broker_name == broker_name:
+                bounds = (queue.queue_id, options.starting.of(queue), options.ending.of(queue))
+                self._bounds.setdefault(queue.topic, []).append(bounds)
+        self._is_assigned = options.selection.queues is not None
+        self._wanted: dict[bytes, bool] = {}
+
+    def of(self, block: RecordBlock) -> Ints:
+        """The numbers of the chosen records; those of the block are all sound."""
+        kinds = block.sys_flags & m.TRANSACTION_BITS
+        fits = (kinds == 0) | (kinds == m.TRANSACTION_COMMIT)
+        if self._since_ms is not None:
+            fits &= block.store_ms >= self._since_ms
+        if self._until_ms is not None:
+            fits &= block.store_ms < self._until_ms
+        rows: Ints = np.arange(len(block)) if fits.all() else np.flatnonzero(fits)
+        return self._of_topics(block, rows) if len(rows) else rows
+
+    def _of_topics(self, block: RecordBlock, rows: Ints) -> Ints:
+        shape = block.shape
+        topics = slices(block.data, shape.topic_at[rows], shape.topic_end[rows]).dictionary_encode()
+        names: list[bytes] = topics.dictionary.to_pylist()
+        codes = np.frombuffer(topics.indices.buffers()[1], np.int32, len(rows))
+        fits = np.array([self._has(name) for name in names], np.bool_)[codes]
+        for code, name in enumerate(names):
+            topic = name.decode("utf-8", "replace")
+            if topic in self._bounds or self._is_assigned:
+                of_topic = np.flatnonzero(codes == code)
+                fits[of_topic] &= self._within(block, rows[of_topic], self._bounds.get(topic, []))
+        return rows if fits.all() else rows[fits]
+
+    def _has(self, name: bytes) -> bool:
+        if name not in self._wanted:
+            topic = name.decode("utf-8", "replace")
+            self._wanted[name] = topic in self._selection.topics_among([topic], ())
+        return self._wanted[name]
+
+    def _within(self, block: RecordBlock, rows: Ints, bounds: list[tuple[int, Place, Place]]) -> Bools:
+        """Which records of one topic stand between the places that their queues were given."""
+        queue_ids, offsets, store_ms = block.queue_ids[rows], block.queue_offsets[rows], block.store_ms[rows]
+        fits = np.full(len(rows), not self._is_assigned)
+        for queue_id, start, end in bounds:
+            is_here = queue_ids == queue_id
+            fits[is_here] = True
+            fits &= ~is_here | (_from(start, offsets, store_ms) & ~_from(end, offsets, store_ms))
+        return fits
+
+
+def _from(place: Place, offsets: Ints, store_ms: Ints) -> Bools:
+    """Which records stand at a place or behind it; all of them for earliest, none for latest."""
+    match place:
+        case AtTime():
+            return store_ms >= place.ms
+        case int():
+            return offsets >= place
+        case _:
+            return np.full(len(offsets), place == "earliest")

@@ -1,0 +1,41 @@
+"""Store directories read without Spark, as its tasks read them: parts planned, and the batches of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from roquet.spark.schema import SPARK_SCHEMA
+from roquet.spark.store_damage import schema_with_damage, spark_field
+from roquet.spark.store_options import StoreOptions
+from roquet.spark.store_plan import parts
+from roquet.spark.store_read import StorePart, read
+
+ALL = schema_with_damage(SPARK_SCHEMA)
+WITH_CORRUPT = schema_with_damage(StructType([*SPARK_SCHEMA, spark_field()]))
+Row = dict[str, Any]
+
+
+def options(*roots: Path, **given: str) -> StoreOptions:
+    return StoreOptions.of({"path": ",".join(map(str, roots))} | given)
+
+
+def planned(*roots: Path, **given: str) -> list[StorePart]:
+    return parts(options(*roots, **given))
+
+
+def batches(*roots: Path, schema: pa.Schema = ALL, **given: str) -> list[pa.RecordBatch]:
+    """What all tasks of a read give, one after the other."""
+    wanted = options(*roots, **given)
+    return [batch for part in parts(wanted) for batch in read(part, wanted, schema)]
+
+
+def rows(*roots: Path, schema: pa.Schema = ALL, **given: str) -> list[Row]:
+    return [row for batch in batches(*roots, schema=schema, **given) for row in batch.to_pylist()]
+
+
+def bodies(*roots: Path, **given: str) -> list[bytes]:
+    return [row["body"] for row in rows(*roots, **given)]
