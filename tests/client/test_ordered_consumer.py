@@ -270,3 +270,46 @@ def test_a_queue_changes_hands_after_its_message_is_dealt_with(cluster: FakeClus
     fill(broker, 4, queues=2)
     cluster.run(first)
     assert got in ([b"2"], [b"3"]), "what was acknowledged before the lock was given back does not come again"
+
+
+def test_a_reset_holds_although_a_message_was_under_way(cluster: FakeCluster, broker: FakeBroker) -> None:
+    """That the message is dealt with counts for nothing: the queue goes on where the administrator wants it to."""
+
+    async def consume() -> list[bytes]:
+        async with ordered(cluster) as c:
+            (working,) = await c.get_many(1)
+            c._division.reset({queue(0): 0})
+            await asyncio.sleep(5)
+            working.ack()
+            return await bodies(c, 3)
+
+    fill(broker, 3)
+    assert cluster.run(consume) == [b"0", b"1", b"2"]
+
+
+def test_a_lock_that_is_lost_before_its_queue_s_start_is_known_is_none(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """The master restarts and gives it to another member while the slave is asked where the group is."""
+    cluster.broker("10.0.1.2:10911", broker_id=1, log=broker.log)
+
+    async def consume() -> None:
+        async with ordered(cluster) as c:
+            assert queue(0) not in c.assigned()
+            broker.script[RequestCode.QUERY_CONSUMER_OFFSET] = [SILENCE] * 9
+            del broker.locks[queue(0)]
+            c._division.due.set()
+            await asyncio.sleep(1)
+            assert broker.locks[queue(0)] == c._session.client_id
+            broker.locks[queue(0)] = "somebody"
+            assert c._locks is not None
+            c._locks.due.set()
+            await asyncio.sleep(15)
+            assert queue(0) not in c.assigned()
+            assert await c._some(9, 1000) == []
+            del broker.locks[queue(0)]
+            assert await bodies(c, 1) == [b"0"]
+
+    fill(broker, 1)
+    broker.locks[queue(0)] = "somebody"
+    cluster.run(consume)

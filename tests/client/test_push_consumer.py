@@ -842,3 +842,17 @@ def test_a_message_that_takes_too_long_or_is_for_another_group_is_not_said_to_be
     with pytest.raises(CallTimeout):
         ask(cluster, broker, Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, {"consumerGroup": "G"}, body))
     cluster.sim.run_for(30)
+
+
+def test_a_reset_that_no_broker_takes_now_is_carried_out_later(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            assert await bodies(c, 3) == [b"0", b"1", b"2"]
+            await asyncio.sleep(6)
+            broker.script[RequestCode.UPDATE_CONSUMER_OFFSET] = [ResponseCode.SYSTEM_BUSY] * 2
+            c._division.reset({MessageQueue("T", "broker-a", 0): 0})
+            await asyncio.sleep(45)
+            assert await bodies(c, 3) == [b"0", b"1", b"2"]
+
+    fill(broker, 3)
+    cluster.run(consume)

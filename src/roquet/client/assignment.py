@@ -93,31 +93,36 @@ class Assignment:
             if self._locks is not None:
                 await self._locks.release([queue])
             return
+        if self._locks is not None and not self._locks.has(queue):
+            self.waits_for_locks = True  # somebody else may have it by now
+            return
         log.info("consuming %s from %s", queue, start)
         pull = QueuePull(self._order, queue, start, subscription)
         self._running[queue] = Running(pull, self._tasks.start(pull.run(), f"pull {queue}"))
 
-    async def drop(self, queues: Iterable[MessageQueue]) -> None:
-        """Stop the pulls of these queues and store how far they came."""
+    async def drop(self, queues: Iterable[MessageQueue], *, stores: bool = True) -> None:
+        """Stop the pulls of these queues and store how far they came; not where somebody wants them elsewhere."""
         dropped = {queue: self._running.pop(queue) for queue in queues if queue in self._running}
         for running in dropped.values():
             running.pull.taken.dropped = True
         if self._locks is not None:
             self._giving_back.update(dropped)
         await cancel(*(running.task for running in dropped.values()))
-        await self._store_all(dropped)
+        if stores:
+            await self._store_all(dropped)
         for queue in dropped:
             self._progress.forget(queue)
         if self._locks is not None:
             for queue, running in dropped.items():
-                self._tasks.start(self._give_back(self._locks, queue, running.pull), f"unlock {queue}")
+                work = self._give_back(self._locks, queue, running.pull, stores=stores)
+                self._tasks.start(work, f"unlock {queue}")
 
-    async def _give_back(self, locks: OrderLocks, queue: MessageQueue, pull: QueuePull) -> None:
+    async def _give_back(self, locks: OrderLocks, queue: MessageQueue, pull: QueuePull, *, stores: bool) -> None:
         """Once its message is dealt with, which then counts, too; the lock goes back after a while in any case."""
         try:
             async with asyncio.timeout(BUSY_S_MAX):
                 await self._idle(pull.taken)
-            if locks.has(queue):
+            if stores and locks.has(queue):
                 await self._store(queue, pull)
                 self._progress.forget(queue)
         except TimeoutError:

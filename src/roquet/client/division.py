@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from roquet.client.assignment import Assignment
@@ -24,7 +25,7 @@ SOON_S: Final = 3.0
 
 class Division:
     """Keeps: what is assigned is what all members agree on, as far as the brokers tell who they are; while they do not
-    tell, nothing changes (protocol.md 6.6).
+    tell, nothing changes (protocol.md 6.6). A queue in `_resets` is nobody's here before its new offset is stored.
 
     :param subscriptions: topic -> what is wanted of it.
     :param strategy: how the members share; None: each of them has all queues.
@@ -53,9 +54,9 @@ class Division:
     async def run(self) -> None:
         """Divide anew, for ever; what fails is logged and tried again."""
         while True:
-            is_soon = self._topic_missing or self._assignment.waits_for_locks
+            is_soon = self._topic_missing or self._assignment.waits_for_locks or self._resets
             await pause(self.due, SOON_S if is_soon else PERIOD_S)
-            await attempt(self._carry_out_resets, f"setting back {self._group}")
+            await self._carry_out_resets()
             await attempt(self.renew, f"dividing the queues of {self._group}")
 
     async def renew(self) -> None:
@@ -64,7 +65,7 @@ class Division:
         for topic, subscription in self._subscriptions.items():
             wanted = await self._share_of(topic)
             if wanted is not None:
-                await self._assignment.become(wanted, subscription)
+                await self._assignment.become(wanted - self._resets.keys(), subscription)
 
     async def _share_of(self, topic: str) -> frozenset[MessageQueue] | None:
         """The queues of a topic that are ours; None where that cannot be known."""
@@ -85,14 +86,18 @@ class Division:
         return allocate(self._strategy, queues, members, self._session.client_id)
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at these offsets with the queues that are ours; soon."""
-        self._resets.update(offsets)
+        """Go on at these offsets with the queues that are ours; soon, or as soon as their brokers take that."""
+        ours = self._assignment.queues()
+        self._resets.update((queue, offset) for queue, offset in offsets.items() if queue in ours)
         self.due.set()
 
     async def _carry_out_resets(self) -> None:
         """Let go of these queues and store where they go on; the division that follows takes them up there."""
-        while self._resets:
-            queue, offset = self._resets.popitem()
-            if queue in self._assignment.queues():
-                await self._assignment.drop([queue])
-                await self._progress.set_back(queue, offset)
+        for queue, offset in list(self._resets.items()):
+            is_stored = await attempt(partial(self._set_back, queue, offset), f"setting {queue} back to {offset}")
+            if is_stored and self._resets[queue] == offset:
+                del self._resets[queue]
+
+    async def _set_back(self, queue: MessageQueue, offset: int) -> None:
+        await self._assignment.drop([queue], stores=False)
+        await self._progress.set_back(queue, offset)
