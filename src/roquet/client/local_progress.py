@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from roquet.client.tasks import attempt
 from roquet.errors import ConfigError, StoreError
 from roquet.protocol.bodies import parse, queue_from_json, queue_to_json
 from roquet.protocol.json_dialect import ObjectKeys, dump_dialect, dump_file, load
@@ -24,7 +25,8 @@ BACKUP: Final = "offsets.json.bak"
 
 class LocalProgress:
     """Keeps: the file has what the last `save` found, or the one before if the machine died in between; what it had
-    before is in `.bak` beside it. What is stored only grows, unless a queue is set back on purpose.
+    before is in `.bak` beside it. What is stored only grows, unless a queue is set back on purpose. There is one write
+    at a time.
 
     :param folder: of all clients; the file is `client id/group/offsets.json` in it.
     :raises ConfigError: the client id cannot be the name of a folder.
@@ -37,7 +39,7 @@ class LocalProgress:
         self._runtime = runtime
         self._offsets: dict[MessageQueue, int] = {}
         self._is_saved = True
-        self._turn = asyncio.Lock()
+        self._writing: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """:raises StoreError: neither file nor backup can be read, or the backup cannot be put in the file's place."""
@@ -56,24 +58,33 @@ class LocalProgress:
             self._is_saved = False
 
     async def set_back(self, queue: MessageQueue, offset: int) -> None:
+        """It is known from now on; a file that cannot be written now is written with the next `save`."""
         self._offsets[queue] = offset
         self._is_saved = False
-        await self.save()
+        await attempt(self.save, "saving progress")
 
     def forget(self, queue: MessageQueue) -> None:
         """It stays known: the queue is nobody else's."""
 
     async def save(self) -> None:
-        """:raises StoreError: the file cannot be written; the next time it is tried again."""
-        async with self._turn:
-            if self._is_saved:
-                return
-            self._is_saved = True
-            try:
-                await self._runtime.blocking(partial(_replace, self._folder, dump_file(_to_json(self._offsets))))
-            except OSError as error:
-                self._is_saved = False
-                raise StoreError(f"{self._folder / FILE} cannot be written: {error}") from error
+        """Done once all is in the file. A write that began goes on to its end although whoever wanted it is cancelled.
+
+        :raises StoreError: the file cannot be written; the next time it is tried again.
+        """
+        while self._writing is not None or not self._is_saved:
+            if self._writing is None:
+                self._writing = asyncio.get_running_loop().create_task(self._write())
+            await asyncio.shield(self._writing)
+
+    async def _write(self) -> None:
+        self._is_saved = True
+        try:
+            await self._runtime.blocking(partial(_replace, self._folder, dump_file(_to_json(self._offsets))))
+        except OSError as error:
+            self._is_saved = False
+            raise StoreError(f"{self._folder / FILE} cannot be written: {error}") from error
+        finally:
+            self._writing = None
 
 
 def local_progress(folder: str | Path | None, client_id: str | None, group: str, runtime: Runtime) -> LocalProgress:
