@@ -199,6 +199,25 @@ def test_a_producer_that_has_sent_nothing_yet_is_asked_for_what_an_earlier_one_l
     assert served.bodies() == ["paid"]
 
 
+def test_a_producer_that_found_no_name_server_at_first_is_asked_as_soon_as_there_is_one(served: Served) -> None:
+    ledger = Ledger(paid=COMMIT)
+
+    async def leave_open() -> None:
+        async with producer(served.client, Ledger().check) as p:
+            await p.send_in_transaction(Message("T", b"paid"), local(UNKNOWN))
+
+    async def wait() -> None:
+        async with producer(served.client, ledger.check):
+            await asyncio.sleep(10)
+            served.name_server.start()
+            await asyncio.sleep(80)
+
+    served.run(leave_open)
+    served.name_server.host.kill()
+    served.run(wait)
+    assert served.bodies() == ["paid"]
+
+
 def test_many_transactions_are_asked_for_some_at_a_time(served: Served) -> None:
     running = most = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Final, Self
 from roquet.client.outgoing import COMPRESS_FROM_SIZE, outgoing_half
 from roquet.client.producer import TIMEOUT_MS, Producer
 from roquet.client.received import ReceivedMessage, received
+from roquet.client.route_table import REFRESH_PERIOD_S
 from roquet.client.send_result import SendResult, SendStatus
 from roquet.client.tasks import attempt
 from roquet.client.turns import Turns
@@ -118,14 +120,22 @@ class TransactionProducer(Producer):
         return self
 
     async def _announce(self) -> None:
-        """A route that becomes known makes its brokers hear of us."""
-        for topic in self._topics:
-            try:
-                await self._session.routes.refresh(topic)
-            except RouteNotFound:
-                log.debug("no broker has %s yet", topic)
-            except RoquetError as error:
-                log.warning("the brokers of %s do not know yet that %s is here: %s", topic, self._group, error)
+        """A route that becomes known makes its brokers hear of us; one that is not yet is asked for again and again."""
+        unknown = list(self._topics)
+        while unknown:
+            unknown = [topic for topic in unknown if not await self._is_known(topic)]
+            await asyncio.sleep(REFRESH_PERIOD_S)
+
+    async def _is_known(self, topic: str) -> bool:
+        try:
+            await self._session.routes.refresh(topic)
+        except RouteNotFound:
+            log.debug("no broker has %s yet", topic)
+        except RoquetError as error:
+            log.warning("the brokers of %s do not know yet that %s is here: %s", topic, self._group, error)
+        else:
+            return True
+        return False
 
     async def send_in_transaction(
         self, message: Message, local: Local, *, timeout_ms: int | None = None
