@@ -16,7 +16,7 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.pull import COMMIT_OFFSET
 from roquet.protocol.message import MessageQueue
 from tests.client.cluster import CLIENT, NAME_SERVER, FakeBroker, FakeCluster
-from tests.client.test_push_consumer import OTHER_CLIENT, bodies, consumer, fill
+from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill
 
 AS_APACHE_WRITES_IT = """{
 	"offsetTable":{{

@@ -12,7 +12,7 @@ from roquet.protocol.bodies import QueueLocks, parse
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.message import COMPRESSED, MessageQueue
 from tests.client.cluster import SILENCE, FakeBroker, FakeCluster
-from tests.client.test_push_consumer import OTHER_CLIENT, bodies, consumer, fill, stored
+from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill, stored
 
 
 def ordered(cluster: FakeCluster, **options: Any) -> Consumer:
