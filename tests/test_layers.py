@@ -71,6 +71,10 @@ PURE: Final = (
     "roquet.spark.places",
     "roquet.spark.queue_json",
     "roquet.spark.write_options",
+    "roquet.spark.stream_offset",
+    "roquet.spark.pushed_filters",
+    "roquet.spark.admission",
+    "roquet.spark.backlog",
 )
 OUTSIDE: Final = frozenset({"asyncio", "socket", "os", "time"})
 

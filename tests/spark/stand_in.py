@@ -46,11 +46,13 @@ def record(queue_id: int, offset: int, body: bytes = b"body", **changes: Any) ->
 
 
 class Broker:
-    """One process of broker-a. Its queues may be changed while it runs, and it can be told to die."""
+    """One process of a broker. Its queues may be changed while it runs, and it can be told to die."""
 
-    def __init__(self, broker_id: int, queues: Queues) -> None:
+    def __init__(self, broker_id: int, queues: Queues, name: str = "broker-a") -> None:
         self.broker_id = broker_id
+        self.name = name
         self.queues = queues
+        self.read_queues: int | None = None
         self.dies_after_pulls: int | None = None
         self.pulls = 0
         self._server = Server(
@@ -64,6 +66,10 @@ class Broker:
     async def listen(self) -> str:
         return f"127.0.0.1:{await self._server.listen('127.0.0.1', 0)}"
 
+    def queues_of(self, topic: str) -> int:
+        """How many may be read: all, unless `read_queues` says otherwise."""
+        return len([queue_id for each, queue_id in self.queues if each == topic][: self.read_queues])
+
     def die(self) -> None:
         self._server.stop_accepting()
         for connection in list(self._server.connections):
@@ -73,7 +79,7 @@ class Broker:
         await self._server.close()
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        records = self.queues[topic, queue_id]
+        records = self.queues.get((topic, queue_id), [])
         return (records[0].queue_offset, records[-1].queue_offset + 1) if records else (-1, 0)
 
     def _bound(self, request: Command, which: int) -> Answer:
@@ -105,13 +111,14 @@ class Broker:
 
 
 class StandIn:
-    """A cluster of one broker name, broker-a, with the brokers given."""
+    """A cluster of the brokers given; the name server lists those in `listed`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, brokers: Sequence[Broker]) -> None:
         self._loop = loop
         self.brokers = brokers
+        self.listed = list(brokers)
         self.name_server = ""
-        self._addresses: dict[int, str] = {}
+        self._addresses: dict[Broker, str] = {}
         self._server = Server(
             {
                 RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
@@ -121,7 +128,7 @@ class StandIn:
         )
 
     async def start(self) -> None:
-        self._addresses = {broker.broker_id: await broker.listen() for broker in self.brokers}
+        self._addresses = {broker: await broker.listen() for broker in self.brokers}
         self.name_server = f"127.0.0.1:{await self._server.listen('127.0.0.1', 0)}"
 
     async def close(self) -> None:
@@ -140,7 +147,7 @@ class StandIn:
 
     def _topics(self, request: Command, _: Connection) -> Answer:
         own = ["broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "SCHEDULE_TOPIC_XXXX", "TBW102"]
-        names = sorted({topic for topic, _ in self.brokers[0].queues} | set(own))
+        names = sorted({topic for broker in self.listed for topic, _ in broker.queues} | set(own))
         return request.answer(0, body=dump_bytes({"topicList": names}))
 
     def _own_topics(self, request: Command, _: Connection) -> Answer:
@@ -148,11 +155,17 @@ class StandIn:
 
     def _route(self, request: Command, _: Connection) -> Answer:
         topic = RouteHeader.read(request.fields).topic
-        count = len([queue_id for each, queue_id in self.brokers[0].queues if each == topic])
-        if count == 0:
+        addresses: dict[str, dict[int, str]] = {}
+        counts: dict[str, int] = {}
+        for broker in self.listed:
+            if count := broker.queues_of(topic):
+                addresses.setdefault(broker.name, {})[broker.broker_id] = self._addresses[broker]
+                counts[broker.name] = count
+        if not counts:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"no topic {topic}")
         route = Route(
-            (BrokerData("DefaultCluster", "broker-a", self._addresses),), (QueueData("broker-a", count, count, 6),)
+            tuple(BrokerData("DefaultCluster", name, found) for name, found in addresses.items()),
+            tuple(QueueData(name, count, count, 6) for name, count in counts.items()),
         )
         return request.answer(0, body=dump_bytes(route.to_json(standard=True)))
 

@@ -125,3 +125,38 @@ def test_a_master_that_dies_in_the_middle_is_survived(spark: SparkSession) -> No
         frame = load(spark, stand_in, schema="queueOffset bigint, bodyCRC int, storeTimestamp timestamp")
         assert [row.queueOffset for row in frame.select("queueOffset").collect()] == list(range(1000))
     assert slave.pulls > 0
+
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Iterator[SparkSession]:
+    spark.conf.set(PUSHDOWN, "true")
+    yield spark
+    spark.conf.unset(PUSHDOWN)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("queueId = 2 AND queueOffset > 14", ["2-15", "2-16"]),
+        ("queueOffset IN (10, 11) AND tags = 'T1' AND topic = 'orders'", ["0-10", "2-10"]),
+        ("brokerName = 'broker-b' OR queueOffset = 12 AND queueId = 0", ["0-12"]),
+        ("queueId = 2 AND storeTimestamp = timestamp_millis(1700000000456) AND queueOffset < 12", ["2-10", "2-11"]),
+        ("queueId = 2 AND storeTimestamp > timestamp_millis(1700000000456)", []),
+    ],
+)
+def test_conditions_give_the_same_rows_whether_spark_or_the_read_sees_to_them(
+    pushing: SparkSession, stand_in: StandIn, condition: str, expected: list[str]
+) -> None:
+    for pushed in ("true", "false"):
+        pushing.conf.set(PUSHDOWN, pushed)
+        frame = load(pushing, stand_in).where(condition)
+        assert sorted(bytes(row.body).decode() for row in frame.select("body").collect()) == expected
+
+
+def test_conditions_that_are_pushed_down_save_pulls(pushing: SparkSession, stand_in: StandIn) -> None:
+    before = stand_in.brokers[0].pulls
+    assert load(pushing, stand_in).where("queueId = 0 AND queueOffset = 20").count() == 1
+    assert stand_in.brokers[0].pulls == before + 1

@@ -8,14 +8,13 @@ Keeps: every message of the range is handed out once and in order, or the read e
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Final, Protocol
 
 from roquet.errors import PeerError, RoquetError
 from roquet.protocol.message import MessageQueue
 from roquet.spark.columns import Records
 from roquet.spark.options import ReadOptions
-from roquet.spark.ranges import Bounds, QueueRange, lost
+from roquet.spark.ranges import Bounds, QueueRange, lose
 
 CHUNK_BYTES: Final = 8 << 20
 CHUNK_RECORDS: Final = 10_000
@@ -153,7 +152,4 @@ class QueueRead:
         self._at = last
 
     def _lose(self, wanted: str, bounds: Bounds) -> None:
-        loss = lost(self._range.queue, wanted, bounds)
-        if self._options.fail_on_data_loss:
-            raise loss
-        logging.getLogger(__name__).warning("%s", loss)
+        lose(self._range.queue, wanted, bounds, fail_on_data_loss=self._options.fail_on_data_loss)

@@ -56,6 +56,14 @@ def lost(queue: MessageQueue, wanted: str, bounds: Bounds) -> DataLoss:
     )
 
 
+def lose(queue: MessageQueue, wanted: str, bounds: Bounds, *, fail_on_data_loss: bool) -> None:
+    """Raise that error, or log it where loss is allowed."""
+    loss = lost(queue, wanted, bounds)
+    if fail_on_data_loss:
+        raise loss
+    logging.getLogger(__name__).warning("%s", loss)
+
+
 Times: TypeAlias = Mapping[tuple[MessageQueue, int], int | None]
 """Queue and time in milliseconds -> the offset of its first message stored then or later; None where there is none."""
 
@@ -140,8 +148,8 @@ def _number(queue: MessageQueue, place: Place, bounds: Bounds, options: ReadOpti
                 )
             return bounds.max if found is None else found
         case _:
-            if options.fail_on_data_loss and not bounds.min <= place <= bounds.max:
-                raise lost(queue, f"offset {place}", bounds)
+            if not bounds.min <= place <= bounds.max:
+                lose(queue, f"offset {place}", bounds, fail_on_data_loss=options.fail_on_data_loss)
             return min(max(place, bounds.min), bounds.max)
 
 

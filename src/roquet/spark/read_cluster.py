@@ -11,29 +11,60 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from roquet.errors import RoquetError
+from roquet.protocol.message import MessageQueue
 from roquet.spark.columns import decode
 from roquet.spark.options import ReadOptions
+from roquet.spark.pushed_filters import EVERYTHING, Narrowing
 from roquet.spark.queue_read import QueueRead
-from roquet.spark.ranges import QueueRange, resolve, times_wanted
+from roquet.spark.ranges import Bounds, QueueRange, resolve, times_wanted
 from roquet.spark.survey import Survey, client
 
 
-def plan(options: ReadOptions) -> list[QueueRange]:
+def plan(options: ReadOptions, narrowing: Narrowing = EVERYTHING) -> list[QueueRange]:
     """What to read of every queue selected, as things are now.
 
     :raises RouteNotFound: there is no such topic.
     :raises OptionError, DataLoss: what was asked for is not there.
     :raises NoProgress: a broker did not answer within `no_progress_timeout_ms`.
     """
-    return asyncio.run(_plan(options))
+    return asyncio.run(_plan(options, narrowing))
 
 
-async def _plan(options: ReadOptions) -> list[QueueRange]:
+async def _plan(options: ReadOptions, narrowing: Narrowing) -> list[QueueRange]:
     async with client(options) as consumer:
         survey = Survey(consumer, options)
         bounds = await survey.bounds(await survey.queues())
         wanted = times_wanted(bounds, options.starting_offsets, options.ending_offsets)
-        return resolve(bounds, options, await survey.times(bounds, wanted))
+        ranges = narrowing.clip(resolve(bounds, options, await survey.times(bounds, wanted)))
+        return await _clip_times(survey, ranges, narrowing)
+
+
+async def _clip_times(survey: Survey, ranges: list[QueueRange], narrowing: Narrowing) -> list[QueueRange]:
+    """The parts of the ranges stored within the times that a query asks for."""
+    times = [ms for ms in (narrowing.time_from_ms, narrowing.time_until_ms) if ms is not None]
+    bounds = {each.queue: Bounds(each.start, each.end) for each in ranges}
+    found = await survey.times(bounds, [(queue, ms) for queue in bounds for ms in times])
+
+    def offset(queue: MessageQueue, ms: int | None, otherwise: int) -> int:
+        if ms is None:
+            return otherwise
+        at = found[queue, ms]
+        return bounds[queue].max if at is None else at
+
+    clipped = (
+        QueueRange(
+            each.queue,
+            offset(each.queue, narrowing.time_from_ms, each.start),
+            offset(each.queue, narrowing.time_until_ms, each.end),
+        )
+        for each in ranges
+    )
+    return [each for each in clipped if each.size > 0]
+
+
+def read_partition(part: QueueRange | None, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """A task's part; None is what Spark makes of a read without any."""
+    return iter(()) if part is None else read(part, options, schema)
 
 
 def read(part: QueueRange, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

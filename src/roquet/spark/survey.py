@@ -42,15 +42,16 @@ class Survey:
     async def queues(self, expected: Collection[str] = ()) -> list[MessageQueue]:
         """Every queue selected, sorted.
 
-        :param expected: topics that were there before: they are waited for.
+        :param expected: topics that were there before: they are waited for unless data loss is allowed.
         :raises RouteNotFound: there is no such topic, and that is not allowed.
         :raises OptionError: there is no such queue.
         :raises NoProgress: no name server answered.
         """
         found: list[MessageQueue] = []
+        awaited = expected if self._options.fail_on_data_loss else ()
         for topic in await self._topics():
             try:
-                found += await self._patience.call(self._consumer.queues, topic, wait_for_routes=topic in expected)
+                found += await self._patience.call(self._consumer.queues, topic, wait_for_routes=topic in awaited)
             except RouteNotFound as error:
                 if self._options.fail_on_data_loss:
                     raise
@@ -122,8 +123,9 @@ class _Patience:
             try:
                 return await ask(about)
             except (RoquetError, OSError) as error:
-                if isinstance(error, RouteNotFound) and not wait_for_routes:
+                is_late = asyncio.get_running_loop().time() >= self._deadline
+                if isinstance(error, RouteNotFound) and (is_late or not wait_for_routes):
                     raise
-                if asyncio.get_running_loop().time() >= self._deadline:
+                if is_late:
                     raise NoProgress(f"{about}: no answer in {self._timeout_s:g} s, last {error}") from error
             await asyncio.sleep(PAUSE_SECONDS_MAX)

@@ -1,0 +1,163 @@
+"""The network part of a stream in Spark's driver: what the queues hold, and progress noted for those who watch.
+
+Keeps: nothing is opened before the first question, so that an unused one can be copied to other processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from roquet.client.pull_consumer import PullConsumer
+from roquet.errors import RoquetError
+from roquet.protocol.message import MessageQueue
+from roquet.spark.loop_thread import LoopThread
+from roquet.spark.options import ReadOptions
+from roquet.spark.queue_read import PAUSE_SECONDS_MAX, NoProgress
+from roquet.spark.ranges import Bounds, lost, starts, times_wanted
+from roquet.spark.survey import Survey, client
+
+_T = TypeVar("_T")
+
+
+class StreamCluster:
+    """One client, kept from the first question to `close`."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._thread: LoopThread | None = None
+        self._consumer: PullConsumer | None = None
+        self._committed: dict[MessageQueue, int] = {}
+
+    def starts(self) -> dict[MessageQueue, int]:
+        """Where a new query starts.
+
+        :raises OptionError, DataLoss, RouteNotFound: what was asked for is not there.
+        :raises NoProgress: a broker did not answer in time.
+        """
+        return self._run(self._starts())
+
+    def bounds(self, positions: Mapping[MessageQueue, int]) -> dict[MessageQueue, Bounds]:
+        """What the queues hold: those selected now, and those of `positions` that the name server no longer lists.
+
+        :raises NoProgress: a broker did not answer in time.
+        :raises DataLoss: a queue cannot be read any more, and that is not allowed.
+        """
+        return self._run(self._bounds(positions))
+
+    def commit(self, positions: Mapping[MessageQueue, int]) -> None:
+        """Note the progress of the group `consumerGroup` on the brokers; what fails is logged and tried next time."""
+        if self._options.consumer_group is not None:
+            self._run(self._commit(self._options.consumer_group, positions))
+
+    def close(self) -> None:
+        """Leave; whatever was opened is closed."""
+        thread, self._thread = self._thread, None
+        consumer, self._consumer = self._consumer, None
+        if thread is None:
+            return
+        try:
+            if consumer is not None:
+                thread.run(consumer.__aexit__(None, None, None))
+        finally:
+            thread.close()
+
+    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        if self._thread is None:
+            self._thread = LoopThread("roquet-stream")
+        return self._thread.run(work)
+
+    async def _client(self) -> PullConsumer:
+        if self._consumer is None:
+            self._consumer = await client(self._options).__aenter__()
+        return self._consumer
+
+    async def _starts(self) -> dict[MessageQueue, int]:
+        survey = Survey(await self._client(), self._options)
+        bounds = await survey.bounds(await survey.queues())
+        wanted = times_wanted(bounds, self._options.starting_offsets)
+        return starts(bounds, self._options, await survey.times(bounds, wanted))
+
+    async def _bounds(self, positions: Mapping[MessageQueue, int]) -> dict[MessageQueue, Bounds]:
+        consumer = await self._client()
+        selected = {queue: at for queue, at in positions.items() if self._options.selection.has_queue(queue)}
+        listed, away = await self._listed(consumer, selected)
+        bounds = await Survey(consumer, self._options).bounds(listed, wait_for_routes=True)
+        bounds |= {queue: Bounds(at, at) for queue, at in selected.items() if queue in away}
+        for queue in [queue for queue, at in selected.items() if queue in bounds and bounds[queue].max < at]:
+            bounds[queue] = await self._by_its_master(consumer, queue, bounds[queue], selected[queue])
+        return bounds
+
+    async def _listed(
+        self, consumer: PullConsumer, positions: Mapping[MessageQueue, int]
+    ) -> tuple[set[MessageQueue], set[MessageQueue]]:
+        """The queues to ask, and those of `positions` to leave where they are, since they cannot be read now.
+
+        The name server lists no queue of a broker that is away, of a topic that was deleted, or beyond the number a
+        topic was cut down to. One that held nothing more when it vanished has nothing to lose; whoever deleted its
+        topic shows in its bounds. With failOnDataLoss others are waited for, as their broker may be starting; without
+        they stay where they are until they are back.
+        """
+        topics = {queue.topic for queue in positions}
+        deadline = asyncio.get_running_loop().time() + self._options.no_progress_timeout_ms / 1000
+        while True:
+            listed = set(await Survey(consumer, self._options).queues(topics))
+            troubles = {
+                queue: await self._unread(consumer, queue, positions[queue]) for queue in positions.keys() - listed
+            }
+            away = {queue for queue, trouble in troubles.items() if trouble is not None}
+            unlisted = troubles.keys() - away
+            if not away or not self._options.fail_on_data_loss:
+                for queue in away:
+                    logging.getLogger(__name__).warning(
+                        "left where it is, at %d: %s", positions[queue], troubles[queue]
+                    )
+                return listed | unlisted, away
+            if asyncio.get_running_loop().time() >= deadline:
+                raise next(trouble for _, trouble in sorted(troubles.items()) if trouble is not None)
+            await asyncio.sleep(PAUSE_SECONDS_MAX)
+
+    async def _unread(self, consumer: PullConsumer, queue: MessageQueue, position: int) -> RoquetError | None:
+        """What keeps an unlisted queue from being read on; None if it holds nothing more."""
+        try:
+            end = await consumer.max_offset(queue)
+        except (RoquetError, OSError) as error:
+            return NoProgress(
+                f"{queue} is not listed by the name server any more and its broker does not answer: {error}. If it is "
+                "gone for good, failOnDataLoss=false goes on without it"
+            )
+        if end <= position:
+            return None
+        return lost(
+            queue, f"offsets {position} to {end - 1}, which the name server lists no more", Bounds(position, end)
+        )
+
+    async def _by_its_master(self, consumer: PullConsumer, queue: MessageQueue, held: Bounds, position: int) -> Bounds:
+        """A queue seems to end before what was read of it. A slave may only lag behind: its master has to say so."""
+        try:
+            return replace(held, max=max(await consumer.max_offset(queue, of_master=True), held.min))
+        except (RoquetError, OSError) as error:
+            logging.getLogger(__name__).warning("%s waits at %d for its master: %s", queue, position, error)
+            return Bounds(min(held.min, position), position)
+
+    async def _commit(self, group: str, positions: Mapping[MessageQueue, int]) -> None:
+        consumer = await self._client()
+        changed = [(queue, at) for queue, at in positions.items() if self._committed.get(queue) != at]
+        results = await asyncio.gather(
+            *(consumer.commit(group, queue, at) for queue, at in changed), return_exceptions=True
+        )
+        self._note(group, changed, results)
+
+    def _note(
+        self, group: str, changed: Iterable[tuple[MessageQueue, int]], results: Iterable[BaseException | None]
+    ) -> None:
+        for (queue, at), failure in zip(changed, results, strict=True):
+            if failure is None:
+                self._committed[queue] = at
+            elif isinstance(failure, (RoquetError, OSError)):
+                logging.getLogger(__name__).warning("progress of %s in %s is not noted: %s", group, queue, failure)
+            else:
+                raise failure

@@ -1,0 +1,139 @@
+"""Streams through Spark, from our broker and from Apache's: every message once, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import roquet
+from tests.interop import wire
+from tests.interop.apache import require_java
+from tests.interop.ground import BROKER, Ground
+from tests.interop.processes import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.process]
+
+DELETE_TOPIC_IN_BROKER, DELETE_TOPIC_IN_NAMESRV = 215, 216
+Row = tuple[int, int, str]
+"""Queue id, queue offset, body."""
+
+
+@pytest.fixture(scope="module", params=["ours", pytest.param("apache", marks=pytest.mark.interop)])
+def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
+    is_apache = request.param == "apache"
+    if is_apache:
+        require_java()
+    with Ground(is_apache=is_apache) as running:
+        yield running
+
+
+def send(ground: Ground, topic: str, queue_id: int, bodies: Sequence[str]) -> None:
+    async def sending() -> None:
+        queue = roquet.MessageQueue(topic, BROKER, queue_id)
+        async with roquet.Producer(ground.namesrv, "sender") as producer:
+            await producer.send_batch([roquet.Message(topic, body.encode()) for body in bodies], queue=queue)
+
+    asyncio.run(sending())
+
+
+def delete(ground: Ground, topic: str) -> None:
+    assert wire.ask(ground.broker.address, DELETE_TOPIC_IN_BROKER, {"topic": topic}).code == 0
+    assert wire.ask(ground.namesrv, DELETE_TOPIC_IN_NAMESRV, {"topic": topic}).code == 0
+
+
+def names(prefix: str, count: int, start: int = 0) -> list[str]:
+    return [f"{prefix}{number}" for number in range(start, start + count)]
+
+
+class Pipe:
+    """A stream of one selection into Parquet files, with a checkpoint: it may be started again and again."""
+
+    def __init__(self, spark: SparkSession, ground: Ground, folder: Path, **options: str) -> None:
+        self._spark = spark
+        self._options = {"nameServer": ground.namesrv, "startingOffsets": "earliest"} | options
+        self._data, self._checkpoint = str(folder / "data"), str(folder / "checkpoint")
+
+    def frame(self, **more: str) -> DataFrame:
+        reader = self._spark.readStream.format("rocketmq").options(**(self._options | more))
+        return reader.schema("queueId int, queueOffset bigint, body binary, topic string").load()
+
+    def start(self, trigger: dict[str, Any], **more: str) -> StreamingQuery:
+        text = self.frame(**more).selectExpr("topic", "queueId", "queueOffset", "CAST(body AS STRING) AS body")
+        writer = text.writeStream.format("parquet").option("checkpointLocation", self._checkpoint)
+        return writer.trigger(**trigger).start(self._data)
+
+    def drain(self, **more: str) -> list[int]:
+        """Read all there is; gives the number of rows of each batch."""
+        query = self.start({"availableNow": True}, **more)
+        query.awaitTermination()
+        return [progress["numInputRows"] for progress in query.recentProgress]
+
+    def rows(self) -> list[Row]:
+        found = self._spark.read.parquet(self._data).orderBy("topic", "queueId", "queueOffset").collect()
+        return [(row.queueId, row.queueOffset, row.body) for row in found]
+
+
+def expected(*queues: Sequence[str]) -> list[Row]:
+    return [(queue_id, offset, body) for queue_id, bodies in enumerate(queues) for offset, body in enumerate(bodies)]
+
+
+def test_restarts_read_on_and_limits_hold(spark: SparkSession, ground: Ground, tmp_path: Path) -> None:
+    ground.create_topic("restarted", 2)
+    send(ground, "restarted", 0, names("a", 10))
+    send(ground, "restarted", 1, names("b", 2))
+    pipe = Pipe(spark, ground, tmp_path, subscribe="restarted")
+    batches = pipe.drain(maxOffsetsPerTrigger="8")
+    assert (sum(batches), max(batches)) == (12, 8)
+    send(ground, "restarted", 1, names("b", 4, start=2))
+    assert sum(pipe.drain(startingOffsets="latest")) == 4
+    assert pipe.rows() == expected(names("a", 10), names("b", 6))
+
+
+def test_a_running_query_survives_its_broker_takes_in_new_queues_and_topics_and_ends_with_a_topic(
+    spark: SparkSession, ground: Ground, tmp_path: Path
+) -> None:
+    ground.create_topic("run-1", 1)
+    options = {"subscribePattern": "run-.*", "consumerGroup": "watched", "noProgressTimeoutMs": "20000"}
+    pipe = Pipe(spark, ground, tmp_path, **options)
+    query = pipe.start({"processingTime": "100 milliseconds"})
+    try:
+        send(ground, "run-1", 0, names("a", 5))
+        wait_until(lambda: _rows_read(query) == 5, "the first messages")
+        ground.broker.kill()
+        ground.broker.start()
+        send(ground, "run-1", 0, names("a", 5, start=5))
+        ground.create_topic("run-1", 2)
+        ground.create_topic("run-2", 1)
+        send(ground, "run-1", 1, names("b", 3))
+        send(ground, "run-2", 0, names("c", 2))
+        wait_until(lambda: _rows_read(query) == 15, "the messages after the restart and of new queues")
+        send(ground, "run-2", 0, names("c", 1, start=2))
+        wait_until(lambda: _rows_read(query) == 16, "one more batch, whose begin ends the one before")
+        assert _committed(ground, "watched", "run-1", 0) == 10
+        assert pipe.rows() == [*expected(names("a", 10), names("b", 3)), *expected(names("c", 3))]
+        delete(ground, "run-2")
+        with pytest.raises(StreamingQueryException, match="data loss in queue run-2@ground-a:0: wanted offset"):
+            query.awaitTermination(60)
+    finally:
+        query.stop()
+
+
+def _rows_read(query: StreamingQuery) -> int:
+    if (failure := query.exception()) is not None:
+        raise failure
+    return sum(progress["numInputRows"] for progress in query.recentProgress)
+
+
+def _committed(ground: Ground, group: str, topic: str, queue_id: int) -> int | None:
+    async def asking() -> int | None:
+        async with roquet.PullConsumer(ground.namesrv) as consumer:
+            return await consumer.committed(group, roquet.MessageQueue(topic, BROKER, queue_id))
+
+    return asyncio.run(asking())
