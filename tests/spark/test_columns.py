@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from roquet.errors import CorruptRecord
 from roquet.protocol.message import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from roquet.protocol.record import MAGIC_V2, Record, decode_all, host_bytes, host_text
+from roquet.spark import columns
 from roquet.spark.columns import Records, UnknownCompression, decode
 from roquet.spark.schema import ARROW_SCHEMA
 from roquet.units import PhysicalOffset, QueueOffset
@@ -245,3 +247,18 @@ assert decode(records, ARROW_SCHEMA, broker_name="b", tags=frozenset(["TagA"])).
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("body", [b"x" * 100, b"\xda\xa3\x20\xa7" * 25, b"\xda" * 100])
+def test_records_in_much_data_are_found_whatever_their_bodies_hold(body: bytes) -> None:
+    stored = [a_record(body=body[: index % 100], queue_offset=QueueOffset(index)).encode() for index in range(300)]
+    walked = Records.walk(b"".join(stored))
+    assert len(walked.data) > columns._LARGE
+    assert walked.queue_offsets.tolist() == list(range(300))
+    assert walked.starts.tolist() == np.cumsum([0, *map(len, stored[:-1])]).tolist()
+
+
+def test_much_data_with_a_torn_end_is_refused() -> None:
+    stored = a_record(body=b"x" * 100).encode() * 300
+    with pytest.raises(CorruptRecord):
+        Records.walk(stored[:-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from roquet.client.pull_result import PullResult, PullStatus
@@ -30,21 +31,30 @@ def pull_request(
     commit_offset: int = 0,
 ) -> Command:
     """`sys_flag` says which of the rest counts: the subscription, the hold, the offset to commit."""
+    fields = _fields(group, queue, count, sys_flag, wanted, hold_ms)
+    return Command(RequestCode.PULL_MESSAGE, {**fields, "queueOffset": str(offset), "commitOffset": str(commit_offset)})
+
+
+@lru_cache(1024)
+def _fields(
+    group: str, queue: MessageQueue, count: int, sys_flag: int, wanted: Subscription, hold_ms: int
+) -> dict[str, str]:
+    """What the pulls of a queue have in common. A reader of much sends thousands a second."""
     header = PullHeader(
         consumer_group=group,
         topic=queue.topic,
         queue_id=queue.queue_id,
-        queue_offset=offset,
+        queue_offset=0,
         max_msg_nums=count,
         sys_flag=sys_flag,
-        commit_offset=commit_offset,
+        commit_offset=0,
         suspend_timeout_millis=hold_ms,
         subscription=wanted.expression,
         sub_version=wanted.version,
         expression_type=wanted.expression_type,
         bname=queue.broker_name,
     )
-    return Command(RequestCode.PULL_MESSAGE, header.write())
+    return header.write()
 
 
 def pull_result(response: Command, address: str, wanted: Subscription) -> PullResult:

@@ -49,6 +49,8 @@ _HEAD: Final = np.dtype(
     ]
 )
 """A record up to its first host, whose size varies."""
+_LARGE: Final = 32 << 10
+"""Bytes from which columns pay."""
 _HOST_SIZE: Final = 8
 _V6_MORE: Final = 12
 _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
@@ -72,17 +74,8 @@ class Records:
 
         :raises CorruptRecord: its bytes are not all records; `at` is the index in `data`.
         """
-        starts: list[int] = []
-        at, end, size_at = 0, len(data), _SIZE.unpack_from
-        while at < end:
-            if end - at < SIZE_MIN:
-                raise CorruptRecord(at, f"{end - at} bytes are too few")
-            (size,) = size_at(data, at)
-            if not SIZE_MIN <= size <= end - at:
-                raise CorruptRecord(at, f"size {size} of {end - at} bytes left")
-            starts.append(at)
-            at += size
-        return cls(data, np.array(starts, np.int64))
+        starts = _starts_by_magic(data) if len(data) >= _LARGE else None
+        return cls(data, _starts_one_by_one(data) if starts is None else starts)
 
     @classmethod
     def joined(cls, parts: Iterable[Records]) -> Records:
@@ -301,6 +294,34 @@ def decompress(stored: bytes, kind: int) -> bytes:
         raise UnknownCompression(f"a body is compressed by {name}, which this pyarrow cannot undo")
     with pa.input_stream(pa.py_buffer(stored), compression=codec) as stream:
         return cast(bytes, stream.read())
+
+
+def _starts_by_magic(data: bytes) -> Ints | None:
+    """Where records start, from the places that hold a record's magic, if these follow each other from end to end.
+
+    They do not where a body holds such bytes; then None.
+    """
+    everything = np.frombuffer(data, np.uint8)
+    places = np.flatnonzero(everything[4:-3] == MAGIC >> 24)
+    magics = gather(data, ">u4", places + 4)
+    starts = places[(magics == MAGIC) | (magics == MAGIC_V2)]
+    ends = starts + gather(data, ">i4", starts)
+    is_chain = len(starts) > 0 and np.array_equal(starts, np.concatenate(([0], ends[:-1]))) and ends[-1] == len(data)
+    return starts if is_chain and (ends - starts >= SIZE_MIN).all() else None
+
+
+def _starts_one_by_one(data: bytes) -> Ints:
+    starts: list[int] = []
+    at, end, size_at = 0, len(data), _SIZE.unpack_from
+    while at < end:
+        if end - at < SIZE_MIN:
+            raise CorruptRecord(at, f"{end - at} bytes are too few")
+        (size,) = size_at(data, at)
+        if not SIZE_MIN <= size <= end - at:
+            raise CorruptRecord(at, f"size {size} of {end - at} bytes left")
+        starts.append(at)
+        at += size
+    return np.array(starts, np.int64)
 
 
 def _true_rows(mask: pa.Array) -> Ints:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol
 
+import numpy as np
+
 from roquet.errors import PeerError, RoquetError
 from roquet.protocol.message import MessageQueue
 from roquet.spark.columns import Records
@@ -21,6 +23,8 @@ CHUNK_RECORDS: Final = 10_000
 """How much is gathered before it is decoded: large enough for whole columns to pay, small beside Spark's own memory."""
 READ_AHEAD: Final = 4
 """Pulls under way at once while all goes well: a broker gives few messages at a time, the way there takes longest."""
+_OFFSET_AT: Final = 20
+"""Where a record has its queue offset (protocol.md 5.1)."""
 PAUSE_SECONDS_MIN: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 1.0
 
@@ -64,20 +68,24 @@ class QueueRead:
         :raises roquet.spark.ranges.DataLoss: some are gone and that is not allowed.
         :raises NoProgress: no broker answered, or none had the next message.
         """
-        parts: list[Records] = []
-        size = 0
-        end = min(self._at + CHUNK_RECORDS, self._range.end)
+        if self._at >= self._range.end:
+            return None
+        first, end = self._at, min(self._at + CHUNK_RECORDS, self._range.end)
+        brought = await self._some(end)
+        if isinstance(brought, Records):
+            return brought
+        answers = [brought]
+        size = len(brought.body)
         try:
             while self._at < end and size < CHUNK_BYTES:
-                if min(self._ahead, default=self._at) < self._at:
-                    await self._forget_ahead()  # a loss was skipped, and they with it
-                if parts:
-                    self._look_ahead(end)
-                parts.append(await self._some(end))
-                size += len(parts[-1].data)
+                self._look_ahead(end)
+                if (answer := await self._next(end)) is None:
+                    break  # whatever it is, the next chunk will see to it
+                answers.append(answer)
+                size += len(answer.body)
         finally:
             await self._forget_ahead()
-        return Records.joined(parts) if parts else None
+        return self._checked(answers, first)
 
     def _look_ahead(self, end: int) -> None:
         """Ask for what comes next before it is its turn; pulls that bring less than expected leave gaps to fill."""
@@ -92,22 +100,36 @@ class QueueRead:
             pull.cancel()
         await asyncio.gather(*forgotten, return_exceptions=True)
 
-    async def _some(self, end: int) -> Records:
-        """What the next pull that gets anywhere brings, all below `end`; no records where messages were lost."""
+    async def _next(self, end: int) -> Pulled | None:
+        """The answer that goes on where the one before ended; None if it is of another kind."""
+        ahead = self._ahead.pop(self._at, None)
+        until = min(self._ahead, default=end)
+        try:
+            answer = await (ahead or self._pull(self._at, until))
+        except (RoquetError, OSError):
+            return None
+        return answer if self._passes(answer, until) else None
+
+    async def _some(self, end: int) -> Records | Pulled:
+        """What the next pull that gets anywhere brings, all below `end`; no records where messages were lost.
+
+        An answer that seems to hold all that it passes over is given as it is, to be checked with others.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._options.no_progress_timeout_ms / 1000
         pause = PAUSE_SECONDS_MIN
         while True:
             bounds, trouble = None, ""
             try:
-                answer = await (self._ahead.pop(self._at, None) or self._pull(self._at, min(self._ahead, default=end)))
+                answer = await self._pull(self._at, end)
             except (RoquetError, OSError) as error:
                 trouble = f"{type(error).__name__}: {error}"
             else:
+                if self._passes(answer, end):
+                    return answer
                 if (records := self._taken(answer)) is not None:
                     return records
                 bounds = Bounds(answer.min_offset, answer.max_offset)
-            await self._forget_ahead()
             if loop.time() >= deadline:
                 self._give_up(bounds, trouble)
                 return Records.joined([])
@@ -136,6 +158,26 @@ class QueueRead:
             self._lose(f"offsets {self._at} to {following - 1}, {missing} of them are missing", bounds)
         self._at = following
         return records
+
+    def _passes(self, answer: Pulled, end: int) -> bool:
+        """Go on after an answer whose first record is the next one and that, the broker says, ends within the range."""
+        starts_here = int.from_bytes(answer.body[_OFFSET_AT : _OFFSET_AT + 8]) == self._at
+        if not answer.body or not starts_here or not self._at < answer.next_offset <= end:
+            return False
+        self._at = answer.next_offset
+        return True
+
+    def _checked(self, answers: list[Pulled], first: int) -> Records:
+        """The records of answers that led from offset `first` to where the read is.
+
+        A whole chunk is taken apart at once, which is far cheaper than answer by answer; only where it does not hold
+        one record for each offset is each answer looked at by itself, for what is missing.
+        """
+        records = Records.walk(b"".join(answer.body for answer in answers))
+        if np.array_equal(records.queue_offsets, np.arange(first, self._at)):
+            return records
+        self._at = first
+        return Records.joined(taken for answer in answers if (taken := self._taken(answer)) is not None)
 
     def _give_up(self, bounds: Bounds | None, trouble: str) -> None:
         """The end of all patience: no answer, or none that leads on."""
