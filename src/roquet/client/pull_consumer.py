@@ -19,7 +19,7 @@ from roquet.runtime import Runtime
 
 __all__ = ["PullConsumer", "PullResult", "PullStatus", "ReadFrom"]
 
-ReadFrom: TypeAlias = Literal["master", "slave", "any"]
+ReadFrom: TypeAlias = Literal["master", "slave", "slave-only", "any"]
 
 
 class PullConsumer:
@@ -29,7 +29,8 @@ class PullConsumer:
     same `group`; brokers create it by themselves.
 
     :param read_from: "master": never a slave, even when the master is gone. "slave": a slave, the master only when
-        there is no slave. "any": the master, or whom the broker suggests when a reader is far behind, or who is left.
+        there is no slave. "slave-only": never the master. "any": the master, or whom the broker suggests when a reader
+        is far behind, or who is left.
     :param timeout_ms: for each call to one broker process; when it fails, the next is asked.
 
     All methods raise `RouteNotFound` for a topic that no broker has, `ConnectionClosed` or `CallTimeout` when nobody
@@ -141,5 +142,7 @@ class PullConsumer:
                 return masters_only(route, broker_name)
             case "slave":
                 return sorted(read_addresses(route, broker_name), key=lambda at: (at.is_master, at.broker_id))
+            case "slave-only":
+                return [at for at in read_addresses(route, broker_name) if not at.is_master]
             case "any":
                 return read_addresses(route, broker_name, self._suggested.get(queue, MASTER_ID))

@@ -16,7 +16,7 @@ from roquet.spark.option_values import OptionError, by_right_name, count, name_s
 from roquet.spark.places import Offsets, ending, starting
 from roquet.spark.selection import Selection
 
-ReadFrom: TypeAlias = Literal["master", "slave", "any"]
+ReadFrom: TypeAlias = Literal["master", "slave", "slave-only", "any"]
 
 DEFAULT_GROUP: Final = "spark-rocketmq-source"
 """The group that brokers see pulling. One for all reads: a broker keeps every group's name for ever."""
@@ -106,7 +106,7 @@ def _values(options: Mapping[str, str], not_here: frozenset[str] = frozenset(), 
 
 
 def _read_from(name: str, text: str) -> ReadFrom:
-    return cast(ReadFrom, one_of(name, text, ("master", "slave", "any")))
+    return cast(ReadFrom, one_of(name, text, ("master", "slave", "slave-only", "any")))
 
 
 def _group(name: str, text: str) -> str:
