@@ -27,7 +27,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         "admin": "client protocol",
         "spark": "client inspect storage protocol",
         "dashboard": "admin",
-        "cli": "admin nameserver broker dev inspect",
+        "cli": "admin nameserver broker dev inspect spark",
         "dev": "nameserver broker",
         "__init__": "client dev protocol",
     }.items()
@@ -75,6 +75,8 @@ PURE: Final = (
     "roquet.spark.pushed_filters",
     "roquet.spark.admission",
     "roquet.spark.backlog",
+    "roquet.spark.pipelines.archive_plan",
+    "roquet.spark.pipelines.archive_state",
 )
 OUTSIDE: Final = frozenset({"asyncio", "socket", "os", "time"})
 

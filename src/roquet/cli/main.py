@@ -22,6 +22,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     "broker": Entry("roquet.cli.serve", "broker", "Run a broker."),
     "store": Entry("roquet.cli.store", "store", "Check, list, print and repair the files of a store."),
     "ha": Entry("roquet.cli.ha", "ha", "See how slaves follow their masters, let one take its place."),
+    "pipeline": Entry("roquet.cli.pipeline", "pipeline", "Archive, compare, watch and replay topics, in Spark."),
     "dev": Entry("roquet.cli.serve", "dev", "Run a name server and a broker in one process, on loopback."),
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -13,19 +12,9 @@ import click
 
 from roquet.cli.output import progress_bar, say
 from roquet.cli.store_place import Place, on_a_store
+from roquet.cli.values import moment
 
 _SKIPPED: Final = 1
-
-
-def _moment(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """A moment in ms since the epoch, from that or from ISO 8601 (without a zone: UTC)."""
-    if value is None or value.isdigit():
-        return None if value is None else int(value)
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is neither ms since the epoch nor an ISO time", context, option) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _range(context: click.Context, option: click.Parameter, value: str) -> tuple[int, int | None]:
@@ -48,10 +37,8 @@ def _range(context: click.Context, option: click.Parameter, value: str) -> tuple
     callback=_range,
     help="Only queue offsets from FROM on, before TO.",
 )
-@click.option(
-    "--since", metavar="TIME", callback=_moment, help="Stored then or later: ISO (without a zone: UTC) or ms."
-)
-@click.option("--until", metavar="TIME", callback=_moment, help="Stored before this time.")
+@click.option("--since", metavar="TIME", callback=moment, help="Stored then or later: ISO (without a zone: UTC) or ms.")
+@click.option("--until", metavar="TIME", callback=moment, help="Stored before this time.")
 @click.option("--key", help="Only records with this key.")
 @click.option("--limit", type=click.IntRange(0), help="At most so many records.")
 @click.option("--no-body", is_flag=True, help="Leave bodies out.")

@@ -231,6 +231,17 @@ class _FileLock:
         os.close(self._descriptor)
 
 
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, durable; Windows does the latter by itself, the former not in this way."""
+    if sys.platform == "win32":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class RealDisk:
     """The machine's file system."""
 
@@ -263,22 +274,12 @@ class RealDisk:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
-        self._sync_folder(path.parent)
-
-    def _sync_folder(self, folder: Path) -> None:
-        """Make a rename or a new name in `folder` durable; Windows does so by itself."""
-        if sys.platform == "win32":
-            return
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(path.parent)
 
     def delete(self, path: Path) -> None:
         path.unlink(missing_ok=True)
         if path.parent.is_dir():
-            self._sync_folder(path.parent)
+            sync(path.parent)
 
     def delete_folder(self, folder: Path) -> None:
         if folder.is_dir():

@@ -1,0 +1,18 @@
+"""`roquet pipeline`: arguments and tables around the jobs of `roquet.spark.pipelines`."""
+
+from __future__ import annotations
+
+import click
+
+from roquet.cli.pipeline_archive import archive
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def pipeline() -> None:
+    """Jobs on topics that run in Spark: on this machine, or with --master on a cluster of yours.
+
+    They need pip install 'roquet[spark]'.
+    """
+
+
+pipeline.add_command(archive)

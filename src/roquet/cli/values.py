@@ -1,0 +1,43 @@
+"""What options of several commands take: moments, durations, pairs."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+import click
+
+_SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def moment(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """A moment in ms since the epoch, from that or from ISO 8601 (without a zone: UTC)."""
+    if value is None or value.isdigit():
+        return None if value is None else int(value)
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither ms since the epoch nor an ISO time", context, option) from None
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def pairs(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """`NAME=VALUE`, several times."""
+    found = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE", context, option)
+        found[name] = text
+    return found
+
+
+def duration(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    """Seconds, from `10s`, `5m`, `1h`, `2d`, or a plain number of seconds."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value)
+    if match is None or not float(match[1]):
+        raise click.BadParameter(f"{value!r} is no duration such as 10s, 5m, 1h or 2d", context, option)
+    return float(match[1]) * _SECONDS[match[2]]

@@ -1,0 +1,70 @@
+"""Reads of exactly these ranges of queues: what a job settled before, whatever comes to the topics meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from roquet.protocol.message import MessageQueue
+from roquet.spark.option_values import OptionError
+from roquet.spark.options import ReadOptions
+from roquet.spark.pipelines.asking import answer_of
+from roquet.spark.queue_json import to_tree
+from roquet.spark.ranges import Bounds, QueueRange
+from roquet.spark.schema import SPARK_SCHEMA
+from roquet.spark.survey import Survey, client
+
+_SETTLED: Final = ("subscribe", "topic", "subscribePattern", "assign", "nameServer")
+_SETTLED_STARTS: Final = ("starting", "ending")
+
+
+def selected(name_server: str, topics: Iterable[str], pattern: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options of `format("rocketmq")` for these topics, or those that match the pattern.
+
+    :raises OptionError: `options` has one that a job settles by itself.
+    """
+    settled = {name.lower() for name in _SETTLED}
+    for name in options:
+        if name.lower() in settled or name.lower().startswith(_SETTLED_STARTS):
+            raise OptionError(f"{name}: the job settles this by itself, leave it out")
+    which = {"subscribePattern": pattern} if pattern else {"subscribe": ",".join(topics)}
+    return {"nameServer": name_server, **which, **options}
+
+
+def bounds_now(options: ReadOptions) -> dict[MessageQueue, Bounds]:
+    """Every queue selected, and what it holds.
+
+    :raises RouteNotFound: there is no such topic.
+    :raises roquet.spark.queue_read.NoProgress: nobody answered in time.
+    """
+
+    async def asking() -> dict[MessageQueue, Bounds]:
+        async with client(options) as consumer:
+            survey = Survey(consumer, options)
+            return await survey.bounds(await survey.queues())
+
+    return answer_of(asking)
+
+
+def read_ranges(
+    spark: SparkSession, source: Mapping[str, str], ranges: Iterable[QueueRange], schema: StructType = SPARK_SCHEMA
+) -> DataFrame:
+    """The messages of the ranges, none of which is empty, with the columns of `schema`.
+
+    :param source: options as from `selected`; which topics they select does not count.
+    """
+    parts = list(ranges)
+    queues: dict[str, dict[str, list[int]]] = {}
+    for each in parts:
+        queues.setdefault(each.queue.topic, {}).setdefault(each.queue.broker_name, []).append(each.queue.queue_id)
+    settled = {
+        "assign": json.dumps(queues),
+        "startingOffsets": json.dumps(to_tree((each.queue, each.start) for each in parts)),
+        "endingOffsets": json.dumps(to_tree((each.queue, each.end) for each in parts)),
+    }
+    others = {name: value for name, value in source.items() if name not in ("subscribe", "subscribePattern")}
+    return spark.read.format("rocketmq").schema(schema).options(**others, **settled).load()
