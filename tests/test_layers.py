@@ -25,7 +25,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         "client": "transport protocol",
         "broker": "replication storage transport protocol",
         "admin": "client protocol",
-        "spark": "client inspect storage protocol",
+        "spark": "admin client inspect storage protocol",
         "dashboard": "admin",
         "cli": "admin nameserver broker dev inspect spark",
         "dev": "nameserver broker",
@@ -77,6 +77,7 @@ PURE: Final = (
     "roquet.spark.backlog",
     "roquet.spark.pipelines.archive_plan",
     "roquet.spark.pipelines.archive_state",
+    "roquet.spark.pipelines.svg",
 )
 OUTSIDE: Final = frozenset({"asyncio", "socket", "os", "time"})
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from roquet.cli.pipeline_archive import archive
+from roquet.cli.pipeline_audit import audit
+from roquet.cli.pipeline_lag import lag
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -15,4 +17,5 @@ def pipeline() -> None:
     """
 
 
-pipeline.add_command(archive)
+for command in (archive, audit, lag):
+    pipeline.add_command(command)

@@ -1,0 +1,154 @@
+"""Two copies of the same queues, compared message by message: master and slave, live or on a disk.
+
+audit(spark, Audit(Live("127.0.0.1:9876", "master"), Live("127.0.0.1:9876", "slave"), ("orders",))).to_html()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from roquet.spark.options import ReadOptions
+from roquet.spark.pipelines.audit_report import AuditReport, QueueAudit
+from roquet.spark.pipelines.ranges_read import bounds_now, read_ranges, selected
+from roquet.spark.ranges import QueueRange
+from roquet.spark.schema import SPARK_SCHEMA
+
+QUEUE: Final = ("topic", "brokerName", "queueId")
+KEY: Final = (*QUEUE, "queueOffset")
+COMPARED: Final = ("msgId", "commitLogOffset", "bodyCRC")
+_READ: Final = StructType([SPARK_SCHEMA[name] for name in (*KEY, *COMPARED, "sysFlag", "body")])
+_COMPRESSED: Final = 1
+_NO_PROGRESS_MS: Final = "5000"
+"""A slave is given so long to come to where its master was when the audit began."""
+
+
+@dataclass(frozen=True)
+class Live:
+    """Brokers that run: their masters, or only their slaves."""
+
+    name_server: str
+    read_from: Literal["master", "slave"]
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.read_from
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What is compared with what, and of which topics: by name, or those that match a pattern."""
+
+    left: Live
+    right: Live
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+
+
+Planned = Callable[[int], None]
+"""Told before the work: so many rows on both sides together."""
+
+
+def audit(spark: SparkSession, job: Audit, planned: Planned = lambda rows: None) -> AuditReport:
+    """Compare both sides' messages by topic, broker, queue and offset: ids, CRCs, places in the log, and bodies by CRC.
+
+    Of what runs, that is compared which the left side's masters had when the audit began, so that producers may go on.
+    What one side has lost, it is told to miss: nothing here ends the audit but brokers that do not answer.
+
+    :raises RoquetError: a side cannot be read.
+    """
+    ranges = _ranges(job)
+    planned(2 * sum(each.size for each in ranges))
+    sides = [_side(spark, job, each, ranges) for each in (job.left, job.right)]
+    queues = compare(*sides) if ranges else []
+    return AuditReport(job.left.name, job.right.name, tuple(queues))
+
+
+def _ranges(job: Audit) -> list[QueueRange]:
+    source = selected(job.left.name_server, job.topics, job.pattern, job.left.options)
+    bounds = bounds_now(ReadOptions.of_batch(source))
+    return [QueueRange(queue, at.min, at.max) for queue, at in sorted(bounds.items()) if at.max > at.min]
+
+
+def _side(spark: SparkSession, job: Audit, side: Live, ranges: list[QueueRange]) -> DataFrame:
+    settled = {
+        "readFrom": "slave-only" if side.read_from == "slave" else "master",
+        "failOnDataLoss": "false",
+        "noProgressTimeoutMs": _NO_PROGRESS_MS,
+    }
+    given = {name.lower() for name in side.options}
+    others = {name: value for name, value in settled.items() if name.lower() not in given}
+    return read_ranges(
+        spark, selected(side.name_server, job.topics, job.pattern, {**others, **side.options}), ranges, _READ
+    )
+
+
+def compare(left: DataFrame, right: DataFrame) -> list[QueueAudit]:
+    """What two tables of messages do not have in common, per queue; each row of both is moved once."""
+    both = _marked(left, is_left=True).unionAll(_marked(right, is_left=False))
+    per_offset = both.groupBy(*KEY).agg(
+        f.sum("left").alias("left"),
+        f.sum("right").alias("right"),
+        f.max(f.when(f.col("left") == 1, f.col("corrupt"))).alias("corruptLeft"),
+        f.max(f.when(f.col("right") == 1, f.col("corrupt"))).alias("corruptRight"),
+        (f.min("compared") != f.max("compared")).alias("unequal"),
+    )
+    kinds = _kinds()
+    first = f.coalesce(*(f.when(condition, f.lit(name)) for name, condition in kinds.items()))
+    per_queue = (
+        per_offset.withColumn("kind", first)
+        .groupBy(*QUEUE)
+        .agg(
+            f.sum("left").alias("left_rows"),
+            f.sum("right").alias("right_rows"),
+            (f.max(f.when(f.col("left") > 0, f.col("queueOffset"))) + 1).alias("left_end"),
+            (f.max(f.when(f.col("right") > 0, f.col("queueOffset"))) + 1).alias("right_end"),
+            *(f.count_if(condition).alias(name) for name, condition in kinds.items()),
+            f.min(f.when(f.col("kind").isNotNull(), f.col("queueOffset"))).alias("first_difference"),
+            f.min_by("kind", f.when(f.col("kind").isNotNull(), f.col("queueOffset"))).alias("first_is"),
+        )
+    )
+    return sorted((_queue_audit(row.asDict()) for row in per_queue.collect()), key=str)
+
+
+def _kinds() -> dict[str, Column]:
+    """What may be wrong with an offset, the graver first."""
+    left, right = f.col("left"), f.col("right")
+    return {
+        "missing_left": left == 0,
+        "missing_right": right == 0,
+        "different": f.col("unequal") & (left > 0) & (right > 0),
+        "corrupt_left": f.coalesce("corruptLeft", f.lit(False)),
+        "corrupt_right": f.coalesce("corruptRight", f.lit(False)),
+        "doubled_left": left > 1,
+        "doubled_right": right > 1,
+    }
+
+
+def _marked(side: DataFrame, *, is_left: bool) -> DataFrame:
+    """CRCs are taken of bodies as they are stored: what was compressed comes unpacked, and cannot be looked at."""
+    is_compressed = (f.col("sysFlag").bitwiseAND(_COMPRESSED)) != 0
+    crc = f.crc32("body").bitwiseAND(0x7FFFFFFF)
+    return side.select(
+        *KEY,
+        f.lit(int(is_left)).alias("left"),
+        f.lit(int(not is_left)).alias("right"),
+        f.struct(*COMPARED).alias("compared"),
+        (~is_compressed & (crc != f.col("bodyCRC"))).alias("corrupt"),
+    )
+
+
+def _queue_audit(row: dict[str, object]) -> QueueAudit:
+    words = row["first_is"]
+    fields = row | {
+        "broker_name": row["brokerName"],
+        "queue_id": row["queueId"],
+        "first_is": None if words is None else str(words).replace("_", " "),
+    }
+    return QueueAudit(**{name: fields[name] for name in QueueAudit.__dataclass_fields__})  # type: ignore[arg-type]
