@@ -140,11 +140,9 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
-        ("queueId = 2 AND queueOffset > 14", ["2-15", "2-16"]),
         ("queueOffset IN (10, 11) AND tags = 'T1' AND topic = 'orders'", ["0-10", "2-10"]),
         ("brokerName = 'broker-b' OR queueOffset = 12 AND queueId = 0", ["0-12"]),
         ("queueId = 2 AND storeTimestamp = timestamp_millis(1700000000456) AND queueOffset < 12", ["2-10", "2-11"]),
-        ("queueId = 2 AND storeTimestamp > timestamp_millis(1700000000456)", []),
     ],
 )
 def test_conditions_give_the_same_rows_whether_spark_or_the_read_sees_to_them(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import json
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import roquet
+from roquet.protocol.record import checksum
 from tests.interop import wire
 from tests.interop.apache import require_java
 from tests.interop.ground import BROKER, Ground
@@ -96,11 +99,25 @@ def test_restarts_read_on_and_limits_hold(spark: SparkSession, ground: Ground, t
     assert pipe.rows() == expected(names("a", 10), names("b", 6))
 
 
+def test_messages_of_every_kind_come_as_they_were_sent(spark: SparkSession, ground: Ground) -> None:
+    ground.create_topic("kinds", 1)
+    sent = asyncio.run(_send_every_kind(ground, "kinds"))
+    _wait_for_messages(ground, "kinds", len(sent))
+    frame = spark.read.format("rocketmq").option("nameServer", ground.namesrv).option("subscribe", "kinds").load()
+    found = frame.select("tags", "body", "bodyCRC", "queueOffset").collect()
+    assert {row.tags: bytes(row.body) for row in found} == sent
+    assert {row.tags: row.bodyCRC for row in found if row.tags != "compressed"} == {
+        kind: checksum(body) for kind, body in sent.items() if kind != "compressed"
+    }
+    assert sorted(row.queueOffset for row in found) == list(range(len(sent)))
+
+
 def test_a_running_query_survives_its_broker_takes_in_new_queues_and_topics_and_ends_with_a_topic(
     spark: SparkSession, ground: Ground, tmp_path: Path
 ) -> None:
     ground.create_topic("run-1", 1)
     options = {"subscribePattern": "run-.*", "consumerGroup": "watched", "noProgressTimeoutMs": "20000"}
+    options["minOffsetsPerTrigger"] = "1"
     pipe = Pipe(spark, ground, tmp_path, **options)
     query = pipe.start({"processingTime": "100 milliseconds"})
     try:
@@ -117,12 +134,49 @@ def test_a_running_query_survives_its_broker_takes_in_new_queues_and_topics_and_
         send(ground, "run-2", 0, names("c", 1, start=2))
         wait_until(lambda: _rows_read(query) == 16, "one more batch, whose begin ends the one before")
         assert _committed(ground, "watched", "run-1", 0) == 10
+        latest = query.recentProgress[-1]["sources"][0]["latestOffset"]
+        assert json.loads(latest)["queues"]["run-1"] == {BROKER: {"0": 10, "1": 3}}
         assert pipe.rows() == [*expected(names("a", 10), names("b", 3)), *expected(names("c", 3))]
         delete(ground, "run-2")
         with pytest.raises(StreamingQueryException, match="data loss in queue run-2@ground-a:0: wanted offset"):
             query.awaitTermination(60)
     finally:
         query.stop()
+
+
+async def _send_every_kind(ground: Ground, topic: str) -> dict[str, bytes]:
+    """Kind, which is the tag, -> body, of all messages that a reader shall see."""
+
+    def decided(state: roquet.TransactionState) -> Callable[..., Awaitable[roquet.TransactionState]]:
+        async def told(*_: object) -> roquet.TransactionState:
+            return state
+
+        return told
+
+    commit, rollback, unknown = map(decided, roquet.TransactionState)
+    bodies = {"delayed": b"later", "huge": random.Random(1).randbytes((4 << 20) - 1000), "compressed": b"x" * 100_000}
+    async with roquet.TransactionProducer(ground.namesrv, "kinds", unknown, compress_from_size=50_000) as producer:
+        await producer.send(roquet.Message(topic, bodies["delayed"], tags="delayed", delay_level=1))
+        await producer.send(roquet.Message(topic, bodies["compressed"], tags="compressed"))
+        for number in range(3):
+            bodies[f"batch{number}"] = b"batch%d" % number
+        batch = [roquet.Message(topic, bodies[f"batch{number}"], tags=f"batch{number}") for number in range(3)]
+        await producer.send_batch(batch)
+        bodies["committed"] = b"committed"
+        await producer.send_in_transaction(roquet.Message(topic, b"committed", tags="committed"), commit)
+        await producer.send_in_transaction(roquet.Message(topic, b"rolled back", tags="rolled back"), rollback)
+        await producer.send_in_transaction(roquet.Message(topic, b"open", tags="open"), unknown)
+    async with roquet.Producer(ground.namesrv, "kinds", compress_from_size=8 << 20) as plain:
+        await plain.send(roquet.Message(topic, bodies["huge"], tags="huge"))
+    return bodies
+
+
+def _wait_for_messages(ground: Ground, topic: str, count: int) -> None:
+    async def end() -> int:
+        async with roquet.PullConsumer(ground.namesrv) as consumer:
+            return await consumer.max_offset(roquet.MessageQueue(topic, BROKER, 0))
+
+    wait_until(lambda: asyncio.run(end()) >= count, f"{count} messages in {topic}")
 
 
 def _rows_read(query: StreamingQuery) -> int:
