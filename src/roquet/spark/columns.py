@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from struct import Struct
 from typing import Final, cast
 
 import numpy as np
@@ -30,11 +29,11 @@ from roquet.protocol.message import (
     offset_message_id,
 )
 from roquet.protocol.record import MAGIC, MAGIC_V2, SIZE_MIN, host_text
+from roquet.protocol.record_block import record_starts
 from roquet.spark.property_columns import PropertyColumns
 from roquet.spark.slices import Bools, Ints, binary, indices, numbers, slices, text, words
 from roquet.units import PhysicalOffset
 
-_SIZE: Final = Struct(">i")
 _HEAD: Final = np.dtype(
     [
         ("size", ">i4"),
@@ -75,7 +74,7 @@ class Records:
         :raises CorruptRecord: its bytes are not all records; `at` is the index in `data`.
         """
         starts = _starts_by_magic(data) if len(data) >= _LARGE else None
-        return cls(data, _starts_one_by_one(data) if starts is None else starts)
+        return cls(data, _starts_in_turn(data) if starts is None else starts)
 
     @classmethod
     def joined(cls, parts: Iterable[Records]) -> Records:
@@ -310,17 +309,10 @@ def _starts_by_magic(data: bytes) -> Ints | None:
     return starts if is_chain and (ends - starts >= SIZE_MIN).all() else None
 
 
-def _starts_one_by_one(data: bytes) -> Ints:
-    starts: list[int] = []
-    at, end, size_at = 0, len(data), _SIZE.unpack_from
-    while at < end:
-        if end - at < SIZE_MIN:
-            raise CorruptRecord(at, f"{end - at} bytes are too few")
-        (size,) = size_at(data, at)
-        if not SIZE_MIN <= size <= end - at:
-            raise CorruptRecord(at, f"size {size} of {end - at} bytes left")
-        starts.append(at)
-        at += size
+def _starts_in_turn(data: bytes) -> Ints:
+    starts, end = record_starts(data)
+    if end < len(data):
+        raise CorruptRecord(end, f"the {len(data) - end} bytes left begin with no whole record of a known magic")
     return np.array(starts, np.int64)
 
 
