@@ -42,7 +42,8 @@ class Query:
         if "subscribepattern" not in options and "assign" not in options:
             given["subscribe"] = "orders"
         self._stand_in, self._given = stand_in, options
-        self.reader = RocketMQStreamReader(ReadOptions.of_stream(given | dict(options)), SCHEMA)
+        self.options = ReadOptions.of_stream(given | dict(options))
+        self.reader = RocketMQStreamReader(self.options, SCHEMA)
         self.at: dict[str, Any] = dict(start) if start is not None else self._text(self.reader.initialOffset())
         self.read: list[tuple[MessageQueue, int]] = []
 
@@ -202,6 +203,14 @@ def test_new_queues_new_brokers_and_new_topics_are_read_from_their_beginning() -
                 QueueRange(queue(0, topic="orders2"), 0, 1),
             ]
             assert query.batch() == []
+
+
+def test_a_pattern_may_match_nothing_yet() -> None:
+    held = queues(1, topic="others")
+    with cluster(Broker(0, held)) as stand_in, querying(stand_in, subscribepattern="orders.*") as query:
+        assert query.batch() == []
+        stand_in.do(lambda: held.update(queues(2)))
+        assert query.batch() == ranges((0, 0, 2))
 
 
 def test_messages_removed_before_they_were_read_end_the_query_or_are_left_out() -> None:
@@ -372,7 +381,7 @@ def test_a_reader_travels_to_executors_and_leaves_nothing_behind() -> None:
         before = set(threading.enumerate())
         with querying(stand_in) as query:
             assert len(set(threading.enumerate()) - before) == 1
-            copy = pickle.loads(pickle.dumps(RocketMQStreamReader(query.reader._options, SCHEMA)))
+            copy = pickle.loads(pickle.dumps(RocketMQStreamReader(query.options, SCHEMA)))
             end = query.reader.latestOffset(query.at, ALL)
             (part,) = query.reader.partitions(query.at, end)
             assert sum(rows.num_rows for rows in copy.read(part)) == 3
