@@ -105,7 +105,7 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         (NEEDED | {"failondataloss": "no"}, "'no' is none of true, false"),
         (NEEDED | {"pullbatchsize": "0"}, "pullBatchSize: '0' is no whole number above 0"),
         (NEEDED | {"minpartitions": "-1"}, "minPartitions: '-1'"),
-        (NEEDED | {"readfrom": "replica"}, "none of master, slave, any"),
+        (NEEDED | {"readfrom": "replica"}, "none of master, slave, slave-only, any"),
         (NEEDED | {"tags": "||"}, "tags separated by"),
         (NEEDED | {"subexpression": "||"}, "tags: give tags separated by"),
         (NEEDED | {"tags": "A", "subexpression": "A"}, "same option"),
