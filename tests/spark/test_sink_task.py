@@ -6,9 +6,8 @@ import logging
 import os
 import signal
 import threading
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -23,36 +22,17 @@ from roquet.spark.sink_send import SinkError
 from roquet.spark.sink_task import Task, write
 from roquet.spark.write_options import Delivery, WriteOptions
 from tests.interop.ground import BROKER, QUICK, Ground
-from tests.spark.written import ROW, numbered, numbers, stored
+from tests.spark.conftest import QUEUES
+from tests.spark.written import ROW, numbered, numbers, stored, then
 
 pytestmark = pytest.mark.process
 
-QUEUES = 3
 EO = Delivery.EFFECTIVELY_ONCE
 TASK = Task("0" * 32, 5, 1)
 
 
-@pytest.fixture(scope="module")
-def ground() -> Iterator[Ground]:
-    with Ground(is_apache=False) as running:
-        yield running
-
-
-@pytest.fixture
-def topic(ground: Ground) -> str:
-    name = f"T-{uuid.uuid4().hex[:8]}"
-    ground.create_topic(name, QUEUES)
-    return name
-
-
 def options(ground: Ground, topic: str, delivery: Delivery = Delivery.AT_LEAST_ONCE, **more: Any) -> WriteOptions:
     return WriteOptions(ground.namesrv, topic, delivery=delivery, batch_rows=20, **more)
-
-
-def then(batches: Iterator[pa.RecordBatch], do: Callable[[], None]) -> Iterator[pa.RecordBatch]:
-    """The batches, and something that happens when the sink asks for more."""
-    yield from batches
-    do()
 
 
 class Died(Exception):  # noqa: N818

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +38,12 @@ def numbered(count: int, *, key: str | None = None, per_batch: int = 100) -> Ite
             {"body": b"%d" % number, "shardingKey": key} for number in range(first, min(first + per_batch, count))
         ]
         yield pa.RecordBatch.from_pylist(rows, ROW)
+
+
+def then(batches: Iterator[pa.RecordBatch], do: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+    """The batches, and something that happens when the sink asks for more."""
+    yield from batches
+    do()
 
 
 def numbers(records: list[Record]) -> list[int]:
