@@ -8,7 +8,7 @@ import pytest
 
 from tests.interop.apache import JavaClients, require_java
 
-pytest.register_assert_rewrite("tests.interop.scenarios")
+pytest.register_assert_rewrite("tests.interop.scenarios", "tests.interop.store_rows")
 
 
 @pytest.fixture(scope="module")

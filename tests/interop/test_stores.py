@@ -28,6 +28,7 @@ from tests.interop.place import (
     log_files,
     sent_ids,
 )
+from tests.interop.store_rows import assert_read_as_rows
 from tests.interop.stored import Queue, Stored, assert_serves_its_log, log_queues, log_records, served
 
 pytestmark = pytest.mark.interop
@@ -84,8 +85,10 @@ def test_a_store_goes_to_and_fro_between_the_brokers_over_kills_and_stops(place:
         place.produce("Kinds", 1, "--body", "pending-", "--delay", 5)
         place.await_progress("G", lag=8)
         wait_until(lambda: place.offsets("delayOffset") == DELIVERED, "the progress of what was delayed")
+        assert_read_as_rows(place.store_dir)
         apaches.kill()
     assert len(log_files(place)) > 1
+    assert_read_as_rows(place.store_dir)
 
     with place.ours() as ours:
         assert_serves_its_log(ours.address, place.store_dir)
@@ -97,6 +100,7 @@ def test_a_store_goes_to_and_fro_between_the_brokers_over_kills_and_stops(place:
         place.produce("Kinds", 1, "--body", "still-pending-", "--delay", 5)
         ours.stop()
         assert place.offsets("delayOffset") == {**DELIVERED, "5": 1}
+        assert_read_as_rows(place.store_dir)
 
     with place.apaches(transactionCheckInterval=1000) as apaches:
         (*got, pending) = sorted(place.takes("Kinds", "G", len(mine) + 1), key=stored_at)
@@ -115,7 +119,9 @@ def test_a_store_goes_to_and_fro_between_the_brokers_over_kills_and_stops(place:
         assert ids(place.takes("Kinds", "G", 8)) == ids(late)
         mine = appended_by_ours(place)
         place.await_progress("G", lag=len(mine))
+        assert_read_as_rows(place.store_dir)
         ours.kill()
+        assert_read_as_rows(place.store_dir)
 
     with place.apaches() as apaches:
         assert ids(place.takes("Kinds", "G", len(mine))) == ids(mine)
@@ -160,6 +166,7 @@ def test_notes_on_queue_entries_and_queues_that_begin_above_0(place_with_notes: 
         ours.kill()
 
     place.remove_first_log_file()
+    assert_read_as_rows(place.store_dir)
     with place.apaches() as apaches:
         assert_selects(place, apaches)
         left = assert_serves_its_log(apaches.address, place.store_dir, keys_from=last_file_start(place))
