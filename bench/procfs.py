@@ -11,6 +11,9 @@ TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 CORES: Final = len(os.sched_getaffinity(0))
 _USER_AND_SYSTEM: Final = slice(11, 13)
 """Counted behind the name of the process, which may hold blanks."""
+_PARENT: Final = 1
+_USER_AND_SYSTEM_OF_ALL: Final = slice(11, 15)
+"""With the time of children that ended and were waited for."""
 _IDLE: Final = (3, 4)
 """Idle, and waiting for a disk."""
 _COUNTED: Final = 8
@@ -29,6 +32,23 @@ def cpu_s(pid: int) -> float:
     """User and system time of all threads of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(int(field) for field in fields[_USER_AND_SYSTEM]) * TICK_S
+
+
+def tree_cpu_s(pid: int) -> float:
+    """User and system time so far of a process and all below it, those that ended among them."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it ended meanwhile
+        parents[int(path.parent.name)] = int(fields[_PARENT])
+        ticks[int(path.parent.name)] = sum(int(field) for field in fields[_USER_AND_SYSTEM_OF_ALL])
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return sum(ticks[each] for each in found) * TICK_S
 
 
 def busy_s() -> float:
