@@ -41,7 +41,8 @@ def log_end(files: StoreFiles) -> LogEnd:
         reason = f"the queues have messages up to physical offset {dispatched}, which are not there"
         return LogEnd(walk.end, Damage(walk.end, dispatched, walk.behind or reason))
     if walk.behind and (state.is_crashed or not lasts):
-        return LogEnd(walk.end, Damage(walk.end, _last_byte(files.log, walk.end), walk.behind))
+        last = max(walk.end + 1, _last_byte(files.log, walk.end))
+        return LogEnd(walk.end, Damage(walk.end, last, walk.behind))
     return LogEnd(walk.end)
 
 

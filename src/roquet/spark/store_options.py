@@ -12,7 +12,7 @@ from roquet.spark.option_values import OptionError, by_right_name, count, listed
 from roquet.spark.places import AtTime, Offsets, ending, starting
 from roquet.spark.selection import Selection
 
-BYTES_PER_PARTITION: Final = 128 << 20
+BYTES_PER_PARTITION: Final = 64 << 20
 _SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _ALL_BUT_SYSTEM: Final = {"subscribePattern": ".*"}
 _NAMES: Final = (

@@ -27,7 +27,7 @@ class RocketMQStoreSource(DataSource):
     subscribe (or topic), subscribePattern, assign    all topics of applications, unless one of these is given
     startingOffsets, endingOffsets, startingTimestamp, endingTimestamp, startingOffsetsByTimestamp,
     endingOffsetsByTimestamp, tags, includeProperties    as with format("rocketmq"); timestamps are store times
-    bytesPerPartition        134217728: bytes of the log per task
+    bytesPerPartition        67108864: bytes of the log per task
     mode                     FAILFAST: bytes that should be records and are none end the read; PERMISSIVE: they are
                              logged and left out, and shown in the column _corrupt of a schema that names it
     checkCrc                 true: bodies are compared with their checksums
