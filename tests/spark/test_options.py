@@ -167,6 +167,15 @@ def test_what_a_trigger_takes_is_bounded() -> None:
     assert ReadOptions.of_stream(NEEDED).max_trigger_delay_ms == 900_000
 
 
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("500", 500), ("500ms", 500), ("90 s", 90_000), ("15M", 900_000), ("2min", 120_000), ("1d", 86_400_000)],
+)
+def test_a_delay_is_read_as_spark_reads_times(text: str, ms: int) -> None:
+    options = ReadOptions.of_stream(NEEDED | {"minoffsetspertrigger": "5", "maxtriggerdelay": text})
+    assert options.max_trigger_delay_ms == ms
+
+
 def test_one_time_for_all_comes_before_times_by_queue_and_these_before_offsets() -> None:
     by_queue = NEEDED | {"startingoffsets": "earliest", "startingoffsetsbytimestamp": '{"orders":{"broker-a":{"0":7}}}'}
     for_all = by_queue | {"startingtimestamp": "9", "startingoffsetsbytimestampstrategy": "latest"}

@@ -20,7 +20,7 @@ ReadFrom: TypeAlias = Literal["master", "slave", "slave-only", "any"]
 
 DEFAULT_GROUP: Final = "spark-rocketmq-source"
 """The group that brokers see pulling. One for all reads: a broker keeps every group's name for ever."""
-_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1000}
+_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _group(name: str, text: str) -> str:
 
 
 def _delay(name: str, text: str) -> int:
-    """A time as Spark writes it: a number with its unit, seconds without."""
+    """A time as Spark writes it: a number with its unit, milliseconds without."""
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
     if found is None or found[2] not in _UNIT_MS:
         raise OptionError(f"{name}: {text!r} is no time such as 15m, 90s or 500ms")
