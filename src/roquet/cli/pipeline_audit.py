@@ -15,6 +15,8 @@ from roquet.cli.pipeline_spark import JobProgress, json_option, name_servers, on
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from roquet.spark.pipelines.audit import Side
+
 _DIFFERENT: Final = 1
 
 
@@ -22,6 +24,11 @@ _DIFFERENT: Final = 1
 @name_servers
 @click.option("-t", "--topic", "topics", multiple=True, help="A topic; may be repeated.")
 @click.option("--pattern", default="", metavar="REGEX", help="Topics whose whole names match, in place of -t.")
+@click.option(
+    "--left", default="master", show_default=True, metavar="WHAT", help="master, slave, or a store directory."
+)
+@click.option("--right", default="slave", show_default=True, metavar="WHAT", help="The same, of the other side.")
+@click.option("-b", "--broker", default="", metavar="NAME", help="Only the queues of this broker.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report with pictures there.")
 @read_options
 @json_option
@@ -31,6 +38,9 @@ def audit(
     name_server: str,
     topics: tuple[str, ...],
     pattern: str,
+    left: str,
+    right: str,
+    broker: str,
     html: Path | None,
     options: dict[str, str],
     as_json: bool,
@@ -38,16 +48,18 @@ def audit(
     """Compare what masters have with what their slaves have: ids, CRCs, places in the log, and bodies by their CRCs.
 
     Producers may go on: what the masters had at the beginning is compared, and slaves get a few seconds to have it,
-    too. Ends with code 0 if all is the same, 1 if not, 2 if it cannot be told.
+    too. Each side may as well be the store directory of a broker, running or not. Ends with code 0 if all is the same,
+    1 if not, 2 if it cannot be told.
     """
-    from roquet.spark.pipelines.audit import Audit, Live
+    from roquet.spark.pipelines.audit import Audit
     from roquet.spark.pipelines.audit import audit as compare_sides
 
-    if bool(topics) == bool(pattern):
+    sides = _side(left, name_server, options), _side(right, name_server, options)
+    is_all_stored = {"master", "slave"}.isdisjoint({left, right})
+    if (topics and pattern) or not (topics or pattern or is_all_stored):
         end("name topics with -t or give a --pattern")
-    sides = Live(name_server, "master", options), Live(name_server, "slave", options)
     with JobProgress(spark, "comparing") as progress:
-        report = compare_sides(spark, Audit(*sides, topics, pattern), progress.planned)
+        report = compare_sides(spark, Audit(*sides, topics, pattern, broker), progress.planned)
     if html is not None:
         html.write_text(report.to_html(), encoding="utf-8")
     if as_json:
@@ -57,3 +69,13 @@ def audit(
         click.echo(report.summary)
     if not report.is_same:
         sys.exit(_DIFFERENT)
+
+
+def _side(what: str, name_server: str, options: dict[str, str]) -> Side:
+    from roquet.spark.pipelines.audit import Live, Stored
+
+    match what:
+        case "master" | "slave":
+            return Live(name_server, what, options)
+        case _:
+            return Stored(what)

@@ -12,7 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from roquet.protocol.record import checksum
-from roquet.spark.pipelines.audit import _READ, Audit, Live, audit, compare
+from roquet.spark.option_values import OptionError
+from roquet.spark.pipelines.audit import _READ, Audit, Live, Stored, audit, compare
 from roquet.spark.pipelines.audit_report import AuditReport, QueueAudit
 from tests.interop.roquet_cluster import RoquetCluster
 from tests.spark.pipelines.conftest import send
@@ -134,6 +135,19 @@ def test_a_report_says_the_same_in_words_json_and_html() -> None:
     assert AuditReport("master", "slave", (good,)).summary.startswith("no difference: 5")
 
 
+def test_a_store_against_brokers_needs_the_broker_s_name() -> None:
+    with pytest.raises(OptionError, match="the broker's name is missing"):
+        Audit(Live("127.0.0.1:1", "master"), Stored("/store"), ("orders",)).check()
+    Audit(Stored("/a"), Stored("/b")).check()
+
+
+def test_a_side_reads_nobody_else_than_it_says() -> None:
+    assert Live("127.0.0.1:1", "slave").reads()["readFrom"] == "slave-only"
+    assert Live("127.0.0.1:1", "slave", {"noprogresstimeoutms": "9"}).reads()["noprogresstimeoutms"] == "9"
+    with pytest.raises(OptionError, match="the sides of an audit say who is read"):
+        Live("127.0.0.1:1", "slave", {"READFROM": "any"}).reads()
+
+
 # a real pair
 
 
@@ -166,6 +180,13 @@ def test_a_slave_is_the_same_as_its_master_until_its_disk_changes_a_byte(
     found = audit(spark, job)
     assert [queue.corrupt_right for queue in found.queues if not queue.is_same] == [1]
     assert sum(queue.corrupt_left + queue.different for queue in found.queues) == 0
+
+    left, right = (Stored(str(broker.store_dir)) for broker in pair.brokers)
+    for other in (Audit(left, right), Audit(master, right, ("orders",), broker_name="roquet-a")):
+        (queue,) = (queue for queue in audit(spark, other).queues if not queue.is_same)
+        wrong = {name: getattr(queue, name) for name in WRONG if getattr(queue, name)}
+        assert (queue.topic, wrong) == ("orders", {"corrupt_right": 1})
+        assert queue.left_rows == queue.right_rows == 100
 
     pair.slave.kill()
     impatient = {"noProgressTimeoutMs": "1000"}

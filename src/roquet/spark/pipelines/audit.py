@@ -6,16 +6,17 @@ audit(spark, Audit(Live("127.0.0.1:9876", "master"), Live("127.0.0.1:9876", "sla
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import astuple, dataclass, field
+from typing import Final, Literal, TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from roquet.spark.option_values import OptionError
 from roquet.spark.options import ReadOptions
 from roquet.spark.pipelines.audit_report import AuditReport, QueueAudit
-from roquet.spark.pipelines.ranges_read import bounds_now, read_ranges, selected
+from roquet.spark.pipelines.ranges_read import bounds_now, chosen, read_ranges, selected
 from roquet.spark.ranges import QueueRange
 from roquet.spark.schema import SPARK_SCHEMA
 
@@ -26,11 +27,13 @@ _READ: Final = StructType([SPARK_SCHEMA[name] for name in (*KEY, *COMPARED, "sys
 _COMPRESSED: Final = 1
 _NO_PROGRESS_MS: Final = "5000"
 """A slave is given so long to come to where its master was when the audit began."""
+_ANY_BROKER: Final = "broker"
+"""Two stores are of one broker, whatever it is called."""
 
 
 @dataclass(frozen=True)
 class Live:
-    """Brokers that run: their masters, or only their slaves."""
+    """Brokers that run: their masters, or only their slaves. `options`: of `format("rocketmq")`."""
 
     name_server: str
     read_from: Literal["master", "slave"]
@@ -40,53 +43,109 @@ class Live:
     def name(self) -> str:
         return self.read_from
 
+    def reads(self) -> dict[str, str]:
+        """The options of a read that tells what is missing by leaving it out.
+
+        :raises OptionError: `options` say otherwise who is read.
+        """
+        if any(name.lower() == "readfrom" for name in self.options):
+            raise OptionError("readFrom: the sides of an audit say who is read, leave it out")
+        settled = {
+            "readFrom": "slave-only" if self.read_from == "slave" else "master",
+            "failOnDataLoss": "false",
+            "noProgressTimeoutMs": _NO_PROGRESS_MS,
+        }
+        return _with(settled, self.options)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The store directory of a broker, stopped or not. `options`: of `format("rocketmq-store")`."""
+
+    path: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+    def reads(self) -> dict[str, str]:
+        """As `Live.reads`; what has a wrong checksum is read, to be counted."""
+        return _with({"mode": "PERMISSIVE", "checkCrc": "false"}, self.options)
+
+
+Side: TypeAlias = Live | Stored
+
 
 @dataclass(frozen=True)
 class Audit:
-    """What is compared with what, and of which topics: by name, or those that match a pattern."""
+    """What is compared with what, and of which topics: by name, or those that match a pattern.
 
-    left: Live
-    right: Live
+    `broker_name`: only queues of this broker; it has to be named where one side is a store and the other one runs.
+    """
+
+    left: Side
+    right: Side
     topics: tuple[str, ...] = ()
     pattern: str = ""
+    broker_name: str = ""
+
+    def check(self) -> None:
+        """:raises OptionError: it does not say of which broker a store is."""
+        kinds = {type(side) for side in (self.left, self.right)}
+        if len(kinds) > 1 and not self.broker_name:
+            raise OptionError("the broker's name is missing: of whose queues is the store that is compared?")
 
 
 Planned = Callable[[int], None]
-"""Told before the work: so many rows on both sides together."""
+"""Told before the work: so many rows on both sides together; 0 where only stores are read."""
 
 
 def audit(spark: SparkSession, job: Audit, planned: Planned = lambda rows: None) -> AuditReport:
     """Compare both sides' messages by topic, broker, queue and offset: ids, CRCs, places in the log, and bodies by CRC.
 
-    Of what runs, that is compared which the left side's masters had when the audit began, so that producers may go on.
-    What one side has lost, it is told to miss: nothing here ends the audit but brokers that do not answer.
+    Of what runs, that is compared which its masters had when the audit began, so that producers may go on. What one
+    side has lost, it is told to miss: nothing here ends the audit but brokers that do not answer, and no store.
 
-    :raises RoquetError: a side cannot be read.
+    :raises RoquetError: a side cannot be read, or is not said well enough.
     """
-    ranges = _ranges(job)
-    planned(2 * sum(each.size for each in ranges))
-    sides = [_side(spark, job, each, ranges) for each in (job.left, job.right)]
-    queues = compare(*sides) if ranges else []
-    return AuditReport(job.left.name, job.right.name, tuple(queues))
+    job.check()
+    live = next((side for side in (job.left, job.right) if isinstance(side, Live)), None)
+    ranges = None if live is None else _ranges(job, live)
+    planned(2 * sum(each.size for each in ranges or ()))
+    if ranges == []:
+        return AuditReport(job.left.name, job.right.name, ())
+    left, right = (_rows(spark, job, side, ranges) for side in (job.left, job.right))
+    return AuditReport(job.left.name, job.right.name, tuple(compare(left, right)))
 
 
-def _ranges(job: Audit) -> list[QueueRange]:
-    source = selected(job.left.name_server, job.topics, job.pattern, job.left.options)
+def _ranges(job: Audit, live: Live) -> list[QueueRange]:
+    source = selected(live.name_server, job.topics, job.pattern, live.options)
     bounds = bounds_now(ReadOptions.of_batch(source))
-    return [QueueRange(queue, at.min, at.max) for queue, at in sorted(bounds.items()) if at.max > at.min]
+    ranges = [QueueRange(queue, at.min, at.max) for queue, at in sorted(bounds.items()) if at.max > at.min]
+    return [each for each in ranges if job.broker_name in ("", each.queue.broker_name)]
 
 
-def _side(spark: SparkSession, job: Audit, side: Live, ranges: list[QueueRange]) -> DataFrame:
-    settled = {
-        "readFrom": "slave-only" if side.read_from == "slave" else "master",
-        "failOnDataLoss": "false",
-        "noProgressTimeoutMs": _NO_PROGRESS_MS,
-    }
-    given = {name.lower() for name in side.options}
-    others = {name: value for name, value in settled.items() if name.lower() not in given}
-    return read_ranges(
-        spark, selected(side.name_server, job.topics, job.pattern, {**others, **side.options}), ranges, _READ
-    )
+def _rows(spark: SparkSession, job: Audit, side: Side, ranges: list[QueueRange] | None) -> DataFrame:
+    if isinstance(side, Live):
+        assert ranges is not None
+        return read_ranges(spark, selected(side.name_server, job.topics, job.pattern, side.reads()), ranges, _READ)
+    which = chosen(job.topics, job.pattern)
+    options = {"brokerName": job.broker_name or _ANY_BROKER, **which, **side.reads()}
+    stored = spark.read.format("rocketmq-store").schema(_READ).options(**options).load(side.path)
+    return stored if ranges is None else _within(spark, stored, ranges)
+
+
+def _within(spark: SparkSession, stored: DataFrame, ranges: list[QueueRange]) -> DataFrame:
+    rows = [(*astuple(each.queue), each.start, each.end) for each in ranges]
+    edges = spark.createDataFrame(rows, "topic string, brokerName string, queueId int, start long, end long")
+    kept = stored.join(f.broadcast(edges), list(QUEUE))
+    return kept.where((f.col("queueOffset") >= f.col("start")) & (f.col("queueOffset") < f.col("end")))
+
+
+def _with(settled: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    names = {name.lower() for name in given}
+    return {name: value for name, value in settled.items() if name.lower() not in names} | dict(given)
 
 
 def compare(left: DataFrame, right: DataFrame) -> list[QueueAudit]:

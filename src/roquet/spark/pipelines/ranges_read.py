@@ -31,8 +31,13 @@ def selected(name_server: str, topics: Iterable[str], pattern: str, options: Map
     for name in options:
         if name.lower() in settled or name.lower().startswith(_SETTLED_STARTS):
             raise OptionError(f"{name}: the job settles this by itself, leave it out")
-    which = {"subscribePattern": pattern} if pattern else {"subscribe": ",".join(topics)}
-    return {"nameServer": name_server, **which, **options}
+    return {"nameServer": name_server, **chosen(topics, pattern), **options}
+
+
+def chosen(topics: Iterable[str], pattern: str) -> dict[str, str]:
+    """The option that selects these topics, or those that match the pattern, or nothing in particular."""
+    names = ",".join(topics)
+    return {"subscribePattern": pattern} if pattern else {"subscribe": names} if names else {}
 
 
 def bounds_now(options: ReadOptions) -> dict[MessageQueue, Bounds]:
