@@ -60,7 +60,7 @@ class Side:
         self.progress = ConsumerProgress()
         self.arrivals = Arrivals(lambda: self.loop_ms, held_max)
         self.filters = FilterRegistry(BloomShape(), 86_400_000)
-        self.traffic = Traffic()
+        self.traffic = Traffic(lambda: self.loop_ms)
         pulls = Pulls(
             config or PullConfig(),
             self.store,

@@ -320,8 +320,8 @@ def test_nothing_is_looked_at_while_nothing_waits(sim: Simulation) -> None:
         store.end_turn()
         delayed.turn_ended()
 
-    turn = Turn(turn_ended)
-    delayed = DelayedMessages(store, DelayLevels(config.delay_levels_ms), DelayProgress(), turn, now_ms)
+    turn, levels = Turn(turn_ended), DelayLevels(config.delay_levels_ms)
+    delayed = DelayedMessages(store, levels, DelayProgress(), turn, now_ms, lambda *_: None)
 
     async def put_aside_for_ten_seconds() -> None:
         properties = join_properties(put_aside({}, 2, "T", 0)).encode()

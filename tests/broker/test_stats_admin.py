@@ -33,9 +33,8 @@ def test_messages_and_bytes_that_were_stored_are_told_by_topic(world: World) -> 
 
 def test_what_groups_were_given_and_sent_back_is_told_by_topic_and_group(world: World) -> None:
     traffic = world.measurements.traffic
-    traffic.given("T", "G", 5, 500)
-    traffic.given("T", "G", 1, 100)
-    traffic.given("T", "H", 7, 70)
+    for group, queue_id, messages, size in (("G", 0, 5, 500), ("G", 1, 1, 100), ("H", 0, 7, 70)):
+        traffic.given("T", group, queue_id, messages, size, traffic.clock_ms())
     traffic.sent_back("T", "G")
     world.on_broker(lambda: world.measurements.look(Window.MINUTE))
     assert minute(world, "GROUP_GET_NUMS", "T@G") == 6
@@ -44,7 +43,32 @@ def test_what_groups_were_given_and_sent_back_is_told_by_topic_and_group(world: 
     assert minute(world, "BROKER_GET_NUMS", world.config.broker_cluster_name) == 13
 
 
-@pytest.mark.parametrize(("item", "key"), [("TOPIC_PUT_NUMS", "T"), ("NO_SUCH_ITEM", "T")])
+def test_how_long_pulls_took_is_told_by_queue_and_group_in_ms(world: World) -> None:
+    traffic = world.measurements.traffic
+    for queue_id, took_ms in ((0, 2.5), (0, 0.75), (3, 0.25)):
+        traffic.given("T", "G", queue_id, 1, 100, traffic.clock_ms() - took_ms)
+    world.on_broker(lambda: world.measurements.look(Window.MINUTE))
+    told = world.client().ask(STATS, statsName="GROUP_GET_LATENCY", statsKey="0@T@G")["statsMinute"]
+    assert (told["sum"], told["avgpt"]) == (3, 1.5)
+    assert minute(world, "GROUP_GET_LATENCY", "3@T@G") == 0
+
+
+def test_delayed_messages_count_as_given_out_of_their_level_s_queue_when_they_go(world: World) -> None:
+    traffic = world.measurements.traffic
+    for queue_id, messages, size in ((2, 5, 500), (2, 1, 100), (7, 4, 40)):
+        traffic.delivered(queue_id, messages, size)
+    world.on_broker(lambda: world.measurements.look(Window.MINUTE))
+    items = ("QUEUE_GET_NUMS", "QUEUE_GET_SIZE")
+    assert [minute(world, item, "SCHEDULE_TOPIC_XXXX@2@SCHEDULE_CONSUMER") for item in items] == [6, 600]
+    items = ("GROUP_GET_NUMS", "GROUP_GET_SIZE")
+    assert [minute(world, item, "SCHEDULE_TOPIC_XXXX@SCHEDULE_CONSUMER") for item in items] == [10, 640]
+    given = world.client().ask(STATS, statsName="BROKER_GET_NUMS", statsKey=world.config.broker_cluster_name)
+    assert given["statsMinute"]["sum"] == 0, "to no consumer"
+
+
+@pytest.mark.parametrize(
+    ("item", "key"), [("TOPIC_PUT_NUMS", "T"), ("COMMERCIAL_SEND_TIMES", "T"), ("NO_SUCH_ITEM", "T")]
+)
 def test_what_was_not_counted_is_refused(world: World, item: str, key: str) -> None:
     answer = world.client().call(STATS, statsName=item, statsKey=key)
     assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -55,7 +79,7 @@ def test_rates_follow_what_is_stored_and_given(world: World) -> None:
     for _ in range(5):
         world.on_broker(world.measurements.look_at_rates)
         world.put("T")
-        world.measurements.traffic.given("T", "G", 3, 300)
+        world.measurements.traffic.given("T", "G", 0, 3, 300, 0)
         world.sim.run_for(1)
     world.on_broker(world.measurements.look_at_rates)
     table = world.client().ask(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]

@@ -78,16 +78,24 @@ class DelayedMessages:
 
     :param turn: told of every append.
     :param now_ms: wall clock.
+    :param delivered: told, for each append, from which queue how many messages of how many bytes went.
     """
 
     def __init__(
-        self, store: Store, levels: DelayLevels, progress: DelayProgress, turn: Turn, now_ms: Callable[[], int]
+        self,
+        store: Store,
+        levels: DelayLevels,
+        progress: DelayProgress,
+        turn: Turn,
+        now_ms: Callable[[], int],
+        delivered: Callable[[int, int, int], None],
     ) -> None:
         self._store = store
         self._delays_ms = levels.ms
         self._progress = progress
         self._turn = turn
         self._now_ms = now_ms
+        self._delivered = delivered
         self._levels: list[_Level] = []
         self._empty: list[_Level] = []
         self._arrived = asyncio.Event()
@@ -184,7 +192,7 @@ class DelayedMessages:
         if gone:
             log.warning("%d messages of delay level %d are not in the log any more", gone, level.number)
         while run.queues:
-            self._append(run)
+            self._append(run, queue.queue_id)
             self._came_to(level, run.offsets[0] if run.queues else end)
         self._came_to(level, end)
         level.note_next(now_ms)
@@ -193,10 +201,12 @@ class DelayedMessages:
         level.offset = offset
         self._progress.delivered(level.number, offset)
 
-    def _append(self, run: DueRun) -> None:
+    def _append(self, run: DueRun, queue_id: int) -> None:
         """Store as many as the log takes at once."""
         try:
-            run.drop(self._store.append_moved(run.block, run.queues))
+            count = self._store.append_moved(run.block, run.queues)
+            self._delivered(queue_id, count, int(run.block.sizes[:count].sum()))
+            run.drop(count)
         except ValueError as error:
             log.error("a delayed message of topic %s is left out: %s", run.queues[0].topic, error)
             run.drop(1)

@@ -21,17 +21,18 @@ GIVEN: Final = "GROUP_GET_NUMS"
 class Measurements:
     """Totals of what came in are the store's queues', so that nothing is counted for each message but there.
 
-    Of Apache's items this has no GROUP_GET_LATENCY, whose times would all be 0 here, and none of COMMERCIAL_*.
+    It has the items that Apache's broker fills; that names COMMERCIAL_* and *_FROM_DISK_* too, which count nothing.
 
     :param cluster: the key of the items that are about the whole broker.
+    :param clock_ms: as `Traffic`.
     """
 
-    def __init__(self, store: Store, cluster: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, store: Store, cluster: str, now_ms: Callable[[], int], clock_ms: Callable[[], float]) -> None:
         self._store = store
         self._cluster = cluster
         self._now_ms = now_ms
         self._stored_before = 0
-        self.traffic = Traffic()
+        self.traffic = Traffic(clock_ms)
         self.rates = Rates()
         self.stats = Stats(self._items())
 
@@ -44,6 +45,9 @@ class Measurements:
             "QUEUE_PUT_SIZE": lambda: self._by_delay_level(lambda queue: queue.written_size),
             GIVEN: traffic.messages_given,
             "GROUP_GET_SIZE": traffic.bytes_given,
+            "GROUP_GET_LATENCY": traffic.times_taken,
+            "QUEUE_GET_NUMS": traffic.messages_delivered,
+            "QUEUE_GET_SIZE": traffic.bytes_delivered,
             "SNDBCK_PUT_NUMS": traffic.messages_sent_back,
             "BROKER_PUT_NUMS": lambda: {self._cluster: Total(self._store.stored, self._store.stored)},
             "BROKER_GET_NUMS": lambda: {self._cluster: Total(traffic.messages, traffic.found)},

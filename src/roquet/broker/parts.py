@@ -43,12 +43,16 @@ class Parts:
 
     def __init__(self, config: BrokerConfig, runtime: Runtime, disk: Disk | None, become: Become | None) -> None:
         loop, now_ms = asyncio.get_running_loop(), runtime.now_ms
+
+        def clock_ms() -> float:
+            return loop.time() * 1000
+
         self.config, self.runtime, self.become = config, runtime, become
         self.channels = Channels()
         disk = RealDisk() if disk is None else disk
         self.tables = Tables(config, runtime, disk, lambda: self.registrar.soon())
         self.store = Store(part_configs.store_config(config), now_ms, disk, self._filter_bits())
-        self.measurements = Measurements(self.store, config.broker_cluster_name, now_ms)
+        self.measurements = Measurements(self.store, config.broker_cluster_name, now_ms, clock_ms)
         self.turn = Turn(self._end_turn, self.measurements.turn_took)
         self.dispatches = Pace(self._dispatch, DISPATCH_PAUSE_S)
         self.ha_server = None if config.is_slave else self._make_ha_server()
@@ -58,16 +62,19 @@ class Parts:
             lambda: self.store.log.flushed_to,
             lambda: self.store.log.end,
             self.ha_server,
-            lambda: loop.time() * 1000,
+            clock_ms,
         )
-        self.arrivals = Arrivals(lambda: loop.time() * 1000, config.pull_thread_pool_queue_capacity)
+        self.arrivals = Arrivals(clock_ms, config.pull_thread_pool_queue_capacity)
         self.growth = Growth(
             self.store, self.arrivals, self.durability, self.ha_server, syncs=part_configs.syncs(config)
         )
         self.halves = HalfMessages(
             self.store, self.tables.catalogue, self.tables.progress, self.turn, now_ms, config.delay_levels
         )
-        self.delayed = DelayedMessages(self.store, config.delay_levels, self.tables.delays, self.turn, now_ms)
+        delivered = self.measurements.traffic.delivered
+        self.delayed = DelayedMessages(
+            self.store, config.delay_levels, self.tables.delays, self.turn, now_ms, delivered
+        )
         self.cleaning = self._make_cleaning()
         self.members = self._make_members()
         self._queue_count = 0

@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
+from typing import Final
 
 from roquet.broker.stats import Total
+from roquet.protocol.message import SCHEDULE_TOPIC
+
+DELIVERIES: Final = "SCHEDULE_CONSUMER"
+"""The group that delayed messages count as given to when their time has come."""
 
 
 @dataclass(slots=True)
 class _Given:
-    pulls: int = 0
+    """What one group was given of one queue, and how long that took, in ms."""
+
+    topic: str
+    group: str
+    queue_id: int
+    times: int = 0
     messages: int = 0
     size: int = 0
+    took_ms: float = 0.0
+
+    def add(self, messages: int, size: int, took_ms: float = 0.0) -> None:
+        self.times += 1
+        self.messages += messages
+        self.size += size
+        self.took_ms += took_ms
 
 
 class Traffic:
-    """What left this broker, and what came back to it, since it started."""
+    """What left this broker, and what came back to it, since it started.
 
-    def __init__(self) -> None:
-        self._given: dict[tuple[str, str], _Given] = {}
+    :param clock_ms: only grows; tells how long pulls take.
+    """
+
+    def __init__(self, clock_ms: Callable[[], float]) -> None:
+        self.clock_ms = clock_ms
+        self._given: dict[tuple[str, str, int], _Given] = {}
+        self._delivered: dict[int, _Given] = {}
+        """Of delayed messages, by the queue in which they waited."""
         self._sent_back: dict[tuple[str, str], int] = {}
         self.found = 0
         self.missed = 0
@@ -26,26 +51,61 @@ class Traffic:
         self.messages = 0
         """Messages that were given."""
 
-    def given(self, topic: str, group: str, messages: int, size: int) -> None:
-        """A pull found so many messages, of so many bytes."""
+    def given(self, topic: str, group: str, queue_id: int, messages: int, size: int, began_ms: float) -> None:
+        """A pull that was looked at from `began_ms` on found so many messages, of so many bytes."""
         self.found += 1
         self.messages += messages
-        found = self._given.get((topic, group))
+        found = self._given.get((topic, group, queue_id))
         if found is None:
-            found = self._given[topic, group] = _Given()
-        found.pulls += 1
-        found.messages += messages
-        found.size += size
+            found = self._given[topic, group, queue_id] = _Given(topic, group, queue_id)
+        found.add(messages, size, self.clock_ms() - began_ms)
+
+    def delivered(self, queue_id: int, messages: int, size: int) -> None:
+        """So many delayed messages, of so many bytes, went together from this queue to where they belong."""
+        found = self._delivered.get(queue_id)
+        if found is None:
+            found = self._delivered[queue_id] = _Given(SCHEDULE_TOPIC, DELIVERIES, queue_id)
+        found.add(messages, size)
 
     def sent_back(self, topic: str, group: str) -> None:
         """A consumer of the group could do nothing with a message of the topic."""
         self._sent_back[topic, group] = self._sent_back.get((topic, group), 0) + 1
 
     def messages_given(self) -> dict[str, Total]:
-        return {f"{topic}@{group}": Total(given.messages, given.pulls) for (topic, group), given in self._given.items()}
+        return self._by_group(lambda given: given.messages)
 
     def bytes_given(self) -> dict[str, Total]:
-        return {f"{topic}@{group}": Total(given.size, given.pulls) for (topic, group), given in self._given.items()}
+        return self._by_group(lambda given: given.size)
+
+    def _by_group(self, value: Callable[[_Given], int]) -> dict[str, Total]:
+        totals: dict[str, Total] = {}
+        for given in self._all():
+            key = f"{given.topic}@{given.group}"
+            before = totals.get(key, Total(0, 0))
+            totals[key] = Total(before.value + value(given), before.times + given.times)
+        return totals
+
+    def _all(self) -> Iterator[_Given]:
+        return chain(self._given.values(), self._delivered.values())
+
+    def times_taken(self) -> dict[str, Total]:
+        """In ms, of pulls that found something, by queue and group."""
+        return {
+            f"{given.queue_id}@{given.topic}@{given.group}": Total(int(given.took_ms), given.times)
+            for given in self._given.values()
+        }
+
+    def messages_delivered(self) -> dict[str, Total]:
+        return self._by_queue(lambda given: given.messages)
+
+    def bytes_delivered(self) -> dict[str, Total]:
+        return self._by_queue(lambda given: given.size)
+
+    def _by_queue(self, value: Callable[[_Given], int]) -> dict[str, Total]:
+        return {
+            f"{given.topic}@{given.queue_id}@{given.group}": Total(value(given), given.times)
+            for given in self._delivered.values()
+        }
 
     def messages_sent_back(self) -> dict[str, Total]:
         return {f"{topic}@{group}": Total(count, count) for (topic, group), count in self._sent_back.items()}

@@ -46,6 +46,48 @@ def what_was_sent_and_consumed_is_counted_by_topic_and_group(scene: Scene) -> No
     assert stats(scene, "BROKER_GET_NUMS", CLUSTER) is not None
 
 
+@scenario(seconds=30)
+def how_long_pulls_take_is_counted_by_queue_and_group(scene: Scene) -> None:
+    topic, group = scene.topic(2), scene.group()
+    member = scene.push(group, topic)
+    scene.producer().send(topic, 4, queue=1)
+    member.messages(4)
+    scene.wait(lambda: stats(scene, "GROUP_GET_LATENCY", f"1@{topic}@{group}") is not None, "the time")
+    assert stats(scene, "GROUP_GET_LATENCY", f"0@{topic}@{group}") is None, "nothing was found there"
+    assert stats(scene, "GROUP_GET_LATENCY", f"{topic}@{group}") is None
+
+
+@scenario(seconds=30)
+def delayed_messages_are_counted_when_they_come_and_when_they_go(scene: Scene) -> None:
+    """Others send such messages, too."""
+    topic, level = scene.topic(), "SCHEDULE_TOPIC_XXXX@1"
+    member = scene.push(scene.group(), topic)
+    scene.producer().send(topic, 3, delay=2)
+    member.messages(3)
+
+    def minute(item: str, key: str) -> int:
+        found = stats(scene, item, key)
+        return int(found["statsMinute"]["sum"]) if found else 0
+
+    scene.wait(lambda: minute("QUEUE_PUT_NUMS", level) >= 3, "what came")
+    scene.wait(lambda: minute("QUEUE_GET_NUMS", f"{level}@SCHEDULE_CONSUMER") >= 3, "what went")
+    assert minute("QUEUE_PUT_SIZE", level) > 3 * 90
+    assert minute("QUEUE_GET_SIZE", f"{level}@SCHEDULE_CONSUMER") > 3 * 90
+    scene.wait(lambda: minute("GROUP_GET_NUMS", "SCHEDULE_TOPIC_XXXX@SCHEDULE_CONSUMER") >= 3, "what went at all")
+    scene.wait(lambda: minute("TOPIC_PUT_NUMS", topic) == 3, "the topic's count")
+
+
+@scenario()
+def what_only_other_editions_of_the_broker_count_is_refused(scene: Scene) -> None:
+    topic, group = scene.topic(), scene.group()
+    member = scene.push(group, topic)
+    scene.producer().send(topic, 2)
+    member.messages(2)
+    for item in ("COMMERCIAL_SEND_TIMES", "COMMERCIAL_RCV_TIMES", "COMMERCIAL_RCV_SIZE", "GROUP_GET_FROM_DISK_NUMS"):
+        for key in (topic, f"{topic}@{group}"):
+            assert scene.ask(315, {"statsName": item, "statsKey": key}).code == 1
+
+
 @scenario()
 def what_nobody_counted_is_refused(scene: Scene) -> None:
     for item, key in (("TOPIC_PUT_NUMS", scene.name()), ("NO_SUCH_NAME", "T")):

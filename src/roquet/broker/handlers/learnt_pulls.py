@@ -63,6 +63,7 @@ class LearntPulls:
         opaque, queue_id, queue_offset, commit_offset = values
         if not (queue_id + queue_offset + commit_offset).isdigit() or not (known.is_binary or is_number(opaque)):
             return None
+        began_ms = self._traffic.clock_ms()
         try:
             group, _, fetched = self._look(known.header, int(queue_id), int(queue_offset), int(commit_offset))
         except Exception as error:
@@ -72,13 +73,14 @@ class LearntPulls:
         suggested, next_offset = b"%d" % self._suggest(group, fetched), b"%d" % fetched.next_offset
         low, high = b"%d" % fetched.min_offset, b"%d" % fetched.max_offset
         size = sum(map(len, fetched.records))
-        self._traffic.given(known.header.topic, known.header.consumer_group, fetched.count, size)
+        header = known.header
+        self._traffic.given(header.topic, header.consumer_group, int(queue_id), fetched.count, size, began_ms)
         if not known.is_binary:
             return b"".join((self._found.json(opaque, (suggested, next_offset, low, high), size), *fetched.records))
         sizes = (len(suggested), len(next_offset), len(low), len(high))
         first, second, third, fourth, fifth = self._found.binary(sizes, size)
-        header = (first, opaque, second, suggested, third, next_offset, fourth, low, fifth, high)
-        return b"".join((*header, *fetched.records))
+        head = (first, opaque, second, suggested, third, next_offset, fourth, low, fifth, high)
+        return b"".join((*head, *fetched.records))
 
     def learn(self, request: Command, header: PullHeader) -> None:
         """Learn the form of the pull that `take` did not know a moment ago."""

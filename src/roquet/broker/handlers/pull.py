@@ -91,14 +91,14 @@ class Pulls:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
     def pull(self, request: Command, connection: Connection) -> Answer:
-        header = PullHeader.read(request.fields)
+        began_ms, header = self._traffic.clock_ms(), PullHeader.read(request.fields)
         group, wanted, fetched = self._look(header, header.queue_id, header.queue_offset, header.commit_offset)
         if header.sys_flag & SUSPEND and self._code(fetched, header) == ResponseCode.PULL_NOT_FOUND:
             self._hold(request, connection, header, group, wanted)
             return None
         if fetched.status is FetchStatus.FOUND and not request.is_one_way:
             self._learn(request, connection, header)
-        return self._answer(request, header, group, fetched)
+        return self._answer(request, header, group, fetched, began_ms)
 
     def _look(
         self, header: PullHeader, queue_id: int, queue_offset: int, commit_offset: int
@@ -222,7 +222,9 @@ class Pulls:
         """The broker to pull from next."""
         return self._balance.next_broker(group, fetched.behind)
 
-    def _answer(self, request: Command, header: PullHeader, group: GroupConfig, fetched: Fetched) -> bytes:
+    def _answer(
+        self, request: Command, header: PullHeader, group: GroupConfig, fetched: Fetched, began_ms: float
+    ) -> bytes:
         code = self._code(fetched, header)
         next_offset = fetched.next_offset
         suggested = self._suggested(group, fetched)
@@ -231,15 +233,15 @@ class Pulls:
                 next_offset = header.queue_offset
             if code == ResponseCode.PULL_OFFSET_MOVED:
                 code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, group.broker_id
-        self._note(code, header, fetched)
+        self._note(code, header, fetched, began_ms)
         fields = PullAnswer(suggested, next_offset, fetched.min_offset, fetched.max_offset).write()
         return request.answer(code, fetched.status.value, fields, b"".join(fetched.records)).encode()
 
-    def _note(self, code: ResponseCode, header: PullHeader, fetched: Fetched) -> None:
+    def _note(self, code: ResponseCode, header: PullHeader, fetched: Fetched, began_ms: float) -> None:
         """Count it, and write down if it is sent elsewhere; a slave writes nothing."""
         if code == ResponseCode.SUCCESS:
-            size = sum(map(len, fetched.records))
-            self._traffic.given(header.topic, header.consumer_group, fetched.count, size)
+            size, traffic = sum(map(len, fetched.records)), self._traffic
+            traffic.given(header.topic, header.consumer_group, header.queue_id, fetched.count, size, began_ms)
             return
         self._traffic.missed += 1
         if code == ResponseCode.PULL_OFFSET_MOVED and not self._config.is_slave:
@@ -267,6 +269,7 @@ class Pulls:
 
         def fetch_again(is_due: bool) -> bytes | None:
             nonlocal offset, wanted
+            began_ms = self._traffic.clock_ms()
             try:
                 self._check_topic(header.topic, header.queue_id)
                 group = self._group(header.consumer_group)
@@ -283,7 +286,7 @@ class Pulls:
                 return None
             if fetched.status is FetchStatus.OFFSET_OVERFLOW_ONE and offset > header.queue_offset:
                 fetched = replace(fetched, status=FetchStatus.NO_MATCHED_MESSAGE)
-            return self._answer(request, header, group, fetched)
+            return self._answer(request, header, group, fetched, began_ms)
 
         return fetch_again
 
