@@ -30,7 +30,7 @@ from roquet.errors import PeerError
 from roquet.protocol.batch import batch_item
 from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import BINARY, JSON, Command
+from roquet.protocol.command import BINARY, JSON, ONE_WAY, Command
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.message import join_properties
 from roquet.protocol.record import decode
@@ -112,10 +112,12 @@ def send_frame(
     code: int = RequestCode.SEND_MESSAGE_V2,
     born_ms: int = NOW_MS,
     sys_flag: int = 0,
+    flag: int = 0,
 ) -> bytes:
+    """:param flag: of the request, which may be one-way."""
     kind = SendHeader if code == RequestCode.SEND_MESSAGE else SendHeaderV2
     header = kind("group", topic, queue_id, sys_flag, born_ms, 0, properties=join_properties(properties))
-    command = Command(code, header.write(), body, opaque, header_type=header_type, language="JAVA")
+    command = Command(code, header.write(), body, opaque, flag, header_type=header_type, language="JAVA")
     return command.encode()[4:]
 
 
@@ -197,6 +199,7 @@ sends = st.builds(
     header_type=st.sampled_from([JSON, BINARY]),
     code=st.sampled_from([RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2]),
     born_ms=st.sampled_from([NOW_MS, NOW_MS + 1, 5]),
+    flag=st.sampled_from([0, 0, ONE_WAY]),
 )
 
 
@@ -225,6 +228,7 @@ usual_sends = st.builds(
     header_type=st.sampled_from([JSON, BINARY]),
     born_ms=st.sampled_from([NOW_MS, NOW_MS + 1, 5]),
     sys_flag=st.sampled_from([0, 0, 1, 4]),
+    flag=st.sampled_from([0, 0, 0, ONE_WAY]),
 )
 
 
@@ -285,6 +289,29 @@ def test_a_producers_usual_sends_are_learnt_once(header_type: int, code: int, mo
     for reads in ([1], [20]):
         learning, _ = run_both(frames, [1, 1, *reads])
         assert learning.forms == 1
+
+
+@pytest.mark.parametrize("header_type", [JSON, BINARY])
+def test_one_way_sends_are_learnt_and_told_nothing_even_where_there_is_no_room(header_type: int) -> None:
+    frames = [
+        send_frame(1000, 1, {"UNIQ_KEY": UNIQUE_KEY.format(n)}, flag=ONE_WAY, header_type=header_type)
+        for n in range(14)
+    ]
+
+    async def run() -> None:
+        drive = Drive(random.Random(1))
+        side = Side(Path("/store"), learns=True, entries_per_file=12, disk=drive.mount())
+        assert [side.take(frame) for frame in frames[:2]] == [[], []]
+        drive.trouble = errno.ENOSPC
+        assert side.take(*frames[2:]) == []
+        drive.trouble = None
+        assert (side.forms, side.store.max_offset("TopicTest", 1)) == (1, 2)
+        general = side.connection._general
+        assert (side.take(*frames[2:]), side.take(frames[2])) == ([], [])
+        assert (side.store.max_offset("TopicTest", 1), side.connection._general) == (15, general)
+        side.store.abandon()
+
+    asyncio.run(run())
 
 
 batches = st.builds(

@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
         return response if isinstance(response, bytes) else response.encode()
 
     def failed(self, frame: bytes, error: Exception) -> bytes:
-        """The answer to a request that `error` ended, which is not one-way.
+        """The answer to a request that `error` ended; a one-way request gets none.
 
         :raises PeerError: `error` is one, or the frame breaks the protocol; either ends the connection.
         """

@@ -7,7 +7,7 @@ tests in tests/broker/test_learnt_sends.py hold the two together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from roquet.broker.delay_levels import DelayLevels
@@ -132,9 +132,12 @@ class LearntSends:
                 kind.delay_ms,
             )
         except Exception as error:
-            return [self._connection.failed(frame, error)]
+            return self._failed(kind, (frame,), error)
+        self._turn.due()
+        if kind.is_one_way:
+            return []
         message_id = b"%b%016X," % (self._message_id_head, at)
-        return self._stored(kind, kind.answers(message_id, (queue_id,), (queue.max_offset - 1,), (opaque,)))
+        return self._safe(kind, kind.answers(message_id, (queue_id,), (queue.max_offset - 1,), (opaque,)))
 
     def _alike(self, kind: SendKind, columns: Columns) -> AlikeMessages | None:
         tag_codes: int | list[int] = 0
@@ -150,13 +153,20 @@ class LearntSends:
         try:
             offsets, physical = self._store.append_alike(messages, columns.queues, kind.delay_ms)
         except Exception as error:
-            return [self._connection.failed(frame, error) for frame in columns.frames]
-        ids = message_ids(self._message_id_head, physical)
-        return self._stored(kind, kind.answers(ids, columns.queue_ids, offsets, columns.opaques))
-
-    def _stored(self, kind: SendKind, answers: list[bytes]) -> list[bytes]:
-        """The answers that can leave now."""
+            return self._failed(kind, columns.frames, error)
         self._turn.due()
+        if kind.is_one_way:
+            return []
+        ids = message_ids(self._message_id_head, physical)
+        return self._safe(kind, kind.answers(ids, columns.queue_ids, offsets, columns.opaques))
+
+    def _failed(self, kind: SendKind, frames: Iterable[bytes], error: Exception) -> list[bytes]:
+        """The answers; who sent one way gets none, but what goes wrong here is in the log."""
+        answers = [self._connection.failed(frame, error) for frame in frames]
+        return [] if kind.is_one_way else answers
+
+    def _safe(self, kind: SendKind, answers: list[bytes]) -> list[bytes]:
+        """The answers that can leave now."""
         if not kind.waits:
             return answers
         end = self._store.log.end

@@ -72,11 +72,11 @@ class Sends:
             queue = self._store.queue(topic.name, queue_id)
             places = [self._store_one(header, queue, request.body, pairs, sys_flag, connection)]
         self._intake.turn.due()
-        answer = self._answer(request, queue_id, queue.max_offset - len(places), places)
-        if request.is_one_way:
-            return None
         if request.code in _CODES and not is_half:
             self._learn(request, connection, header, topic, sys_flag)
+        if request.is_one_way:
+            return None
+        answer = self._answer(request, queue_id, queue.max_offset - len(places), places)
         if self._intake.durability.waits and pairs.get(m.WAIT) != "false":
             return self._intake.durability.hold(connection, answer, self._store.log.end)
         return answer

@@ -66,6 +66,7 @@ class SendKind:
         self.queues: dict[bytes, ConsumeQueue] = {}
         """By queue id as it stands in the header."""
         self.is_binary = shape.command.header_type == BINARY
+        self.is_one_way = shape.command.is_one_way
         self.answers = partial(answers.encode, binary=self.is_binary)
         self.is_batch = header.batch
         self.flag = header.flag
@@ -94,7 +95,7 @@ class SendKind:
         """Whether the short way stores just this; not what takes no place in a queue, nor what a batch's own keys or
         tags would add to its messages."""
         self.identity: Hashable = (
-            *(topic.name, self.is_binary, self.is_batch, self.flag, sys_flag, self.reconsume_times),
+            *(topic.name, self.is_binary, self.is_one_way, self.is_batch, self.flag, sys_flag, self.reconsume_times),
             *((name, len(value.encode()) if name in names else value) for name, value in pairs.items()),
         )
 
