@@ -119,8 +119,9 @@ class PieceSender:
             await self._in_lane(piece, self.queues[piece.target], waits)
             return
         failed: set[str] = set()
-        while not await self._in_lane(piece, self._next_queue(failed), waits, failed):
-            pass
+        left: Piece | None = piece
+        while left:
+            left = await self._in_lane(left, self._next_queue(failed), waits, failed)
 
     def _next_queue(self, failed: set[str]) -> MessageQueue:
         """A queue that is free and whose broker did not just fail, as far as there is one."""
@@ -131,34 +132,32 @@ class PieceSender:
 
     async def _in_lane(
         self, piece: Piece, queue: MessageQueue, waits: Iterator[float], failed: set[str] | None = None
-    ) -> bool:
-        """Send to that queue; whether it is stored, else it is to be tried in another one.
+    ) -> Piece | None:
+        """Send to that queue; None when all is stored, else what is to be tried in another one.
 
         :param waits: seconds before each further try.
         :param failed: brokers that failed, added to; None: the piece can go nowhere else.
         """
         async with self._lanes[queue]:
-            is_open = False  # whether it may be stored by an earlier try
-            while True:
+            while len(piece.rows):
                 try:
-                    if is_open and self._journal:
-                        piece = self._left(piece, await self._journal.stored(queue))
-                    is_open = False
-                    if len(piece.rows):
-                        await self._try(piece, queue)
-                    return True
+                    await self._try(piece, queue)
+                    return None
                 except PASSING as error:
                     wait = next(waits, None)
                     if wait is None or not may_pass(error):
                         raise
-                    is_open = is_open or isinstance(error, ConnectionClosed | CallTimeout)
+                    is_open = isinstance(error, ConnectionClosed | CallTimeout)
                     log.info("sending to %s is tried again: %s", queue, error)
                 self._counts.retries += 1
                 self._session.refresh_soon(queue.topic)
                 await asyncio.sleep(wait)
-                if failed is not None and not (is_open and self._journal):
+                if is_open and self._journal:
+                    piece = self._left(piece, await self._journal.stored(queue))
+                elif failed is not None:
                     failed.add(queue.broker_name)
-                    return False
+                    return piece
+            return None
 
     def _left(self, piece: Piece, stored: Container[int]) -> Piece:
         left = piece.without(stored)
