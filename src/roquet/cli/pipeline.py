@@ -7,6 +7,7 @@ import click
 from roquet.cli.pipeline_archive import archive
 from roquet.cli.pipeline_audit import audit
 from roquet.cli.pipeline_lag import lag
+from roquet.cli.pipeline_send import redrive, replay, restore
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -17,5 +18,5 @@ def pipeline() -> None:
     """
 
 
-for command in (archive, audit, lag):
+for command in (archive, restore, audit, lag, replay, redrive):
     pipeline.add_command(command)

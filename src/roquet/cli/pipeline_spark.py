@@ -90,17 +90,21 @@ def on_spark(command: F) -> F:
 
 @contextmanager
 def spark_session(conf: dict[str, str]) -> Iterator[SparkSession]:
-    """A session for one command; what it logs below errors is not shown."""
+    """A session for one command, or the one that this process has already; it logs nothing."""
     try:
+        from pyspark.sql import SparkSession
+
         from roquet.spark.session import session
     except ImportError:
         end(EXTRA_MISSING)
+    is_ours = SparkSession.getActiveSession() is None
     spark = session("roquet pipeline", **{**SESSION_CONF, **conf})
     spark.sparkContext.setLogLevel("OFF")
     try:
         yield spark
     finally:
-        spark.stop()
+        if is_ours:
+            spark.stop()
 
 
 def line_of(error: Exception) -> str | None:

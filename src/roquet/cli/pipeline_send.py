@@ -1,0 +1,162 @@
+"""`roquet pipeline restore`, `replay` and `redrive`: what sends messages again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from roquet.cli.output import end, table
+from roquet.cli.pipeline_spark import JobProgress, json_option, name_servers, on_spark, read_options
+from roquet.cli.values import moment, pairs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from roquet.spark.pipelines.redrive import Redriven
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_write_options = click.option(
+    "-w",
+    "--write-option",
+    "write_options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=pairs,
+    help="An option of the sink, such as delivery=effectively-once; may be repeated.",
+)
+_rate = click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many messages a second.")
+_really = click.option("--yes/--dry-run", "really", help="Send; without it, tell what would be sent.")
+
+
+def choosing(command: F) -> F:
+    """The options that say which messages."""
+    for option in (
+        click.option("--since", "since_ms", metavar="TIME", callback=moment,
+                     help="Stored then or later: ISO (without a zone: UTC) or ms."),
+        click.option("--until", "until_ms", metavar="TIME", callback=moment, help="Stored before this time."),
+        click.option("--key", metavar="REGEX", help="One of whose keys matches as a whole."),
+        click.option("--where", metavar="SQL", help="For which this is so, by Spark SQL on the columns."),
+    ):  # fmt: skip
+        option(command)
+    return command
+
+
+@click.command(short_help="From an archive back into a cluster.")
+@click.argument("folder", metavar="FOLDER")
+@name_servers
+@click.option("-t", "--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+@click.option("--to", help="The topic they go to, in place of their own.")
+@click.option("--keep-queues", is_flag=True, help="Each goes to the queue of its former number, in its former order.")
+@choosing
+@_rate
+@_write_options
+@json_option
+@on_spark
+def restore(
+    spark: SparkSession,
+    folder: str,
+    name_server: str,
+    topics: tuple[str, ...],
+    to: str | None,
+    keep_queues: bool,
+    rate: float | None,
+    write_options: dict[str, str],
+    as_json: bool,
+    **choice: Any,
+) -> None:
+    """Send what the archive in FOLDER has: topics, keys, tags and properties as they were; ids and times are new."""
+    from roquet.spark.pipelines.choosing import Choice
+    from roquet.spark.pipelines.restore import Restore
+    from roquet.spark.pipelines.restore import restore as send_archive
+
+    job = Restore(folder, name_server, topics, Choice(**choice), to, keep_queues, rate, write_options)
+    with JobProgress(spark, "restoring") as progress:
+        rows = send_archive(spark, job, progress.planned)
+    click.echo(json.dumps({"rows": rows}) if as_json else f"{rows:,} messages sent")
+
+
+@click.command(short_help="Messages of a topic into another one.")
+@click.argument("topic")
+@name_servers
+@click.option("--to", required=True, help="The topic they go to.")
+@choosing
+@_really
+@_rate
+@read_options
+@_write_options
+@json_option
+@on_spark
+def replay(spark: SparkSession, topic: str, **arguments: Any) -> None:
+    """Send messages of TOPIC to another topic, chosen by time, key or a condition.
+
+    Without --yes it tells what it would send.
+    """
+    _redrive(spark, topic, **arguments)
+
+
+@click.command(short_help="Dead letters of a group back to where they came from.")
+@click.argument("group")
+@name_servers
+@click.option("--to", help="A topic they go to, in place of the one that each came from.")
+@choosing
+@_really
+@_rate
+@read_options
+@_write_options
+@json_option
+@on_spark
+def redrive(spark: SparkSession, group: str, **arguments: Any) -> None:
+    """Send the dead letters of GROUP to the topics they came from. Without --yes it tells what it would send.
+
+    All groups that consume a topic get what is sent to it. The dead letters stay where they are.
+    """
+    from roquet.spark.pipelines.redrive import dead_letters_of
+
+    _redrive(spark, dead_letters_of(group), **arguments)
+
+
+def _redrive(
+    spark: SparkSession,
+    topic: str,
+    name_server: str,
+    to: str | None,
+    really: bool,
+    rate: float | None,
+    options: dict[str, str],
+    write_options: dict[str, str],
+    as_json: bool,
+    **choice: Any,
+) -> None:
+    from roquet.errors import RouteNotFound
+    from roquet.spark.pipelines import redrive as jobs
+    from roquet.spark.pipelines.choosing import Choice
+
+    job = jobs.Redrive(name_server, topic, Choice(**choice), to, rate, options, write_options)
+    try:
+        with JobProgress(spark, "sending" if really else "looking") as progress:
+            found = jobs.redrive(spark, job, progress.planned) if really else jobs.plan(spark, job)
+    except RouteNotFound:
+        end(f"there is no topic {topic}")
+    _show(found, really, as_json)
+
+
+def _show(found: Redriven, really: bool, as_json: bool) -> None:
+    if as_json:
+        tree = {"sent": really, "rows": dict(found.rows), "sample": [dict(row) for row in found.sample]}
+        click.echo(json.dumps(tree, default=str))
+        return
+    if found.sample:
+        table(
+            tuple(found.sample[0]),
+            [["-" if cell is None else str(cell) for cell in row.values()] for row in found.sample],
+        )
+    for topic, rows in sorted(found.rows.items()):
+        click.echo(f"{rows:,} messages {'sent' if really else 'would be sent'} to {topic}")
+    if not found.rows:
+        click.echo("no message is like that")
+    elif not really:
+        click.echo("nothing was sent: --yes sends")
