@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shutil
@@ -14,7 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from roquet.dev import Cluster
-from tests.docs.pages import ROOT
+from tests.docs.pages import ROOT, Block
+from tests.docs.test_guide import PageRun
 
 EXAMPLES: Final = ROOT / "examples"
 SECONDS_MAX: Final = 60
@@ -45,6 +47,22 @@ def test_embedded_test_passes_where_a_user_copies_it_to(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "embedded_test.py", tmp_path)
 
     assert re.search(r"\b2 passed\b", run(tmp_path, "-m", "pytest", *QUIETLY))
+
+
+@pytest.mark.spark
+def test_the_notebook_goes_from_a_topic_to_a_chart(cluster: Cluster, spark: SparkSession, tmp_path: Path) -> None:
+    """Its cells run one after the other as a kernel runs them, with `await` outside of functions."""
+    notebook = json.loads((EXAMPLES / "orders.ipynb").read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    run = PageRun(cluster.name_server, tmp_path)
+
+    run.blocks([Block(EXAMPLES / "orders.ipynb", 0, "python", "".join(cell["source"])) for cell in cells])
+
+    assert sum(row.orders for row in run.value("rows")) == 500
+    picture = run.value("chart")._repr_svg_()
+    assert picture.startswith("<svg")
+    assert all(row.shop in picture for row in run.value("rows"))
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in cells), "outputs are not committed"
 
 
 @pytest.mark.spark

@@ -93,6 +93,10 @@ class PageRun:
                 else:
                     self._run(code_of(block, text), runner)
 
+    def value(self, name: str) -> Any:
+        """What the blocks left under that name."""
+        return self._namespace[name]
+
     def _run(self, code: CodeType, runner: asyncio.Runner) -> None:
         awaited: Coroutine[Any, Any, None] | None = eval(code, self._namespace)
         if awaited is not None:

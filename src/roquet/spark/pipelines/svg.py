@@ -18,7 +18,16 @@ BAR_HEIGHT: Final = 22
 TICKS: Final = 5
 
 
-def lines(series: Mapping[str, Sequence[tuple[float, float]]], *, x_labels: tuple[str, str], unit: str) -> str:
+class Picture(str):
+    """SVG text, which notebooks show as what it is."""
+
+    __slots__ = ()
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
+def lines(series: Mapping[str, Sequence[tuple[float, float]]], *, x_labels: tuple[str, str], unit: str) -> Picture:
     """Points (x, y) joined per series; the x axis is labelled at both ends, y begins at 0."""
     points = [point for each in series.values() for point in each]
     x_min, x_max = min((x for x, _ in points), default=0.0), max((x for x, _ in points), default=1.0)
@@ -37,7 +46,7 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], *, x_labels: tupl
     return _picture(HEIGHT, parts)
 
 
-def bars(values: Mapping[str, float], *, unit: str) -> str:
+def bars(values: Mapping[str, float], *, unit: str) -> Picture:
     """A bar per name, the number beside it."""
     largest = max(values.values(), default=0) or 1
     room = WIDTH - 300 - RIGHT
@@ -82,6 +91,6 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", fill: str = "
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'
 
 
-def _picture(height: int, parts: Sequence[str]) -> str:
+def _picture(height: int, parts: Sequence[str]) -> Picture:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif"'
-    return f'{head} font-size="12" role="img">{"".join(parts)}</svg>'
+    return Picture(f'{head} font-size="12" role="img">{"".join(parts)}</svg>')
