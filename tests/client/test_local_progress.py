@@ -36,14 +36,19 @@ class SlowDrive(Runtime):
         return await super().blocking(slow)
 
 
-async def test_who_is_cancelled_while_it_saves_leaves_no_write_beside_the_next_one(tmp_path: Path) -> None:
-    drive = SlowDrive()
-    progress = LocalProgress(tmp_path, "client", "G", drive)
+async def cancelled_while_it_saves(folder: Path, drive: SlowDrive) -> LocalProgress:
+    progress = LocalProgress(folder, "client", "G", drive)
     await progress.store(QUEUE, lambda: 1)
     cancelled = asyncio.create_task(progress.save())
     await asyncio.to_thread(drive.began.wait)
     cancelled.cancel()
     await asyncio.wait([cancelled])
+    return progress
+
+
+async def test_who_is_cancelled_while_it_saves_leaves_no_write_beside_the_next_one(tmp_path: Path) -> None:
+    drive = SlowDrive()
+    progress = await cancelled_while_it_saves(tmp_path, drive)
     await progress.store(QUEUE, lambda: 2)
     last = asyncio.create_task(progress.save())
     await asyncio.sleep(0)
@@ -58,11 +63,7 @@ async def test_who_is_cancelled_while_it_saves_leaves_no_write_beside_the_next_o
 async def test_a_save_waits_for_the_write_that_is_under_way(tmp_path: Path) -> None:
     """Who leaves has saved all, also what somebody else began to write."""
     drive = SlowDrive()
-    progress = LocalProgress(tmp_path, "client", "G", drive)
-    await progress.store(QUEUE, lambda: 1)
-    first = asyncio.create_task(progress.save())
-    await asyncio.to_thread(drive.began.wait)
-    first.cancel()
+    progress = await cancelled_while_it_saves(tmp_path, drive)
     last = asyncio.create_task(progress.save())
     done, _ = await asyncio.wait([last], timeout=0.05)
     assert not done

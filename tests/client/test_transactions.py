@@ -183,18 +183,24 @@ def test_the_end_that_a_broker_did_not_hear_of_it_asks_for(served: Served) -> No
     assert len(ledger.asked) == len(served.bodies())
 
 
-def test_a_producer_that_has_sent_nothing_yet_is_asked_for_what_an_earlier_one_left_open(served: Served) -> None:
-    ledger = Ledger(paid=COMMIT)
+def leave_open(served: Served) -> None:
+    """A producer ends before it knows whether `paid` was paid."""
 
-    async def leave_open() -> None:
+    async def send() -> None:
         async with producer(served.client, Ledger().check) as p:
             await p.send_in_transaction(Message("T", b"paid"), local(UNKNOWN))
+
+    served.run(send)
+
+
+def test_a_producer_that_has_sent_nothing_yet_is_asked_for_what_an_earlier_one_left_open(served: Served) -> None:
+    ledger = Ledger(paid=COMMIT)
 
     async def wait() -> None:
         async with producer(served.client, ledger.check):
             await asyncio.sleep(15)
 
-    served.run(leave_open)
+    leave_open(served)
     served.run(wait)
     assert served.bodies() == ["paid"]
 
@@ -202,17 +208,13 @@ def test_a_producer_that_has_sent_nothing_yet_is_asked_for_what_an_earlier_one_l
 def test_a_producer_that_found_no_name_server_at_first_is_asked_as_soon_as_there_is_one(served: Served) -> None:
     ledger = Ledger(paid=COMMIT)
 
-    async def leave_open() -> None:
-        async with producer(served.client, Ledger().check) as p:
-            await p.send_in_transaction(Message("T", b"paid"), local(UNKNOWN))
-
     async def wait() -> None:
         async with producer(served.client, ledger.check):
             await asyncio.sleep(10)
             served.name_server.start()
             await asyncio.sleep(80)
 
-    served.run(leave_open)
+    leave_open(served)
     served.name_server.host.kill()
     served.run(wait)
     assert served.bodies() == ["paid"]
