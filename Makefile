@@ -51,7 +51,7 @@ KILLS ?= 40
 HANDS ?= 20
 MINUTES ?= 30
 SEED ?=
-soak: setup  ## MINUTES of mixed load, KILLS kills of a loaded broker, a store in HANDS brokers' hands; SEED=n as last time.
+soak: setup  ## MINUTES of mixed load, KILLS kills of a loaded broker, a store in HANDS brokers' hands, Spark killed; SEED=n as last time.
 	$(BIN)/python -m pytest -s tests/soak --kills $(KILLS) --hands $(HANDS) --minutes $(MINUTES) \
 		--report bench/SOAK.md $(if $(SEED),--soak-seed $(SEED))
 
