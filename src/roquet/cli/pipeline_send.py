@@ -35,12 +35,19 @@ _really = click.option("--yes/--dry-run", "really", help="Send; without it, tell
 def choosing(command: F) -> F:
     """The options that say which messages."""
     for option in (
+        click.option("--where", metavar="SQL", help="For which this is so, by Spark SQL on the columns."),
+        click.option("--key", metavar="REGEX", help="One of whose keys matches as a whole."),
+        click.option("--until", "until_ms", metavar="TIME", callback=moment, help="Stored before this time."),
         click.option("--since", "since_ms", metavar="TIME", callback=moment,
                      help="Stored then or later: ISO (without a zone: UTC) or ms."),
-        click.option("--until", "until_ms", metavar="TIME", callback=moment, help="Stored before this time."),
-        click.option("--key", metavar="REGEX", help="One of whose keys matches as a whole."),
-        click.option("--where", metavar="SQL", help="For which this is so, by Spark SQL on the columns."),
     ):  # fmt: skip
+        option(command)
+    return command
+
+
+def _sending_again(command: F) -> F:
+    """The options that `replay` and `redrive` have in common."""
+    for option in (json_option, _write_options, read_options, _rate, _really, choosing):
         option(command)
     return command
 
@@ -83,12 +90,7 @@ def restore(
 @click.argument("topic")
 @name_servers
 @click.option("--to", required=True, help="The topic they go to.")
-@choosing
-@_really
-@_rate
-@read_options
-@_write_options
-@json_option
+@_sending_again
 @on_spark
 def replay(spark: SparkSession, topic: str, **arguments: Any) -> None:
     """Send messages of TOPIC to another topic, chosen by time, key or a condition.
@@ -102,12 +104,7 @@ def replay(spark: SparkSession, topic: str, **arguments: Any) -> None:
 @click.argument("group")
 @name_servers
 @click.option("--to", help="A topic they go to, in place of the one that each came from.")
-@choosing
-@_really
-@_rate
-@read_options
-@_write_options
-@json_option
+@_sending_again
 @on_spark
 def redrive(spark: SparkSession, group: str, **arguments: Any) -> None:
     """Send the dead letters of GROUP to the topics they came from. Without --yes it tells what it would send.
