@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -40,12 +41,21 @@ def summary(rows: DataFrame) -> dict[str, int]:
     return found.asDict()
 
 
+def copy(spark: SparkSession, name_server: str, topic: str, to: str, folder: str) -> None:
+    """As a stream, which ends when all is copied that the topic has now."""
+    source = {"nameServer": name_server, "subscribe": topic, "startingOffsets": "earliest"}
+    sink = {"nameServer": name_server, "topic": to, "checkpointLocation": folder}
+    rows = spark.readStream.format("rocketmq").options(**source).load().select("body")
+    rows.writeStream.format("rocketmq").options(**sink).trigger(availableNow=True).start().awaitTermination()
+
+
 def main(master: str, name_server: str, topic: str) -> None:
     spark = session_on(master)
-    rows, copy = read(spark, name_server, topic), f"{topic}-copied"
-    told: dict[str, object] = {"read": summary(rows)}
-    rows.select("body").write.format("rocketmq").options(nameServer=name_server, topic=copy).mode("append").save()
-    told["copied"] = summary(read(spark, name_server, copy))
+    told: dict[str, object] = {"read": summary(read(spark, name_server, topic))}
+    copied = f"{topic}-copied"
+    with tempfile.TemporaryDirectory() as folder:
+        copy(spark, name_server, topic, copied, folder)
+    told["copied"] = summary(read(spark, name_server, copied))
     if master != "connect":
         told["executors"] = executors(spark)
     sys.stdout.write(json.dumps(told) + "\n")

@@ -49,7 +49,7 @@ def job(*words: str) -> dict[str, object]:
     return answer
 
 
-def test_a_cluster_of_two_workers_reads_and_writes(name_server: str) -> None:
+def test_a_cluster_of_two_workers_reads_batches_and_streams_and_writes(name_server: str) -> None:
     with SparkCluster() as cluster:
         assert job(cluster.url, name_server, "Cluster") == {"read": NUMBERS, "copied": NUMBERS, "executors": WORKERS}
 
