@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.8
 STAMP := .venv/.installed-$(shell cat requirements.lock pyproject.toml | cksum | tr ' ' -)
 
-.PHONY: help setup demo test check format sim soak network fuzz bench interop-baseline lock clean
+.PHONY: help setup demo test long check format sim soak network fuzz bench interop-baseline lock clean
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -22,11 +22,15 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup  ## The main job: a replicated cluster, a killed master, a Spark pipeline, on real data.
 	$(BIN)/python -m demo
 
-# One more than there are cores, as most wait for other processes at times; in the order of the files, which ends with
+# Two more than there are cores, as most wait for other processes at times; in the order of the files, which ends with
 # quick ones (by their numbers of tests, the slowest files would be the last).
-WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")
-test: setup  ## All tests: unit, property, simulation, real processes, interop.
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(6, (os.cpu_count() or 1) + 2))")
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+test: setup  ## All tests but the long ones: unit, property, simulation, real processes, interop.
+	$(PYTEST) -m "not long"
+
+long: setup  ## Tests that take a minute each: kills in Spark jobs, a notebook, Spark Connect, pipelines on Apache's brokers.
+	$(PYTEST) -m long
 
 check: setup  ## Format, lint and types.
 	$(BIN)/ruff format --check .

@@ -75,6 +75,7 @@ def archived_numbers(folder: Path) -> list[int]:
     return sorted(int(body) for file in files for body in parquet.ParquetFile(file).read(["body"])["body"].to_pylist())
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_an_archive_has_each_message_once_whoever_is_killed_meanwhile(cluster: Cluster, tmp_path: Path) -> None:
     """First the driver, then the workers that read for the next run, with -9."""

@@ -16,7 +16,7 @@ from tests.spark.conftest import spark
 
 __all__ = ["spark"]
 
-pytestmark = [pytest.mark.interop, pytest.mark.spark]
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.long]
 
 MESSAGES = 120
 

@@ -22,7 +22,7 @@ from roquet.spark.write_options import WriteOptions
 from tests.interop.ground import Ground
 from tests.spark.written import numbers, stored
 
-pytestmark = [pytest.mark.spark, pytest.mark.process]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.long]
 
 ROWS: Final = 300
 

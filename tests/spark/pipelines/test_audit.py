@@ -159,6 +159,7 @@ def pair() -> Iterator[RoquetCluster]:
 
 @pytest.mark.spark
 @pytest.mark.process
+@pytest.mark.long
 def test_a_slave_is_the_same_as_its_master_until_its_disk_changes_a_byte(
     spark: SparkSession, pair: RoquetCluster
 ) -> None:

@@ -54,5 +54,6 @@ def test_a_cluster_of_two_workers_reads_batches_and_streams_and_writes(name_serv
         assert job(cluster.url, name_server, "Cluster") == {"read": NUMBERS, "copied": NUMBERS, "executors": WORKERS}
 
 
+@pytest.mark.long
 def test_so_does_a_server_of_spark_connect(name_server: str) -> None:
     assert job("connect", name_server, "Connect") == {"read": NUMBERS, "copied": NUMBERS}
