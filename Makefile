@@ -22,14 +22,14 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup  ## The main job: a replicated cluster, a killed master, a Spark pipeline, on real data.
 	$(BIN)/python -m demo
 
-# Two more than there are cores, as most wait for other processes at times; in the order of the files, which ends with
+# One more than there are cores, as most wait for other processes at times; in the order of the files, which ends with
 # quick ones (by their numbers of tests, the slowest files would be the last).
-WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(6, (os.cpu_count() or 1) + 2))")
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 test: setup  ## All tests but the long ones: unit, property, simulation, real processes, interop.
 	$(PYTEST) -m "not long"
 
-long: setup  ## Tests that take a minute each: kills in Spark jobs, a notebook, Spark Connect, pipelines on Apache's brokers.
+long: setup  ## The other tests, which take long: kills in Spark jobs, pipelines, a notebook, Spark Connect.
 	$(PYTEST) -m long
 
 check: setup  ## Format, lint and types.

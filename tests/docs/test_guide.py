@@ -35,6 +35,7 @@ ADDRESS: Final = "127.0.0.1:9876"
 """What stands in the guide for the name server."""
 SECONDS_MAX: Final = 60
 BROKER_PAGE: Final = DOCS / "guide" / "broker.md"
+PIPELINES_PAGE: Final = DOCS / "guide" / "pipelines.md"
 CLIENT_PAGE: Final = DOCS / "guide" / "client.md"
 LANGUAGES: Final = {"", "python", "sh", "properties", "text", "hex"}
 """So that no Python hides under another name."""
@@ -47,6 +48,7 @@ def needs_spark(page: Path) -> bool:
 def with_python() -> list[Any]:
     pages = [page for page in GUIDE if blocks(page, "python")]
     marks = {page: [pytest.mark.spark] if needs_spark(page) else [] for page in pages}
+    marks[PIPELINES_PAGE].append(pytest.mark.long)
     return [pytest.param(page, id=name_of(page), marks=marks[page]) for page in pages]
 
 

@@ -28,7 +28,7 @@ Row = tuple[int, int, str]
 """Queue id, queue offset, body."""
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("apache", marks=pytest.mark.interop)])
+@pytest.fixture(scope="module", params=["ours", pytest.param("apache", marks=[pytest.mark.interop, pytest.mark.long])])
 def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
     is_apache = request.param == "apache"
     if is_apache:

@@ -19,7 +19,7 @@ from roquet.spark.pipelines.compact import Compaction, compact
 from roquet.spark.ranges import DataLoss
 from tests.spark.pipelines.conftest import numbers_in, send
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def job(cluster: Cluster, folder: Path, **options: str) -> Archive:

@@ -74,6 +74,7 @@ def unpacked(rows: list[Row]) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "counts", "first", "kind"),
     [

@@ -33,6 +33,7 @@ def told(*words: object) -> Any:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_topic_goes_through_all_commands(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     send(cluster.name_server, "orders", range(150))
     at, folder = ("-n", cluster.name_server), tmp_path / "archive"

@@ -31,6 +31,7 @@ def commit(name_server: str, group: str, done: int) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_what_groups_have_before_them_is_sampled(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     send(cluster.name_server, "orders", range(200))
     commit(cluster.name_server, "billing", 20)
@@ -54,6 +55,7 @@ def test_what_groups_have_before_them_is_sampled(spark: SparkSession, cluster: C
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_cluster_that_does_not_answer_costs_its_samples_only(spark: SparkSession, tmp_path: Path) -> None:
     done = lag(spark, Lag("127.0.0.1:1", str(tmp_path / "lag"), every_s=0.1, for_s=0.15))
 

@@ -39,6 +39,7 @@ def refuse(name_server: str, topic: str, group: str, count: int) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_what_was_archived_comes_back_as_it_was(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     async def sending() -> None:
         async with Producer(cluster.name_server, "pipelines") as producer:
@@ -71,6 +72,7 @@ def test_what_was_archived_comes_back_as_it_was(spark: SparkSession, cluster: Cl
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_dead_letters_go_back_to_where_they_came_from(spark: SparkSession, cluster: Cluster) -> None:
     send(cluster.name_server, "orders", range(10))
     refuse(cluster.name_server, "orders", "billing", 10)
@@ -90,6 +92,7 @@ def test_dead_letters_go_back_to_where_they_came_from(spark: SparkSession, clust
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_what_does_not_say_where_it_came_from_needs_a_topic(spark: SparkSession, cluster: Cluster) -> None:
     send(cluster.name_server, "%DLQ%g", range(3))
     with pytest.raises(NoOrigin, match="3 messages of %DLQ%g do not say where they came from"):
