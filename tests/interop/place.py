@@ -85,16 +85,22 @@ class Place:
         assert len({(line["queueId"], line["queueOffset"]) for line in got}) == count
         return got
 
-    def await_progress(self, group: str, topic: str = "Kinds", lag: int = 0) -> None:
-        """Until the file says that the group is so far behind in the topic."""
-        stored = log_queues(self.store_dir).items()
-        ends = {queue_id: max(has) + 1 for (name, queue_id), has in stored if name == topic}
+    def await_progress(self, group: str, topic: str = "Kinds", lag: int = 0, tag: str | None = None) -> None:
+        """Until the file says that the group is so far behind the last messages of the tag.
+
+        A group that wants a tag is not told at once of what comes behind it in a queue.
+        """
+        ends: dict[str, int] = {}
+        for (name, queue_id), has in log_queues(self.store_dir).items():
+            if name == topic:
+                wanted = [offset for offset, each in has.items() if tag in (None, each.properties.get("TAGS"))]
+                ends[str(queue_id)] = 1 + max(wanted, default=-1)
 
         def is_written() -> bool:
-            written = self.offsets("consumerOffset").get(f"{topic}@{group}", {})
-            return bool(sum(ends.values()) - sum(written.values()) == lag)
+            written: dict[str, int] = self.offsets("consumerOffset").get(f"{topic}@{group}", {})
+            return lag == sum(max(0, end - written.get(queue_id, 0)) for queue_id, end in ends.items())
 
-        wait_until(is_written, f"progress of {group}")
+        wait_until(is_written, f"progress of {group} to {lag} before {ends}")
 
     def remove_first_log_file(self) -> None:
         """As the brokers do when the messages in it are too old."""

@@ -162,7 +162,7 @@ def test_notes_on_queue_entries_and_queues_that_begin_above_0(place_with_notes: 
         gone = place.produce("Gone", 4)
         assert_goes_on(before, gone)
         place.takes("Tags", "G", 20, "--tag", "A")
-        place.await_progress("G", "Tags")
+        place.await_progress("G", "Tags", tag="A")
         ours.kill()
 
     place.remove_first_log_file()
