@@ -3,12 +3,19 @@
 Tests with an argument `seed` run once for each seed of `--seeds`, and for those that once failed. Those marked
 `shares_histories` have the seeds of `--histories` among them, so that each seed is one long history. `--part 1/2` runs
 every second one of all that is asked for, so that two processes can share the work.
+
+Several workers take a file at a time; all files whose tests share the Spark session go to one of them.
 """
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 settings.register_profile("roquet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("roquet")
@@ -70,3 +77,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     part, of = map(int, config.getoption("--part").split("/"))
     config.hook.pytest_deselected(items=[item for number, item in enumerate(items) if number % of != part - 1])
     items[:] = items[part - 1 :: of]
+
+
+class OneSpark(LoadFileScheduling):  # type: ignore[misc]
+    """A Spark that has just started takes several times the CPU of one that runs for a while: there is one only."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "spark" if _asks_for_spark(file) else file
+
+
+@cache
+def _asks_for_spark(file: str) -> bool:
+    text = (Path(__file__).parent.parent / file).read_text(encoding="utf-8")
+    return "spark: SparkSession" in text or 'getfixturevalue("spark")' in text
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
+    return OneSpark(config, log)
