@@ -14,7 +14,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.json_dialect import ObjectKeys, dump_dialect
 from roquet.protocol.message import MessageQueue
-from tests.client.cluster import CLIENT, FakeBroker, FakeCluster
+from tests.client.cluster import CLIENT, SILENCE, FakeBroker, FakeCluster
 from tests.client.consumers import OTHER_CLIENT, bodies, consumer, fill, stored
 
 
@@ -125,6 +125,26 @@ def test_progress_is_stored_before_the_others_hear_that_a_member_leaves(
     broker.on_request = lambda request: order.append(request.code)
     cluster.run(consume)
     assert order.index(RequestCode.UPDATE_CONSUMER_OFFSET) < order.index(RequestCode.UNREGISTER_CLIENT)
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_good_bye_leaves_behind_a_heartbeat_that_is_under_way(
+    cluster: FakeCluster, broker: FakeBroker, is_answered: bool
+) -> None:
+    came: dict[int, float] = {}
+
+    async def consume() -> None:
+        async with consumer(cluster):
+            came.clear()
+            broker.script[RequestCode.HEART_BEAT] = [] if is_answered else [SILENCE]
+            while RequestCode.HEART_BEAT not in came:
+                await asyncio.sleep(0.001)
+
+    fill(broker, 0)
+    broker.on_request = lambda request: came.__setitem__(request.code, cluster.sim.now_s)
+    cluster.run(consume)
+    waited_s = came[RequestCode.UNREGISTER_CLIENT] - came[RequestCode.HEART_BEAT]
+    assert 0 < waited_s < 1 if is_answered else waited_s >= 3
 
 
 # administrators

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from roquet.client.member_calls import QueueState, consumed_body, reset_offsets, running_info_body, status_body
 from roquet.client.name_servers import Call
 from roquet.client.route_table import RouteTable
-from roquet.client.tasks import attempt, pause
+from roquet.client.tasks import Tasks, attempt, pause
 from roquet.errors import MessageError, Refused
 from roquet.protocol.bodies import ConsumerData, Heartbeat
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -53,7 +53,8 @@ class GroupMember:
 
 class Membership:
     """Keeps: every broker process of every known route hears of all groups of this client; only masters do as long as
-    there are no consumers (protocol.md 6.1).
+    there are no consumers (protocol.md 6.1). No heartbeat is under way when a good-bye leaves: brokers handle the two
+    in different threads, and after a heartbeat that came last they would keep queues for a member that is gone.
     """
 
     def __init__(self, client_id: str, call: Call, routes: RouteTable) -> None:
@@ -62,6 +63,8 @@ class Membership:
         self._routes = routes
         self._producers: dict[str, AnswerCheck | None] = {}
         self._consumers: dict[str, GroupMember] = {}
+        self._telling = asyncio.Lock()
+        self._heartbeats = Tasks()
         self.due = routes.changed
         """Set when brokers are to hear of this client now."""
         self.handlers: dict[int, Handler] = {
@@ -93,11 +96,17 @@ class Membership:
                 member.wake()
 
     async def beat(self) -> None:
-        """Tell the brokers of the known routes now; those that cannot be told are logged."""
-        if not self._producers and not self._consumers:
-            return
-        body = dump_bytes(self._heartbeat().to_json())
-        await self._tell_all(lambda: Command(RequestCode.HEART_BEAT, body=body), "heartbeat")
+        """Tell the brokers of the known routes now; those that cannot be told are logged.
+
+        It is told to the end when whoever waits for it is cancelled.
+        """
+        await asyncio.shield(self._heartbeats.start(self._beat(), "heartbeat"))
+
+    async def _beat(self) -> None:
+        async with self._telling:
+            if self._producers or self._consumers:
+                body = dump_bytes(self._heartbeat().to_json())
+                await self._tell_all(lambda: Command(RequestCode.HEART_BEAT, body=body), "heartbeat")
 
     def _heartbeat(self) -> Heartbeat:
         consumers = tuple(member.data() for member in self._consumers.values())
@@ -114,21 +123,24 @@ class Membership:
         )
 
     async def leave_as_producer(self, group: str) -> None:
-        if group in self._producers:
-            await self._say_good_bye(UnregisterClientHeader(self._client_id, producer_group=group))
-            self._producers.pop(group, None)
+        async with self._telling:
+            if group in self._producers:
+                await self._say_good_bye(UnregisterClientHeader(self._client_id, producer_group=group))
+                self._producers.pop(group, None)
 
     async def leave_as_consumer(self, group: str) -> None:
         """The brokers tell the others of the group at once (protocol.md 6.11)."""
-        if group in self._consumers:
-            await self._say_good_bye(UnregisterClientHeader(self._client_id, consumer_group=group))
-            self._consumers.pop(group, None)
+        async with self._telling:
+            if group in self._consumers:
+                await self._say_good_bye(UnregisterClientHeader(self._client_id, consumer_group=group))
+                self._consumers.pop(group, None)
 
     async def leave_all(self) -> None:
         for group in list(self._consumers):
             await self.leave_as_consumer(group)
         for group in sorted(self._producers):
             await self.leave_as_producer(group)
+        await self._heartbeats.close()
 
     async def _say_good_bye(self, header: UnregisterClientHeader) -> None:
         fields = header.write()
