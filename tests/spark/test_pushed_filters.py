@@ -97,7 +97,7 @@ def test_conditions_add_up() -> None:
         ]
     )
     assert narrowing.allowed == {"queueId": frozenset({3}), "tags": frozenset({"B"})}
-    assert narrowing.tags == frozenset({"B"})
+    assert narrowing.tags_among(None) == frozenset({"B"})
     assert (narrowing.offset_from, narrowing.time_from_ms, len(left)) == (10, AT_MS + 1000, 2)
 
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 import logging
 import shutil
 import zlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan
 
 from roquet.errors import StoreError
 from roquet.protocol import message as m
 from roquet.protocol.record import MAGIC, checksum
 from roquet.spark.option_values import OptionError
+from roquet.spark.pushed_filters import narrowed
 from roquet.spark.store_damage import CORRUPT, CorruptStore
+from roquet.spark.store_plan import parts
 from roquet.spark.store_read import read
+from roquet.storage.consume_queue import ENTRY_SIZE
 from tests.inspect.stores import LOG_FILE, START_MS, V6, Broker, file_of, filled, flip, overwrite, snapshot
 from tests.spark.store_rows import ALL, WITH_CORRUPT, bodies, options, planned, rows
 
@@ -222,6 +228,90 @@ def test_times_bound_the_queues_that_they_name(tmp_path: Path, places: list[int]
     )
 
     assert found == [body for number, body in enumerate(messages()) if number % 2 or number >= 30]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"startingTimestamp": str(START_MS + COUNT)}, "T@{name}:0 has no message stored at"),
+        (
+            {"subscribe": "T", "startingOffsetsByTimestamp": f'{{"T":{{"{{name}}":{{"1":{START_MS + COUNT + 1}}}}}}}'},
+            "T@{name}:1 has no message stored at",
+        ),
+    ],
+)
+def test_a_queue_that_ends_before_the_time_has_no_rows_or_is_told_of(
+    tmp_path: Path, places: list[int], given: dict[str, str], words: str
+) -> None:
+    given = {name: value.replace("{name}", tmp_path.name) for name, value in given.items()}
+
+    assert len(bodies(tmp_path, **given)) == (1 if "startingTimestamp" in given else COUNT // 2)
+    with pytest.raises(OptionError, match=words.format(name=tmp_path.name)):
+        planned(tmp_path, startingOffsetsByTimestampStrategy="error", **given)
+    assert planned(tmp_path, startingOffsetsByTimestampStrategy="error", startingTimestamp=str(START_MS + COUNT - 1))
+
+
+def test_a_message_that_is_in_no_queue_yet_may_be_of_the_time(tmp_path: Path, places: list[int]) -> None:
+    last = sorted((tmp_path / "consumequeue/T/1").iterdir())[-1]
+    data = last.read_bytes()
+    used = max(at for at in range(0, len(data), ENTRY_SIZE) if any(data[at : at + ENTRY_SIZE]))
+    overwrite(last, used, bytes(ENTRY_SIZE))
+    since = {"subscribe": "T", "startingOffsetsByTimestampStrategy": "error"}
+    since["startingOffsetsByTimestamp"] = f'{{"T":{{"{tmp_path.name}":{{"1":{START_MS + COUNT}}}}}}}'
+
+    assert bodies(tmp_path, **since)[-1] == messages()[-1]
+
+
+def test_without_queues_nobody_knows_which_of_them_end_early(tmp_path: Path, places: list[int]) -> None:
+    shutil.rmtree(tmp_path / "consumequeue")
+    since = {"startingTimestamp": str(START_MS + COUNT)}
+
+    assert bodies(tmp_path, **since) == messages()[-1:]
+    with pytest.raises(OptionError, match="has no queues, so only latest is possible"):
+        planned(tmp_path, startingOffsetsByTimestampStrategy="error", **since)
+
+
+# conditions of a query
+
+
+AT = datetime.fromtimestamp((START_MS + 41) / 1000, UTC)
+
+
+@pytest.mark.parametrize(
+    ("filters", "kept"),
+    [
+        ([EqualTo(("topic",), "T")], range(COUNT)),
+        ([EqualTo(("topic",), "other")], []),
+        ([In(("queueId",), (1, 7))], range(1, COUNT, 2)),
+        ([EqualTo(("brokerName",), "another")], []),
+        ([EqualTo(("tags",), "a"), GreaterThan(("queueOffset",), 9)], range(20, COUNT, 2)),
+        ([GreaterThanOrEqual(("queueOffset",), 10), LessThan(("queueOffset",), 12)], range(20, 24)),
+        ([LessThan(("storeTimestamp",), AT)], range(41)),
+        ([GreaterThanOrEqual(("storeTimestamp",), AT)], range(40, COUNT)),
+    ],
+)
+@pytest.mark.parametrize("each", [TINY, "1000000"])
+def test_conditions_leave_out_rows_before_they_are_decoded(
+    tmp_path: Path, places: list[int], filters: list[Filter], kept: Iterable[int], each: str
+) -> None:
+    """Spark itself tests times again: they are kept by milliseconds, and it compares microseconds."""
+    wanted = options(tmp_path, bytesPerPartition=each).narrowed_to(narrowed(filters)[0])
+
+    found = [row["body"] for part in parts(wanted) for batch in read(part, wanted, ALL) for row in batch.to_pylist()]
+
+    assert found == [messages()[number] for number in kept]
+
+
+def test_conditions_and_options_hold_together(tmp_path: Path, places: list[int]) -> None:
+    wanted = options(tmp_path, tags="a", startingTimestamp=str(START_MS + 11), endingTimestamp=str(START_MS + 91))
+    filters = [In(("tags",), ("a", "c")), LessThan(("storeTimestamp",), AT), GreaterThan(("queueOffset",), 7)]
+
+    both = wanted.narrowed_to(narrowed(filters)[0])
+
+    assert (both.tags, both.since_ms, both.until_ms) == (frozenset("a"), START_MS + 11, START_MS + 42)
+    assert [row["body"] for part in parts(both) for batch in read(part, both, ALL) for row in batch.to_pylist()] == [
+        messages()[number] for number in range(16, 41, 2)
+    ]
 
 
 def test_assigned_queues_are_all_that_is_read(tmp_path: Path, places: list[int]) -> None:

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from roquet.spark.filter_worker import filters_are_pushed
 from roquet.spark.options import ReadOptions
 from roquet.spark.pushed_filters import EVERYTHING, narrowed
 from roquet.spark.ranges import partitions
 from roquet.spark.read_cluster import plan, read_partition
 from roquet.spark.schema import arrow_schema
 
-_FILTER_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
-
 
 def batch_reader(options: ReadOptions, schema: StructType) -> DataSourceReader:
-    """The reader that Spark's settings allow.
-
-    A reader that takes filters is an error where `spark.sql.python.filterPushdown.enabled` is off, as it is unless
-    somebody turns it on, and a data source is not told. But filters come from a worker of Spark's own for them.
-    """
-    kind = FilteringReader if _FILTER_WORKER in sys.modules else RocketMQReader
+    """The reader that Spark's settings allow."""
+    kind = FilteringReader if filters_are_pushed() else RocketMQReader
     return kind(options, schema)
 
 
@@ -51,7 +44,5 @@ class FilteringReader(RocketMQReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._narrowing, left = narrowed(filters)
-        if (tags := self._narrowing.tags) is not None:
-            wanted = tags if self._options.tags is None else tags & self._options.tags
-            self._options = replace(self._options, tags=wanted)
+        self._options = replace(self._options, tags=self._narrowing.tags_among(self._options.tags))
         return left

@@ -43,13 +43,16 @@ class Offsets:
         return self.named.get(queue, self.default)
 
 
-def starting(values: Mapping[str, str], selection: Selection, *, default: Edge, wrong: Edge | None) -> Offsets:
+def starting(
+    values: Mapping[str, str], selection: Selection, *, default: Edge, wrong: Edge | None, strategy: str = "error"
+) -> Offsets:
     """Where to start; a time for all comes before times by queue, and these before offsets, as with Kafka.
 
     :param wrong: the edge at which this kind of read cannot start.
+    :param strategy: what becomes of a queue without a message that is so young, where no option says: error or latest.
     :raises OptionError: an option that counts cannot be used.
     """
-    or_latest = _strategy(values) == "latest"
+    or_latest = _strategy(values, strategy) == "latest"
     return _place("starting", values, selection, default, wrong, lambda ms: AtTime(ms, or_latest))
 
 
@@ -58,9 +61,9 @@ def ending(values: Mapping[str, str], selection: Selection) -> Offsets:
     return _place("ending", values, selection, "latest", "earliest", AtTime)
 
 
-def _strategy(values: Mapping[str, str]) -> str:
+def _strategy(values: Mapping[str, str], default: str) -> str:
     name = "startingOffsetsByTimestampStrategy"
-    return one_of(name, values.get(name, "error"), ("error", "latest"))
+    return one_of(name, values.get(name, default), ("error", "latest"))
 
 
 def _place(

@@ -39,9 +39,13 @@ class Narrowing:
     time_from_ms: int | None = None
     time_until_ms: int | None = None
 
+    def allows(self, column: str, value: object) -> bool:
+        """Whether messages with this value in a column may be wanted."""
+        return value in self.allowed.get(column, (value,))
+
     def wants(self, queue: MessageQueue) -> bool:
         values = {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id}
-        return all(value in self.allowed.get(column, (value,)) for column, value in values.items())
+        return all(self.allows(column, value) for column, value in values.items())
 
     def clip(self, ranges: Iterable[QueueRange]) -> list[QueueRange]:
         """What of the ranges is wanted, as far as queues and offsets tell."""
@@ -52,11 +56,12 @@ class Narrowing:
         )
         return [each for each in clipped if each.size > 0]
 
-    @property
-    def tags(self) -> frozenset[str] | None:
-        """The tags wanted; None where all are."""
-        tags = self.allowed.get("tags")
-        return None if tags is None else frozenset(str(tag) for tag in tags)
+    def tags_among(self, given: frozenset[str] | None) -> frozenset[str] | None:
+        """The tags wanted of those that an option names; None stands for all, here and there."""
+        if "tags" not in self.allowed:
+            return given
+        tags = frozenset(str(tag) for tag in self.allowed["tags"])
+        return tags if given is None else tags & given
 
 
 EVERYTHING: Final = Narrowing({})

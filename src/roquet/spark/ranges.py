@@ -48,6 +48,14 @@ class QueueRange:
         return f"{self.queue}[{self.start}, {self.end})"
 
 
+def none_so_young(queue: MessageQueue, ms: int) -> OptionError:
+    """The error that a queue has no message from where it should be read on."""
+    return OptionError(
+        f"startingTimestamp: {queue} has no message stored at {ms} or later; with "
+        "startingOffsetsByTimestampStrategy=latest such queues are read from their end"
+    )
+
+
 def lost(queue: MessageQueue, wanted: str, bounds: Bounds) -> DataLoss:
     """The error that says what is missing, in the same words wherever it is noticed."""
     return DataLoss(
@@ -142,10 +150,7 @@ def _number(queue: MessageQueue, place: Place, bounds: Bounds, options: ReadOpti
         case AtTime(ms, or_latest):
             found = times[queue, ms]
             if found is None and not or_latest:
-                raise OptionError(
-                    f"startingTimestamp: {queue} has no message stored at {ms} or later; with "
-                    "startingOffsetsByTimestampStrategy=latest such queues are read from their end"
-                )
+                raise none_so_young(queue, ms)
             return bounds.max if found is None else found
         case _:
             if not bounds.min <= place <= bounds.max:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
 from roquet.spark.option_values import OptionError, by_right_name, count, listed, one_of, tags, truth
 from roquet.spark.places import AtTime, Offsets, ending, starting
+from roquet.spark.pushed_filters import EVERYTHING, Narrowing
 from roquet.spark.selection import Selection
 
 BYTES_PER_PARTITION: Final = 64 << 20
@@ -27,6 +28,7 @@ _NAMES: Final = (
     "endingTimestamp",
     "startingOffsetsByTimestamp",
     "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
     "tags",
     "includeProperties",
     "bytesPerPartition",
@@ -49,6 +51,7 @@ class StoreOptions:
 
     `paths` may have wildcards; `commit_log` are the folders of the log where it is not below the one store's own;
     `broker_names` are one for all stores, or one for each, or none. `tags` is None where every message is wanted.
+    `narrowing` is what the query's conditions leave of all this.
     """
 
     paths: tuple[str, ...]
@@ -62,6 +65,7 @@ class StoreOptions:
     bytes_per_partition: int = BYTES_PER_PARTITION
     mode: Mode = Mode.FAILFAST
     check_crc: bool = True
+    narrowing: Narrowing = EVERYTHING
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StoreOptions:
@@ -74,7 +78,7 @@ class StoreOptions:
         return cls(
             paths=_paths(values),
             selection=selection,
-            starting=starting(values, selection, default="earliest", wrong="latest"),
+            starting=starting(values, selection, default="earliest", wrong="latest", strategy="latest"),
             ending=ending(values, selection),
             commit_log=listed(values.get("commitLog", "")),
             broker_names=tuple(part.strip() for part in values.get("brokerName", "").split(",") if part.strip()),
@@ -85,15 +89,21 @@ class StoreOptions:
             check_crc=truth("checkCrc", values.get("checkCrc", "true")),
         )
 
+    def narrowed_to(self, narrowing: Narrowing) -> StoreOptions:
+        """The same, and only what a query's conditions leave."""
+        return replace(self, narrowing=narrowing, tags=narrowing.tags_among(self.tags))
+
     @property
     def since_ms(self) -> int | None:
         """Messages stored before this moment are not asked for in any queue."""
-        return _ms(self.starting)
+        times = (_ms(self.starting), self.narrowing.time_from_ms)
+        return max((ms for ms in times if ms is not None), default=None)
 
     @property
     def until_ms(self) -> int | None:
         """Messages stored at this moment or later are not asked for in any queue."""
-        return _ms(self.ending)
+        times = (_ms(self.ending), self.narrowing.time_until_ms)
+        return min((ms for ms in times if ms is not None), default=None)
 
 
 def _ms(offsets: Offsets) -> int | None:

@@ -19,6 +19,7 @@ from roquet.spark.store_end import log_end
 from roquet.spark.store_options import StoreOptions
 from roquet.spark.store_places import StorePlace, places
 from roquet.spark.store_read import StorePart
+from roquet.spark.store_times import check_times
 from roquet.storage.arrival import Arrival
 
 CLOCK_STEP_MS: Final = 60_000
@@ -36,12 +37,15 @@ def parts(options: StoreOptions) -> list[StorePart]:
 
 
 def _parts_of(place: StorePlace, options: StoreOptions) -> list[StorePart]:
+    if not options.narrowing.allows("brokerName", place.broker_name):
+        return []
     files = find_files(place.root, place.log_folders)
     if not files.log.files:
         if any(queue.files for queue in files.queues.values()):
             raise StoreError(f"{place.root} has queues but no commit log: name its folders in option commitLog")
         return []
     found = log_end(files)
+    check_times(files, place.broker_name, options, found.end)
     cuts = _cuts(files, found.end, options.bytes_per_partition)
     whole = [_part(place, files.log, start, end) for start, end in pairwise([*(at for at, _ in cuts), found.end])]
     kept = [part for part, is_kept in zip(whole, _in_time([ms for _, ms in cuts], options), strict=True) if is_kept]

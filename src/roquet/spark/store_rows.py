@@ -6,8 +6,10 @@ import numpy as np
 
 from roquet.protocol import message as m
 from roquet.protocol.columns import Bools, Ints
+from roquet.protocol.message import MessageQueue
 from roquet.protocol.record_block import RecordBlock
 from roquet.spark.places import AtTime, Place
+from roquet.spark.pushed_filters import EVERYTHING
 from roquet.spark.slices import slices
 from roquet.spark.store_options import StoreOptions
 
@@ -21,6 +23,9 @@ class RowChoice:
 
     def __init__(self, options: StoreOptions, broker_name: str) -> None:
         self._selection = options.selection
+        self._broker_name = broker_name
+        self._narrowing = options.narrowing
+        self._is_narrowed = options.narrowing != EVERYTHING
         self._since_ms, self._until_ms = options.since_ms, options.until_ms
         self._bounds: dict[str, list[tuple[int, Place, Place]]] = {}
         named = {*options.starting.named, *options.ending.named, *(options.selection.queues or ())}
@@ -31,6 +36,12 @@ class RowChoice:
         self._is_assigned = options.selection.queues is not None
         self._wanted: dict[bytes, bool] = {}
 
+    def wants(self, topic: str, queue_id: int) -> bool:
+        """Whether records of a queue may be chosen at all."""
+        assigned = self._selection.queues
+        is_named = assigned is None or MessageQueue(topic, self._broker_name, queue_id) in assigned
+        return is_named and self._narrowing.allows("queueId", queue_id) and self._has(topic.encode())
+
     def of(self, block: RecordBlock) -> Ints:
         """The numbers of the chosen records; those of the block are all sound."""
         kinds = block.sys_flags & m.TRANSACTION_BITS
@@ -39,8 +50,16 @@ class RowChoice:
             fits &= block.store_ms >= self._since_ms
         if self._until_ms is not None:
             fits &= block.store_ms < self._until_ms
+        if self._is_narrowed:
+            fits &= self._narrowed(block)
         rows: Ints = np.arange(len(block)) if fits.all() else np.flatnonzero(fits)
         return self._of_topics(block, rows) if len(rows) else rows
+
+    def _narrowed(self, block: RecordBlock) -> Bools:
+        ids, which = np.unique(block.queue_ids, return_inverse=True)
+        is_wanted = np.array([self._narrowing.allows("queueId", each) for each in ids.tolist()], np.bool_)[which]
+        offsets = block.queue_offsets
+        return is_wanted & (offsets >= self._narrowing.offset_from) & (offsets < self._narrowing.offset_until)
 
     def _of_topics(self, block: RecordBlock, rows: Ints) -> Ints:
         shape = block.shape
@@ -58,7 +77,8 @@ class RowChoice:
     def _has(self, name: bytes) -> bool:
         if name not in self._wanted:
             topic = name.decode("utf-8", "replace")
-            self._wanted[name] = topic in self._selection.topics_among([topic], ())
+            is_selected = topic in self._selection.topics_among([topic], ())
+            self._wanted[name] = is_selected and self._narrowing.allows("topic", topic)
         return self._wanted[name]
 
     def _within(self, block: RecordBlock, rows: Ints, bounds: list[tuple[int, Place, Place]]) -> Bools:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from roquet.spark.filter_worker import filters_are_pushed
+from roquet.spark.pushed_filters import narrowed
 from roquet.spark.schema import spark_schema
-from roquet.spark.store_damage import schema_with_damage
+from roquet.spark.store_damage import CORRUPT, schema_with_damage
 from roquet.spark.store_options import StoreOptions
 from roquet.spark.store_plan import parts
 from roquet.spark.store_read import StorePart, read
@@ -27,6 +29,7 @@ class RocketMQStoreSource(DataSource):
     subscribe (or topic), subscribePattern, assign    all topics of applications, unless one of these is given
     startingOffsets, endingOffsets, startingTimestamp, endingTimestamp, startingOffsetsByTimestamp,
     endingOffsetsByTimestamp, tags, includeProperties    as with format("rocketmq"); timestamps are store times
+    startingOffsetsByTimestampStrategy    latest: a queue without a message that young has no rows; or error
     bytesPerPartition        67108864: bytes of the log per task
     mode                     FAILFAST: bytes that should be records and are none end the read; PERMISSIVE: they are
                              logged and left out, and shown in the column _corrupt of a schema that names it
@@ -41,7 +44,8 @@ class RocketMQStoreSource(DataSource):
         return spark_schema(include_properties=StoreOptions.of(self.options).include_properties)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return RocketMQStoreReader(StoreOptions.of(self.options), schema)
+        kind = FilteringStoreReader if filters_are_pushed() else RocketMQStoreReader
+        return kind(StoreOptions.of(self.options), schema)
 
 
 class RocketMQStoreReader(DataSourceReader):
@@ -59,3 +63,13 @@ class RocketMQStoreReader(DataSourceReader):
             return iter(())
         part: StorePart = partition.value
         return read(part, self._options, self._schema)
+
+
+class FilteringStoreReader(RocketMQStoreReader):
+    """The same, leaving out what the query's conditions leave out."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Rows of damages have nulls where a message has its topic or offset: Spark has to test these itself."""
+        narrowing, left = narrowed(filters)
+        self._options = self._options.narrowed_to(narrowing)
+        return filters if CORRUPT in self._schema.names else left
