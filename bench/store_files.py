@@ -54,15 +54,21 @@ class Row(NamedTuple):
     of_cpu: float
 
 
-def fill(folder: Path, count: int, size: int) -> None:
-    """A store with messages of one topic, each with tags, keys and a unique key as a Java producer makes it."""
+def fill(
+    folder: Path, count: int, size: int, topics: Sequence[str] = (TOPIC,), queues: int = QUEUES, group: int = GROUP
+) -> None:
+    """A store with messages, each with tags, keys and a unique key as a Java producer makes it.
+
+    `group` of them are of one topic and queue, then come those of the next topic, and in the next round the next queue.
+    """
     store = Store(StoreConfig(folder, [folder / "commitlog"], index_enabled=False), wall_clock_ms)
     store.open()
     body, code = (bytes(range(97, 123)) * (size // 26 + 1))[:size], tag_code("UA")
-    for first in range(0, count, GROUP):
-        numbers = range(first, min(first + GROUP, count))
-        items = [BatchItem(0, body, PROPERTIES % (number, number), (), code) for number in numbers]
-        store.append_batch(store.queue(TOPIC, first // GROUP % QUEUES), items, 0, START_MS + first, BORN_HOST)
+    for number, first in enumerate(range(0, count, group)):
+        numbers = range(first, min(first + group, count))
+        items = [BatchItem(0, body, PROPERTIES % (each, each), (), code) for each in numbers]
+        queue = store.queue(topics[number % len(topics)], number // len(topics) % queues)
+        store.append_batch(queue, items, 0, START_MS + first, BORN_HOST)
         store.end_turn()
     store.close()
 

@@ -11,8 +11,9 @@ from pyspark.sql.types import StructType
 from roquet.spark.schema import SPARK_SCHEMA
 from roquet.spark.store_damage import schema_with_damage, spark_field
 from roquet.spark.store_options import StoreOptions
+from roquet.spark.store_pieces import StorePart
 from roquet.spark.store_plan import parts
-from roquet.spark.store_read import StorePart, read
+from roquet.spark.store_read import read
 
 ALL = schema_with_damage(SPARK_SCHEMA)
 WITH_CORRUPT = schema_with_damage(StructType([*SPARK_SCHEMA, spark_field()]))

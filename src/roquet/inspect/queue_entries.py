@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from functools import partial
+from io import FileIO
 from pathlib import Path
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from roquet.inspect.files import QUEUE_FILE_SIZE, Series, StoreFiles, series
+from roquet.inspect.files import QUEUE_FILE_SIZE, DataFile, Series, StoreFiles, series
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRIES, ENTRY_SIZE
 from roquet.storage.consume_queue_ext import ADDRESS_OF_FIRST, NOTE_SIZE_MAX, Note, read_note
 
 Entries = npt.NDArray[Any]
 _AT_ONCE: Final = 50_000
+_FIRST_LOOK: Final = 512
+_PLACE: Final = Struct(">qi")
+_ENDLESS: Final = 1 << 62
 
 
 class QueueEntries:
@@ -36,12 +43,30 @@ class QueueEntries:
         """Queue offset behind the last entry."""
         for file in reversed(self.files.files):
             start = file.start // ENTRY_SIZE
-            sizes = self.read(start, self.files.file_size // ENTRY_SIZE)["size"]
-            bad = np.flatnonzero(sizes <= 0)
-            count = int(bad[0]) if len(bad) else len(sizes)
-            if count:
-                return start + count
+            end = self._end_in(start, start + self.files.file_size // ENTRY_SIZE)
+            if end > start:
+                return end
         return self.first
+
+    def _end_in(self, start: int, stop: int) -> int:
+        """Queue offset behind the entries that follow each other from `start` on; most of a last file has none."""
+        end, count = start, _FIRST_LOOK
+        while end < stop and len(sizes := self.read(end, min(count, stop - end))["size"]):
+            bad = np.flatnonzero(sizes <= 0)
+            if len(bad):
+                return end + int(bad[0])
+            end, count = end + len(sizes), min(2 * count, _AT_ONCE)
+        return end
+
+    def between(self, at: int, end: int) -> Entries:
+        """The entries of records from physical offset `at` up to `end`; some of them where entries do not ascend."""
+        pieces: list[Entries] = []
+        for file in reversed(self.files.files):
+            first, stop = _places_between(file, at, end)
+            pieces.append(self.read(file.start // ENTRY_SIZE + first, stop - first))
+            if first:
+                break
+        return np.concatenate(pieces[::-1]) if pieces else np.empty(0, ENTRIES)
 
     def read(self, offset: int, count: int) -> Entries:
         """Up to `count` entries from `offset` on; fewer where files end."""
@@ -95,3 +120,22 @@ def entries_of(files: StoreFiles, topic: str, queue_id: int) -> QueueEntries:
     folder = files.root / "consumequeue" / place
     found = files.queues.get((topic, queue_id)) or series([folder], files.queue_file_size or QUEUE_FILE_SIZE)
     return QueueEntries(found, series([files.root / "consumequeue_ext" / place]))
+
+
+def _places_between(file: DataFile, at: int, end: int) -> tuple[int, int]:
+    """Numbers of a file's entries: the first one that points to `at` or behind, and the first to `end` or behind."""
+    try:
+        with file.path.open("rb", buffering=0) as opened:
+            numbers, place = range(file.size // ENTRY_SIZE), partial(_physical, opened)
+            first = bisect_left(numbers, at, key=place)
+            return first, bisect_left(numbers, end, lo=first, key=place)
+    except FileNotFoundError:
+        return 0, 0
+
+
+def _physical(opened: FileIO, number: int) -> int:
+    """Where an entry points to; in front of all where none ever was, behind all where none is yet."""
+    opened.seek(number * ENTRY_SIZE)
+    data = opened.read(_PLACE.size)
+    place, size = _PLACE.unpack(data) if len(data) == _PLACE.size else (0, 0)
+    return -1 if size == BLANK_RECORD_SIZE else place if size > 0 else _ENDLESS

@@ -15,15 +15,23 @@ from roquet.errors import StoreError
 from roquet.inspect.files import Series, StoreFiles, find_files
 from roquet.inspect.log_walk import arrival_at, places_of_magic
 from roquet.inspect.queue_entries import entries_of
+from roquet.spark.store_claims import wanted_share
 from roquet.spark.store_end import log_end
 from roquet.spark.store_options import StoreOptions
+from roquet.spark.store_pieces import QueuePlace, StorePart
 from roquet.spark.store_places import StorePlace, places
-from roquet.spark.store_read import StorePart
+from roquet.spark.store_rows import RowChoice
 from roquet.spark.store_times import check_times
 from roquet.storage.arrival import Arrival
 
 CLOCK_STEP_MS: Final = 60_000
 """So far a broker's clock may have been set back while it wrote: messages are looked for that much beyond a time."""
+SHARE_MAX: Final = 0.5
+"""Of a log of which more than this is wanted all is read."""
+SHARE_MIN: Final = 1 / 16
+"""However little is wanted, a part is not larger than 16 of those of which all is."""
+_BYTES_PER_QUEUE: Final = 128 << 10
+"""Of the log, which are read and sorted out in the time that it takes to ask a queue."""
 _SEARCHED_MAX: Final = 8 << 20
 """Bytes in which a record is looked for that its queue confirms."""
 
@@ -46,13 +54,27 @@ def _parts_of(place: StorePlace, options: StoreOptions) -> list[StorePart]:
         return []
     found = log_end(files)
     check_times(files, place.broker_name, options, found.end)
-    cuts = _cuts(files, found.end, options.bytes_per_partition)
-    whole = [_part(place, files.log, start, end) for start, end in pairwise([*(at for at, _ in cuts), found.end])]
+    bytes_each, queues = _reading(files, place, options, found.end)
+    cuts = _cuts(files, found.end, bytes_each)
+    edges = [*(at for at, _ in cuts), found.end]
+    whole = [replace(_part(place, files.log, *each), queues=queues) for each in pairwise(edges)]
     kept = [part for part, is_kept in zip(whole, _in_time([ms for _, ms in cuts], options), strict=True) if is_kept]
     if found.damage is not None:
         last = kept.pop() if kept else _part(place, files.log, found.end, found.end)
         kept.append(replace(last, log=_files_between(files.log, last.start, found.damage.end), damages=(found.damage,)))
     return kept
+
+
+def _reading(files: StoreFiles, place: StorePlace, options: StoreOptions, end: int) -> tuple[int, QueuePlace | None]:
+    """Bytes of the log for each part, and the queues by which it is read where that saves most of it.
+
+    A task asks each queue, which takes as long as reading some of the log.
+    """
+    share = wanted_share(files, RowChoice(options, place.broker_name).wants, end)
+    bytes_each = round(options.bytes_per_partition / max(share, SHARE_MIN))
+    if share > SHARE_MAX or len(files.queues) * _BYTES_PER_QUEUE > min(bytes_each, end - files.log.start):
+        return options.bytes_per_partition, None
+    return bytes_each, QueuePlace(files.root, files.queue_file_size)
 
 
 def _part(place: StorePlace, log: Series, start: int, end: int) -> StorePart:

@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from roquet.errors import CorruptRecord
-from roquet.inspect.files import Series
-from roquet.inspect.log_walk import Damage, LogWalk
+from roquet.inspect.log_walk import Damage
 from roquet.protocol.columns import Ints
 from roquet.protocol.record_block import RecordBlock
 from roquet.spark.columns import Records, decode
 from roquet.spark.store_damage import CORRUPT, DamageReport
 from roquet.spark.store_options import StoreOptions
+from roquet.spark.store_pieces import StorePart, pieces
 from roquet.spark.store_rows import RowChoice
-
-PIECE_SIZE: Final = 4 << 20
-"""Bytes read at once, all of whose records make one batch: whole columns pay, and a core's caches hold much of it."""
-
-
-@dataclass(frozen=True)
-class StorePart:
-    """The records of one store that begin from physical offset `start` up to, not including, `end`.
-
-    A record begins at `start`, and one ends at `end`, as far as the planner could see. `log` has the files between
-    them; `damages` are told of beside those that are met on the way.
-    """
-
-    broker_name: str
-    log: Series
-    start: int
-    end: int
-    damages: tuple[Damage, ...] = ()
 
 
 def read(part: StorePart, options: StoreOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -47,36 +27,12 @@ def read(part: StorePart, options: StoreOptions, schema: pa.Schema) -> Iterator[
     """
     report = DamageReport(part.log, options.mode, schema, part.broker_name)
     rows = _Rows(part, options, schema)
-    for piece in _pieces(part):
+    for piece in pieces(part, rows.choice.wants):
         found = rows.of(piece) if isinstance(piece, RecordBlock) else [piece]
         for each in found:
             batch = report.of(each) if isinstance(each, Damage) else each
             if batch is not None and batch.num_rows:
                 yield batch
-
-
-def _pieces(part: StorePart) -> Iterator[RecordBlock | Damage]:
-    """All there is from the part's start to its end: sound records, and what is none."""
-    walk, told = LogWalk(part.log, part.end, start=part.start, limit=part.end, piece_size=PIECE_SIZE), 0
-    while walk.end < part.end:
-        begun = walk.end
-        for block in walk.blocks():
-            yield from (_within(part, damage) for damage in walk.damages[told:])
-            told = len(walk.damages)
-            yield block
-        yield from (_within(part, damage) for damage in walk.damages[told:])
-        told = len(walk.damages)
-        if walk.end == begun:
-            yield Damage(begun, part.end, walk.behind or "zeros stand where records should")
-            break
-    if walk.end > part.end and not walk.damages:
-        yield Damage(part.end, walk.end, "the record before reaches into another one")
-    yield from part.damages
-
-
-def _within(part: StorePart, damage: Damage) -> Damage:
-    """What of a damage is this part's: the next one begins with a record."""
-    return Damage(damage.start, min(damage.end, part.end), damage.reason)
 
 
 class _Rows:
@@ -85,12 +41,12 @@ class _Rows:
     def __init__(self, part: StorePart, options: StoreOptions, schema: pa.Schema) -> None:
         self._broker_name = part.broker_name
         self._tags, self._check_crc = options.tags, options.check_crc
-        self._choice = RowChoice(options, part.broker_name)
+        self.choice = RowChoice(options, part.broker_name)
         self._schema = schema
         self._of_messages = pa.schema([column for column in schema if column.name != CORRUPT])
 
     def of(self, block: RecordBlock) -> Iterator[pa.RecordBatch | Damage]:
-        rows = self._choice.of(block)
+        rows = self.choice.of(block)
         if not len(rows):
             return
         if self._check_crc:
@@ -121,5 +77,5 @@ class _Rows:
 
 
 def _damage(block: RecordBlock, number: int, reason: str) -> Damage:
-    start = block.at + int(block.starts[number])
+    start = int(block.physical[number])
     return Damage(start, start + int(block.sizes[number]), reason)

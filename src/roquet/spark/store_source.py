@@ -13,8 +13,9 @@ from roquet.spark.pushed_filters import narrowed
 from roquet.spark.schema import spark_schema
 from roquet.spark.store_damage import CORRUPT, schema_with_damage
 from roquet.spark.store_options import StoreOptions
+from roquet.spark.store_pieces import StorePart
 from roquet.spark.store_plan import parts
-from roquet.spark.store_read import StorePart, read
+from roquet.spark.store_read import read
 
 
 class RocketMQStoreSource(DataSource):
