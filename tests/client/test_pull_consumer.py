@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -49,6 +50,55 @@ def test_a_pull_brings_messages_and_where_to_go_on(cluster: FakeCluster, broker:
 
     fill(broker, 5)
     cluster.run(read)
+
+
+def test_many_pulls_at_once_bring_what_each_of_them_brings(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def read() -> None:
+        async with reader(cluster) as r:
+            results = await r.pull_all(QUEUE, [3, 0, 9], max_messages=2)
+            assert [[record.body for record in result.records] for result in results] == [
+                [b"3", b"4"],
+                [b"0", b"1"],
+                [],
+            ]
+            assert [result.status for result in results] == [
+                PullStatus.FOUND,
+                PullStatus.FOUND,
+                PullStatus.OFFSET_ILLEGAL,
+            ]
+
+    fill(broker, 5)
+    cluster.run(read)
+
+
+def test_many_pulls_of_which_one_is_not_answered_are_an_error(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def read() -> None:
+        async with reader(cluster, timeout_ms=700) as r:
+            await r.pull(QUEUE, 0)
+            broker.script[PULL] = [SILENCE]
+            with pytest.raises(CallTimeout, match="did not answer 3 requests within 700 ms"):
+                await r.pull_all(QUEUE, [0, 1, 2])
+            assert len(await r.pull_all(QUEUE, [0, 1, 2])) == 3, "the connection is still good"
+
+    fill(broker, 5)
+    cluster.run(read)
+
+
+def test_many_pulls_go_to_another_broker_when_the_connection_ends(
+    cluster: FakeCluster, broker: FakeBroker, slave: FakeBroker
+) -> None:
+    async def read() -> None:
+        async with reader(cluster) as r:
+            await r.pull(QUEUE, 0)
+            broker.script[PULL] = [SILENCE] * 3
+            asking = asyncio.create_task(r.pull_all(QUEUE, [0, 1, 2]))
+            await asyncio.sleep(0.1)
+            kill(cluster, broker)
+            assert [result.next_offset for result in await asking] == [5, 5, 5]
+
+    fill(broker, 5)
+    cluster.run(read)
+    assert len(slave.requests[PULL]) == 3
 
 
 def test_records_have_exactly_the_wanted_tags_while_the_body_is_as_the_broker_sent_it(

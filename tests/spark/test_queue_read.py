@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -67,6 +67,7 @@ class Broker:
         self.max = maximum
         self.gone = gone
         self.pulls: list[int] = []
+        self.at_once: list[int] = []
 
     async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> Answer:
         assert queue == QUEUE
@@ -76,6 +77,10 @@ class Broker:
         scanned = range(offset, min(offset + max_messages, self.max))
         found = b"".join(record(each) for each in scanned if each not in self.gone)
         return Answer(scanned[-1] + 1, self.min, self.max, found)
+
+    async def pull_all(self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int) -> list[Answer]:
+        self.at_once.append(len(offsets))
+        return [await self.pull(queue, offset, max_messages=max_messages) for offset in offsets]
 
 
 class Faulty(Broker):
@@ -109,22 +114,42 @@ async def test_a_range_is_read_from_start_to_end_and_not_beyond() -> None:
     assert broker.pulls == [3, 7, 11]
 
 
-async def test_pulls_run_ahead_of_their_turn_once_the_first_succeeded() -> None:
-    under_way: list[int] = []
+async def test_ever_more_pulls_are_asked_for_at_once_while_all_goes_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_read, "AHEAD_MAX", 8)
+    broker = Broker(0, 200)
+    assert await offsets(broker, 0, 129) == list(range(129))
+    assert broker.at_once == [1, 2, 4, 8, 8, 8]
+    assert broker.pulls == list(range(0, 129, 4)), "none was asked for twice"
 
-    class Counting(Broker):
+
+async def test_what_is_asked_for_at_once_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_read, "AHEAD_BYTES", 3 * 4 * len(record(0)))
+    broker = Broker(0, 100)
+    assert await offsets(broker, 0, 100) == list(range(100))
+    assert max(broker.at_once) == 3
+
+
+async def test_after_a_failure_few_pulls_are_asked_for_at_once_again() -> None:
+    class Tired(Broker):
+        """Answers no more than four pulls at once."""
+
+        async def pull_all(self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int) -> list[Answer]:
+            found = await super().pull_all(queue, offsets, max_messages=max_messages)
+            return found if len(offsets) <= 4 else [timeout()]
+
+    broker = Tired(0, 200)
+    assert await offsets(broker, 0, 100) == list(range(100))
+    assert broker.at_once[:7] == [1, 2, 4, 8, 1, 2, 4]
+
+
+async def test_a_broker_that_gives_less_than_wanted_is_asked_for_what_it_gives() -> None:
+    class Small(Broker):
         async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> Answer:
-            under_way.append(offset)
-            await asyncio.sleep(0)
-            answer = await super().pull(queue, offset, max_messages=max_messages)
-            most.append(len(under_way))
-            under_way.remove(offset)
-            return answer
+            return await super().pull(queue, offset, max_messages=min(3, max_messages))
 
-    most: list[int] = []
-    assert await offsets(Counting(0, 100), 0, 100) == list(range(100))
-    assert most[0] == 1
-    assert max(most) == queue_read.READ_AHEAD
+    broker = Small(0, 100)
+    assert await offsets(broker, 0, 99) == list(range(99))
+    assert broker.pulls == list(range(0, 99, 3)), "none was asked for twice"
 
 
 class Moody(Broker):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
@@ -13,6 +14,7 @@ from roquet.client.selector import Sql, check_filter, subscription_to
 from roquet.client.session import Session, masters_only
 from roquet.protocol.bodies import Route, Subscription
 from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
 from roquet.protocol.message import MessageQueue, check_group
 from roquet.runtime import Runtime
@@ -111,21 +113,38 @@ class PullConsumer:
         """
         wanted = subscription_to(queue.topic, tags)
         await self._check(wanted)
-        timeout_ms = self._timeout_ms + (hold_ms + HOLD_SWEEP_MS if hold_ms else 0)
         at, response = await self._session.call_broker(
             queue,
-            lambda _: pull_request(
-                self._group,
-                queue,
-                offset,
-                max_messages,
-                SUBSCRIPTION | (SUSPEND if hold_ms else 0),
-                wanted,
-                hold_ms,
-            ),
-            timeout_ms,
+            lambda _: self._request(queue, offset, max_messages, wanted, hold_ms),
+            self._timeout_ms + (hold_ms + HOLD_SWEEP_MS if hold_ms else 0),
             lambda route, broker_name: self._addresses(route, broker_name, queue),
         )
+        return self._result(queue, response, at, wanted)
+
+    async def pull_all(
+        self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int = 32, tags: str | Sql = "*"
+    ) -> list[PullResult]:
+        """What a pull from each of these offsets brings, all of them asked for at once and from the same broker.
+
+        Takes the broker's limit per pull for what it is and the way there only once. `timeout_ms` is for all of them.
+        """
+        wanted = subscription_to(queue.topic, tags)
+        await self._check(wanted)
+        at, responses = await self._session.call_broker_all(
+            queue,
+            lambda _: [self._request(queue, offset, max_messages, wanted, 0) for offset in offsets],
+            self._timeout_ms,
+            lambda route, broker_name: self._addresses(route, broker_name, queue),
+        )
+        return [self._result(queue, response, at, wanted) for response in responses]
+
+    def _request(
+        self, queue: MessageQueue, offset: int, max_messages: int, wanted: Subscription, hold_ms: int
+    ) -> Command:
+        flags = SUBSCRIPTION | (SUSPEND if hold_ms else 0)
+        return pull_request(self._group, queue, offset, max_messages, flags, wanted, hold_ms)
+
+    def _result(self, queue: MessageQueue, response: Command, at: BrokerAddress, wanted: Subscription) -> PullResult:
         result = pull_result(response, at.address, wanted)
         self._suggested[queue] = result.suggested_broker_id
         return result

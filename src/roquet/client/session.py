@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from roquet.client.identity import new_client_id
 from roquet.client.membership import Membership
@@ -29,6 +29,7 @@ AVOID_SILENT_S = 30.0
 SILENT_CALLS_MAX = 2
 """Timeouts in a row after which a connection counts as dead: one late answer shall not cost the others theirs."""
 
+T = TypeVar("T")
 Choose = Callable[[Route, str], Iterable[BrokerAddress]]
 """Route, broker name -> the addresses to ask, best first."""
 
@@ -78,13 +79,26 @@ class Session:
         :raises ConnectionClosed: not reachable, or it ended before the answer.
         :raises CallTimeout: no answer in time.
         """
+        connection, timeout_ms = await self._connection(address, timeout_ms)
+        return await self._answered(address, connection, connection.call(request, timeout_ms))
+
+    async def call_all(self, address: str, requests: Sequence[Command], timeout_ms: int) -> list[Command]:
+        """Ask `address` several things at once; the responses, in the order of the requests. Errors as of `call`."""
+        connection, timeout_ms = await self._connection(address, timeout_ms)
+        return await self._answered(address, connection, connection.call_all(requests, timeout_ms))
+
+    async def _connection(self, address: str, timeout_ms: int) -> tuple[Connection, int]:
+        """With what is left of the time."""
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
             began = asyncio.get_running_loop().time()
             connection = await self._connect(address, timeout_ms)
             timeout_ms -= int((asyncio.get_running_loop().time() - began) * 1000)
+        return connection, timeout_ms
+
+    async def _answered(self, address: str, connection: Connection, call: Awaitable[T]) -> T:
         try:
-            response = await connection.call(request, timeout_ms)
+            response = await call
         except CallTimeout:
             self._count_silence(address, connection)
             raise
@@ -138,6 +152,21 @@ class Session:
         :raises RouteNotFound: the route has none of the wanted.
         :raises ConnectionClosed: none can be reached; CallTimeout: the last one did not answer.
         """
+        return await self._in_turn(queue, lambda at: self.call(at.address, request(at), timeout_ms), choose)
+
+    async def call_broker_all(
+        self,
+        queue: MessageQueue,
+        requests: Callable[[BrokerAddress], Sequence[Command]],
+        timeout_ms: int,
+        choose: Choose = read_addresses,
+    ) -> tuple[BrokerAddress, list[Command]]:
+        """As `call_broker`, for several requests at once, which go to the same process."""
+        return await self._in_turn(queue, lambda at: self.call_all(at.address, requests(at), timeout_ms), choose)
+
+    async def _in_turn(
+        self, queue: MessageQueue, ask: Callable[[BrokerAddress], Awaitable[T]], choose: Choose
+    ) -> tuple[BrokerAddress, T]:
         tried: set[BrokerAddress] = set()
         failure: Exception | None = None
         for route_of in (self.routes.route, self.routes.refresh):
@@ -147,7 +176,7 @@ class Session:
                     continue
                 tried.add(at)
                 try:
-                    return at, await self.call(at.address, request(at), timeout_ms)
+                    return at, await ask(at)
                 except (ConnectionClosed, CallTimeout) as error:
                     self._avoid(at.address, AVOID_S if isinstance(error, ConnectionClosed) else AVOID_SILENT_S)
                     self.refresh_soon(queue.topic)

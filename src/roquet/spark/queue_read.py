@@ -8,6 +8,7 @@ Keeps: every message of the range is handed out once and in order, or the read e
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -21,8 +22,10 @@ from roquet.spark.ranges import Bounds, QueueRange, lose
 CHUNK_BYTES: Final = 8 << 20
 CHUNK_RECORDS: Final = 10_000
 """How much is gathered before it is decoded: large enough for whole columns to pay, small beside Spark's own memory."""
-READ_AHEAD: Final = 4
-"""Pulls under way at once while all goes well: a broker gives few messages at a time, the way there takes longest."""
+AHEAD_MAX: Final = 64
+AHEAD_BYTES: Final = 2 << 20
+"""Pulls that are asked for at once while all goes well, and about how much they bring: a broker gives few messages at a
+time, and each way there costs more than they do."""
 _OFFSET_AT: Final = 20
 """Where a record has its queue offset (protocol.md 5.1)."""
 PAUSE_SECONDS_MIN: Final = 0.05
@@ -50,6 +53,7 @@ class Puller(Protocol):
     """Whoever can pull from a queue."""
 
     async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> Pulled: ...
+    async def pull_all(self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int) -> Sequence[Pulled]: ...
 
 
 class QueueRead:
@@ -60,7 +64,10 @@ class QueueRead:
         self._range = whole
         self._options = options
         self._at = whole.start
-        self._ahead: dict[int, asyncio.Task[Pulled]] = {}
+        self._ahead: dict[int, Pulled] = {}
+        self._ahead_max = 1
+        self._step = 1
+        """How many messages pulls bring, as far as is known: brokers have limits of their own, some in bytes."""
 
     async def chunk(self) -> Records | None:
         """The next records of the range, as many as one batch should hold; None at its end.
@@ -74,38 +81,41 @@ class QueueRead:
         brought = await self._some(end)
         if isinstance(brought, Records):
             return brought
-        answers = [brought]
-        size = len(brought.body)
-        try:
-            while self._at < end and size < CHUNK_BYTES:
-                self._look_ahead(end)
-                if (answer := await self._next(end)) is None:
-                    break  # whatever it is, the next chunk will see to it
-                answers.append(answer)
-                size += len(answer.body)
-        finally:
-            await self._forget_ahead()
+        answers, size = [brought], len(brought.body)
+        self._step = max(self._at - first, self._step // 2)
+        self._ahead.clear()
+        while self._at < end and size < CHUNK_BYTES:
+            if not self._ahead:
+                await self._look_ahead(end, min(AHEAD_BYTES, CHUNK_BYTES - size) // len(brought.body))
+            if (answer := await self._next(end)) is None:
+                break  # whatever it is, the next chunk will see to it
+            answers.append(answer)
+            size += len(answer.body)
         return self._checked(answers, first)
 
-    def _look_ahead(self, end: int) -> None:
-        """Ask for what comes next before it is its turn; pulls that bring less than expected leave gaps to fill."""
-        expected = max(self._ahead, default=self._at - self._options.pull_batch_size)
-        while len(self._ahead) < READ_AHEAD and (expected := expected + self._options.pull_batch_size) < end:
-            self._ahead[expected] = asyncio.create_task(self._pull(expected, end))
+    async def _look_ahead(self, end: int, count: int) -> None:
+        """Ask for what comes next, by twice as many pulls as went well before, `count` at most.
 
-    async def _forget_ahead(self) -> None:
-        forgotten = list(self._ahead.values())
-        self._ahead.clear()
-        for pull in forgotten:
-            pull.cancel()
-        await asyncio.gather(*forgotten, return_exceptions=True)
+        Each asks for as much as pulls bring; those that bring less leave gaps to fill. What fails here is asked for
+        once more in its turn.
+        """
+        offsets = range(self._at, end - self._step + 1, self._step)[: max(1, min(self._ahead_max, count))]
+        if not offsets:
+            return
+        try:
+            found = await self._puller.pull_all(self._range.queue, offsets, max_messages=self._step)
+        except (RoquetError, OSError):
+            self._ahead_max = 1
+            return
+        self._ahead_max = min(2 * self._ahead_max, AHEAD_MAX)
+        self._ahead.update(zip(offsets, found, strict=True))
 
     async def _next(self, end: int) -> Pulled | None:
         """The answer that goes on where the one before ended; None if it is of another kind."""
-        ahead = self._ahead.pop(self._at, None)
+        answer = self._ahead.pop(self._at, None)
         until = min(self._ahead, default=end)
         try:
-            answer = await (ahead or self._pull(self._at, until))
+            answer = answer or await self._pull(self._at, until)
         except (RoquetError, OSError):
             return None
         return answer if self._passes(answer, until) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused, ResponseError
@@ -315,11 +315,8 @@ class Connection(asyncio.Protocol):
         :raises CallTimeout: no answer within `timeout_ms`.
         :raises ConnectionClosed: the connection ended first.
         """
-        if not self.is_open:
-            raise ConnectionClosed(f"connection to {self.peer_address} is closed")
-        request.opaque = opaque = self._opaque()
-        waiting: asyncio.Future[Command] = self._loop.create_future()
-        self._calls[opaque] = waiting
+        waiting = self._expect(request)
+        opaque = request.opaque
         self.send(request.encode())
         timer = self._loop.call_later(timeout_ms / 1000, self._expire, opaque, request.code, timeout_ms)
         try:
@@ -327,6 +324,35 @@ class Connection(asyncio.Protocol):
         finally:
             timer.cancel()
             self._calls.pop(opaque, None)
+
+    async def call_all(self, requests: Sequence[Command], timeout_ms: int) -> list[Command]:
+        """Send requests by one write and wait for the responses to all of them, for a fraction of what calls cost.
+
+        :raises CallTimeout: not all of them came within `timeout_ms`.
+        :raises ConnectionClosed: the connection ended first.
+        """
+        waiting = [self._expect(request) for request in requests]
+        self.send(b"".join(request.encode() for request in requests))
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return [await each for each in waiting]
+        except TimeoutError:
+            message = f"{self.peer_address} did not answer {len(requests)} requests within {timeout_ms} ms"
+            raise CallTimeout(message) from None
+        finally:
+            for request, each in zip(requests, waiting, strict=True):
+                self._calls.pop(request.opaque, None)
+                if not each.cancelled() and not each.cancel():
+                    each.exception()  # the connection's end is told to each, and once is enough
+
+    def _expect(self, request: Command) -> asyncio.Future[Command]:
+        """:raises ConnectionClosed: there is none any more."""
+        if not self.is_open:
+            raise ConnectionClosed(f"connection to {self.peer_address} is closed")
+        request.opaque = self._opaque()
+        waiting: asyncio.Future[Command] = self._loop.create_future()
+        self._calls[request.opaque] = waiting
+        return waiting
 
     def _expire(self, opaque: int, code: int, timeout_ms: int) -> None:
         waiting = self._calls.pop(opaque, None)
