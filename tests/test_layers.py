@@ -24,12 +24,12 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
         "nameserver": "transport protocol",
         "client": "transport protocol",
         "broker": "replication storage transport protocol",
-        "admin": "client protocol",
+        "admin": "client transport protocol",
         "spark": "admin client inspect storage protocol",
         "dashboard": "admin",
         "cli": "admin nameserver broker dev inspect spark",
         "dev": "nameserver broker",
-        "__init__": "client dev protocol",
+        "__init__": "client dev protocol transport",
     }.items()
 }
 """What a package may import beside itself and the root modules."""

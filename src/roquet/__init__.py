@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from roquet.client.send_result import SendResult, SendStatus
     from roquet.client.transactions import TransactionProducer, TransactionResult, TransactionState
     from roquet.errors import (
+        AccessDenied,
         CallTimeout,
         ConfigError,
         ConnectionClosed,
@@ -27,14 +28,19 @@ if TYPE_CHECKING:
         ResponseError,
         RoquetError,
         RouteNotFound,
+        TlsError,
     )
     from roquet.protocol.message import Message, MessageQueue
+    from roquet.protocol.signing import Credentials
+    from roquet.transport.tls import Tls
 
 __all__ = [
+    "AccessDenied",
     "CallTimeout",
     "ConfigError",
     "ConnectionClosed",
     "Consumer",
+    "Credentials",
     "Limits",
     "Message",
     "MessageError",
@@ -50,6 +56,8 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "Sql",
+    "Tls",
+    "TlsError",
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
@@ -58,6 +66,7 @@ __all__ = [
 
 _HOMES = {
     "Consumer": "client.push_consumer",
+    "Credentials": "protocol.signing",
     "Limits": "client.pull_flow",
     "Message": "protocol.message",
     "MessageQueue": "protocol.message",
@@ -69,6 +78,7 @@ _HOMES = {
     "SendResult": "client.send_result",
     "SendStatus": "client.send_result",
     "Sql": "client.selector",
+    "Tls": "transport.tls",
     "TransactionProducer": "client.transactions",
     "TransactionResult": "client.transactions",
     "TransactionState": "client.transactions",

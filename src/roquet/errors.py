@@ -33,8 +33,20 @@ class ResponseError(RoquetError):
         self.address = address
 
 
+class AccessDenied(ResponseError):  # noqa: N818
+    """A broker's access control said no: credentials are wrong or missing, or lack a permission; says what to do."""
+
+    def __init__(self, code: int, remark: str, address: str, advice: str) -> None:
+        super().__init__(code, remark, address)
+        self.args = (f"{address} denies access: {remark}; {advice}",)
+
+
 class ConnectionClosed(RoquetError):  # noqa: N818
     """The connection ended before the answer came; the request may or may not have been carried out."""
+
+
+class TlsError(ConnectionClosed):
+    """No TLS connection came about: nothing was sent. The message says why, and what to do."""
 
 
 class CallTimeout(RoquetError):  # noqa: N818
@@ -73,3 +85,7 @@ class FilterError(RoquetError):
 
 class MessageError(RoquetError):
     """A message cannot be sent as it is (topic, properties or body); the message says which rule it breaks."""
+
+
+LASTING = (AccessDenied, TlsError)
+"""What one more try would only meet again."""

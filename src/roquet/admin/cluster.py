@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from roquet.admin.access import NO_ACCESS, Access
 from roquet.client.name_servers import NameServers, split_addresses
 from roquet.client.session import Session
-from roquet.errors import ResponseError
 from roquet.protocol.bodies import BrokerData, ClusterInfo, parse
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.protocol.refusals import refusal
 from roquet.runtime import Runtime
 
 TIMEOUT_MS: Final = 5000
@@ -23,10 +24,11 @@ class Cluster:
     """What its name servers know, and a connection to each broker that is asked something.
 
     :param name_servers: `host:port`, several joined by `;`.
+    :param access: what every connection shows and demands.
     """
 
-    def __init__(self, name_servers: str, runtime: Runtime | None = None) -> None:
-        self._session = Session(name_servers, runtime=runtime)
+    def __init__(self, name_servers: str, access: Access = NO_ACCESS, runtime: Runtime | None = None) -> None:
+        self._session = Session(name_servers, credentials=access.credentials, tls=access.tls, runtime=runtime)
         self._names = NameServers(split_addresses(name_servers), self._session.call, self._session.runtime.random)
 
     async def __aenter__(self) -> Self:
@@ -63,5 +65,5 @@ class Cluster:
 
 def _checked(answer: Command, address: str) -> Command:
     if answer.code != ResponseCode.SUCCESS:
-        raise ResponseError(answer.code, answer.remark or "", address)
+        raise refusal(answer, address)
     return answer

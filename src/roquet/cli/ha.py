@@ -7,10 +7,11 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from roquet.cli.access import access, access_options
 from roquet.cli.configuration import broker_config
 from roquet.cli.output import end, table
 from roquet.errors import RoquetError
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from roquet.admin.cluster import Cluster
     from roquet.admin.ha import Member, Replicas
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 _NOTHING: Final = "-"
-_name_servers = click.option(
+_one_of_them = click.option(
     "-n",
     "--namesrv",
     "name_servers",
@@ -32,6 +34,11 @@ _name_servers = click.option(
     metavar="HOST:PORT;...",
     help="The name servers. [env: NAMESRV_ADDR]",
 )
+
+
+def _name_servers(command: F) -> F:
+    """Which cluster, and how it is spoken to."""
+    return _one_of_them(access_options(command))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -106,6 +113,7 @@ def promote(name_servers: str, address: str, role: str, fenced: bool, forced: bo
 @click.option("--id", "broker_id", type=click.IntRange(1), help="The broker id it gets; the first free one without it.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where the records are saved.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done.")
+@access_options
 def rejoin(
     path: Path,
     name_servers: str | None,
@@ -185,7 +193,7 @@ def run(name_servers: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
     from roquet.admin.cluster import Cluster
 
     async def inside() -> T:
-        async with Cluster(name_servers) as cluster:
+        async with Cluster(name_servers, access()) as cluster:
             return await work(cluster)
 
     try:

@@ -15,6 +15,7 @@ from roquet.broker.config import MASTER_ID, BrokerConfig
 from roquet.broker.config_file import save_role
 from roquet.broker.rejoin import Parting, Rejoining
 from roquet.broker.store_settings import BrokerRole
+from roquet.cli.access import access
 from roquet.errors import ConfigError
 from roquet.inspect.dump import as_json
 from roquet.runtime import Runtime
@@ -54,7 +55,7 @@ class Rejoin:
             return
         if not own.name_servers:
             raise ConfigError("no name server is known: give --namesrv, or --master and --id")
-        async with Cluster(own.namesrv_addr) as cluster:
+        async with Cluster(own.namesrv_addr, access()) as cluster:
             brokers = await cluster.brokers()
         known = brokers[own.broker_name].addresses if own.broker_name in brokers else {}
         self._master = self._master or known.get(MASTER_ID)

@@ -12,7 +12,7 @@ from roquet.client.member_calls import QueueState, consumed_body, reset_offsets,
 from roquet.client.name_servers import Call
 from roquet.client.route_table import RouteTable
 from roquet.client.tasks import Tasks, attempt, pause
-from roquet.errors import MessageError, Refused
+from roquet.errors import AccessDenied, MessageError, Refused
 from roquet.protocol.bodies import ConsumerData, Heartbeat
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -95,32 +95,41 @@ class Membership:
             for member in self._consumers.values() if early else ():
                 member.wake()
 
-    async def beat(self) -> None:
-        """Tell the brokers of the known routes now; those that cannot be told are logged.
+    async def beat(self) -> list[AccessDenied]:
+        """Tell the brokers of the known routes now; those that cannot be told are logged. Gives what those said that
+        do not let us in.
 
         It is told to the end when whoever waits for it is cancelled.
         """
-        await asyncio.shield(self._heartbeats.start(self._beat(), "heartbeat"))
+        denials: list[AccessDenied] = []
+        await asyncio.shield(self._heartbeats.start(self._beat(denials), "heartbeat"))
+        return denials
 
-    async def _beat(self) -> None:
+    async def _beat(self, denials: list[AccessDenied]) -> None:
         async with self._telling:
             if self._producers or self._consumers:
                 body = dump_bytes(self._heartbeat().to_json())
-                await self._tell_all(lambda: Command(RequestCode.HEART_BEAT, body=body), "heartbeat")
+                denials += await self._tell_all(lambda: Command(RequestCode.HEART_BEAT, body=body), "heartbeat")
 
     def _heartbeat(self) -> Heartbeat:
         consumers = tuple(member.data() for member in self._consumers.values())
         return Heartbeat(self._client_id, tuple(sorted(self._producers)), consumers)
 
-    async def _tell_all(self, request: Callable[[], Command], what: str) -> None:
+    async def _tell_all(self, request: Callable[[], Command], what: str) -> list[AccessDenied]:
         addresses = sorted(at for at in self._routes.addresses() if self._consumers or at.is_master)
+        denials: list[AccessDenied] = []
 
         async def tell(address: str) -> None:
-            checked(await self._call(address, request(), TIMEOUT_MS), address)
+            try:
+                checked(await self._call(address, request(), TIMEOUT_MS), address)
+            except AccessDenied as denial:
+                denials.append(denial)
+                raise
 
         await asyncio.gather(
             *(attempt(lambda at=at: tell(at.address), f"{what} to {at.address}") for at in addresses)  # type: ignore[misc]
         )
+        return denials
 
     async def leave_as_producer(self, group: str) -> None:
         async with self._telling:

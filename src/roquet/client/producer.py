@@ -29,7 +29,9 @@ from roquet.protocol.message import (
     check_group,
     reply_topic,
 )
+from roquet.protocol.signing import Credentials
 from roquet.runtime import Runtime
+from roquet.transport.tls import Tls
 
 __all__ = ["Producer", "SendResult", "SendStatus"]
 
@@ -48,6 +50,8 @@ class Producer:
     :param retries: tries after the first, on another broker where there is one.
     :param compress_from_size: bodies of at least so many bytes are compressed (zlib).
     :param avoid_slow_brokers: leave brokers alone for a while whose last send was slow or failed.
+    :param credentials: sign every request, for brokers that check who asks (`aclEnable=true`).
+    :param tls: encrypt the connections to name servers and brokers, and verify whose they are.
     :param client_id: who this client says it is, `address@anything`; unique per process.
     """
 
@@ -60,6 +64,8 @@ class Producer:
         retries: int = 2,
         compress_from_size: int = COMPRESS_FROM_SIZE,
         avoid_slow_brokers: bool = False,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
         client_id: str | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -67,7 +73,7 @@ class Producer:
         self._group = group
         self._timeout_ms = timeout_ms
         self._compress_from_size = compress_from_size
-        self._session = Session(name_server, client_id=client_id, runtime=runtime)
+        self._session = Session(name_server, credentials=credentials, tls=tls, client_id=client_id, runtime=runtime)
         self._sender = Sender(self._session, group, retries, avoid_slow_brokers=avoid_slow_brokers)
         chance = self._session.runtime.random
         address = address_bytes(self._session.client_id, chance)

@@ -17,7 +17,9 @@ from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
 from roquet.protocol.message import MessageQueue, check_group
+from roquet.protocol.signing import Credentials
 from roquet.runtime import Runtime
+from roquet.transport.tls import Tls
 
 __all__ = ["PullConsumer", "PullResult", "PullStatus", "ReadFrom"]
 
@@ -34,6 +36,8 @@ class PullConsumer:
         there is no slave. "slave-only": never the master. "any": the master, or whom the broker suggests when a reader
         is far behind, or who is left.
     :param timeout_ms: for each call to one broker process; when it fails, the next is asked.
+    :param credentials: sign every request, for brokers that check who asks (`aclEnable=true`).
+    :param tls: encrypt the connections to name servers and brokers, and verify whose they are.
 
     All methods raise `RouteNotFound` for a topic that no broker has, `ConnectionClosed` or `CallTimeout` when nobody
     can be asked, and `ResponseError` when the broker refuses.
@@ -46,6 +50,8 @@ class PullConsumer:
         group: str = "roquet-pull",
         read_from: ReadFrom = "any",
         timeout_ms: int = 3000,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
         client_id: str | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -53,7 +59,7 @@ class PullConsumer:
         self._group = group
         self._read_from = read_from
         self._timeout_ms = timeout_ms
-        self._session = Session(name_server, client_id=client_id, runtime=runtime)
+        self._session = Session(name_server, credentials=credentials, tls=tls, client_id=client_id, runtime=runtime)
         self._checked: set[Subscription] = set()
         self._suggested: dict[MessageQueue, int] = {}
 

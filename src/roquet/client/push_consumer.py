@@ -31,7 +31,9 @@ from roquet.protocol.bodies import BROADCASTING, CLUSTERING, ConsumerData, Subsc
 from roquet.protocol.filters import ALL
 from roquet.protocol.message import RETRY_PREFIX, MessageQueue, check_group, check_topic
 from roquet.protocol.record import Record
+from roquet.protocol.signing import Credentials
 from roquet.runtime import Runtime
+from roquet.transport.tls import Tls
 
 __all__ = ["Consumer", "ReceivedMessage"]
 
@@ -72,6 +74,8 @@ class Consumer:
     :param batch_size: messages per pull at most.
     :param limits: what may wait here per queue before pulling pauses.
     :param strategy: how members share out queues; the same in all of them.
+    :param credentials: sign every request, for brokers that check who asks (`aclEnable=true`).
+    :param tls: encrypt the connections to name servers and brokers, and verify whose they are.
     :param client_id: who this client says it is, `address@anything`; unique per process. One that broadcasts needs it,
         and after a restart the same: it names the folder of its progress (trap 65).
     :param progress_folder: where members that broadcast keep their progress, `client id/group/offsets.json` in it;
@@ -93,6 +97,8 @@ class Consumer:
         batch_size: int = 32,
         limits: Limits | None = None,
         strategy: Strategy = average,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
         client_id: str | None = None,
         progress_folder: str | Path | None = None,
         runtime: Runtime | None = None,
@@ -100,7 +106,7 @@ class Consumer:
         check_group(group)
         self._group = group
         self._start_at = start
-        self._session = Session(name_server, client_id=client_id, runtime=runtime)
+        self._session = Session(name_server, credentials=credentials, tls=tls, client_id=client_id, runtime=runtime)
         retry_topic = None if broadcast else RETRY_PREFIX + group
         self._subscriptions = _subscriptions(topics, retry_topic, self._session.runtime.now_ms())
         self._message_model = BROADCASTING if broadcast else CLUSTERING
@@ -137,6 +143,7 @@ class Consumer:
 
     async def __aenter__(self) -> Self:
         """:raises ConnectionClosed: no name server can be reached; CallTimeout: none answers.
+        :raises AccessDenied: a broker does not let this member in.
         :raises ResponseError: a broker does not filter by an SQL92 expression; ConfigError: it is too old for that.
         :raises StoreError: the file of a member that broadcasts cannot be read.
         """
@@ -164,7 +171,8 @@ class Consumer:
             self._session.runtime.now_ms(),
         )
         self._session.membership.join_as_consumer(self._group, member)
-        await self._session.membership.beat()
+        for denial in await self._session.membership.beat():
+            raise denial  # we would wait for messages for ever
         await self._division.renew()
         self._tasks.start(self._division.run(), f"division of {self._group}")
         store = every(STORE_PERIOD_S, self._assignment.store_progress, "storing progress")

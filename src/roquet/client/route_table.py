@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from roquet.client.name_servers import NameServers
 from roquet.client.routes import BrokerAddress, all_addresses, template_for_new_topic
-from roquet.errors import ResponseError, RouteNotFound
+from roquet.errors import RouteNotFound
 from roquet.protocol.bodies import Route, parse
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -85,9 +85,7 @@ class RouteTable:
         )
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        if response.code != ResponseCode.SUCCESS:
-            raise ResponseError(response.code, response.remark or "", "the name server")
-        return parse(response.body, Route.from_json)
+        return parse(checked(response, "the name server").body, Route.from_json)
 
     async def topics(self, code: RequestCode = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) -> list[str]:
         """The names in one of the name server's topic lists.

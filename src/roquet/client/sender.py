@@ -14,7 +14,7 @@ from roquet.client.routes import BrokerAddress, master_of, publish_queues
 from roquet.client.send_result import SendResult, send_results
 from roquet.client.session import Session
 from roquet.client.turns import Turns
-from roquet.errors import CallTimeout, ConnectionClosed, ResponseError, RouteNotFound
+from roquet.errors import AccessDenied, CallTimeout, ConnectionClosed, ResponseError, RouteNotFound
 from roquet.protocol.bodies import Route
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.message import MessageQueue
@@ -209,4 +209,7 @@ def _left_ms(deadline: float) -> int:
 
 
 def _may_try_again(error: Exception) -> bool:
+    """Access control answers with the code of everything else that fails in a broker."""
+    if isinstance(error, AccessDenied):
+        return False
     return not isinstance(error, ResponseError) or error.code in RETRIED_CODES

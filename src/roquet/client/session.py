@@ -18,9 +18,11 @@ from roquet.errors import CallTimeout, ConnectionClosed, RouteNotFound
 from roquet.protocol.bodies import Route
 from roquet.protocol.command import Command
 from roquet.protocol.message import MessageQueue
+from roquet.protocol.signing import Credentials
 from roquet.runtime import Runtime
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
+from roquet.transport.tls import Tls
 
 AVOID_S = 5.0
 """How long an address whose connection failed is asked only after the others."""
@@ -37,7 +39,15 @@ Choose = Callable[[Route, str], Iterable[BrokerAddress]]
 class Session:
     """Keeps: one connection per address; whoever fails is avoided for a while, and its routes are asked for anew."""
 
-    def __init__(self, name_server: str, *, client_id: str | None = None, runtime: Runtime | None = None) -> None:
+    def __init__(
+        self,
+        name_server: str,
+        *,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
+        client_id: str | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
         self.runtime = runtime or Runtime()
         self.client_id = client_id or new_client_id(self.runtime.random)
         self.tasks = Tasks()
@@ -45,7 +55,8 @@ class Session:
         self.routes = RouteTable(self._name_servers)
         self.membership = Membership(self.client_id, self.call, self.routes)
         self.replies = Replies(self.runtime)
-        self._channels = Channels({**self.membership.handlers, **self.replies.handlers})
+        handlers = {**self.membership.handlers, **self.replies.handlers}
+        self._channels = Channels(handlers, credentials=credentials, tls=tls)
         self._connections: dict[str, Connection] = {}
         self._silent_calls: dict[str, int] = {}
         self._avoided_until: dict[str, float] = {}

@@ -23,8 +23,10 @@ from roquet.protocol.command import Command
 from roquet.protocol.headers.transactions import COMMIT, ROLLBACK, UNKNOWN, CheckTransactionHeader, EndTransactionHeader
 from roquet.protocol.message import Message
 from roquet.protocol.record import Record
+from roquet.protocol.signing import Credentials
 from roquet.runtime import Runtime
 from roquet.transport.connection import Connection, checked
+from roquet.transport.tls import Tls
 
 __all__ = ["TransactionProducer", "TransactionResult", "TransactionState"]
 
@@ -95,6 +97,8 @@ class TransactionProducer(Producer):
         retries: int = 2,
         compress_from_size: int = COMPRESS_FROM_SIZE,
         avoid_slow_brokers: bool = False,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
         client_id: str | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -105,6 +109,8 @@ class TransactionProducer(Producer):
             retries=retries,
             compress_from_size=compress_from_size,
             avoid_slow_brokers=avoid_slow_brokers,
+            credentials=credentials,
+            tls=tls,
             client_id=client_id,
             runtime=runtime,
         )

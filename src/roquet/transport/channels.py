@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping
 
 from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.command import Command
+from roquet.protocol.signing import Credentials
 from roquet.transport.connection import Connection, Handler, sweep_idle
+from roquet.transport.tls import Tls, handshake_error
 
 CONNECT_TIMEOUT_S = 3.0
+GOOD_BYE_S = 1.0
+"""How long the other sides may take to say good-bye, which TLS has and waits for."""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -27,10 +31,21 @@ class Channels:
     """Keeps: at most one open connection per address; callers that come while it opens wait for the same one.
 
     :param handlers: what the other sides may ask over these connections.
+    :param credentials: sign every request.
+    :raises ConfigError: a file that `tls` names cannot be used.
     """
 
-    def __init__(self, handlers: Mapping[int, Handler] | None = None) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler] | None = None,
+        *,
+        credentials: Credentials | None = None,
+        tls: Tls | None = None,
+    ) -> None:
         self._handlers: Mapping[int, Handler] = {} if handlers is None else handlers
+        self._encode = Command.encode if credentials is None else credentials.encode
+        self._tls = None if tls is None else tls.context()
+        self._all_gone = asyncio.Event()
         self._open: dict[str, Connection] = {}
         self._opening: dict[str, asyncio.Task[Connection]] = {}
         self._sweep: asyncio.Task[None] | None = None
@@ -64,9 +79,14 @@ class Channels:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self._handlers, on_closed=self._closed(address)), host, port
+                    lambda: Connection(self._handlers, on_closed=self._closed(address), encode=self._encode),
+                    host,
+                    port,
+                    ssl=self._tls,
                 )
         except (OSError, TimeoutError) as error:
+            if self._tls is not None and (failed := handshake_error(address, error)) is not None:
+                raise failed from error
             raise ConnectionClosed(f"cannot connect to {address}: {str(error) or 'no answer'}") from error
         self._open[address] = connection
         if self._sweep is None:
@@ -77,6 +97,8 @@ class Channels:
         def forget(connection: Connection) -> None:
             if self._open.get(address) is connection:
                 del self._open[address]
+            if not self._open:
+                self._all_gone.set()
 
         return forget
 
@@ -113,3 +135,14 @@ class Channels:
             opening.cancel()
         for connection in list(self._open.values()):
             connection.close()
+        if self._tls is not None and self._open:
+            await self._good_bye()
+
+    async def _good_bye(self) -> None:
+        self._all_gone.clear()
+        try:
+            async with asyncio.timeout(GOOD_BYE_S):
+                await self._all_gone.wait()
+        except TimeoutError:
+            for connection in list(self._open.values()):
+                connection.abort()

@@ -12,11 +12,12 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused, ResponseError
+from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import ONE_WAY, Command, decode
 from roquet.protocol.frame import FrameBuffer
 from roquet.protocol.record import host_bytes
+from roquet.protocol.refusals import refusal
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class Connection(asyncio.Protocol):
     :param on_open: told once the connection stands.
     :param on_closed: told once, when the connection is gone for whatever reason.
     :param holds_back: read no more requests while answers pile up; for one side only, else both could wait for ever.
+    :param encode: gives the frame of a request that goes out from here; the place to sign it.
     """
 
     def __init__(
@@ -76,8 +78,10 @@ class Connection(asyncio.Protocol):
         on_closed: Callable[[Connection], None] | None = None,
         *,
         holds_back: bool = False,
+        encode: Callable[[Command], bytes] = Command.encode,
     ) -> None:
         self._holds_back = holds_back
+        self._encode = encode
         self._handlers = handlers
         self._on_open = on_open
         self._on_closed = on_closed
@@ -130,16 +134,30 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        loss = self._loss(exc)
         self._transport = None
         self._held_back.clear()
         calls, self._calls = self._calls, {}
         for waiting in calls.values():
             if not waiting.done():
-                waiting.set_exception(ConnectionClosed(f"{self.peer_address} closed the connection"))
+                waiting.set_exception(ConnectionClosed(loss))
         for task in self._later:
             task.cancel()
         if self._on_closed is not None:
             self._on_closed(self)
+
+    def _loss(self, exc: Exception | None) -> str:
+        """How to tell those who wait for answers. Brokers do not say why they end a connection: one that never gave a
+        single answer may well want TLS, and with TLS it is the end of the handshake that it may not have liked.
+        """
+        text = f"{self.peer_address} closed the connection"
+        is_heard = self._holds_back or not self._calls or len(self._calls) < self._next_opaque
+        if is_heard or self._transport is None:
+            return text
+        if self._transport.get_extra_info("sslcontext") is None:
+            return f"{text} before it answered anything: it may take TLS only (give tls, or useTLS)"
+        why = f" ({exc})" if exc is not None else ""
+        return f"{text} right after the TLS handshake{why}: it may want another client certificate, or none is given"
 
     def pause_writing(self) -> None:
         """The peer does not read what it asked for: it gets no more until it does."""
@@ -307,7 +325,7 @@ class Connection(asyncio.Protocol):
         """Send a one-way request."""
         request.flag |= ONE_WAY
         request.opaque = self._opaque()
-        self.send(request.encode())
+        self.send(self._encode(request))
 
     async def call(self, request: Command, timeout_ms: int) -> Command:
         """Send a request and wait for its response, of whatever code.
@@ -317,7 +335,7 @@ class Connection(asyncio.Protocol):
         """
         waiting = self._expect(request)
         opaque = request.opaque
-        self.send(request.encode())
+        self.send(self._encode(request))
         timer = self._loop.call_later(timeout_ms / 1000, self._expire, opaque, request.code, timeout_ms)
         try:
             return await waiting
@@ -332,7 +350,7 @@ class Connection(asyncio.Protocol):
         :raises ConnectionClosed: the connection ended first.
         """
         waiting = [self._expect(request) for request in requests]
-        self.send(b"".join(request.encode() for request in requests))
+        self.send(b"".join(self._encode(request) for request in requests))
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return [await each for each in waiting]
@@ -380,7 +398,7 @@ def checked(response: Command, address: str, accepted: Iterable[int] = (Response
     :raises ResponseError: its code is not among those accepted.
     """
     if response.code not in accepted:
-        raise ResponseError(response.code, response.remark or "", address)
+        raise refusal(response, address)
     return response
 
 

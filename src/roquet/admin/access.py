@@ -1,0 +1,99 @@
+"""What connections show and demand, said by names: in a file, in options of commands and of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from roquet.errors import ConfigError
+from roquet.protocol.signing import Credentials
+from roquet.settings import read_file
+from roquet.transport.tls import Tls
+
+ACCESS_FILE: Final = "accessFile"
+_KEYS: Final = {"accessKey": "access_key", "secretKey": "secret_key", "securityToken": "security_token"}
+_USE_TLS: Final = "useTLS"
+_TLS: Final = {
+    "tlsCaFile": "ca_file",
+    "tlsCertFile": "cert_file",
+    "tlsKeyFile": "key_file",
+    "tlsKeyPassword": "key_password",
+    "tlsVerify": "verify",
+}
+NAMES: Final = (*_KEYS, _USE_TLS, *_TLS)
+SECRETS: Final = frozenset(("secretKey", "securityToken", "tlsKeyPassword"))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who we say we are, and whom we speak to; without both, requests are unsigned and go in the clear."""
+
+    credentials: Credentials | None = None
+    tls: Tls | None = None
+
+
+NO_ACCESS: Final = Access()
+
+
+def access_of(values: Mapping[str, str]) -> Access:
+    """What values under `NAMES` mean; an empty one counts as none, other names are somebody else's.
+
+    One that only TLS has asks for TLS, unless useTLS=false says otherwise.
+
+    :raises ConfigError: a value cannot be used, or another one is missing beside it.
+    """
+    given = {name: values[name] for name in NAMES if values.get(name)}
+    return Access(_credentials(given), _tls(given))
+
+
+def _credentials(given: Mapping[str, str]) -> Credentials | None:
+    fields = {field: given[name] for name, field in _KEYS.items() if name in given}
+    if not fields:
+        return None
+    for name in ("accessKey", "secretKey"):
+        if name not in given:
+            raise ConfigError(f"{name} is missing: requests are signed with accessKey and secretKey, or not at all")
+    return Credentials(**fields)
+
+
+def _tls(given: Mapping[str, str]) -> Tls | None:
+    fields = {field: given[name] for name, field in _TLS.items() if name in given}
+    wanted = given.get(_USE_TLS, "true" if fields else "false").lower()
+    if wanted not in ("true", "false"):
+        raise ConfigError(f"{_USE_TLS}: {wanted!r} is neither true nor false")
+    return Tls(**cast(dict[str, Any], fields)) if wanted == "true" else None
+
+
+def with_access_file(values: Mapping[str, str]) -> dict[str, str]:
+    """The values, and behind them those of the file that `accessFile` names, which may be mqadmin's `tools.yml`.
+
+    It is read where this is called: of a Spark job, by its driver. Names may be in any case.
+
+    :raises ConfigError: the file cannot be read, or has other names than `NAMES`.
+    """
+    lower = {name.lower(): name for name in values}
+    at = lower.get(ACCESS_FILE.lower())
+    if at is None:
+        return dict(values)
+    others = {name: value for name, value in values.items() if name != at}
+    file = read_access_file(Path(values[at].strip()))
+    return {name: value for name, value in file.items() if name.lower() not in lower} | others
+
+
+def read_access_file(path: Path) -> dict[str, str]:
+    """The values of a file, a line `accessKey=...` or `accessKey: ...` each.
+
+    :raises ConfigError: it cannot be read, or has other names than `NAMES`.
+    """
+    pairs = dict(read_file(path).pairs)
+    if unknown := sorted(pairs.keys() - set(NAMES)):
+        raise ConfigError(f"{path}: {unknown[0]} is none of {', '.join(NAMES)}")
+    return {name: _unquoted(value.strip()) for name, value in pairs.items()}
+
+
+def _unquoted(value: str) -> str:
+    """As YAML has it, where a value that looks like a number is put in quotes."""
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    return value[1:-1] if is_quoted else value
