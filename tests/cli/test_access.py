@@ -68,7 +68,7 @@ def test_half_of_the_keys_is_an_error() -> None:
         told("--access-key", "account")
 
 
-@pytest.mark.parametrize("command", [("ha", "status"), ("ha", "promote", "a:1")])
+@pytest.mark.parametrize("command", [("ha", "status"), ("ha", "promote", "a:1"), ("pipeline", "lag", "folder")])
 def test_commands_that_ask_a_cluster_have_the_options(command: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(main, [*command, "--help"])
     for option in ("--access-file", "--access-key", "--use-tls", "--tls-ca-file", "--tls-verify"):

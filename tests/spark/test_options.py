@@ -90,7 +90,7 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         (NEEDED | {"subscribe": "no blanks"}, "topic name 'no blanks'"),
         (NEEDED | {"startingofset": "earliest"}, "did you mean startingOffsets"),
         (NEEDED | {"nameserverr": "x:1"}, "did you mean nameServer"),
-        (NEEDED | {"zzzzzz": "1"}, "there are assign, consumerGroup, endingOffsets"),
+        (NEEDED | {"zzzzzz": "1"}, "there are accessFile, accessKey, assign, consumerGroup, "),
         (NEEDED | {"startingoffsets": "latest"}, "startingOffsets: a batch read cannot have 'latest'"),
         (NEEDED | {"endingoffsets": "earliest"}, "endingOffsets: a batch read cannot have 'earliest'"),
         (NEEDED | {"startingoffsets": "soon"}, "'soon' is none of"),
@@ -127,7 +127,8 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         (NEEDED | {"groupidprefix": "a b"}, "groupIdPrefix: group name 'a b'"),
         (NEEDED | {"consumergroup": ""}, "consumerGroup: the group's name is blank"),
         (NEEDED | {"maxoffsetspertrigger": "5"}, "maxOffsetsPerTrigger: only a stream has it"),
-        (NEEDED | {"accesskey": "5"}, "accesskey: access keys and TLS are not supported yet"),
+        (NEEDED | {"accesskey": "5"}, "secretKey is missing: requests are signed with accessKey and secretKey"),
+        (NEEDED | {"usetls": "5"}, "useTLS: .5. is neither true nor false"),
     ],
 )
 def test_a_wrong_option_is_explained(given: dict[str, str], words: str) -> None:

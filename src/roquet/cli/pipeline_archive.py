@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from roquet.cli.access import access_values
 from roquet.cli.output import end
 from roquet.cli.pipeline_spark import JobProgress, json_option, name_servers, on_spark, read_options
 from roquet.cli.values import duration
@@ -49,7 +50,7 @@ def archive(
 
     if bool(topics) == bool(pattern) and (topics or not compacts):
         end("name topics with -t or give a --pattern, or --compact alone")
-    job = Archive(name_server, topics, folder, pattern, options) if topics or pattern else None
+    job = Archive(name_server, topics, folder, pattern, access_values() | options) if topics or pattern else None
     while True:
         _once(spark, folder, job, compacts, as_json)
         if every is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from roquet.cli.access import access_values
 from roquet.cli.output import end, table
 from roquet.cli.pipeline_spark import JobProgress, json_option, name_servers, on_spark, read_options
 
@@ -54,7 +55,8 @@ def audit(
     from roquet.spark.pipelines.audit import Audit
     from roquet.spark.pipelines.audit import audit as compare_sides
 
-    sides = _side(left, name_server, options), _side(right, name_server, options)
+    live = access_values() | options
+    sides = _side(left, name_server, live), _side(right, name_server, live)
     is_all_stored = {"master", "slave"}.isdisjoint({left, right})
     if (topics and pattern) or not (topics or pattern or is_all_stored):
         end("name topics with -t or give a --pattern")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from roquet.cli.access import access
 from roquet.cli.output import say, table
 from roquet.cli.pipeline_spark import json_option, name_servers, on_spark, status
 from roquet.cli.values import duration
@@ -50,7 +51,8 @@ def lag(
     from roquet.spark.pipelines.lag_report import TITLES, lag_page, series_of
 
     with _telling() as told:
-        done = watch(spark, Lag(name_server, folder, groups, every, math.inf if for_s is None else for_s), told)
+        for_s = math.inf if for_s is None else for_s
+        done = watch(spark, Lag(name_server, folder, groups, every, for_s, access()), told)
     series = series_of(spark.read.parquet(folder)) if done.rows else []
     if html is not None:
         html.write_text(lag_page(series), encoding="utf-8")

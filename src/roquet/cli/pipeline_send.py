@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from roquet.cli.access import access_values
 from roquet.cli.output import end, table
 from roquet.cli.pipeline_spark import JobProgress, json_option, name_servers, on_spark, read_options
 from roquet.cli.values import moment, pairs
@@ -80,7 +81,7 @@ def restore(
     from roquet.spark.pipelines.restore import Restore
     from roquet.spark.pipelines.restore import restore as send_archive
 
-    job = Restore(folder, name_server, topics, Choice(**choice), to, keep_queues, rate, write_options)
+    job = Restore(folder, name_server, topics, Choice(**choice), to, keep_queues, rate, access_values() | write_options)
     with JobProgress(spark, "restoring") as progress:
         rows = send_archive(spark, job, progress.planned)
     click.echo(json.dumps({"rows": rows}) if as_json else f"{rows:,} messages sent")
@@ -132,7 +133,8 @@ def _redrive(
     from roquet.spark.pipelines import redrive as jobs
     from roquet.spark.pipelines.choosing import Choice
 
-    job = jobs.Redrive(name_server, topic, Choice(**choice), to, rate, options, write_options)
+    known = access_values()
+    job = jobs.Redrive(name_server, topic, Choice(**choice), to, rate, known | options, known | write_options)
     try:
         with JobProgress(spark, "sending" if really else "looking") as progress:
             found = jobs.redrive(spark, job, progress.planned) if really else jobs.plan(spark, job)

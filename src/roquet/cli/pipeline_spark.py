@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from roquet.cli.access import access_options
 from roquet.cli.output import end
 from roquet.cli.values import pairs
 from roquet.errors import RoquetError
@@ -34,7 +35,7 @@ LOOK_S: Final = 0.5
 
 _OUR_ERROR: Final = re.compile(r"^roquet\.[\w.]+: (.+)$", re.MULTILINE)
 
-name_servers = click.option(
+_name_servers = click.option(
     "-n",
     "--namesrv",
     "name_server",
@@ -44,6 +45,13 @@ name_servers = click.option(
     metavar="HOST:PORT;...",
     help="The name servers. [env: NAMESRV_ADDR]",
 )
+
+
+def name_servers(command: F) -> F:
+    """Which cluster, and how it is spoken to."""
+    return _name_servers(access_options(command))
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

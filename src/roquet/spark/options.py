@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, TypeAlias, cast
 
+from roquet.admin.access import NO_ACCESS, Access
 from roquet.errors import MessageError
 from roquet.protocol.message import check_group
+from roquet.spark.option_access import ACCESS_NAMES, access
 from roquet.spark.option_values import OptionError, by_right_name, count, name_server, one_of, tags, truth
 from roquet.spark.places import Offsets, ending, starting
 from roquet.spark.selection import Selection
@@ -50,6 +52,7 @@ class ReadOptions:
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 15 * 60_000
+    access: Access = NO_ACCESS
 
     @property
     def group(self) -> str:
@@ -86,6 +89,7 @@ class ReadOptions:
         fields: dict[str, object] = {
             field: parse(name, values[name]) for name, field, parse in _SIMPLE if name in values
         }
+        fields["access"] = access(values)
         return cls(name_server(values), selection, start, ending(values, selection), **cast(dict[str, Any], fields))
 
 
@@ -95,9 +99,6 @@ def include_properties(options: Mapping[str, str]) -> bool:
 
 
 def _values(options: Mapping[str, str], not_here: frozenset[str] = frozenset(), why: str = "") -> dict[str, str]:
-    for given in options:
-        if given.lower() in _SECURITY:
-            raise OptionError(f"{given}: access keys and TLS are not supported yet, see docs/guide/spark.md")
     values = by_right_name(options, _NAMES, _ALIASES)
     for name in values:
         if name in not_here:
@@ -153,10 +154,10 @@ _BATCH_ONLY: Final = frozenset(("endingOffsets", "endingTimestamp", "endingOffse
 _STREAM_ONLY: Final = frozenset(("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"))
 _NAMES: Final = (
     *("nameServer", "subscribe", "subscribePattern", "assign"),
+    *ACCESS_NAMES,
     *_STARTING,
     *_BATCH_ONLY,
     *(name for name, _, _ in _SIMPLE),
 )
 _ALIASES: Final = {"topic": "subscribe", "subExpression": "tags", "pullTimeout": "pullTimeoutMs"}
 """What rocketmq-spark calls them."""
-_SECURITY: Final = frozenset(("accesskey", "secretkey", "securitytoken", "tls", "usetls", "tls.enable"))

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from roquet.errors import PeerError, RoquetError
+from roquet.errors import LASTING, PeerError, RoquetError
 from roquet.protocol.message import MessageQueue
 from roquet.spark.columns import Records
 from roquet.spark.options import ReadOptions
@@ -74,6 +74,7 @@ class QueueRead:
 
         :raises roquet.spark.ranges.DataLoss: some are gone and that is not allowed.
         :raises NoProgress: no broker answered, or none had the next message.
+        :raises AccessDenied, TlsError: a broker does not let us in.
         """
         if self._at >= self._range.end:
             return None
@@ -132,6 +133,8 @@ class QueueRead:
             bounds, trouble = None, ""
             try:
                 answer = await self._pull(self._at, end)
+            except LASTING:
+                raise
             except (RoquetError, OSError) as error:
                 trouble = f"{type(error).__name__}: {error}"
             else:

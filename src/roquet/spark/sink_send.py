@@ -19,7 +19,7 @@ from roquet.client.queue_choice import QueueTurn
 from roquet.client.send_result import SendStatus
 from roquet.client.sender import RETRIED_CODES, Sender
 from roquet.client.session import Session
-from roquet.errors import CallTimeout, ConnectionClosed, ResponseError, RoquetError, RouteNotFound
+from roquet.errors import LASTING, CallTimeout, ConnectionClosed, ResponseError, RoquetError, RouteNotFound
 from roquet.protocol.headers.send import SendAnswer
 from roquet.protocol.message import MessageQueue
 from roquet.spark.sink_encoding import Piece
@@ -43,6 +43,8 @@ class SinkError(RoquetError):
 
 
 def may_pass(error: Exception) -> bool:
+    if isinstance(error, LASTING):
+        return False
     return not isinstance(error, ResponseError) or error.code in RETRIED_CODES
 
 

@@ -63,7 +63,8 @@ def write(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) 
 async def _write(
     batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions, reading: ThreadPoolExecutor
 ) -> Counts:
-    async with Session(options.name_server) as session:
+    access = options.access
+    async with Session(options.name_server, credentials=access.credentials, tls=access.tls) as session:
         session.membership.join_as_producer(options.group)
         writing = _Writing(session, task, options)
         try:

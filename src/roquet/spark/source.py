@@ -11,6 +11,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from roquet.admin.access import with_access_file
 from roquet.spark.batch_reader import batch_reader
 from roquet.spark.options import ReadOptions, include_properties
 from roquet.spark.schema import spark_schema
@@ -33,13 +34,13 @@ class RocketMQSource(DataSource):
         return spark_schema(include_properties=include_properties(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return batch_reader(ReadOptions.of_batch(self.options), schema)
+        return batch_reader(ReadOptions.of_batch(with_access_file(self.options)), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return RocketMQStreamReader(ReadOptions.of_stream(self.options), schema)
+        return RocketMQStreamReader(ReadOptions.of_stream(with_access_file(self.options)), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return RocketMQWriter(WriteOptions.of(self.options), schema, overwrite=overwrite)
+        return RocketMQWriter(WriteOptions.of(with_access_file(self.options)), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return RocketMQStreamWriter(WriteOptions.of(self.options), schema, overwrite=overwrite)
+        return RocketMQStreamWriter(WriteOptions.of(with_access_file(self.options)), schema, overwrite=overwrite)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from roquet.client.pull_consumer import PullConsumer
-from roquet.errors import RoquetError, RouteNotFound
+from roquet.errors import LASTING, RoquetError, RouteNotFound
 from roquet.protocol.message import MessageQueue
 from roquet.spark.option_values import OptionError
 from roquet.spark.options import ReadOptions
@@ -27,7 +27,12 @@ _Answer = TypeVar("_Answer")
 def client(options: ReadOptions) -> PullConsumer:
     """The client of a read, still to be entered."""
     return PullConsumer(
-        options.name_server, group=options.group, read_from=options.read_from, timeout_ms=options.pull_timeout_ms
+        options.name_server,
+        group=options.group,
+        read_from=options.read_from,
+        timeout_ms=options.pull_timeout_ms,
+        credentials=options.access.credentials,
+        tls=options.access.tls,
     )
 
 
@@ -122,6 +127,8 @@ class _Patience:
         while True:
             try:
                 return await ask(about)
+            except LASTING:
+                raise
             except (RoquetError, OSError) as error:
                 is_late = asyncio.get_running_loop().time() >= self._deadline
                 if isinstance(error, RouteNotFound) and (is_late or not wait_for_routes):

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, cast
 
+from roquet.admin.access import NO_ACCESS, Access
 from roquet.client.batches import BATCH_SIZE_MAX
 from roquet.errors import MessageError
 from roquet.protocol.message import check_group, check_topic
+from roquet.spark.option_access import ACCESS_NAMES, access
 from roquet.spark.option_values import OptionError, by_right_name, count, name_server, one_of, truth
 
 
@@ -40,12 +42,13 @@ class WriteOptions:
     batch_rows: int = 2000
     batch_size: int = 1024 * 1024
     fail_on_unsafe: bool = False
+    access: Access = NO_ACCESS
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
         """:raises OptionError: one is missing, unknown or has a value that cannot be used."""
         values = by_right_name(options, _NAMES)
-        fields: dict[str, object] = {"name_server": name_server(values)}
+        fields: dict[str, object] = {"name_server": name_server(values), "access": access(values)}
         for name, (field, parse) in _SIMPLE.items():
             if name in values:
                 fields[field] = parse(name, values[name])
@@ -98,5 +101,5 @@ _SIMPLE: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
 }
 """Options that stand for themselves: the field each one fills and how its text is read."""
 
-_NAMES: Final = ("nameServer", "checkpointLocation", *_SIMPLE)
+_NAMES: Final = ("nameServer", "checkpointLocation", *ACCESS_NAMES, *_SIMPLE)
 """Spark hands over its own option of a stream, where it keeps its checkpoint."""

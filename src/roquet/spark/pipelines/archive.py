@@ -15,11 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import DateType, StructField, StructType
 
-from roquet.spark.options import ReadOptions
 from roquet.spark.pipelines.archive_folder import ArchiveFolder
 from roquet.spark.pipelines.archive_plan import ends, new_rows
 from roquet.spark.pipelines.archive_state import ArchiveError
-from roquet.spark.pipelines.ranges_read import bounds_now, read_ranges, selected
+from roquet.spark.pipelines.ranges_read import bounds_now, read_options, read_ranges, selected
 from roquet.spark.schema import SPARK_SCHEMA
 
 DAY: Final = "date_from_unix_date(CAST(floor(unix_seconds(storeTimestamp) / 86400) AS INT))"
@@ -40,7 +39,7 @@ class Archive:
     topics: tuple[str, ...]
     folder: str
     pattern: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def archive(spark: SparkSession, job: Archive, planned: Planned = lambda rows, f
     :raises ArchiveError: the archive cannot be used, or somebody else is changing it.
     """
     source = selected(job.name_server, job.topics, job.pattern, job.options)
-    options = ReadOptions.of_batch(source)
+    options = read_options(source)
     folder = ArchiveFolder(job.folder)
     with folder.changing() as state:
         ranges = new_rows(state.progress, bounds_now(options), fail_on_data_loss=options.fail_on_data_loss)

@@ -14,9 +14,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from roquet.spark.option_values import OptionError
-from roquet.spark.options import ReadOptions
 from roquet.spark.pipelines.audit_report import AuditReport, QueueAudit
-from roquet.spark.pipelines.ranges_read import bounds_now, chosen, read_ranges, selected
+from roquet.spark.pipelines.ranges_read import bounds_now, chosen, read_options, read_ranges, selected
 from roquet.spark.ranges import QueueRange
 from roquet.spark.schema import SPARK_SCHEMA
 
@@ -37,7 +36,7 @@ class Live:
 
     name_server: str
     read_from: Literal["master", "slave"]
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -63,7 +62,7 @@ class Stored:
     """The store directory of a broker, stopped or not. `options`: of `format("rocketmq-store")`."""
 
     path: str
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -121,7 +120,7 @@ def audit(spark: SparkSession, job: Audit, planned: Planned = lambda rows: None)
 
 def _ranges(job: Audit, live: Live) -> list[QueueRange]:
     source = selected(live.name_server, job.topics, job.pattern, live.options)
-    bounds = bounds_now(ReadOptions.of_batch(source))
+    bounds = bounds_now(read_options(source))
     ranges = [QueueRange(queue, at.min, at.max) for queue, at in sorted(bounds.items()) if at.max > at.min]
     return [each for each in ranges if job.broker_name in ("", each.queue.broker_name)]
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from roquet.admin.access import Access
 from roquet.admin.backlog import Backlog, QueueBacklog, backlog
 from roquet.admin.cluster import Cluster
 from roquet.errors import RoquetError
@@ -41,6 +42,7 @@ class Lag:
     groups: tuple[str, ...] = ()
     every_s: float = 10.0
     for_s: float = math.inf
+    access: Access = field(default_factory=Access)
 
 
 @dataclass
@@ -108,7 +110,7 @@ class _Watching:
         self.told(found)
 
     async def _ask(self) -> Backlog:
-        async with Cluster(self.job.name_server) as cluster:
+        async with Cluster(self.job.name_server, self.job.access) as cluster:
             return await backlog(cluster, self.job.groups)
 
     def write(self) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from roquet.admin.access import with_access_file
 from roquet.protocol.message import MessageQueue
 from roquet.spark.option_values import OptionError
 from roquet.spark.options import ReadOptions
@@ -32,6 +33,14 @@ def selected(name_server: str, topics: Iterable[str], pattern: str, options: Map
         if name.lower() in settled or name.lower().startswith(_SETTLED_STARTS):
             raise OptionError(f"{name}: the job settles this by itself, leave it out")
     return {"nameServer": name_server, **chosen(topics, pattern), **options}
+
+
+def read_options(source: Mapping[str, str]) -> ReadOptions:
+    """What such options mean, where the driver reads what has to be read for that.
+
+    :raises OptionError: one cannot be used. ConfigError: the file in accessFile cannot be read.
+    """
+    return ReadOptions.of_batch(with_access_file(source))
 
 
 def chosen(topics: Iterable[str], pattern: str) -> dict[str, str]:

@@ -15,9 +15,8 @@ from pyspark.sql import functions as f
 from roquet.errors import RoquetError
 from roquet.protocol.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, RETRY_TOPIC
 from roquet.spark.option_values import OptionError
-from roquet.spark.options import ReadOptions
 from roquet.spark.pipelines.choosing import ALL, Choice
-from roquet.spark.pipelines.ranges_read import bounds_now, read_ranges, selected
+from roquet.spark.pipelines.ranges_read import bounds_now, read_options, read_ranges, selected
 from roquet.spark.pipelines.sending import send, sendable
 from roquet.spark.ranges import QueueRange
 from roquet.spark.schema import SPARK_SCHEMA
@@ -46,8 +45,8 @@ class Redrive:
     choice: Choice = ALL
     to: str | None = None
     rate: float | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    write_options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    write_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def check(self) -> None:
         """:raises OptionError: no topic is named, and messages of this one do not say theirs; or it would be itself."""
@@ -110,7 +109,7 @@ def _chosen(spark: SparkSession, job: Redrive) -> DataFrame:
     """The messages, with the columns of the source and `to`."""
     job.check()
     source = selected(job.name_server, (job.topic,), "", job.options)
-    bounds = bounds_now(ReadOptions.of_batch(source))
+    bounds = bounds_now(read_options(source))
     ranges = [QueueRange(queue, at.min, at.max) for queue, at in bounds.items() if at.max > at.min]
     messages = read_ranges(spark, source, ranges) if ranges else spark.createDataFrame([], SPARK_SCHEMA)
     return job.choice.of(messages).withColumn("to", _target(job))

@@ -31,7 +31,7 @@ class Restore:
     to: str | None = None
     keep_queues: bool = False
     rate: float | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 Planned = Callable[[int], None]
