@@ -16,7 +16,7 @@ from tests.golden.collection import ROOT
 
 KEYS = Credentials("golden-access", "golden-secret")
 FIELDS = {"topic": "T", "Zone": "z", "a": "1", "B": "2", "i": "KEYS\x01k\x022", "n": "broker-a"}
-MADE_BY_THE_JAR = (
+MADE_BY_THE_JAR: tuple[tuple[str | None, dict[str, str], bytes, str], ...] = (
     (None, {}, b"", "N/HMlCsFeJjToUdKA0pRAkLhWII="),
     (None, FIELDS, b"BODY", "NFo8mjdY470nYksKo6gTryR6WW4="),
     ("token/1", FIELDS, b"\x00\xff\n", "080iDLaLJMddqwVK95g6uR/RV20="),
