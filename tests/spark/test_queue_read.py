@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roquet.errors import CallTimeout, CorruptRecord, PeerError
+from roquet.errors import AccessDenied, CallTimeout, CorruptRecord, PeerError
 from roquet.protocol.message import MessageQueue
 from roquet.protocol.record import Record, host_bytes
 from roquet.spark import queue_read
@@ -208,6 +208,15 @@ async def test_silence_ends_in_an_error_even_if_loss_is_allowed() -> None:
     broker = Faulty(10, *[timeout] * 1000)
     with pytest.raises(NoProgress, match=r"orders@broker-a:0\[0, 10\): no answer for offset 0 in 0.1 s, last CallTime"):
         await offsets(broker, 0, 10, replace(OPTIONS, fail_on_data_loss=False))
+
+
+async def test_a_broker_that_does_not_let_us_in_is_asked_once() -> None:
+    def deny() -> Answer:
+        raise AccessDenied(1, "No accessKey is configured", "broker-a", "give credentials")
+
+    broker = Faulty(10, deny)
+    with pytest.raises(AccessDenied, match="broker-a denies access: No accessKey is configured; give credentials"):
+        await offsets(broker, 0, 10)
 
 
 async def test_a_broker_that_keeps_what_it_has_ends_in_an_error() -> None:

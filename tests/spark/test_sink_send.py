@@ -9,7 +9,7 @@ import pytest
 
 from roquet.client.sender import Sender
 from roquet.client.session import Session
-from roquet.errors import CallTimeout, ResponseError
+from roquet.errors import AccessDenied, CallTimeout, Refused, ResponseError
 from roquet.protocol.batch import split_batch
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -141,6 +141,19 @@ def test_rows_of_a_key_stay_in_their_queue_whatever_fails(cluster: FakeCluster, 
 def test_a_refusal_is_not_tried_again(cluster: FakeCluster, broker: FakeBroker) -> None:
     broker.script[BATCH] = [ResponseCode.MESSAGE_ILLEGAL]
     with pytest.raises(ResponseError):
+        send(cluster, first)
+    assert len(broker.requests[BATCH]) == 1
+
+
+def test_a_denial_of_access_is_not_tried_again(cluster: FakeCluster, broker: FakeBroker) -> None:
+    """Brokers give it the code of what may pass."""
+
+    def deny(request: Command) -> None:
+        if request.code == BATCH:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "org.apache.rocketmq.acl.common.AclException: No accessKey")
+
+    broker.on_request = deny
+    with pytest.raises(AccessDenied, match="denies access: No accessKey"):
         send(cluster, first)
     assert len(broker.requests[BATCH]) == 1
 
