@@ -11,7 +11,8 @@ import click
 
 from roquet.cli.access import access_values
 from roquet.cli.output import end
-from roquet.cli.pipeline_spark import JobProgress, json_option, name_servers, on_spark, read_options
+from roquet.cli.pipeline_progress import JobProgress
+from roquet.cli.pipeline_spark import json_option, name_servers, on_spark, read_options
 from roquet.cli.values import duration
 
 if TYPE_CHECKING:
@@ -63,12 +64,12 @@ def _once(spark: SparkSession, folder: str, job: Archive | None, compacts: bool,
     from roquet.spark.pipelines.compact import Compaction, compact
 
     if job is not None:
-        with JobProgress(spark, "archiving") as progress:
+        with JobProgress(spark, "archiving", as_json=as_json) as progress:
             added = add_to_archive(spark, job, progress.planned)
         text = f"{added.rows:,} messages in {added.files:,} files added, {added.rows_in_all:,} in all"
         click.echo(json.dumps(asdict(added)) if as_json else text)
     if compacts:
-        with JobProgress(spark, "compacting"):
+        with JobProgress(spark, "compacting", as_json=as_json):
             done = compact(spark, Compaction(folder))
         text = f"{done.files_before:,} files became {done.files_after:,}"
         click.echo(json.dumps(asdict(done)) if as_json else text)

@@ -11,7 +11,8 @@ import click
 
 from roquet.cli.access import access_values
 from roquet.cli.output import end, table
-from roquet.cli.pipeline_spark import JobProgress, json_option, name_servers, on_spark, read_options
+from roquet.cli.pipeline_progress import JobProgress
+from roquet.cli.pipeline_spark import json_option, name_servers, on_spark, read_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +61,7 @@ def audit(
     is_all_stored = {"master", "slave"}.isdisjoint({left, right})
     if (topics and pattern) or not (topics or pattern or is_all_stored):
         end("name topics with -t or give a --pattern")
-    with JobProgress(spark, "comparing") as progress:
+    with JobProgress(spark, "comparing", as_json=as_json) as progress:
         report = compare_sides(spark, Audit(*sides, topics, pattern, broker), progress.planned)
     if html is not None:
         html.write_text(report.to_html(), encoding="utf-8")

@@ -14,7 +14,8 @@ import click
 
 from roquet.cli.access import access
 from roquet.cli.output import say, table
-from roquet.cli.pipeline_spark import json_option, name_servers, on_spark, status
+from roquet.cli.pipeline_progress import status
+from roquet.cli.pipeline_spark import json_option, name_servers, on_spark
 from roquet.cli.values import duration
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import click
 
 from roquet.cli.access import access_values
 from roquet.cli.output import end, table
-from roquet.cli.pipeline_spark import JobProgress, json_option, name_servers, on_spark, read_options
+from roquet.cli.pipeline_progress import JobProgress
+from roquet.cli.pipeline_spark import json_option, name_servers, on_spark, read_options
 from roquet.cli.values import moment, pairs
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def restore(
     from roquet.spark.pipelines.restore import restore as send_archive
 
     job = Restore(folder, name_server, topics, Choice(**choice), to, keep_queues, rate, access_values() | write_options)
-    with JobProgress(spark, "restoring") as progress:
+    with JobProgress(spark, "restoring", as_json=as_json) as progress:
         rows = send_archive(spark, job, progress.planned)
     click.echo(json.dumps({"rows": rows}) if as_json else f"{rows:,} messages sent")
 
@@ -136,7 +137,7 @@ def _redrive(
     known = access_values()
     job = jobs.Redrive(name_server, topic, Choice(**choice), to, rate, known | options, known | write_options)
     try:
-        with JobProgress(spark, "sending" if really else "looking") as progress:
+        with JobProgress(spark, "sending" if really else "looking", as_json=as_json) as progress:
             found = jobs.redrive(spark, job, progress.planned) if really else jobs.plan(spark, job)
     except RouteNotFound:
         end(f"there is no topic {topic}")

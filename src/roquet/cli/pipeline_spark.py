@@ -1,16 +1,11 @@
-"""What all commands of `roquet pipeline` have in common: the Spark session, its progress, and how they end."""
+"""What all commands of `roquet pipeline` have in common: the Spark session, and how they end."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import wraps
-from pathlib import Path
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -31,8 +26,6 @@ SESSION_CONF: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """Times that other programs read the same, and that Parquet keeps statistics of."""
-LOOK_S: Final = 0.5
-
 _OUR_ERROR: Final = re.compile(r"^roquet\.[\w.]+: (.+)$", re.MULTILINE)
 
 _name_servers = click.option(
@@ -123,76 +116,3 @@ def line_of(error: Exception) -> str | None:
         return None
     ours = _OUR_ERROR.findall(str(error))
     return str(ours[-1]) if ours else str(error).strip().splitlines()[0]
-
-
-@contextmanager
-def status(text: str) -> Iterator[Callable[[str], None]]:
-    """A line on standard error that tells how things are, where that is a terminal; gives what changes it."""
-    if not sys.stderr.isatty():
-        yield lambda changed: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text) as shown:
-        yield shown.update
-
-
-class JobProgress:
-    """Rows, bytes written and tasks done of a Spark job, on standard error where that is a terminal.
-
-    Rows are told by tasks: each counts as its share of all when it is done.
-    """
-
-    def __init__(self, spark: SparkSession, what: str) -> None:
-        self._spark = spark
-        self._what = what
-        self._rows = 0
-        self._folder: Path | None = None
-        self._over = Event()
-        self._thread = Thread(target=self._show, name="progress", daemon=True)
-
-    def planned(self, rows: int, folder: Path | None = None) -> None:
-        """So many rows are to come, whose files grow in that folder."""
-        self._rows, self._folder = rows, folder
-
-    def __enter__(self) -> JobProgress:
-        if sys.stderr.isatty():
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _show(self) -> None:
-        began = time.monotonic()
-        with status(self._what) as show:
-            while not self._over.wait(LOOK_S):
-                show(self._line(time.monotonic() - began))
-
-    def _line(self, seconds: float) -> str:
-        done, tasks = self._tasks()
-        size = _size_of(self._folder)
-        parts = [self._what, f"{seconds:,.0f} s"]
-        if tasks:
-            parts.append(f"{done} of {tasks} tasks")
-            parts += [f"{self._rows * done // tasks:,} of {self._rows:,} rows"] if self._rows else []
-        if size:
-            parts.append(f"{size / 1e6:,.1f} MB, {size / 1e6 / max(seconds, LOOK_S):,.1f} MB/s")
-        return ", ".join(parts)
-
-    def _tasks(self) -> tuple[int, int]:
-        tracker = self._spark.sparkContext.statusTracker()
-        stages = [info for each in tracker.getActiveStageIds() if (info := tracker.getStageInfo(each)) is not None]
-        return sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
-
-
-def _size_of(folder: Path | None) -> int:
-    """Of all files below, which come and go meanwhile."""
-    size = 0
-    for parent, _, names in [] if folder is None else os.walk(folder):
-        for name in names:
-            with suppress(OSError):
-                size += os.path.getsize(os.path.join(parent, name))
-    return size
