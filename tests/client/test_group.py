@@ -268,3 +268,22 @@ def test_a_reset_that_no_broker_takes_now_is_carried_out_later(cluster: FakeClus
 
     fill(broker, 3)
     cluster.run(consume)
+
+
+def test_a_later_reset_counts_although_the_one_before_is_still_to_be_carried_out(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            assert await bodies(c, 3) == [b"0", b"1", b"2"]
+            await asyncio.sleep(6)
+            broker.script[RequestCode.UPDATE_CONSUMER_OFFSET] = [ResponseCode.SYSTEM_BUSY]
+            c._division.reset({MessageQueue("T", "broker-a", 0): 0})
+            await asyncio.sleep(1)
+            c._division.reset({MessageQueue("T", "broker-a", 0): 2})
+            await asyncio.sleep(45)
+            assert await bodies(c, 1) == [b"2"]
+            assert not broker.script[RequestCode.UPDATE_CONSUMER_OFFSET]
+
+    fill(broker, 3)
+    cluster.run(consume)

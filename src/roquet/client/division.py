@@ -87,7 +87,7 @@ class Division:
 
     def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on at these offsets with the queues that are ours; soon, or as soon as their brokers take that."""
-        ours = self._assignment.queues()
+        ours = self._assignment.queues() | self._resets.keys()
         self._resets.update((queue, offset) for queue, offset in offsets.items() if queue in ours)
         self.due.set()
 
