@@ -66,7 +66,18 @@ class Broker:
         return self.port
 
     async def stop(self) -> None:
-        """Take no more requests, say goodbye to the name servers, and leave the store as after a clean stop."""
+        """Take no more requests, say goodbye to the name servers, and leave the store as after a clean stop.
+
+        :raises OSError: something could not be written; nothing is left open, the next start recovers as after a crash.
+        """
+        try:
+            await self._come_to_rest()
+            self.store.close()
+        finally:
+            self.store.abandon()
+
+    async def _come_to_rest(self) -> None:
+        """Let what is under way end, and write down what is known beside the messages."""
         parts, delays = self.parts, self.parts.tables.delays
         self._main.stop_accepting()
         await parts.registrar.unregister()
@@ -78,7 +89,6 @@ class Broker:
         if not self.config.is_slave:
             parts.halves.note_progress()
         await parts.tables.save()
-        self.store.close()
 
     async def kill(self) -> None:
         """End at once and leave everything as it lies, as a crash would."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -101,7 +102,7 @@ class Tables:
     async def save(self) -> None:
         """Wait until all of them are on disk as they are now.
 
-        :raises OSError: one could not be written.
+        :raises OSError: one could not be written; the others are.
         """
         files: tuple[StateFile[Any], ...] = (
             self._topics_file,
@@ -110,5 +111,6 @@ class Tables:
             self.delays_file,
             self._filters_file,
         )
-        for file in files:
-            await file.flush()
+        results = await asyncio.gather(*(file.flush() for file in files), return_exceptions=True)
+        for failure in filter(None, results):
+            raise failure

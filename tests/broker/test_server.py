@@ -1,0 +1,34 @@
+"""A whole broker stops whatever its drive says to that, and leaves nothing open."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from roquet.broker.server import Broker
+from roquet.protocol.codes import RequestCode, ResponseCode
+from tests.broker.harness import ADDRESS, Client
+from tests.broker.served import config, send
+from tests.simulation.simulation import Simulation
+
+
+@pytest.mark.parametrize("trouble", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_a_broker_whose_drive_fails_as_it_stops_can_be_started_again_in_the_same_process(
+    sim: Simulation, trouble: int
+) -> None:
+    host = sim.host(ADDRESS)
+    host.boot()
+    broker = Broker(config(ADDRESS), host.runtime(), host.disk)
+    host.call(broker.start)
+    client = Client(sim, sim.host("10.0.0.9"))
+    assert send(client, b"kept").code == ResponseCode.SUCCESS
+    host.drive.trouble = trouble
+    with pytest.raises(OSError, match=os.strerror(trouble)):
+        host.call(broker.stop)
+    host.drive.trouble = None
+    again = Broker(config(ADDRESS), host.runtime(), host.disk)
+    host.call(again.start)
+    assert client.call(RequestCode.GET_MAX_OFFSET, topic="T", queueId=0).fields["offset"] == "1"
+    host.call(again.stop)
