@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import time
 from collections.abc import Callable
@@ -17,11 +18,6 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def in_a_thread(work: Callable[[], T]) -> T:
-    """Run blocking `work` off the event loop."""
-    return await asyncio.get_running_loop().run_in_executor(None, work)
-
-
 @dataclass(frozen=True)
 class Runtime:
     """The three things a simulation replaces; everything else is decided by the inputs.
@@ -33,5 +29,14 @@ class Runtime:
     random: random.Random = field(default_factory=random.Random)
 
     async def blocking(self, work: Callable[[], T]) -> T:
-        """Run work that may block (fsync, directory walks) without holding up the loop."""
-        return await in_a_thread(work)
+        """Run work that may block (fsync, directory walks) without holding up the loop.
+
+        :raises OSError: the machine gives no thread for it now; whatever `work` raises.
+        """
+        waiting = [work]
+        try:
+            running = asyncio.get_running_loop().run_in_executor(None, lambda: waiting.pop()())
+        except RuntimeError as error:
+            waiting.clear()  # the executor keeps what it found no thread for
+            raise OSError(errno.EAGAIN, str(error)) from error
+        return await running

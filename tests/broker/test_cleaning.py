@@ -122,6 +122,15 @@ def test_what_cannot_be_deleted_now_goes_later_and_never_before_what_is_older(se
     assert served.names(QUEUE)[0] == f"{served.range()[0] // 10 * 200:020}"
 
 
+def test_a_look_that_fails_unforeseen_is_followed_by_the_next(served: Served) -> None:
+    drive = served.host.drive
+    drive.used_ratio = None  # type: ignore[assignment]
+    served.sim.run_for(90)
+    drive.used_ratio = 0.91
+    served.sim.run_for(11)
+    assert served.send(COUNT).code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
 def test_pauses_between_deletions_do_not_blind_the_look_at_the_drive(sim: Simulation) -> None:
     served = Served(sim, deleteCommitLogFilesInterval=600_000)
     served.host.drive.used_ratio = 0.86

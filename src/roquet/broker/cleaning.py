@@ -107,3 +107,5 @@ async def _tried(work: Callable[[], Awaitable[object]]) -> None:
         await work()
     except OSError as error:
         log.error("expired files could not be deleted, it is tried again: %s", error)
+    except Exception:
+        log.exception("cleaning failed, it is tried again")
