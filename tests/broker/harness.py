@@ -113,7 +113,10 @@ class World:
     def _routes(self) -> dict[int, Any]:
         config, now_ms, name = self.config, self.host.now_ms, self.config.broker_name
         catalogue, progress, store, is_slave = self.catalogue, self.progress, self.store, config.is_slave
-        self.measurements = Measurements(store, config.broker_cluster_name, now_ms, lambda: self.sim.now_s * 1000)
+        cluster, detailed = config.broker_cluster_name, config.enable_detail_stat
+        self.measurements = Measurements(
+            store, catalogue, cluster, now_ms, lambda: self.sim.now_s * 1000, detailed=detailed
+        )
         info = RuntimeInfo(config, store, self.delays, now_ms, (self.measurements.figures,))
         positions = Positions(catalogue, self.consumers, progress, store, name, self.measurements.tps)
         groups = GroupAdmin(catalogue, self.consumers, self.producers, progress, positions, is_slave=is_slave)

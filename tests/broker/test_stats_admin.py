@@ -9,6 +9,7 @@ from roquet.protocol.bodies import GroupConfig, TopicConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.json_dialect import load
 from tests.broker.harness import BROKER, World
+from tests.simulation.simulation import Simulation
 
 STATS, CONSUME_STATS = RequestCode.VIEW_BROKER_STATS_DATA, RequestCode.GET_BROKER_CONSUME_STATS
 
@@ -17,6 +18,20 @@ def minute(world: World, item: str, key: str) -> int:
     told = world.client().ask(STATS, statsName=item, statsKey=key)
     assert set(told) == {"statsMinute", "statsHour", "statsDay"}
     return int(told["statsMinute"]["sum"])
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    """With topic T and the groups G and H."""
+    return with_topic_and_groups(world)
+
+
+def with_topic_and_groups(world: World) -> World:
+    now_ms = world.host.now_ms()
+    world.topics.update(TopicConfig("T", 4, 4), now_ms)
+    for name in "GH":
+        world.groups.update(GroupConfig(name), now_ms)
+    return world
 
 
 def test_messages_and_bytes_that_were_stored_are_told_by_topic(world: World) -> None:
@@ -64,6 +79,39 @@ def test_delayed_messages_count_as_given_out_of_their_level_s_queue_when_they_go
     assert [minute(world, item, "SCHEDULE_TOPIC_XXXX@SCHEDULE_CONSUMER") for item in items] == [10, 640]
     given = world.client().ask(STATS, statsName="BROKER_GET_NUMS", statsKey=world.config.broker_cluster_name)
     assert given["statsMinute"]["sum"] == 0, "to no consumer"
+
+
+def test_without_detail_nothing_is_told_by_queue(sim: Simulation) -> None:
+    world = with_topic_and_groups(World(sim, enableDetailStat="false"))
+    traffic = world.measurements.traffic
+    for queue_id in (0, 1):
+        traffic.given("T", "G", queue_id, 1, 100, traffic.clock_ms() - 3)
+    traffic.delivered(2, 1, 100)
+    world.put("SCHEDULE_TOPIC_XXXX", 2)
+    world.on_broker(lambda: world.measurements.look(Window.MINUTE))
+    assert minute(world, "GROUP_GET_LATENCY", "T@G") == 6
+    assert not is_told(world, "GROUP_GET_LATENCY", "0@T@G")
+    assert not is_told(world, "QUEUE_PUT_NUMS", "SCHEDULE_TOPIC_XXXX@2")
+    assert not is_told(world, "QUEUE_GET_NUMS", "SCHEDULE_TOPIC_XXXX@2@SCHEDULE_CONSUMER")
+
+
+@pytest.mark.parametrize("gone", ["T", "G"])
+def test_what_was_given_of_a_topic_or_to_a_group_is_forgotten_once_that_is_deleted(world: World, gone: str) -> None:
+    traffic = world.measurements.traffic
+    traffic.given("T", "G", 0, 1, 100, traffic.clock_ms())
+    traffic.sent_back("T", "G")
+    totals = (("GROUP_GET_NUMS", "T@G"), ("GROUP_GET_LATENCY", "0@T@G"), ("SNDBCK_PUT_NUMS", "T@G"))
+    assert all(is_told(world, *total) for total in totals)
+    if gone == "T":
+        assert world.client().call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == ResponseCode.SUCCESS
+    else:
+        assert world.client().call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G").code == ResponseCode.SUCCESS
+    world.on_broker(lambda: world.measurements.look(Window.MINUTE))
+    assert not any(is_told(world, *total) for total in totals)
+
+
+def is_told(world: World, item: str, key: str) -> bool:
+    return world.client().call(STATS, statsName=item, statsKey=key).code == ResponseCode.SUCCESS
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ class BrokerConfig:
     trace_topic_enable: bool = False
     msg_trace_topic_name: str = TRACE_TOPIC
     trace_on: bool = True
+    enable_detail_stat: bool = True
     region_id: str = "DefaultRegion"
     start_accept_send_request_time_stamp: int = 0
     store_reply_message_enable: bool = True

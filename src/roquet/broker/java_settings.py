@@ -49,7 +49,6 @@ class JavaSettings:
     transfer_msg_by_heap: bool = True
     disable_consume_if_consumer_read_slowly: bool = False
     consumer_fallbehind_threshold: int = 16 << 30
-    enable_detail_stat: bool = True
     auto_delete_unused_stats: bool = False
     isolate_log_enable: bool = False
     rmq_address_server_domain: str = ""

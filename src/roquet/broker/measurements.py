@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
+from roquet.broker.catalogue import Catalogue
 from roquet.broker.rates import Flow, Rates
 from roquet.broker.stats import Stats, Total, Totals, Window
 from roquet.broker.traffic import Traffic
@@ -25,12 +26,24 @@ class Measurements:
 
     :param cluster: the key of the items that are about the whole broker.
     :param clock_ms: as `Traffic`.
+    :param detailed: whether items go by queue where there are such (enableDetailStat).
     """
 
-    def __init__(self, store: Store, cluster: str, now_ms: Callable[[], int], clock_ms: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        cluster: str,
+        now_ms: Callable[[], int],
+        clock_ms: Callable[[], float],
+        *,
+        detailed: bool,
+    ) -> None:
         self._store = store
+        self._catalogue = catalogue
         self._cluster = cluster
         self._now_ms = now_ms
+        self._detailed = detailed
         self._stored_before = 0
         self.traffic = Traffic(clock_ms)
         self.rates = Rates()
@@ -38,19 +51,24 @@ class Measurements:
 
     def _items(self) -> Mapping[str, Totals]:
         traffic = self.traffic
-        return {
+        items: dict[str, Totals] = {
             "TOPIC_PUT_NUMS": lambda: self._by_topic(lambda queue: queue.written),
             "TOPIC_PUT_SIZE": lambda: self._by_topic(lambda queue: queue.written_size),
-            "QUEUE_PUT_NUMS": lambda: self._by_delay_level(lambda queue: queue.written),
-            "QUEUE_PUT_SIZE": lambda: self._by_delay_level(lambda queue: queue.written_size),
             GIVEN: traffic.messages_given,
             "GROUP_GET_SIZE": traffic.bytes_given,
-            "GROUP_GET_LATENCY": traffic.times_taken,
-            "QUEUE_GET_NUMS": traffic.messages_delivered,
-            "QUEUE_GET_SIZE": traffic.bytes_delivered,
+            "GROUP_GET_LATENCY": traffic.times_taken if self._detailed else traffic.times_taken_by_group,
             "SNDBCK_PUT_NUMS": traffic.messages_sent_back,
             "BROKER_PUT_NUMS": lambda: {self._cluster: Total(self._store.stored, self._store.stored)},
             "BROKER_GET_NUMS": lambda: {self._cluster: Total(traffic.messages, traffic.found)},
+        }
+        return {**items, **self._items_by_queue()} if self._detailed else items
+
+    def _items_by_queue(self) -> Mapping[str, Totals]:
+        return {
+            "QUEUE_PUT_NUMS": lambda: self._by_delay_level(lambda queue: queue.written),
+            "QUEUE_PUT_SIZE": lambda: self._by_delay_level(lambda queue: queue.written_size),
+            "QUEUE_GET_NUMS": self.traffic.messages_delivered,
+            "QUEUE_GET_SIZE": self.traffic.bytes_delivered,
         }
 
     def _by_topic(self, value: Callable[[ConsumeQueue], int]) -> dict[str, Total]:
@@ -81,7 +99,8 @@ class Measurements:
         self.rates.took(messages, int(seconds * 1000))
 
     def look(self, window: Window) -> None:
-        """Due each of the window's periods."""
+        """Due each of the window's periods; totals of topics and groups that are no more are forgotten."""
+        self.traffic.keep(self._catalogue.topics, self._catalogue.groups)
         self.stats.look(window, self._now_ms())
 
     def look_at_rates(self) -> None:

@@ -52,7 +52,14 @@ class Parts:
         disk = RealDisk() if disk is None else disk
         self.tables = Tables(config, runtime, disk, lambda: self.registrar.soon())
         self.store = Store(part_configs.store_config(config), now_ms, disk, self._filter_bits())
-        self.measurements = Measurements(self.store, config.broker_cluster_name, now_ms, clock_ms)
+        self.measurements = Measurements(
+            self.store,
+            self.tables.catalogue,
+            config.broker_cluster_name,
+            now_ms,
+            clock_ms,
+            detailed=config.enable_detail_stat,
+        )
         self.turn = Turn(self._end_turn, self.measurements.turn_took)
         self.dispatches = Pace(self._dispatch, DISPATCH_PAUSE_S)
         self.ha_server = None if config.is_slave else self._make_ha_server()

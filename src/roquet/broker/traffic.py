@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -71,6 +71,13 @@ class Traffic:
         """A consumer of the group could do nothing with a message of the topic."""
         self._sent_back[topic, group] = self._sent_back.get((topic, group), 0) + 1
 
+    def keep(self, topics: Container[str], groups: Container[str]) -> None:
+        """Forget what was given and sent back of other topics, or to other groups."""
+        for key in [key for key in self._given if key[0] not in topics or key[1] not in groups]:
+            del self._given[key]
+        for pair in [pair for pair in self._sent_back if pair[0] not in topics or pair[1] not in groups]:
+            del self._sent_back[pair]
+
     def messages_given(self) -> dict[str, Total]:
         return self._by_group(lambda given: given.messages)
 
@@ -78,22 +85,14 @@ class Traffic:
         return self._by_group(lambda given: given.size)
 
     def _by_group(self, value: Callable[[_Given], int]) -> dict[str, Total]:
-        totals: dict[str, Total] = {}
-        for given in self._all():
-            key = f"{given.topic}@{given.group}"
-            before = totals.get(key, Total(0, 0))
-            totals[key] = Total(before.value + value(given), before.times + given.times)
-        return totals
-
-    def _all(self) -> Iterator[_Given]:
-        return chain(self._given.values(), self._delivered.values())
+        return _sums(chain(self._given.values(), self._delivered.values()), _of_group, value)
 
     def times_taken(self) -> dict[str, Total]:
         """In ms, of pulls that found something, by queue and group."""
-        return {
-            f"{given.queue_id}@{given.topic}@{given.group}": Total(int(given.took_ms), given.times)
-            for given in self._given.values()
-        }
+        return _sums(self._given.values(), lambda given: f"{given.queue_id}@{_of_group(given)}", _ms)
+
+    def times_taken_by_group(self) -> dict[str, Total]:
+        return _sums(self._given.values(), _of_group, _ms)
 
     def messages_delivered(self) -> dict[str, Total]:
         return self._by_queue(lambda given: given.messages)
@@ -102,10 +101,23 @@ class Traffic:
         return self._by_queue(lambda given: given.size)
 
     def _by_queue(self, value: Callable[[_Given], int]) -> dict[str, Total]:
-        return {
-            f"{given.topic}@{given.queue_id}@{given.group}": Total(value(given), given.times)
-            for given in self._delivered.values()
-        }
+        return _sums(self._delivered.values(), lambda given: f"{given.topic}@{given.queue_id}@{given.group}", value)
 
     def messages_sent_back(self) -> dict[str, Total]:
         return {f"{topic}@{group}": Total(count, count) for (topic, group), count in self._sent_back.items()}
+
+
+def _sums(given: Iterable[_Given], key: Callable[[_Given], str], value: Callable[[_Given], int]) -> dict[str, Total]:
+    totals: dict[str, Total] = {}
+    for each in given:
+        before = totals.get(key(each), Total(0, 0))
+        totals[key(each)] = Total(before.value + value(each), before.times + each.times)
+    return totals
+
+
+def _of_group(given: _Given) -> str:
+    return f"{given.topic}@{given.group}"
+
+
+def _ms(given: _Given) -> int:
+    return int(given.took_ms)
