@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -43,42 +42,6 @@ ROOT: Final[Mapping[str, frozenset[str]]] = {
 }
 """The modules that all may import, and what they may import of each other."""
 
-PURE: Final = (
-    "roquet.protocol.*",
-    "roquet.replication.frames",
-    "roquet.replication.master",
-    "roquet.replication.slave",
-    "roquet.replication.growth",
-    "roquet.nameserver.routes",
-    "roquet.nameserver.kv_config",
-    "roquet.broker.topics",
-    "roquet.broker.groups",
-    "roquet.broker.members",
-    "roquet.broker.progress",
-    "roquet.broker.queue_locks",
-    "roquet.broker.stats",
-    "roquet.broker.read_balance",
-    "roquet.broker.filter_data",
-    "roquet.broker.transactions",
-    "roquet.client.queue_choice",
-    "roquet.client.rebalance",
-    "roquet.client.process_queue",
-    "roquet.client.pull_flow",
-    "roquet.storage.retention",
-    "roquet.spark.option*",
-    "roquet.spark.ranges",
-    "roquet.spark.selection",
-    "roquet.spark.places",
-    "roquet.spark.queue_json",
-    "roquet.spark.write_options",
-    "roquet.spark.stream_offset",
-    "roquet.spark.pushed_filters",
-    "roquet.spark.admission",
-    "roquet.spark.backlog",
-    "roquet.spark.pipelines.archive_plan",
-    "roquet.spark.pipelines.archive_state",
-    "roquet.spark.pipelines.svg",
-)
 OUTSIDE: Final = frozenset({"asyncio", "socket", "os", "time"})
 
 
@@ -88,7 +51,14 @@ def name_of(path: Path) -> str:
 
 
 MODULES: Final = {name_of(path): path for path in sorted((SOURCE / "roquet").rglob("*.py"))}
-PURE_MODULES: Final = [name for name in MODULES if any(fnmatch(name, pattern) for pattern in PURE)]
+
+
+def says_pure(path: Path) -> bool:
+    return (ast.get_docstring(ast.parse(path.read_bytes())) or "").startswith("PURE")
+
+
+PURE_MODULES: Final = [name for name, path in MODULES.items() if name.startswith("roquet.protocol.") or says_pure(path)]
+"""The protocol, and whoever says that it is pure."""
 
 
 @cache

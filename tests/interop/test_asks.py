@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -261,28 +261,18 @@ def test_our_client_and_java_s_reply_to_each_other_over_apaches_broker(
     assert ask_java_reply_ours(clients, apaches.namesrv, "AskMixedB") == ["MESSAGE-0", "MESSAGE-1", "MESSAGE-2"]
 
 
-def transact(namesrv: str, work: Callable[[TransactionProducer], Coroutine[Any, Any, None]]) -> list[ReceivedMessage]:
-    """Run a producer's work; what it was asked, which it answers by the body's first word."""
-    asked: list[ReceivedMessage] = []
-
-    async def check(message: ReceivedMessage) -> TransactionState:
-        asked.append(message)
-        return TransactionState[message.body.decode().partition(" ")[0]]
-
-    async def run() -> None:
-        async with TransactionProducer(namesrv, "P-ours-tx", check) as producer:
-            await work(producer)
-            await asyncio.sleep(3)
-
-    asyncio.run(run())
-    return asked
-
-
 @pytest.mark.parametrize("whose", ["apaches", "broker"])
 def test_our_transactions(whose: str, request: pytest.FixtureRequest, clients: JavaClients) -> None:
     at: ApacheBroker | RoquetBroker = request.getfixturevalue(whose)
     namesrv = at.namesrv
     create_topic(at, "OurTx", 2)
+
+    asked: list[ReceivedMessage] = []
+
+    async def check(message: ReceivedMessage) -> TransactionState:
+        """The answer is the body's first word."""
+        asked.append(message)
+        return TransactionState[message.body.decode().partition(" ")[0]]
 
     async def send(producer: TransactionProducer) -> None:
         for state in TransactionState:
@@ -300,7 +290,15 @@ def test_our_transactions(whose: str, request: pytest.FixtureRequest, clients: J
         for later in b"COMMIT later", b"ROLLBACK later":
             await producer.send_in_transaction(Message("OurTx", later), unknown, timeout_ms=20_000)
 
-    asked = transact(namesrv, send)
+    def is_over() -> bool:
+        return len({message.body for message in asked}) == 4 and stored(at.address, "OurTx", 2) == 3
+
+    async def run() -> None:
+        async with TransactionProducer(namesrv, "P-ours-tx", check) as producer:
+            await send(producer)
+            await until(is_over)
+
+    asyncio.run(run())
     assert {message.body[:12] for message in asked} == {
         b"UNKNOWN now",
         b"UNKNOWN xxxx",
@@ -309,3 +307,9 @@ def test_our_transactions(whose: str, request: pytest.FixtureRequest, clients: J
     }
     got = clients["4.9.7-json"].run("consume", namesrv, "OurTx", "G-ours-tx", 3, SECONDS, "--linger", 2000).check()
     assert sorted(line["body"][:12] for line in got) == ["COMMIT later", "COMMIT now", "COMMIT xxxxx"]
+
+
+def stored(address: str, topic: str, queues: int) -> int:
+    """How many messages of a topic consumers may have by now."""
+    answers = [wire.ask(address, 30, {"topic": topic, "queueId": str(queue_id)}) for queue_id in range(queues)]
+    return sum(int(answer.header["extFields"]["offset"]) for answer in answers)
