@@ -14,7 +14,7 @@ from roquet.inspect.log_walk import arrival_at
 from roquet.protocol.json_dialect import load
 from roquet.protocol.message import NOT_SENDABLE
 from roquet.storage.checkpoint import Checkpoint, Mark
-from roquet.storage.disk import RealDisk
+from roquet.storage.disk import RealDisk, is_locked_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class State:
 
 
 def read_state(root: Path) -> State:
-    """How a store stands now; must not be called by a process that holds its lock, for then that is lost."""
+    """How a store stands now."""
     checkpoint = Checkpoint(RealDisk(), root / "checkpoint")
     try:
         checkpoint.load()
@@ -41,7 +41,9 @@ def read_state(root: Path) -> State:
 
 
 def is_locked(path: Path) -> bool | None:
-    """Whether another process holds Apache's lock (store-and-ha.md 1.2); the lock is not taken."""
+    """Whether somebody holds Apache's lock (store-and-ha.md 1.2); the lock is not taken."""
+    if is_locked_here(path):
+        return True
     if sys.platform == "win32":
         return None
     try:
