@@ -55,22 +55,29 @@ class Cluster:
         return f"{LOOPBACK}:{self.port}"
 
     async def start(self) -> int:
-        """Start both; gives the name server's port."""
-        folder = self._folder or Path(tempfile.mkdtemp(prefix="roquet-"))
-        self._folder = folder
-        runtime = Runtime()
+        """Start both; gives the name server's port. Where one cannot start, nothing is left of the other."""
+        self._folder = self._folder or Path(tempfile.mkdtemp(prefix="roquet-"))
+        try:
+            await self._start(self._folder, Runtime())
+        except BaseException:
+            await self.stop()
+            raise
+        return self.port
+
+    async def _start(self, folder: Path, runtime: Runtime) -> None:
         names = NamesrvConfig(
             listen_port=self._wanted_port,
             bind_address=LOOPBACK,
             kv_config_path=str(folder / "namesrv" / "kvConfig.json"),
             config_store_path=str(folder / "namesrv" / "namesrv.properties"),
         )
-        self._name_server = NameServer(names, runtime)
-        self.port = await self._name_server.start()
-        self.broker = Broker(self._broker_config(folder), runtime)
-        await self.broker.start()
-        await self.broker.parts.registrar.register()
-        return self.port
+        name_server = NameServer(names, runtime)
+        self.port = await name_server.start()
+        self._name_server = name_server
+        broker = Broker(self._broker_config(folder), runtime)
+        await broker.start()
+        self.broker = broker
+        await broker.parts.registrar.register()
 
     def _broker_config(self, folder: Path) -> BrokerConfig:
         """Small files: it is ready at once and leaves little behind. A drive may be nearly full and still do."""
@@ -97,9 +104,17 @@ class Cluster:
         )
 
     async def stop(self) -> None:
-        """Stop both, the broker first."""
-        if self.broker is not None:
-            await self.broker.stop()
+        """Stop both, the broker first.
+
+        :raises OSError: as `Broker.stop`; all is stopped all the same.
+        """
+        try:
+            if self.broker is not None:
+                await self.broker.stop()
+        finally:
+            await self._stop_the_rest()
+
+    async def _stop_the_rest(self) -> None:
         if self._name_server is not None:
             await self._name_server.stop()
         if self._is_temporary and self._folder is not None:

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
+
 import roquet
+from roquet.broker.state_files import TOPICS
+from roquet.errors import StoreError
+
+
+async def refuses_connections(cluster: roquet.dev.Cluster) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", cluster.port)
+    except ConnectionRefusedError:
+        return True
+    writer.close()
+    return False
 
 
 async def test_it_is_ready_at_once_and_leaves_nothing_behind() -> None:
@@ -30,3 +44,25 @@ async def test_it_takes_messages_and_deletes_none_however_full_the_drive_is() ->
         rules = cluster.broker.config.store.retention
         assert rules.full_above == 1
         assert rules.files_to_go([0] * 10, 1, 4, 1.0, asked=False) == 0
+
+
+async def test_what_cannot_start_leaves_no_name_server_behind(tmp_path: Path) -> None:
+    async with roquet.dev.Cluster(tmp_path) as cluster:
+        second = roquet.dev.Cluster(tmp_path)
+        with pytest.raises(StoreError, match="in use by another broker"):
+            await second.start()
+        assert second.port != cluster.port
+        assert await refuses_connections(second)
+        assert not await refuses_connections(cluster)
+
+
+async def test_a_broker_that_cannot_save_its_tables_leaves_no_name_server_behind(tmp_path: Path) -> None:
+    cluster = roquet.dev.Cluster(tmp_path)
+    await cluster.start()
+    assert cluster.broker is not None
+    topics = cluster.broker.config.state_folder / TOPICS
+    topics.unlink(missing_ok=True)
+    topics.mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        await cluster.stop()
+    assert await refuses_connections(cluster)
