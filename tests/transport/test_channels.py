@@ -33,3 +33,9 @@ def test_a_host_that_does_not_answer_is_said_to_be_silent() -> None:
 
     with Simulation(1) as sim:
         sim.host("10.0.0.1").call(connect)
+
+
+@pytest.mark.parametrize("address", ["no address", "host:0", "a..b:80", f"{'x' * 64}:80"])
+async def test_what_cannot_be_an_address_is_not_reachable_as_others_are_not(address: str) -> None:
+    with pytest.raises(ConnectionClosed, match=f"cannot connect to {address}: "):
+        await Channels().connection(address)

@@ -74,9 +74,9 @@ class Channels:
         return forget
 
     async def _connect(self, address: str) -> Connection:
-        host, port = split_address(address)
         loop = asyncio.get_running_loop()
         try:
+            host, port = split_address(address)
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, connection = await loop.create_connection(
                     lambda: Connection(self._handlers, on_closed=self._closed(address), encode=self._encode),
@@ -88,6 +88,8 @@ class Channels:
             if self._tls is not None and (failed := handshake_error(address, error)) is not None:
                 raise failed from error
             raise ConnectionClosed(f"cannot connect to {address}: {str(error) or 'no answer'}") from error
+        except ValueError as error:  # it is no address, or has no name of a host
+            raise ConnectionClosed(f"cannot connect to {address}: {error}") from error
         self._open[address] = connection
         if self._sweep is None:
             self._sweep = loop.create_task(sweep_idle(self._open.values))
