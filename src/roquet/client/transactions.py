@@ -128,8 +128,7 @@ class TransactionProducer(Producer):
     async def _announce(self) -> None:
         """A route that becomes known makes its brokers hear of us; one that is not yet is asked for again and again."""
         unknown = list(self._topics)
-        while unknown:
-            unknown = [topic for topic in unknown if not await self._is_known(topic)]
+        while unknown := [topic for topic in unknown if not await self._is_known(topic)]:
             await asyncio.sleep(REFRESH_PERIOD_S)
 
     async def _is_known(self, topic: str) -> bool:
