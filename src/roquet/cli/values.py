@@ -13,7 +13,7 @@ _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def moment(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
     """A moment in ms since the epoch, from that or from ISO 8601 (without a zone: UTC)."""
-    if value is None or value.isdigit():
+    if value is None or value.isdecimal():
         return None if value is None else int(value)
     try:
         found = datetime.fromisoformat(value)
