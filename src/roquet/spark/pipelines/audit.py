@@ -21,7 +21,8 @@ from roquet.spark.schema import SPARK_SCHEMA
 
 QUEUE: Final = ("topic", "brokerName", "queueId")
 KEY: Final = (*QUEUE, "queueOffset")
-COMPARED: Final = ("msgId", "commitLogOffset", "bodyCRC")
+COMPARED: Final = ("commitLogOffset", "msgId", "bodyCRC")
+"""Of the first one that each side has in its log: a message that is there twice cannot be at one place."""
 _READ: Final = StructType([SPARK_SCHEMA[name] for name in (*KEY, *COMPARED, "sysFlag", "body")])
 _COMPRESSED: Final = 1
 _NO_PROGRESS_MS: Final = "5000"
@@ -155,7 +156,7 @@ def compare(left: DataFrame, right: DataFrame) -> list[QueueAudit]:
         f.sum("right").alias("right"),
         f.max(f.when(f.col("left") == 1, f.col("corrupt"))).alias("corruptLeft"),
         f.max(f.when(f.col("right") == 1, f.col("corrupt"))).alias("corruptRight"),
-        (f.min("compared") != f.max("compared")).alias("unequal"),
+        (_first("left") != _first("right")).alias("unequal"),
     )
     kinds = _kinds()
     first = f.coalesce(*(f.when(condition, f.lit(name)) for name, condition in kinds.items()))
@@ -173,6 +174,10 @@ def compare(left: DataFrame, right: DataFrame) -> list[QueueAudit]:
         )
     )
     return sorted((_queue_audit(row.asDict()) for row in per_queue.collect()), key=str)
+
+
+def _first(side: str) -> Column:
+    return f.min(f.when(f.col(side) == 1, f.col("compared")))
 
 
 def _kinds() -> dict[str, Column]:

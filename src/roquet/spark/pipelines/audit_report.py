@@ -16,8 +16,9 @@ BARS_MAX: Final = 40
 class QueueAudit:
     """One queue on both sides. Counts are of queue offsets; `*_end` is the last offset there is, plus one.
 
-    `missing_*`: only the other side has them; `doubled_*`: there more than once; `different`: both have them, not with
-    the same id, CRC or place in the log; `corrupt_*`: the body is not the one that the stored CRC was taken of.
+    `missing_*`: only the other side has them; `doubled_*`: there more than once; `different`: both have them, the first
+    one in each log not with the same id, CRC or place; `corrupt_*`: the body is not the one that the stored CRC was
+    taken of.
     `first_difference`: the lowest offset that any of these counts, `first_is` says which; None: there is none.
     """
 
