@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from roquet.cli.values import duration, moment, pairs
+from roquet.cli.values import duration, moment, names, pairs
 
 CONTEXT = click.Context(click.Command("command"))
 OPTION = click.Option(["--option"])
@@ -46,3 +46,8 @@ def test_a_pair_may_have_nothing_behind_its_first_equals_sign_or_more_of_them() 
     for text in "a", "=b":
         with pytest.raises(click.BadParameter, match="is not NAME=VALUE"):
             pairs(CONTEXT, OPTION, (text,))
+
+
+def test_names_are_what_commas_separate_without_the_blanks_around() -> None:
+    assert names(CONTEXT, OPTION, "/data/a, /data/b,") == ("/data/a", "/data/b")
+    assert names(CONTEXT, OPTION, "") == ()

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from roquet.admin.access import Access
 from roquet.spark.pipelines.archive import Archive, archive
+from roquet.spark.pipelines.archive_sources import Topics
 from roquet.spark.pipelines.lag import Lag, lag
 from tests.interop.guarded import ADMIN, KEYS, WITH_KEYS, signing
 from tests.spark.conftest import spark
@@ -85,7 +86,7 @@ def test_a_refusal_is_said_and_the_secret_is_not(
 
 
 def test_pipelines_have_keys(spark: SparkSession, signed: str, tmp_path: Path) -> None:
-    job = Archive(signed, ("ReadOnly",), str(tmp_path / "archive"), options=WITH_KEYS)
+    job = Archive(Topics(signed, ("ReadOnly",), options=WITH_KEYS), str(tmp_path / "archive"))
     assert KEYS.secret_key not in repr(job)
     assert archive(spark, job).rows == 1
     sampled = lag(spark, Lag(signed, str(tmp_path / "lag"), for_s=0.1, access=Access(ADMIN)))

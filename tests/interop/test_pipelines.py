@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from roquet.spark.pipelines.archive import Archive, archive, read_archive
+from roquet.spark.pipelines.archive_sources import Topics
 from roquet.spark.pipelines.audit import Audit, Live, audit
 from roquet.spark.pipelines.lag import Lag, lag
 from tests.interop.apache import ApacheNameServer, require_java
@@ -31,7 +32,7 @@ def test_jobs_read_apache_s_master_and_slave(spark: SparkSession, tmp_path: Path
         couple.await_same()
 
         report = audit(spark, Audit(Live(names.address, "master"), Live(names.address, "slave"), ("Copied",)))
-        done = archive(spark, Archive(names.address, ("Copied",), str(tmp_path / "archive")))
+        done = archive(spark, Archive(Topics(names.address, ("Copied",)), str(tmp_path / "archive")))
         sampled = lag(spark, Lag(names.address, str(tmp_path / "lag"), for_s=0.1))
 
         assert report.is_same, report.to_json()

@@ -102,8 +102,9 @@ class JobProgress:
         self._thread = Thread(target=self._show, name="progress", daemon=True)
 
     def planned(self, rows: int, folder: Path | None = None) -> None:
-        """So many rows are to come, whose files grow in that folder."""
+        """So many rows are to come, whose files grow in that folder; a stream says so for each of its batches."""
         self._rows, self._folder, self._size_before = rows, folder, _size_of(folder)
+        self._rows_done = 0
 
     def __enter__(self) -> JobProgress:
         if self._as_json or sys.stderr.isatty():

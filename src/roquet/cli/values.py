@@ -1,4 +1,4 @@
-"""What options of several commands take: moments, durations, pairs."""
+"""What options of several commands take: moments, durations, pairs, lists."""
 
 from __future__ import annotations
 
@@ -41,3 +41,8 @@ def duration(context: click.Context, option: click.Parameter, value: str | None)
     if match is None or not float(match[1]):
         raise click.BadParameter(f"{value!r} is no duration such as 10s, 5m, 1h or 2d", context, option)
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def names(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+    """What commas separate."""
+    return tuple(part.strip() for part in value.split(",") if part.strip())

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from pyspark.sql import DataFrame
 
 from roquet import Message, Producer
+from roquet.dev import Cluster
 from tests.docs.conftest import cluster
 
 __all__ = ["cluster"]
+
+
+def store_of(cluster: Cluster) -> Path:
+    """The store directory of its broker."""
+    assert cluster.broker is not None
+    return Path(cluster.broker.config.store.store_path_root_dir)
 
 
 def send(name_server: str, topic: str, numbers: range) -> None:

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import os
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from roquet.dev import Cluster
 from roquet.protocol.message import MessageQueue
 from roquet.spark.option_values import OptionError
 from roquet.spark.pipelines.archive import ARCHIVE_SCHEMA, Archive, Archived, archive, read_archive
 from roquet.spark.pipelines.archive_folder import STATES, ArchiveFolder
+from roquet.spark.pipelines.archive_sources import StoredTopics, Topics
 from roquet.spark.pipelines.archive_state import ArchiveError
 from roquet.spark.pipelines.compact import Compaction, compact
 from roquet.spark.ranges import DataLoss
-from tests.spark.pipelines.conftest import numbers_in, send
+from tests.inspect.stores import Broker, filled
+from tests.spark.pipelines.conftest import numbers_in, send, store_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def job(cluster: Cluster, folder: Path, **options: str) -> Archive:
-    return Archive(cluster.name_server, ("orders",), str(folder), options=options)
+    return Archive(Topics(cluster.name_server, ("orders",), options=options), str(folder))
+
+
+def stored_job(store: Path, folder: Path, **options: str) -> Archive:
+    """Of the broker that `cluster` runs, whoever's the store is."""
+    return Archive(StoredTopics((str(store),), ("dev",), ("orders",), options=options), str(folder))
 
 
 def plain_numbers(spark: SparkSession, folder: Path) -> list[int]:
@@ -121,6 +129,77 @@ def test_messages_that_were_never_archived_and_are_gone_are_told(
         archive(spark, job(cluster, tmp_path))
 
 
+def test_store_files_and_brokers_take_turns(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    """Each run adds what is new, be it from a store's copy, the store itself beside its broker, or the broker."""
+    store, copied, folder = store_of(cluster), tmp_path / "copied", tmp_path / "archive"
+    live = job(cluster, folder)
+    send(cluster.name_server, "orders", range(100))
+    shutil.copytree(store, copied)
+    assert archive(spark, stored_job(copied, folder)).rows == 100
+    assert archive(spark, stored_job(copied, folder)).rows == 0
+    assert archive(spark, live).rows == 0, "the broker has no more"
+
+    send(cluster.name_server, "orders", range(100, 150))
+    assert archive(spark, live).rows == 50
+    assert archive(spark, stored_job(copied, folder)).rows == 0, "an older copy has nothing new"
+    send(cluster.name_server, "orders", range(150, 180))
+    assert archive(spark, stored_job(store, folder)).rows == 30
+    assert archive(spark, live).rows == 0
+
+    from_brokers = tmp_path / "from-brokers"
+    assert archive(spark, job(cluster, from_brokers)).rows == 180
+    archived, expected = (rows_of(spark, each) for each in (folder, from_brokers))
+    assert archived == expected
+    assert plain_numbers(spark, folder) == list(range(180))
+
+
+def rows_of(spark: SparkSession, folder: Path) -> list[Row]:
+    return read_archive(spark, str(folder)).orderBy("brokerName", "queueId", "queueOffset").collect()
+
+
+def test_a_store_that_begins_behind_the_archive_s_end_is_refused(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, folder = tmp_path / "store", tmp_path / "archive"
+    broker = Broker(store)
+    broker.fill(20, "orders")
+    assert archive(spark, stored_job(store, folder)).rows == 20
+    broker.fill(180, "orders")
+    broker.stop()
+    for expired in sorted((store / "commitlog").iterdir())[:2]:
+        expired.unlink()
+
+    with pytest.raises(
+        DataLoss, match=r"orders@dev:0: \d+ of the messages 10 to 99, which come next, are not in the log"
+    ):
+        archive(spark, stored_job(store, folder))
+
+    added = archive(spark, stored_job(store, folder, mode="PERMISSIVE"))
+    assert 100 < added.rows < 180
+    assert "orders@dev:1: " in caplog.text
+    assert archive(spark, stored_job(store, folder)).rows == 0
+
+
+def test_two_copies_of_a_store_are_not_archived_twice(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        filled(tmp_path / name, 20)
+    with pytest.raises(DataLoss, match="T@dev:0: 20 messages have the offsets 0 to 9"):
+        archive(spark, Archive(StoredTopics((str(tmp_path / "o*"),), ("dev",), ("T",)), str(tmp_path / "archive")))
+
+
+@pytest.mark.parametrize(
+    ("paths", "brokers", "words"),
+    [
+        (("a", "b"), ("broker-a",), "2 store directories and 1 brokers' names"),
+        (("a",), (), "1 store directories and 0 brokers' names"),
+        (("a", "b"), ("broker-a", "broker-a"), "of two stores of one broker each message would come twice"),
+    ],
+)
+def test_whose_a_store_is_has_to_be_said(paths: tuple[str, ...], brokers: tuple[str, ...], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        StoredTopics(paths, brokers, ("orders",))
+
+
 def test_a_folder_with_other_things_is_left_alone(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "there.txt").write_text("mine")
     with pytest.raises(ArchiveError, match=r"is no archive and not empty \(there.txt\)"):
@@ -131,7 +210,7 @@ def test_what_an_archive_settles_by_itself_is_no_option(cluster: Cluster, tmp_pa
     with pytest.raises(OptionError, match="startingOffsets: the job settles this by itself"):
         archive(spark, job(cluster, tmp_path, startingOffsets="earliest"))
     with pytest.raises(ArchiveError, match="not a URL"):
-        archive(spark, Archive(cluster.name_server, ("orders",), "s3a://bucket/archive"))
+        archive(spark, Archive(Topics(cluster.name_server, ("orders",)), "s3a://bucket/archive"))
     with pytest.raises(ArchiveError, match="is no archive"):
         read_archive(spark, str(tmp_path / "nowhere"))
 

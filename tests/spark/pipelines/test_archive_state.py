@@ -66,3 +66,11 @@ def test_neighbours_are_put_together_up_to_the_wanted_size(sizes: list[int], exp
     state = ArchiveState(files={name: StoredFile(1, size) for name, size in zip(names, sizes, strict=True)})
 
     assert bins(state, names, 10) == [[names[index] for index in each] for each in expected]
+
+
+def test_a_day_with_few_files_is_left_as_it_is() -> None:
+    names = [f"{index}.parquet" for index in range(4)]
+    state = ArchiveState(files={name: StoredFile(1, 5) for name in names})
+
+    assert bins(state, names, 1000, files_min=4) == [names]
+    assert bins(state, names, 1000, files_min=5) == []

@@ -16,7 +16,7 @@ from roquet.cli.main import main
 from roquet.cli.pipeline_spark import line_of
 from roquet.cli.values import duration, pairs
 from roquet.dev import Cluster
-from tests.spark.pipelines.conftest import send
+from tests.spark.pipelines.conftest import send, store_of
 
 IMPATIENT = ("-o", "noProgressTimeoutMs=300")
 
@@ -40,6 +40,9 @@ def test_a_topic_goes_through_all_commands(spark: SparkSession, cluster: Cluster
 
     assert told("archive", folder, "-t", "orders", *at)["rows"] == 150
     assert told("archive", folder, "--compact")["days"] == 1
+    assert run(["archive", folder, "-t", "orders", "--stream", "--available-now", *at]).stdout == "", "nothing is new"
+    stored = ("archive", tmp_path / "stored", "-t", "orders", "--store-dir", store_of(cluster), "-b", "dev")
+    assert told(*stored)["rows"] == 150
     assert told("restore", folder, "--to", "again", "--key", "k1.", *at) == {"rows": 10}
 
     chosen = ("replay", "again", "--to", "third", "--where", "tags = 'T0'", *at)
@@ -71,6 +74,12 @@ def test_a_topic_goes_through_all_commands(spark: SparkSession, cluster: Cluster
             "startingOffsets: the job settles this by itself",
         ),
         (("archive", "x", "-t", "orders", "-o", "tag=1"), "unknown option tag: did you mean tags?"),
+        (("archive", "x", "-t", "orders", "--available-now"), "--available-now and --max-rows belong to a --stream"),
+        (
+            ("archive", "x", "-t", "orders", "--store-dir", "/x"),
+            "1 store directories and 0 brokers' names",
+        ),
+        (("archive", "x", "-t", "orders", "-b", "broker-a"), "--broker says whose store a --store-dir is"),
         (("restore", "nowhere"), "is no archive: roquet pipeline archive makes one"),
         (("replay", "orders", "--to", "orders"), "to: the messages are in orders already"),
         (("audit",), "name topics with -t or give a --pattern"),

@@ -1,13 +1,13 @@
 """Topics to Parquet, each message once, however often the job is run or killed (decision 0019).
 
-archive(spark, Archive("127.0.0.1:9876", ("orders",), "/data/archive"))
+archive(spark, Archive(Topics("127.0.0.1:9876", ("orders",)), "/data/archive"))
 read_archive(spark, "/data/archive").where("topic = 'orders' AND day >= '2026-11-01'")
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +16,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DateType, StructField, StructType
 
 from roquet.spark.pipelines.archive_folder import ArchiveFolder
-from roquet.spark.pipelines.archive_plan import ends, new_rows
-from roquet.spark.pipelines.archive_state import ArchiveError
-from roquet.spark.pipelines.ranges_read import bounds_now, read_options, read_ranges, selected
+from roquet.spark.pipelines.archive_plan import ends
+from roquet.spark.pipelines.archive_sources import Source
+from roquet.spark.pipelines.archive_state import ArchiveError, ArchiveState
+from roquet.spark.ranges import QueueRange
 from roquet.spark.schema import SPARK_SCHEMA
 
 DAY: Final = "date_from_unix_date(CAST(floor(unix_seconds(storeTimestamp) / 86400) AS INT))"
@@ -30,16 +31,10 @@ ARCHIVE_SCHEMA: Final = StructType([*FILE_SCHEMA, SPARK_SCHEMA["topic"], StructF
 
 @dataclass(frozen=True)
 class Archive:
-    """What to archive, by topics' names or a pattern that whole names match, and where.
+    """What to archive, and where."""
 
-    `options`: of `format("rocketmq")`, such as readFrom or maxRecordsPerPartition.
-    """
-
-    name_server: str
-    topics: tuple[str, ...]
+    source: Source
     folder: str
-    pattern: str = ""
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -58,30 +53,39 @@ Planned = Callable[[int, Path], None]
 
 
 def archive(spark: SparkSession, job: Archive, planned: Planned = lambda rows, folder: None) -> Archived:
-    """Add to the archive all that the topics hold and it does not.
+    """Add to the archive, in one change, all that the source holds and it does not.
 
     :raises OptionError: an option cannot be used.
     :raises roquet.spark.ranges.DataLoss: messages are gone that were never archived; see option failOnDataLoss.
     :raises ArchiveError: the archive cannot be used, or somebody else is changing it.
     """
-    source = selected(job.name_server, job.topics, job.pattern, job.options)
-    options = read_options(source)
     folder = ArchiveFolder(job.folder)
     with folder.changing() as state:
-        ranges = new_rows(state.progress, bounds_now(options), fail_on_data_loss=options.fail_on_data_loss)
-        rows = sum(each.size for each in ranges)
-        if not rows:
-            return Archived(0, 0, 0, state.version, state.rows)
-        staging = folder.staging(state)
-        planned(rows, staging)
-        messages = read_ranges(spark, source, (each for each in ranges if each.size)).withColumn("day", f.expr(DAY))
-        messages.write.partitionBy(*PARTITIONS).parquet(str(staging))
-        files = folder.staged_files(staging)
-        after = state.with_rows(ends(ranges), files)
-        added = after.rows - state.rows
-        if added != rows and options.fail_on_data_loss and options.tags is None:
-            raise ArchiveError(f"{rows} messages were to be archived and {added} were written: nothing is kept of them")
-        folder.commit(after, staging)
+        return add(spark, folder, state, job.source, job.source.backlog(spark, state.progress), planned)
+
+
+def add(
+    spark: SparkSession,
+    folder: ArchiveFolder,
+    state: ArchiveState,
+    source: Source,
+    ranges: Sequence[QueueRange],
+    planned: Planned,
+) -> Archived:
+    """The messages of these ranges, in one change of `state`."""
+    rows = sum(each.size for each in ranges)
+    if not rows:
+        return Archived(0, 0, 0, state.version, state.rows)
+    staging = folder.staging(state)
+    planned(rows, staging)
+    messages = source.messages(spark, (each for each in ranges if each.size)).withColumn("day", f.expr(DAY))
+    messages.write.partitionBy(*PARTITIONS).parquet(str(staging))
+    files = folder.staged_files(staging)
+    after = state.with_rows(ends(ranges), files)
+    added = after.rows - state.rows
+    if added != rows and source.is_exact:
+        raise ArchiveError(f"{rows} messages were to be archived and {added} were written: nothing is kept of them")
+    folder.commit(after, staging)
     return Archived(added, after.size - state.size, len(files), after.version, after.rows)
 
 

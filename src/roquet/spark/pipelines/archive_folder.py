@@ -50,7 +50,8 @@ class ArchiveFolder:
     def changing(self) -> Iterator[ArchiveState]:
         """The archive's state, for the one who changes it; nobody else may meanwhile.
 
-        What an earlier change left behind is completed or cleared away first.
+        What an earlier change left behind is completed or cleared away first; what executors that outlive their driver
+        still write to it is cleared away the next time.
 
         :raises ArchiveError: somebody else is at it.
         """
@@ -63,7 +64,7 @@ class ArchiveFolder:
             state = self.state()
             self._check_nothing_else(state)
             for leftover in self._states.glob("staged-*"):
-                shutil.rmtree(leftover)
+                shutil.rmtree(leftover, ignore_errors=True)
             yield state
         finally:
             lock.release()

@@ -15,11 +15,10 @@ from pyspark.sql.types import StructType
 
 from roquet.spark.option_values import OptionError
 from roquet.spark.pipelines.audit_report import AuditReport, QueueAudit
-from roquet.spark.pipelines.ranges_read import bounds_now, chosen, read_options, read_ranges, selected
+from roquet.spark.pipelines.ranges_read import QUEUE, bounds_now, chosen, read_options, read_ranges, selected
 from roquet.spark.ranges import QueueRange
 from roquet.spark.schema import SPARK_SCHEMA
 
-QUEUE: Final = ("topic", "brokerName", "queueId")
 KEY: Final = (*QUEUE, "queueOffset")
 COMPARED: Final = ("commitLogOffset", "msgId", "bodyCRC")
 """Of the first one that each side has in its log: a message that is there twice cannot be at one place."""

@@ -18,10 +18,11 @@ SIZE_WANTED: Final = 128 << 20
 
 @dataclass(frozen=True)
 class Compaction:
-    """Which archive; files of a day are put together until they have `size_wanted` bytes."""
+    """Which archive; once a day has `files_min` files, these are put together until they have `size_wanted` bytes."""
 
     folder: str
     size_wanted: int = SIZE_WANTED
+    files_min: int = 2
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def compact(spark: SparkSession, job: Compaction) -> Compacted:
     days = before = after = 0
     with folder.changing() as state:
         for day, names in folder.day_folders(state.files).items():
-            for small in bins(state, names, job.size_wanted):
+            for small in bins(state, names, job.size_wanted, job.files_min):
                 count = len(state.files)
                 state = _put_together(spark, folder, state, day, small)
                 days, before = days + 1, before + len(small)
@@ -54,8 +55,8 @@ def compact(spark: SparkSession, job: Compaction) -> Compacted:
     return Compacted(days, before, after)
 
 
-def bins(state: ArchiveState, names: list[str], size_wanted: int) -> list[list[str]]:
-    """Which of a day's files are put together: neighbours, at least two, none larger than what is wanted."""
+def bins(state: ArchiveState, names: list[str], size_wanted: int, files_min: int = 2) -> list[list[str]]:
+    """Which of a day's files are put together: neighbours, so many at least, none larger than what is wanted."""
     found: list[list[str]] = [[]]
     size = 0
     for name in sorted(names):
@@ -67,7 +68,7 @@ def bins(state: ArchiveState, names: list[str], size_wanted: int) -> list[list[s
             size = 0
         found[-1].append(name)
         size += more
-    return [each for each in found if len(each) > 1]
+    return [each for each in found if len(each) >= files_min]
 
 
 def _put_together(

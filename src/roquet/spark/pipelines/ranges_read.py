@@ -19,7 +19,9 @@ from roquet.spark.ranges import Bounds, QueueRange
 from roquet.spark.schema import SPARK_SCHEMA
 from roquet.spark.survey import Survey, client
 
-_SETTLED: Final = ("subscribe", "topic", "subscribePattern", "assign", "nameServer")
+QUEUE: Final = ("topic", "brokerName", "queueId")
+"""The columns that name a queue."""
+_SETTLED: Final = ("subscribe", "topic", "subscribePattern", "assign", "nameServer", "path", "paths", "brokerName")
 _SETTLED_STARTS: Final = ("starting", "ending")
 
 
@@ -28,11 +30,16 @@ def selected(name_server: str, topics: Iterable[str], pattern: str, options: Map
 
     :raises OptionError: `options` has one that a job settles by itself.
     """
+    check_unsettled(options)
+    return {"nameServer": name_server, **chosen(topics, pattern), **options}
+
+
+def check_unsettled(options: Iterable[str]) -> None:
+    """:raises OptionError: one of these is an option that a job settles by itself."""
     settled = {name.lower() for name in _SETTLED}
     for name in options:
         if name.lower() in settled or name.lower().startswith(_SETTLED_STARTS):
             raise OptionError(f"{name}: the job settles this by itself, leave it out")
-    return {"nameServer": name_server, **chosen(topics, pattern), **options}
 
 
 def read_options(source: Mapping[str, str]) -> ReadOptions:
@@ -71,14 +78,18 @@ def read_ranges(
 
     :param source: options as from `selected`; which topics they select does not count.
     """
+    others = {name: value for name, value in source.items() if name not in ("subscribe", "subscribePattern")}
+    return spark.read.format("rocketmq").schema(schema).options(**others, **places_of(ranges)).load()
+
+
+def places_of(ranges: Iterable[QueueRange]) -> dict[str, str]:
+    """The options that say these ranges, for brokers as for store files."""
     parts = list(ranges)
     queues: dict[str, dict[str, list[int]]] = {}
     for each in parts:
         queues.setdefault(each.queue.topic, {}).setdefault(each.queue.broker_name, []).append(each.queue.queue_id)
-    settled = {
+    return {
         "assign": json.dumps(queues),
         "startingOffsets": json.dumps(to_tree((each.queue, each.start) for each in parts)),
         "endingOffsets": json.dumps(to_tree((each.queue, each.end) for each in parts)),
     }
-    others = {name: value for name, value in source.items() if name not in ("subscribe", "subscribePattern")}
-    return spark.read.format("rocketmq").schema(schema).options(**others, **settled).load()
