@@ -18,6 +18,7 @@ from roquet.units import PhysicalOffset
 LOG_FILE: Final = 4096
 QUEUE_FILE: Final = 200
 SHAPE: Final = Shape(50, 40)
+FLAG: Final = 7
 START_MS: Final = 1_700_000_000_000
 V4: Final = host_bytes("10.0.0.9", 50000)
 V6: Final = host_bytes("fe80::1", 50000)
@@ -59,7 +60,7 @@ class Broker:
         text = "\x02".join(f"{name}\x01{value}" for name, value in properties.items()).encode()
         code = m.tag_code(properties.get(m.TAGS)) if tag_code is None else tag_code
         sys_flag |= m.BORN_HOST_V6 if len(born_host) > 8 else 0
-        at = store.append(store.queue(topic, queue_id), body, text, keys, code, 7, sys_flag, self.now_ms, born_host)
+        at = store.append(store.queue(topic, queue_id), body, text, keys, code, FLAG, sys_flag, self.now_ms, born_host)
         store.end_turn()
         return at
 

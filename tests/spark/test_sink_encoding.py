@@ -25,6 +25,7 @@ SCHEMA = pa.schema(
         "tags": pa.string(),
         "keys": pa.string(),
         "properties": pa.map_(pa.string(), pa.string()),
+        "flag": pa.int32(),
         "delayLevel": pa.int32(),
         "shardingKey": pa.string(),
         "queueId": pa.int32(),
@@ -82,6 +83,14 @@ def test_a_row_has_the_properties_of_a_message_of_our_producer() -> None:
         (b"two", {"UNIQ_KEY": "AB" * 14 + "FFFF"}),
         (b"three", {"UNIQ_KEY": "AB" * 14 + "0000"}),
     ]
+
+
+def test_a_row_has_its_flag_in_a_batch_and_alone() -> None:
+    given = rows({"flag": 7}, {}, {"flag": -1}, {"flag": 9, "delayLevel": 1})
+    batch, single = encoded(given)
+    assert [flag for flag, _, _ in split_batch(batch.outgoing.body)] == [7, 0, -1]
+    assert [flag for flag, _, _ in split_batch(batch.without([0]).outgoing.body)] == [0, -1]
+    assert (single.outgoing.flag, single.outgoing.is_batch) == (9, False)
 
 
 def test_rows_carry_their_numbers_where_they_shall_be_found_again() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -77,15 +78,25 @@ def restore(
     as_json: bool,
     **choice: Any,
 ) -> None:
-    """Send what the archive in FOLDER has: topics, keys, tags and properties as they were; ids and times are new."""
+    """Send what the archive in FOLDER has: topics, keys, tags, flags and properties as they were, ids and times anew.
+
+    It tells what cannot be sent again: messages without a body, and properties that belong to the protocol.
+    """
     from roquet.spark.pipelines.choosing import Choice
     from roquet.spark.pipelines.restore import Restore
     from roquet.spark.pipelines.restore import restore as send_archive
 
     job = Restore(folder, name_server, topics, Choice(**choice), to, keep_queues, rate, access_values() | write_options)
     with JobProgress(spark, "restoring", as_json=as_json) as progress:
-        rows = send_archive(spark, job, progress.planned)
-    click.echo(json.dumps({"rows": rows}) if as_json else f"{rows:,} messages sent")
+        done = send_archive(spark, job, progress.planned)
+    if as_json:
+        click.echo(json.dumps(asdict(done)))
+        return
+    click.echo(f"{done.rows:,} messages sent")
+    if done.without_body:
+        click.echo(f"{done.without_body:,} messages not sent: they have no body, and no client can send such a one")
+    for name, count in done.properties.items():
+        click.echo(f"{count:,} messages sent without their property {name}, which belongs to the protocol or is blank")
 
 
 @click.command(short_help="Messages of a topic into another one.")

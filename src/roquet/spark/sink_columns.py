@@ -19,6 +19,7 @@ _COLUMNS: Final[Mapping[str, tuple[DataType, ...]]] = {
     "tags": (StringType(),),
     "keys": (StringType(),),
     "properties": (_TEXT_MAP,),
+    "flag": (IntegerType(),),
     "delayLevel": (IntegerType(),),
     "shardingKey": (StringType(),),
     "queueId": (IntegerType(),),

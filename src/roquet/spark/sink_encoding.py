@@ -105,8 +105,9 @@ class _Elements:
             f"its properties are larger than {PROPERTIES_SIZE_MAX - _BROKER_ADDS} bytes",
         )
         self._body_sizes = body_sizes
+        self._flags = _flags(rows)
         elements = _joined(
-            _fixed(_heads(body_sizes, properties_sizes)),
+            _fixed(_heads(self._flags, body_sizes, properties_sizes)),
             rows.body,
             _fixed(properties_sizes.astype(_PROPERTIES_LENGTH)),
             self._properties,
@@ -143,15 +144,23 @@ class _Elements:
             level = levels[row].as_py() if levels is not None else None
             if level:
                 properties += f"{PROPERTY_SEPARATOR}{DELAY}{NAME_SEPARATOR}{level}"
-            yield row, row + 1, Outgoing(self._topic, body, (), properties, sys_flag=sys_flag)
+            yield row, row + 1, Outgoing(self._topic, body, (), properties, int(self._flags[row]), sys_flag)
 
     def _refuse(self, is_wrong: Bools, reason: str) -> None:
         if is_wrong.any():
             raise self._rows.error(int(is_wrong.argmax()), reason)
 
 
-def _heads(body_sizes: Ints, properties_sizes: Ints) -> npt.NDArray[np.void]:
+def _flags(rows: Rows) -> npt.NDArray[np.int32]:
+    """0 where a row has none."""
+    if rows.flag is None:
+        return np.zeros(len(rows), np.int32)
+    return numbers_in(pc.fill_null(rows.flag, 0), np.int32)
+
+
+def _heads(flags: npt.NDArray[np.int32], body_sizes: Ints, properties_sizes: Ints) -> npt.NDArray[np.void]:
     heads = np.zeros(len(body_sizes), _HEAD)
+    heads["flag"] = flags
     heads["size"] = _HEAD.itemsize + body_sizes + _PROPERTIES_LENGTH.itemsize + properties_sizes
     heads["body"] = body_sizes
     return heads

@@ -33,7 +33,7 @@ ROW_ID: Final = "SPARK_ROW"
 
 _SEPARATORS: Final = f"[{NAME_SEPARATOR}{PROPERTY_SEPARATOR}]"
 _TEXT_COLUMNS: Final = ("topic", "tags", "keys", "sharding_key")
-_NUMBER_COLUMNS: Final = ("delay_level", "queue_id")
+_NUMBER_COLUMNS: Final = ("flag", "delay_level", "queue_id")
 _NAMES: Final = {"delayLevel": "delay_level", "shardingKey": "sharding_key", "queueId": "queue_id"}
 """Columns whose name is spelt otherwise here."""
 
@@ -48,7 +48,7 @@ class RowError(RoquetError):
 class Rows:
     """Rows of one partition, in columns; None is a column that this write does not have.
 
-    `body` is binary, `properties` a map, `delay_level` and `queue_id` are int32, the others strings.
+    `body` is binary, `properties` a map, `flag`, `delay_level` and `queue_id` are int32, the others strings.
     """
 
     partition: int
@@ -58,6 +58,7 @@ class Rows:
     tags: Column = None
     keys: Column = None
     properties: Column = None
+    flag: Column = None
     delay_level: Column = None
     sharding_key: Column = None
     queue_id: Column = None

@@ -43,7 +43,11 @@ def test_a_topic_goes_through_all_commands(spark: SparkSession, cluster: Cluster
     assert run(["archive", folder, "-t", "orders", "--stream", "--available-now", *at]).stdout == "", "nothing is new"
     stored = ("archive", tmp_path / "stored", "-t", "orders", "--store-dir", store_of(cluster), "-b", "dev")
     assert told(*stored)["rows"] == 150
-    assert told("restore", folder, "--to", "again", "--key", "k1.", *at) == {"rows": 10}
+    assert told("restore", folder, "--to", "again", "--key", "k1.", *at) == {
+        "rows": 10,
+        "without_body": 0,
+        "properties": {},
+    }
 
     chosen = ("replay", "again", "--to", "third", "--where", "tags = 'T0'", *at)
     assert told(*chosen)["sent"] is False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,10 +16,12 @@ from roquet import Consumer, Message, Producer
 from roquet.dev import Cluster
 from roquet.spark.option_values import OptionError
 from roquet.spark.pipelines.archive import Archive, archive
+from roquet.spark.pipelines.archive_sources import StoredTopics, Topics
 from roquet.spark.pipelines.choosing import Choice
 from roquet.spark.pipelines.redrive import NoOrigin, Redrive, plan, redrive
-from roquet.spark.pipelines.restore import Restore, restore
+from roquet.spark.pipelines.restore import Restore, Restored, restore
 from roquet.spark.pipelines.sending import paced
+from tests.inspect.stores import FLAG, Broker
 from tests.spark.pipelines.conftest import numbers_in, send
 
 
@@ -46,15 +49,15 @@ def test_what_was_archived_comes_back_as_it_was(spark: SparkSession, cluster: Cl
             for number in range(40):
                 properties = {"shop": f"s{number % 2}", "note": "a b"}
                 message = Message("orders", b"%d" % number, tags="T", keys=f"k{number} all", properties=properties)
-                await producer.send(message)
+                await producer.send(replace(message, flag=number))
 
     asyncio.run(sending())
-    archive(spark, Archive(cluster.name_server, ("orders",), str(tmp_path)))
+    archive(spark, Archive(Topics(cluster.name_server, ("orders",)), str(tmp_path)))
 
-    rows = restore(spark, Restore(str(tmp_path), cluster.name_server, ("orders",), to="again"))
+    done = restore(spark, Restore(str(tmp_path), cluster.name_server, ("orders",), to="again"))
 
-    assert rows == 40
-    columns = ["body", "tags", "keys", "properties.shop", "properties.note"]
+    assert done == Restored(40, 0, {})
+    columns = ["body", "tags", "keys", "flag", "properties.shop", "properties.note"]
     before, after = (set(read(spark, cluster, topic).select(*columns).collect()) for topic in ("orders", "again"))
     assert len(before) == 40
     assert after == before
@@ -62,13 +65,33 @@ def test_what_was_archived_comes_back_as_it_was(spark: SparkSession, cluster: Cl
     some = Choice(key="k1.", where="properties.shop = 's1'")
     job = Restore(str(tmp_path), cluster.name_server, choice=some, to="some", keep_queues=True, rate=50.0)
     began = time.monotonic()
-    assert restore(spark, job) == 5
+    assert restore(spark, job).rows == 5
     assert time.monotonic() - began >= 5 / 50
     assert numbers_in(read(spark, cluster, "some")) == [11, 13, 15, 17, 19]
     place = {row.keys: row.queueId for row in read(spark, cluster, "orders").collect()}
     assert all(place[row.keys] == row.queueId for row in read(spark, cluster, "some").collect())
     nothing = Choice(until_ms=1)
-    assert restore(spark, Restore(str(tmp_path), cluster.name_server, choice=nothing, to="none")) == 0
+    assert restore(spark, Restore(str(tmp_path), cluster.name_server, choice=nothing, to="none")).rows == 0
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_what_no_client_can_send_is_left_out_and_counted(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "store")
+    broker.put(b"whole", "orders", TAGS="T", UNIQ_KEY="A", shop="s1")
+    broker.put(b"", "orders", UNIQ_KEY="B", CORRELATION_ID="of nobody")
+    for body in (b"asked", b"answered"):
+        broker.put(body, "orders", CORRELATION_ID="x", note="a", blank=" ")
+    broker.stop()
+    folder = str(tmp_path / "archive")
+    archive(spark, Archive(StoredTopics((str(tmp_path / "store"),), ("broker-a",), ("orders",)), folder))
+
+    done = restore(spark, Restore(folder, cluster.name_server))
+
+    assert done == Restored(3, 1, {"CORRELATION_ID": 2, "blank": 2})
+    found = read(spark, cluster, "orders").collect()
+    assert {bytes(row.body) for row in found} == {b"whole", b"asked", b"answered"}
+    assert {row.flag for row in found} == {FLAG}
 
 
 @pytest.mark.spark

@@ -5,15 +5,19 @@ restore(spark, Restore("/data/archive", "127.0.0.1:9876", topics=("orders",), si
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from roquet.spark.pipelines.archive import read_archive
 from roquet.spark.pipelines.choosing import ALL, Choice
-from roquet.spark.pipelines.sending import send, sendable
+from roquet.spark.pipelines.sending import left_out, send, sendable
+
+_HAS_BODY: Final = "octet_length(body) > 0"
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,25 @@ class Restore:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
+@dataclass(frozen=True)
+class Restored:
+    """How many messages were sent, and what of the archive no client can send.
+
+    `without_body`: so many messages, which are left out; `properties`: names that belong to the protocol, or have blank
+    values, each with the number of messages sent without it.
+    """
+
+    rows: int
+    without_body: int
+    properties: Mapping[str, int]
+
+
 Planned = Callable[[int], None]
+"""Told before the work: so many rows."""
 
 
-def restore(spark: SparkSession, job: Restore, planned: Planned = lambda rows: None) -> int:
-    """Send them; gives how many there were. Topics are made by brokers that make topics on demand, else before.
+def restore(spark: SparkSession, job: Restore, planned: Planned = lambda rows: None) -> Restored:
+    """Send them. Topics are made by brokers that make topics on demand, else before.
 
     :raises roquet.spark.pipelines.archive_state.ArchiveError: the archive cannot be used.
     """
@@ -46,10 +64,20 @@ def restore(spark: SparkSession, job: Restore, planned: Planned = lambda rows: N
     if job.topics:
         stored = stored.where(f.col("topic").isin(*job.topics))
     chosen = job.choice.of(stored)
-    rows = chosen.count()
-    planned(rows)
+    found = _looked_at(chosen)
+    planned(found.rows)
     topic = f.col("topic") if job.to is None else f.lit(job.to)
-    if rows:
-        messages = sendable(chosen, topic, keep_queues=job.keep_queues)
+    if found.rows:
+        messages = sendable(chosen.where(_HAS_BODY), topic, keep_queues=job.keep_queues)
         send(messages, {"nameServer": job.name_server, **job.options}, job.rate)
-    return rows
+    return found
+
+
+def _looked_at(chosen: DataFrame) -> Restored:
+    kinds = chosen.groupBy(f.expr(_HAS_BODY).alias("sent"), left_out().alias("names")).count().collect()
+    properties: Counter[str] = Counter()
+    for _, names, count in (kind for kind in kinds if kind.sent):
+        properties.update(dict.fromkeys(names or (), count))
+    rows = sum(kind["count"] for kind in kinds)
+    without_body = sum(kind["count"] for kind in kinds if not kind.sent)
+    return Restored(rows - without_body, without_body, dict(sorted(properties.items())))

@@ -10,27 +10,45 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from roquet.protocol.message import RESERVED_PROPERTIES
+from roquet.protocol.message import (
+    CLUSTER,
+    KEYS,
+    RESERVED_PROPERTIES,
+    TAGS,
+    UNIQ_KEY,
+    WAIT,
+)
 from roquet.spark.sink_rows import ROW_ID
 
 _NOT_OURS: Final = (*sorted(RESERVED_PROPERTIES), ROW_ID)
+_TAKEN_CARE_OF: Final = (KEYS, TAGS, UNIQ_KEY, WAIT, CLUSTER, "MSG_REGION", "TRACE_ON")
+"""Properties of which columns are made, or that every message is given when it is sent."""
 SLICES_PER_SECOND: Final = 10
 
 
 def sendable(messages: DataFrame, topic: Column, *, keep_queues: bool = False) -> DataFrame:
-    """What the sink takes: body, topic, tags, keys, and those properties that are an application's own.
+    """What the sink takes: body, topic, tags, keys, flag, and those properties that are an application's own.
 
     Which message id, times and offsets a message had is the broker's to say, so it gets new ones.
 
     :param keep_queues: every message goes to the queue of the number it came from, in its order there.
     """
-    own = f.map_filter("properties", lambda name, value: ~name.isin(*_NOT_OURS) & (f.trim(value) != ""))
-    columns: list[Column | str] = [topic.alias("topic"), "body", "tags", "keys", own.alias("properties")]
+    columns: list[Column | str] = [topic.alias("topic"), "body", "tags", "keys", "flag", _own().alias("properties")]
     if not keep_queues:
         return messages.select(columns)
     from_queue = ["topic", "brokerName", "queueId"]
     in_order = messages.repartition(*from_queue).sortWithinPartitions(*from_queue, "queueOffset")
     return in_order.select([*columns, "queueId"])
+
+
+def _own() -> Column:
+    return f.map_filter("properties", lambda name, value: ~name.isin(*_NOT_OURS) & (f.trim(value) != ""))
+
+
+def left_out() -> Column:
+    """The names of a message's properties that `sendable` leaves out although nothing takes their place, sorted."""
+    lost = f.array_except(f.map_keys("properties"), f.map_keys(_own()))
+    return f.array_sort(f.filter(lost, lambda name: ~name.isin(*_TAKEN_CARE_OF)))
 
 
 def send(messages: DataFrame, options: Mapping[str, str], rate: float | None = None) -> None:
