@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,12 @@ from tests.interop.processes import Program, free_port
 WORKERS: Final = 2
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that run."""
+    lists = (each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/children"))
+    return [int(child) for text in lists for child in text.split()]
+
+
 class SparkCluster:
     """What is started in the `with` block is gone after it; `url` is what `spark.master` is set to."""
 
@@ -23,28 +31,26 @@ class SparkCluster:
         self.url = f"spark://127.0.0.1:{free_port()}"
         self._home = Path(pyspark.__file__).parent
         self._running = ExitStack()
+        self._workers: list[Program] = []
 
     def __enter__(self) -> Self:
         host, port = wire.parse_address(self.url.removeprefix("spark://"))
         master = self._started("Master", "--host", host, "--port", str(port), "--webui-port", "0")
         master.wait_ready(lambda: "I have been elected leader" in master.log(), "the Spark master to lead")
-        for _ in range(WORKERS):
-            self._started(
-                "Worker",
-                "--host",
-                host,
-                "--cores",
-                "1",
-                "--memory",
-                "1g",
-                "--webui-port",
-                "0",
-                "--work-dir",
-                "work",
-                self.url,
-            )
+        place = ["--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", "work"]
+        self._workers = [self._started("Worker", *place, self.url) for _ in range(WORKERS)]
         master.wait_ready(lambda: master.log().count("Registering worker") == WORKERS, "the Spark workers to register")
         return self
+
+    def kill_executor(self) -> None:
+        """The JVM of one of an application's executors, with -9."""
+        pid = next(each for worker in self._workers for each in children(worker.pid))
+        os.kill(pid, signal.SIGKILL)
+
+    @property
+    def executors_killed(self) -> int:
+        """So many were missed by their workers."""
+        return sum(worker.log().count(f"exitStatus {128 + signal.SIGKILL}") for worker in self._workers)
 
     def _started(self, kind: str, *words: str) -> Program:
         program = self._running.enter_context(Program(f"spark-{kind.lower()}"))
