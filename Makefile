@@ -29,8 +29,18 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
 test: setup  ## All tests but the long ones: unit, property, simulation, real processes, interop.
 	$(PYTEST) -m "not long"
 
-long: setup  ## The other tests, which take long: kills in Spark jobs, pipelines, a notebook, Spark Connect.
-	$(PYTEST) -m long
+# Delta's connector is behind Spark's releases, so it has an environment, and a PySpark, of its own; its jars are Maven's.
+DELTA := .delta
+DELTA_VERSION := 4.4.0
+DELTA_STAMP := $(DELTA)/.installed-$(DELTA_VERSION)
+long: setup $(DELTA_STAMP)  ## The other tests, which take long: kills in Spark jobs, pipelines, notebook, Spark Connect, Delta.
+	$(PYTEST) -m long --ignore tests/spark/delta
+	$(DELTA)/bin/python -m pytest tests/spark/delta
+
+$(DELTA_STAMP): pyproject.toml | setup
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(DELTA)
+	$(BIN)/uv pip install --quiet --python $(DELTA)/bin/python --group dev -e '.[spark]' delta-spark==$(DELTA_VERSION)
+	touch $@
 
 check: setup  ## Format, lint and types.
 	$(BIN)/ruff format --check .
@@ -78,4 +88,4 @@ lock: setup  ## Pin the newest versions of everything.
 		--generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements.lock
 
 clean:  ## Remove what was made here.
-	rm -rf .venv .interop .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out demo-out
+	rm -rf .venv .delta .interop .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out demo-out

@@ -12,16 +12,17 @@ import click
 from roquet.cli.access import access_values
 from roquet.cli.output import end
 from roquet.cli.pipeline_progress import JobProgress
-from roquet.cli.pipeline_spark import json_option, name_servers, on_spark, read_options
+from roquet.cli.pipeline_spark import file_format_option, json_option, name_servers, on_spark, read_options
 from roquet.cli.values import duration, names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from roquet.spark.pipelines.archive import Archive, Archived
+    from roquet.spark.pipelines.archive import Archive
+    from roquet.spark.pipelines.archive_change import Archived, Compacted
     from roquet.spark.pipelines.archive_sources import Source
     from roquet.spark.pipelines.archive_stream import Pace
-    from roquet.spark.pipelines.compact import Compacted
+    from roquet.spark.pipelines.compact import Compaction
 
 FILES_MIN_OF_A_STREAM: Final = 16
 """So many small files a day has before a stream puts them together: each time they are all written once more."""
@@ -61,6 +62,7 @@ FILES_MIN_OF_A_STREAM: Final = 16
 )
 @click.option("--available-now", is_flag=True, help="With --stream: end where the queues end now.")
 @click.option("--max-rows", "rows_max", type=click.IntRange(1), help="With --stream: at most so many messages at once.")
+@file_format_option
 @click.option("--compact", "compacts", is_flag=True, help="Put small files of a day together.")
 @read_options
 @json_option
@@ -72,6 +74,7 @@ def archive(
     trigger_s: float,
     available_now: bool,
     rows_max: int | None,
+    file_format: str,
     compacts: bool,
     as_json: bool,
     **which: Any,
@@ -84,18 +87,19 @@ def archive(
     """
     from roquet.spark.pipelines.archive import Archive
     from roquet.spark.pipelines.archive_stream import Pace
+    from roquet.spark.pipelines.compact import Compaction
 
     if (available_now or rows_max) and not is_stream:
         end("--available-now and --max-rows belong to a --stream")
     source = _source(may_be_none=compacts and not is_stream, **which)
     telling = _Telling(as_json)
     if source is not None:
-        job = Archive(source, folder)
+        job = Archive(source, folder, file_format)
         if is_stream:
             return _stream(spark, job, Pace(trigger_s, rows_max, available_now), compacts, telling)
         _once(spark, job, telling)
     if compacts:
-        _compact(spark, folder, telling)
+        _compact(spark, Compaction(folder, file_format=file_format), telling)
     return None
 
 
@@ -135,7 +139,7 @@ def _stream(spark: SparkSession, job: Archive, pace: Pace, compacts: bool, telli
     from roquet.spark.pipelines.archive_stream import archive_stream
     from roquet.spark.pipelines.compact import Compaction, compact
 
-    small = Compaction(job.folder, files_min=FILES_MIN_OF_A_STREAM)
+    small = Compaction(job.folder, files_min=FILES_MIN_OF_A_STREAM, file_format=job.file_format)
     with suppress(KeyboardInterrupt), JobProgress(spark, "archiving", as_json=telling.as_json) as progress:
         for added in archive_stream(spark, job, pace, progress.planned):
             telling.added(added)
@@ -143,11 +147,11 @@ def _stream(spark: SparkSession, job: Archive, pace: Pace, compacts: bool, telli
                 telling.compacted(done)
 
 
-def _compact(spark: SparkSession, folder: str, telling: _Telling) -> None:
-    from roquet.spark.pipelines.compact import Compaction, compact
+def _compact(spark: SparkSession, job: Compaction, telling: _Telling) -> None:
+    from roquet.spark.pipelines.compact import compact
 
     with JobProgress(spark, "compacting", as_json=telling.as_json):
-        done = compact(spark, Compaction(folder))
+        done = compact(spark, job)
     telling.compacted(done)
 
 

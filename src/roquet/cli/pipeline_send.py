@@ -12,7 +12,7 @@ import click
 from roquet.cli.access import access_values
 from roquet.cli.output import end, table
 from roquet.cli.pipeline_progress import JobProgress
-from roquet.cli.pipeline_spark import json_option, name_servers, on_spark, read_options
+from roquet.cli.pipeline_spark import file_format_option, json_option, name_servers, on_spark, read_options
 from roquet.cli.values import moment, pairs
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def _sending_again(command: F) -> F:
 @click.option("-t", "--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--to", help="The topic they go to, in place of their own.")
 @click.option("--keep-queues", is_flag=True, help="Each goes to the queue of its former number, in its former order.")
+@file_format_option
 @choosing
 @_rate
 @_write_options
@@ -75,6 +76,7 @@ def restore(
     keep_queues: bool,
     rate: float | None,
     write_options: dict[str, str],
+    file_format: str,
     as_json: bool,
     **choice: Any,
 ) -> None:
@@ -86,7 +88,8 @@ def restore(
     from roquet.spark.pipelines.restore import Restore
     from roquet.spark.pipelines.restore import restore as send_archive
 
-    job = Restore(folder, name_server, topics, Choice(**choice), to, keep_queues, rate, access_values() | write_options)
+    options = access_values() | write_options
+    job = Restore(folder, name_server, topics, Choice(**choice), to, keep_queues, rate, options, file_format)
     with JobProgress(spark, "restoring", as_json=as_json) as progress:
         done = send_archive(spark, job, progress.planned)
     if as_json:

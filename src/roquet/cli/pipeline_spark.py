@@ -58,6 +58,14 @@ read_options = click.option(
     help="An option of format('rocketmq'), such as readFrom=slave; may be repeated.",
 )
 
+file_format_option = click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["parquet", "delta"]),
+    callback=lambda context, option, value: value or "",
+    help="Of the archive, where it is new or at a URL: plain Parquet, which is the default, or a table of Delta Lake.",
+)
+
 _conf = click.option(
     "--conf", multiple=True, metavar="NAME=VALUE", callback=pairs, help="A setting of Spark; may be repeated."
 )
@@ -72,7 +80,7 @@ def on_spark(command: F) -> F:
     @wraps(command)
     def run(master: str, conf: dict[str, str], **arguments: Any) -> Any:
         try:
-            with spark_session({"spark.master": master, **conf}) as spark:
+            with spark_session({"spark.master": master, **_delta_conf(**arguments), **conf}) as spark:
                 return command(spark, **arguments)
         except RoquetError as error:
             end(str(error))
@@ -87,6 +95,16 @@ def on_spark(command: F) -> F:
     for option in (_conf, _master):
         option(run)
     return run  # type: ignore[return-value]
+
+
+def _delta_conf(folder: str = "", file_format: str = "", **_: Any) -> dict[str, str]:
+    """What the session needs if the archive that a command is about is of that format."""
+    try:
+        from roquet.spark.pipelines.archive_delta import delta_conf
+        from roquet.spark.pipelines.archive_keepers import format_of
+    except ImportError:
+        return {}  # `spark_session` says what is missing
+    return delta_conf() if "delta" in (file_format, format_of(folder)) else {}
 
 
 @contextmanager

@@ -13,7 +13,9 @@ from pyspark.sql import Row, SparkSession
 from roquet.dev import Cluster
 from roquet.protocol.message import MessageQueue
 from roquet.spark.option_values import OptionError
-from roquet.spark.pipelines.archive import ARCHIVE_SCHEMA, Archive, Archived, archive, read_archive
+from roquet.spark.pipelines.archive import Archive, archive, read_archive
+from roquet.spark.pipelines.archive_change import Archived
+from roquet.spark.pipelines.archive_columns import ARCHIVE_SCHEMA
 from roquet.spark.pipelines.archive_folder import STATES, ArchiveFolder
 from roquet.spark.pipelines.archive_sources import StoredTopics, Topics
 from roquet.spark.pipelines.archive_state import ArchiveError

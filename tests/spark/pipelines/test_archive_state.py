@@ -7,8 +7,8 @@ import json
 import pytest
 
 from roquet.protocol.message import MessageQueue
+from roquet.spark.pipelines.archive_days import bins
 from roquet.spark.pipelines.archive_state import ArchiveError, ArchiveState, StoredFile
-from roquet.spark.pipelines.compact import bins
 
 A, B = MessageQueue("orders", "broker-a", 0), MessageQueue("%RETRY%g", "broker-b", 12)
 FILE = StoredFile(10, 1000)

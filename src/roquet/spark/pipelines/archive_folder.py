@@ -33,6 +33,10 @@ _STATE_NAME: Final = re.compile(r"(\d{8})\.json")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
+def is_url(folder: str | Path) -> bool:
+    return _URL.match(str(folder)) is not None
+
+
 class ArchiveFolder:
     """One archive on a file system that Spark's driver and executors see under the same path.
 
@@ -40,8 +44,10 @@ class ArchiveFolder:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        if _URL.match(str(folder)):
-            raise ArchiveError(f"{folder}: an archive is a folder of a local or mounted file system, not a URL")
+        if is_url(folder):
+            raise ArchiveError(
+                f"{folder}: an archive is a folder of a local or mounted file system, not a URL; only format delta may"
+            )
         self.path = Path(folder).absolute()
         self._states = self.path / STATES
         self._disk = RealDisk()

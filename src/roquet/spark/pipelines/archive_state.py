@@ -89,7 +89,11 @@ class ArchiveState:
             raise ArchiveError(f"{source} is no state of an archive ({error!r}): put back a copy of it") from error
 
 
+def progress_of(tree: object) -> dict[MessageQueue, int]:
+    """:raises OptionError, ValueError: these are no offsets by queue."""
+    return {queue: int(str(at)) for queue, at in by_queue("progress", tree, "offsets by queue")}
+
+
 def _from_tree(tree: Mapping[str, Any]) -> ArchiveState:
-    progress = {queue: int(str(at)) for queue, at in by_queue("progress", tree["progress"], "offsets by queue")}
     files = {name: StoredFile(rows, size) for name, (rows, size) in tree["files"].items()}
-    return ArchiveState(tree["version"], progress, files, tree["staged"], tuple(tree["removed"]))
+    return ArchiveState(tree["version"], progress_of(tree["progress"]), files, tree["staged"], tuple(tree["removed"]))

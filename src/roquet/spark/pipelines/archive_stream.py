@@ -16,8 +16,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from roquet.spark.pipelines.archive import Archive, Archived, Planned, add
-from roquet.spark.pipelines.archive_folder import ArchiveFolder
+from roquet.spark.pipelines.archive import Archive, Planned, add
+from roquet.spark.pipelines.archive_change import Archived
 from roquet.spark.pipelines.archive_plan import batch_of, ends
 
 IDLE_S: Final = 1.0
@@ -43,16 +43,15 @@ def archive_stream(
 
     New queues, brokers and topics are found by themselves. Raises as `archive`.
     """
-    folder = ArchiveFolder(job.folder)
-    until = None
+    keeper, until = job.keeper, None
     while True:
         began = time.monotonic()
-        with folder.changing() as state:
-            backlog = job.source.backlog(spark, state.progress)
+        with keeper.changing(spark) as change:
+            backlog = job.source.backlog(spark, change.progress)
             if pace.available_now and until is None:
                 until = ends(backlog)
             batch = batch_of(backlog, until, pace.rows_max)
-            added = add(spark, folder, state, job.source, batch, planned)
+            added = add(spark, change, job.source, batch, planned)
         is_idle = not any(each.size for each in batch)
         if not is_idle:
             yield added

@@ -25,7 +25,7 @@ class Restore:
     """Which messages of an archive go where.
 
     `topics`: none are all; `to`: a topic for all of them, else each goes to its own. `rate`: messages a second.
-    `options`: of the sink, such as delivery=effectively-once.
+    `options`: of the sink, such as delivery=effectively-once. `file_format`: as of `Archive`.
     """
 
     folder: str
@@ -36,6 +36,7 @@ class Restore:
     keep_queues: bool = False
     rate: float | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    file_format: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def restore(spark: SparkSession, job: Restore, planned: Planned = lambda rows: N
 
     :raises roquet.spark.pipelines.archive_state.ArchiveError: the archive cannot be used.
     """
-    stored = read_archive(spark, job.folder)
+    stored = read_archive(spark, job.folder, job.file_format)
     if job.topics:
         stored = stored.where(f.col("topic").isin(*job.topics))
     chosen = job.choice.of(stored)
