@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from roquet.spark.pipelines.archive import Archive, archive, read_archive
-from roquet.spark.pipelines.archive_sources import Topics
+from roquet.spark.pipelines.archive_sources import StoredTopics, Topics
 from roquet.spark.pipelines.audit import Audit, Live, audit
 from roquet.spark.pipelines.lag import Lag, lag
 from tests.interop.apache import ApacheNameServer, require_java
@@ -32,10 +33,19 @@ def test_jobs_read_apache_s_master_and_slave(spark: SparkSession, tmp_path: Path
         couple.await_same()
 
         report = audit(spark, Audit(Live(names.address, "master"), Live(names.address, "slave"), ("Copied",)))
-        done = archive(spark, Archive(Topics(names.address, ("Copied",)), str(tmp_path / "archive")))
+        live = Archive(Topics(names.address, ("Copied",)), str(tmp_path / "archive"))
+        done = archive(spark, live)
         sampled = lag(spark, Lag(names.address, str(tmp_path / "lag"), for_s=0.1))
 
         assert report.is_same, report.to_json()
         assert sum(queue.right_rows for queue in report.queues) == done.rows == MESSAGES
         assert read_archive(spark, str(tmp_path / "archive")).count() == MESSAGES
         assert (sampled.samples, sampled.failed) == (1, 0)
+
+        files = StoredTopics((str(couple.slave.store_dir),), (couple.name,), ("Copied",))
+        stored = replace(live, source=files)
+        assert archive(spark, stored).rows == 0, "the slave's files have what its master told"
+        assert couple.send("Copied", MESSAGES) == {SEND_OK}
+        couple.await_same()
+        assert archive(spark, stored).rows == MESSAGES
+        assert archive(spark, live).rows == 0, "the master has no more"
