@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.options import Side
-from bench.programs import RoquetServer, broker_conf, broker_jvm
+from bench.programs import RoquetServer, broker_conf, broker_jvm, create_topic
 from roquet.protocol.codes import RequestCode
 from tests.interop import wire
 from tests.interop.apache import ApacheBroker
@@ -60,9 +60,7 @@ class Couple:
         )
 
     def create_topic(self) -> None:
-        fields = {"topic": TOPIC, "defaultTopic": "TBW102", "perm": "6", "topicFilterType": "SINGLE_TAG"}
-        fields |= {"readQueueNums": "1", "writeQueueNums": "1", "order": "false"}
-        assert wire.ask(self.master_address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+        create_topic(self.master_address, TOPIC, 1)
         wait_until(lambda: wire.has_topic(self.names, TOPIC), f"a route for {TOPIC}")
 
     def close(self) -> None:

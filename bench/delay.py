@@ -18,7 +18,7 @@ from bench import procfs
 from bench.couples import HEAP, queue_ends
 from bench.in_turn import Figure, Page, higher, lower, percentiles, run
 from bench.options import Side
-from bench.programs import RoquetServer, broker_conf, broker_jvm, name_server
+from bench.programs import RoquetServer, broker_conf, broker_jvm, create_topic, name_server
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.message import SCHEDULE_TOPIC
 from roquet.protocol.record import decode
@@ -26,7 +26,7 @@ from roquet.runtime import wall_clock_ms
 from roquet.storage.store import Store, StoreConfig
 from tests.interop import wire
 from tests.interop.apache import ApacheBroker
-from tests.interop.processes import free_port, wait_until
+from tests.interop.processes import free_port
 
 TOPIC: Final = "Due"
 QUEUES: Final = 4
@@ -57,11 +57,7 @@ def started(stack: ExitStack, side: Side, folder: Path) -> RoquetServer | Apache
         broker = ApacheBroker(names.address, port=port, directory=home / "broker", properties=conf, jvm=jvm)
     stack.callback(broker.close)
     broker.start()
-    fields = {"topic": TOPIC, "defaultTopic": "TBW102", "perm": "6", "topicFilterType": "SINGLE_TAG"}
-    fields |= {"readQueueNums": str(QUEUES), "writeQueueNums": str(QUEUES), "order": "false"}
-    wait_until(
-        lambda: wire.ask(broker.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0, "the topic is there"
-    )
+    create_topic(broker.address, TOPIC, QUEUES)
     return broker
 
 

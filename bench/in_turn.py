@@ -62,15 +62,15 @@ class Page(NamedTuple):
             sides = [[run[side][number].value for run in runs] for side in Side]
             ratio = median(sides[0]) / median(sides[1])
             better = "above 1" if figure.is_better_above else "below 1"
-            lines.append(f"| {figure.name} | {_spread(sides[0])} | {_spread(sides[1])} | {ratio:.2f} | {better} |")
+            lines.append(f"| {figure.name} | {spread(sides[0])} | {spread(sides[1])} | {ratio:.2f} | {better} |")
         return "\n".join(lines) + "\n"
 
 
-def _spread(values: Sequence[float]) -> str:
-    return f"**{_shown(median(values))}** ({_shown(min(values))} – {_shown(max(values))})"
+def spread(values: Sequence[float]) -> str:
+    return f"**{shown(median(values))}** ({shown(min(values))} – {shown(max(values))})"
 
 
-def _shown(value: float) -> str:
+def shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
@@ -101,5 +101,5 @@ def run(
                 for side in Side if options.only in (None, work.__name__) else ():
                     for figure in work(side, place):
                         runs[-1][side].append(figure)
-                        print(f"round {len(runs)}, {side}: {figure.name} {_shown(figure.value)}", flush=True)
+                        print(f"round {len(runs)}, {side}: {figure.name} {shown(figure.value)}", flush=True)
     options.results.write_text(page.text(runs, heap))

@@ -20,7 +20,7 @@ def describe() -> str:
 
 
 def describe_python() -> str:
-    libraries = ", ".join(f"{name} {_version(name)}" for name in LIBRARIES)
+    libraries = ", ".join(f"{name} {version_of(name)}" for name in LIBRARIES)
     return f"{platform.python_implementation()} {platform.python_version()} with {libraries}"
 
 
@@ -29,7 +29,7 @@ def describe_java() -> str:
     return next(line for line in shown if " version " in line).replace('"', "")
 
 
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:

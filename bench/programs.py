@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from bench.loads import TOPIC, Load
+from roquet.protocol.codes import RequestCode
 from tests.interop import wire
 from tests.interop.apache import HOST, LOGBACK, OPENED, ApacheBroker
-from tests.interop.processes import Program, free_port
+from tests.interop.processes import Program, free_port, wait_until
 from tests.interop.toolchain import Version, java, java_classpath
 
 ROQUET: Final = Path(sys.executable).with_name("roquet")
@@ -101,6 +102,13 @@ def apache_broker(directory: Path, names: str, heap: str) -> ApacheBroker:
         properties=broker_conf(port, names, directory / "store"),
         jvm=broker_jvm(heap),
     )
+
+
+def create_topic(broker: str, topic: str, queues: int) -> None:
+    """Returns when the broker has it; a young one may not take it at once."""
+    fields = {"topic": topic, "defaultTopic": "TBW102", "perm": "6", "topicFilterType": "SINGLE_TAG"}
+    fields |= {"readQueueNums": str(queues), "writeQueueNums": str(queues), "order": "false"}
+    wait_until(lambda: wire.ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0, f"topic {topic}")
 
 
 def start_benchmark(load: Load, names: str, directory: Path, topic: str = TOPIC) -> Program:

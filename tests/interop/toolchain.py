@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import cache
@@ -96,6 +96,17 @@ def java_classpath(version: Version) -> str:
     return f"{built / 'classes'}{os.pathsep}{jars}"
 
 
+def class_paths(kind: str, sources: Path, profiles: Sequence[str]) -> dict[str, str]:
+    """The jars of each profile of the `pom.xml` in `sources`, as `java -cp` takes them."""
+
+    def build(target: Path) -> None:
+        for profile in profiles:
+            _maven(sources, profile, target, _class_path_goals(target, profile))
+
+    built = _once(kind, sources, ["pom.xml"], build)
+    return {profile: (built / f"{profile}.classpath").read_text().strip() for profile in profiles}
+
+
 @cache
 def go_driver() -> Path:
     """The Go client of `tests/interop/go`, built."""
@@ -110,16 +121,23 @@ def _find(program: str, home: str | None = None) -> Path:
 
 
 def _build_java(target: Path) -> None:
-    maven = _find("mvn")
     for version in Version:
-        goals = ["dependency:build-classpath", f"-Dmdep.outputFile={target / f'{version}.classpath'}"]
+        goals = _class_path_goals(target, version)
         if version is Version.V4:  # Compiled against the older client only; both run the result.
             goals.insert(0, "compile")
-        _build(
-            [str(maven), "-q", "-B", f"-P{version.profile}", f"-Dinterop.build={target}", *goals],
-            JAVA_SOURCES,
-            {"JAVA_HOME": os.environ.get("JAVA_HOME") or str(java().resolve().parents[1])},
-        )
+        _maven(JAVA_SOURCES, version.profile, target, goals)
+
+
+def _class_path_goals(target: Path, name: str) -> list[str]:
+    return ["dependency:build-classpath", f"-Dmdep.outputFile={target / f'{name}.classpath'}"]
+
+
+def _maven(sources: Path, profile: str, target: Path, goals: list[str]) -> None:
+    _build(
+        [str(_find("mvn")), "-q", "-B", f"-P{profile}", f"-Dinterop.build={target}", *goals],
+        sources,
+        {"JAVA_HOME": os.environ.get("JAVA_HOME") or str(java().resolve().parents[1])},
+    )
 
 
 def _build_go(target: Path) -> None:
