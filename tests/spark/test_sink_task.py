@@ -19,7 +19,7 @@ from roquet.errors import CallTimeout, ResponseError, RouteNotFound
 from roquet.protocol.message import MessageQueue
 from roquet.spark.sink_rows import ROW_ID, RowError
 from roquet.spark.sink_send import SinkError
-from roquet.spark.sink_task import Task, write
+from roquet.spark.sink_task import ROWS_MAX, Task, parts, write
 from roquet.spark.write_options import Delivery, WriteOptions
 from tests.interop.ground import BROKER, QUICK, Ground
 from tests.spark.conftest import QUEUES
@@ -160,6 +160,17 @@ def test_rows_are_not_asked_for_before_there_is_room(ground: Ground, topic: str)
     finally:
         os.kill(pid, signal.SIGCONT)
     assert 0 < asked <= 20
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "cut"),
+    [(25_000, 5, [ROWS_MAX, ROWS_MAX, 5_000]), (3_000, 1_000, [1_044, 1_044, 912]), (3, 2_000_000, [1, 1, 1])],
+)
+def test_so_many_rows_are_encoded_at_once_as_memory_has_room_for(rows: int, size: int, cut: list[int]) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([b"%*d" % (size, row) for row in range(rows)])], ["body"])
+    found = list(parts(batch, 1024 * 1024))
+    assert [part.num_rows for part in found] == cut
+    assert pa.Table.from_batches(found).column("body").to_pylist() == batch.column("body").to_pylist()
 
 
 def test_what_a_broker_refuses_ends_the_task(ground: Ground) -> None:

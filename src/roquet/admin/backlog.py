@@ -56,6 +56,8 @@ async def backlog(cluster: Cluster, groups: Sequence[str] = ()) -> Backlog:
 
 
 async def _of_broker(cluster: Cluster, broker: BrokerData, groups: Sequence[str]) -> Backlog:
+    if not broker.addresses:
+        return Backlog((), (f"{broker.broker_name}: the name server knows no address of it",))
     address = broker.addresses[min(broker.addresses)]
     try:
         names = groups or await _groups(cluster, address)

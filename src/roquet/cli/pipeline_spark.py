@@ -74,14 +74,14 @@ _master = click.option(
 )
 
 
-def on_spark(command: F) -> F:
+def on_spark(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say which Spark runs the job; what cannot be done ends with one line and code 2."""
 
     @wraps(command)
-    def run(master: str, conf: dict[str, str], **arguments: Any) -> Any:
+    def run(master: str, conf: dict[str, str], **arguments: Any) -> None:
         try:
             with spark_session({"spark.master": master, **_delta_conf(**arguments), **conf}) as spark:
-                return command(spark, **arguments)
+                command(spark, **arguments)
         except RoquetError as error:
             end(str(error))
         except OSError as error:
@@ -94,7 +94,7 @@ def on_spark(command: F) -> F:
 
     for option in (_conf, _master):
         option(run)
-    return run  # type: ignore[return-value]
+    return run
 
 
 def _delta_conf(folder: str = "", file_format: str = "", **_: Any) -> dict[str, str]:
@@ -133,4 +133,4 @@ def line_of(error: Exception) -> str | None:
     if not isinstance(error, PySparkException):
         return None
     ours = _OUR_ERROR.findall(str(error))
-    return str(ours[-1]) if ours else str(error).strip().splitlines()[0]
+    return str(ours[-1]) if ours else next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -32,6 +32,8 @@ HITS_MAX: Final = 64
 """Brokers give no more, the newest (protocol.md 2.2)."""
 _PULL_COUNT: Final = 32
 _END_OF_TIME: Final = 2**63 - 1
+_AGAIN_CODES: Final = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE))
+"""Of a broker that does not take or tell anything now, and may soon."""
 _LOOKS: Final = 200
 _LOOK_PAUSE_S: Final = 0.05
 """What is stored can be read, and found by its key, a moment later; so often and with such pauses it is looked for."""
@@ -126,6 +128,6 @@ class Broker:
         timeout_ms = self.brokers.options.timeout_ms
         address = await self.brokers.sender.master(self.queue, timeout_ms)
         response = await self.brokers.session.call(address, request, timeout_ms)
-        if response.code == ResponseCode.SYSTEM_BUSY:
+        if response.code in _AGAIN_CODES:
             raise ResponseError(response.code, response.remark or "", address)
         return response, address

@@ -27,6 +27,8 @@ from roquet.spark.write_options import Delivery, WriteOptions
 
 ROWS_MAX: Final = 10_000
 """Rows that are encoded at once; Spark's own batches have so many, unless it is told otherwise."""
+BYTES_MAX: Final = 64 * 1024 * 1024
+"""So many bytes of rows, about, are encoded at once: they are in memory twice then."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class _Writing:
         first = 0
         loop = asyncio.get_running_loop()
         while (batch := await loop.run_in_executor(reading, next, batches, None)) is not None:
-            for part in _parts(batch):
+            for part in parts(batch):
                 for topic, rows in rows_of(part, self._task.partition, first).by_topic(self._options.topic):
                     await self._send(topic, rows, sends)
                 first += part.num_rows
@@ -140,9 +142,11 @@ class _Writing:
         return _Topic(PieceSender(self._session, self._sender, queues, self._options, self.counts, journal), journal)
 
 
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if batch.num_rows <= ROWS_MAX:
+def parts(batch: pa.RecordBatch, bytes_max: int = BYTES_MAX) -> Iterator[pa.RecordBatch]:
+    """The rows, as many at a time as are encoded at once."""
+    count = max(1, min(ROWS_MAX, batch.num_rows * bytes_max // max(1, batch.nbytes)))
+    if batch.num_rows <= count:
         yield batch
         return
-    for start in range(0, batch.num_rows, ROWS_MAX):
-        yield batch.take(indices(np.arange(start, min(start + ROWS_MAX, batch.num_rows))))
+    for start in range(0, batch.num_rows, count):
+        yield batch.take(indices(np.arange(start, min(start + count, batch.num_rows))))

@@ -10,6 +10,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from roquet.cli.main import main
@@ -124,3 +125,5 @@ def test_pairs_are_cut_at_their_first_equals_sign() -> None:
 
 def test_only_errors_of_spark_become_a_line() -> None:
     assert line_of(ValueError("ours")) is None
+    assert line_of(PySparkException("first\nsecond")) == "first"
+    assert line_of(PySparkException("")) == "PySparkException"

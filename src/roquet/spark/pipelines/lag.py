@@ -114,10 +114,12 @@ class _Watching:
             return await backlog(cluster, self.job.groups)
 
     def write(self) -> None:
-        rows, self._rows, self._written = self._rows, [], time.monotonic()
-        if rows:
-            frame = self.spark.createDataFrame(rows, SCHEMA).withColumn("day", f.expr(_DAY))
+        """What is interrupted meanwhile is written again."""
+        self._written = time.monotonic()
+        if self._rows:
+            frame = self.spark.createDataFrame(self._rows, SCHEMA).withColumn("day", f.expr(_DAY))
             frame.coalesce(1).write.mode("append").partitionBy("day").parquet(self.job.folder)
+            self._rows = []
 
 
 _DAY: Final = "date_from_unix_date(CAST(floor(unix_seconds(sampledAt) / 86400) AS INT))"
