@@ -23,7 +23,7 @@ from rich.table import Table
 
 from demo.flights import COUNT, TOPIC, Flight, flights
 from demo.operations import Lag, create_topic, until_replicating
-from demo.pipeline import Archive, archive
+from demo.pipeline import Archived, archive_flights
 from demo.processes import ClusterOfThree
 from demo.report import DelaysByCarrier, delays_in_file, differences, plot, table
 from demo.traffic import Followers, Replay, keys_on
@@ -144,7 +144,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task
             await task
 
 
-def _judge_archive(story: Story, rows: list[Flight], found: Archive, expected: DelaysByCarrier) -> None:
+def _judge_archive(story: Story, rows: list[Flight], found: Archived, expected: DelaysByCarrier) -> None:
     story.fact("Parquet: messages / flights / months", f"{found.messages:,} / {found.flights:,} / {found.months}")
     story.fact("doubled in the topic", f"{found.messages - found.flights:,}")
     story.must(found.flights == len(rows), f"Parquet has {found.flights:,} of {len(rows):,} flights")
@@ -152,7 +152,7 @@ def _judge_archive(story: Story, rows: list[Flight], found: Archive, expected: D
         story.must(False, line)
 
 
-def _summary(story: Story, expected: DelaysByCarrier, found: Archive) -> None:
+def _summary(story: Story, expected: DelaysByCarrier, found: Archived) -> None:
     facts = Table(show_header=False, box=None)
     for name, value in story.facts:
         facts.add_row(name, value)
@@ -162,15 +162,15 @@ def _summary(story: Story, expected: DelaysByCarrier, found: Archive) -> None:
     console.print(table(expected, found.delays))
 
 
-async def _cluster_part(story: Story, folder: Path, rows: list[Flight]) -> Archive:
+async def _cluster_part(story: Story, folder: Path, rows: list[Flight]) -> Archived:
     async with ClusterOfThree(folder) as cluster:
         story.say(
             f"name server on port {cluster.name_server.port}, "
             f"SYNC_MASTER on {cluster.master.port}, SLAVE on {cluster.slave.port}, each a process"
         )
         await through_the_cluster(story, cluster, rows)
-        story.say("PySpark reads the topic and writes Parquet by month ...")
-        return await asyncio.to_thread(archive, cluster.name_server.address, folder / "parquet")
+        story.say("PySpark archives the topic as Parquet ...")
+        return await asyncio.to_thread(archive_flights, cluster.name_server.address, folder / "archive")
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""The Spark half: the topic to Parquet by month, and back into figures."""
+"""The Spark half: the topic into an archive of Parquet, and back into figures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.flights import TOPIC
-from demo.report import DelaysByCarrier, delays_in_parquet, flight_columns
+from demo.report import DelaysByCarrier, delays_in, flights_in
+from roquet.spark.pipelines.archive import Archive, archive
+from roquet.spark.pipelines.archive_sources import Topics
 from roquet.spark.session import session
 
 
 @dataclass(frozen=True)
-class Archive:
+class Archived:
     """What Spark found in the topic and made of it."""
 
     messages: int
@@ -20,20 +22,18 @@ class Archive:
     delays: DelaysByCarrier
 
 
-def archive(name_server: str, folder: Path) -> Archive:
-    """Read the topic from its brokers, write Parquet partitioned by month, compute from that."""
+def archive_flights(name_server: str, folder: Path) -> Archived:
+    """Archive the topic from its brokers, compute from what is in the archive."""
     spark = session("roquet demo", **{"spark.driver.memory": "1g", "spark.sql.session.timeZone": "UTC"})
     spark.sparkContext.setLogLevel("ERROR")
     try:
-        reader = spark.read.format("rocketmq").option("nameServer", name_server).option("subscribe", TOPIC)
-        flights = flight_columns(reader.load())
-        flights.write.partitionBy("month").parquet(str(folder))
-        stored = spark.read.parquet(str(folder))
-        return Archive(
-            stored.count(),
+        done = archive(spark, Archive(Topics(name_server, (TOPIC,)), str(folder)))
+        stored = flights_in(spark, folder)
+        return Archived(
+            done.rows,
             stored.select("key").distinct().count(),
             stored.select("month").distinct().count(),
-            delays_in_parquet(spark, folder),
+            delays_in(stored),
         )
     finally:
         spark.stop()

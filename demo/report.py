@@ -1,6 +1,6 @@
-"""Mean arrival delay per carrier, from the original file and from Spark's Parquet: the same, or the difference is told.
+"""Mean arrival delay per carrier, from the original file and from an archive: the same, or the difference is told.
 
-python -m demo.report flights.parquet report.png
+python -m demo.report ARCHIVE report.png
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import matplotlib as mpl
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from demo.flights import Flight, flights
+from demo.flights import TOPIC, Flight, flights
+from roquet.spark.pipelines.archive import read_archive
 
 FLIGHT_COLUMNS: Final = (
     "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, "
@@ -61,13 +62,21 @@ def delays_in_file(rows: Iterable[Flight]) -> DelaysByCarrier:
     return {carrier: Delays(*total) for carrier, total in totals.items()}
 
 
-def delays_in_parquet(spark: SparkSession, path: Path) -> DelaysByCarrier:
-    """By Spark, from what `flight_columns` gave and Parquet kept; a flight that was stored twice counts once."""
-    stored = spark.read.parquet(str(path)).dropDuplicates(["key"])
-    totals = stored.groupBy("carrier").agg(
-        fn.count("*").alias("flights"),
-        fn.count("arr_delay").alias("arrived"),
-        fn.coalesce(fn.sum("arr_delay"), fn.lit(0)).alias("late_minutes"),
+def flights_in(spark: SparkSession, archive: Path) -> DataFrame:
+    """The flights in an archive, as `flight_columns` gives them."""
+    return flight_columns(read_archive(spark, str(archive)).where(fn.col("topic") == TOPIC))
+
+
+def delays_in(stored: DataFrame) -> DelaysByCarrier:
+    """By Spark, from what `flight_columns` gave; a flight that was stored twice counts once."""
+    totals = (
+        stored.dropDuplicates(["key"])
+        .groupBy("carrier")
+        .agg(
+            fn.count("*").alias("flights"),
+            fn.count("arr_delay").alias("arrived"),
+            fn.coalesce(fn.sum("arr_delay"), fn.lit(0)).alias("late_minutes"),
+        )
     )
     return {row.carrier: Delays(row.flights, row.arrived, row.late_minutes) for row in totals.collect()}
 
@@ -113,16 +122,16 @@ def plot(file: DelaysByCarrier, parquet: DelaysByCarrier, path: Path) -> None:
 
 
 @click.command()
-@click.argument("parquet", type=click.Path(exists=True, path_type=Path))
+@click.argument("archive", type=click.Path(exists=True, path_type=Path))
 @click.argument("picture", type=click.Path(dir_okay=False, path_type=Path))
-def main(parquet: Path, picture: Path) -> None:
-    """Compare PARQUET with the original file, print both and draw PICTURE; exit code 1 if they differ."""
+def main(archive: Path, picture: Path) -> None:
+    """Compare the flights in ARCHIVE with the original file, print both, draw PICTURE; exit code 1 if they differ."""
     from roquet.spark.session import session  # starts Java, which --help does not need
 
     expected = delays_in_file(flights())
     spark = session("flights report")
     try:
-        found = delays_in_parquet(spark, parquet)
+        found = delays_in(flights_in(spark, archive))
     finally:
         spark.stop()
     click.echo(table(expected, found))

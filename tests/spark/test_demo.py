@@ -59,7 +59,7 @@ def test_messages_through_parquet_come_to_the_same_delays(spark: SparkSession, t
     rows = [(each.key, bytearray(each.message().body)) for each in [*some, some[0]]]
     messages = spark.createDataFrame(rows, "keys string, body binary")
     report.flight_columns(messages).write.parquet(str(tmp_path / "flights"))
-    found = report.delays_in_parquet(spark, tmp_path / "flights")
+    found = report.delays_in(spark.read.parquet(str(tmp_path / "flights")))
     expected = report.delays_in_file(some)
     assert report.differences(expected, found) == []
     picture = tmp_path / "report.png"
