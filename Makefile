@@ -13,8 +13,7 @@ setup: $(STAMP)  ## Install everything into .venv.
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "roquet needs Python 3.11 or later; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+	test -x $(BIN)/uv || { $(PYTHON) -m venv --clear .venv && $(BIN)/python -m pip install --quiet uv==$(UV_VERSION); }
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps -e .
 	rm -f .venv/.installed-* && touch $@

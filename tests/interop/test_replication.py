@@ -25,7 +25,7 @@ OURS, APACHE, APACHE_5X = Maker
 SYNC, ASYNC = "SYNC_MASTER", "ASYNC_MASTER"
 COUPLES = [
     *((*makers, role) for makers in ((OURS, OURS), (OURS, APACHE), (APACHE, OURS)) for role in (SYNC, ASYNC)),
-    (APACHE, APACHE, ASYNC),
+    pytest.param(APACHE, APACHE, ASYNC, marks=pytest.mark.long),
 ]
 """The last one says whether what is asked of the others is true of Apache's."""
 NEWER = ((OURS, APACHE_5X), (APACHE_5X, OURS))

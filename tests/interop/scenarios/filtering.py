@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.interop.scenarios.registry import scenario
 from tests.interop.scene import QUIET_SECONDS, Scene
-from tests.interop.stage import JavaError
+from tests.interop.stage import JavaError, Line
 
 PARSE_FAILED = 23
 
@@ -116,8 +114,17 @@ def a_pull_brings_its_expression_along(scene: Scene) -> None:
     topic, producer = scene.topic(), scene.producer()
     for i in range(4):
         producer.send(topic, body=str(i), **{"user.a": str(i)})
-    puller = scene.pull()
+    puller, found = scene.pull(), list[Line]()
     puller.take(topic, 0, 0)
-    time.sleep(QUIET_SECONDS)  # A heartbeat's answer tells the client that this broker knows expressions.
-    found = puller.take(topic, 0, 0, sql="a > 1")
-    assert ([line["body"] for line in found["messages"]], found["next"]) == (["2", "3"], 4)
+
+    def is_taken() -> bool:
+        """A heartbeat's answer tells the client first that this broker knows expressions."""
+        try:
+            found.append(puller.take(topic, 0, 0, sql="a > 1"))
+        except JavaError as error:
+            if "does not upgrade to support for filter" not in error.message:
+                raise
+        return bool(found)
+
+    scene.wait(is_taken, "a client that knows of expressions")
+    assert ([line["body"] for line in found[0]["messages"]], found[0]["next"]) == (["2", "3"], 4)
