@@ -115,12 +115,14 @@ class Stream:
     def stop(self) -> None:
         """Nobody is left at either end."""
         self._drop_packets()
-        if self._timer is not None:
-            self._timer.cancel()
 
     def _drop_packets(self) -> None:
+        """None that is sent later comes in the time of one that was dropped."""
         self._packets.clear()
         self._cancel_giving_up()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     # on the way
 
@@ -152,7 +154,10 @@ class Stream:
         self.sender.flush_soon()
 
     def _reset_arrives(self) -> None:
-        if not self._is_blocked:
+        """One that does not get through ends the stream all the same: what it took with it would be missing."""
+        if self._is_blocked:
+            self.is_silent = True
+        else:
             self.receiver.lose(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
 
     # the receiver's side

@@ -135,6 +135,7 @@ def test_troubles_that_lose_no_bytes_of_the_master(seed: int) -> None:
         assert not cluster.wiped
 
 
+@pytest.mark.also_seeds(1325)  # the simulated network itself: what came behind a reset that was lost, came
 @pytest.mark.shares_histories(1, 4)
 def test_troubles_of_all_kinds_with_every_send_synced(seed: int) -> None:
     with Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH) as cluster:

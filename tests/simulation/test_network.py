@@ -237,6 +237,20 @@ def test_a_partition_holds_bytes_up_and_loses_none(seed: int) -> None:
         assert (client.received, client.lost, server.lost) == (b"answer", [], [])
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_comes_behind_a_reset_that_was_lost_in_a_partition(seed: int) -> None:
+    with Simulation(seed) as sim:
+        client, server = connect(sim)
+        sim.network.partition(A, B)
+        client.transport.write(b"before")
+        sim.network.cut(A, B)
+        client.transport.write(b"behind")
+        sim.run_for(10)
+        sim.network.heal(A)
+        sim.run_for(200)
+        assert b"before".startswith(server.received)
+
+
 def test_a_one_way_partition_lets_the_other_way_through() -> None:
     with Simulation(1) as sim:
         client, server = connect(sim)
