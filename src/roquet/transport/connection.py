@@ -333,9 +333,9 @@ class Connection(asyncio.Protocol):
         :raises CallTimeout: no answer within `timeout_ms`.
         :raises ConnectionClosed: the connection ended first.
         """
-        waiting = self._expect(request)
-        opaque = request.opaque
-        self.send(self._encode(request))
+        frame, opaque = self._frame(request), request.opaque
+        waiting = self._expect(opaque)
+        self.send(frame)
         timer = self._loop.call_later(timeout_ms / 1000, self._expire, opaque, request.code, timeout_ms)
         try:
             return await waiting
@@ -349,8 +349,9 @@ class Connection(asyncio.Protocol):
         :raises CallTimeout: not all of them came within `timeout_ms`.
         :raises ConnectionClosed: the connection ended first.
         """
-        waiting = [self._expect(request) for request in requests]
-        self.send(b"".join(self._encode(request) for request in requests))
+        frames = b"".join([self._frame(request) for request in requests])
+        waiting = [self._expect(request.opaque) for request in requests]
+        self.send(frames)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return [await each for each in waiting]
@@ -363,13 +364,19 @@ class Connection(asyncio.Protocol):
                 if not each.cancelled() and not each.cancel():
                     each.exception()  # the connection's end is told to each, and once is enough
 
-    def _expect(self, request: Command) -> asyncio.Future[Command]:
-        """:raises ConnectionClosed: there is none any more."""
+    def _frame(self, request: Command) -> bytes:
+        """A request that gets a number, as it goes out.
+
+        :raises ConnectionClosed: there is nowhere to go any more.
+        """
         if not self.is_open:
             raise ConnectionClosed(f"connection to {self.peer_address} is closed")
         request.opaque = self._opaque()
+        return self._encode(request)
+
+    def _expect(self, opaque: int) -> asyncio.Future[Command]:
         waiting: asyncio.Future[Command] = self._loop.create_future()
-        self._calls[request.opaque] = waiting
+        self._calls[opaque] = waiting
         return waiting
 
     def _expire(self, opaque: int, code: int, timeout_ms: int) -> None:
