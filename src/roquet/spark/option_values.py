@@ -5,12 +5,12 @@ Keeps: whatever is wrong in an option raises one `OptionError`, which names it a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, NoReturn
 
 from roquet.errors import MessageError, RoquetError
-from roquet.protocol.message import check_topic
+from roquet.protocol.message import check_group, check_topic
 
 _NO_ALIASES: Final[Mapping[str, str]] = {}
 
@@ -70,12 +70,25 @@ def topics(name: str, text: str) -> tuple[str, ...]:
     found = listed(text)
     if not found:
         raise OptionError(f"{name}: give one topic, or several separated by commas")
+    return tuple(topic(name, each) for each in found)
+
+
+def topic(name: str, text: str) -> str:
+    """One topic."""
+    return _checked(name, text, check_topic)
+
+
+def group(name: str, text: str) -> str:
+    """One group."""
+    return _checked(name, text, check_group)
+
+
+def _checked(name: str, text: str, check: Callable[[str], None]) -> str:
     try:
-        for topic in found:
-            check_topic(topic)
+        check(text)
     except MessageError as error:
         raise OptionError(f"{name}: {error}") from error
-    return found
+    return text
 
 
 def truth(name: str, text: str) -> bool:

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, TypeAlias, cast
 
 from roquet.admin.access import NO_ACCESS, Access
-from roquet.errors import MessageError
-from roquet.protocol.message import check_group
 from roquet.spark.option_access import ACCESS_NAMES, access
-from roquet.spark.option_values import OptionError, by_right_name, count, name_server, one_of, tags, truth
+from roquet.spark.option_values import OptionError, by_right_name, count, group, name_server, one_of, tags, truth
 from roquet.spark.places import Offsets, ending, starting
 from roquet.spark.selection import Selection
 
@@ -110,14 +108,6 @@ def _read_from(name: str, text: str) -> ReadFrom:
     return cast(ReadFrom, one_of(name, text, ("master", "slave", "slave-only", "any")))
 
 
-def _group(name: str, text: str) -> str:
-    try:
-        check_group(text)
-    except MessageError as error:
-        raise OptionError(f"{name}: {error}") from error
-    return text
-
-
 def _delay(name: str, text: str) -> int:
     """A time as Spark writes it: a number with its unit, milliseconds without."""
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
@@ -136,8 +126,8 @@ _SIMPLE: Final[tuple[tuple[str, str, Callable[[str, str], object]], ...]] = (
     ("minPartitions", "min_partitions", count),
     ("maxRecordsPerPartition", "max_records_per_partition", count),
     ("includeProperties", "include_properties", truth),
-    ("groupIdPrefix", "pull_group", _group),
-    ("consumerGroup", "consumer_group", _group),
+    ("groupIdPrefix", "pull_group", group),
+    ("consumerGroup", "consumer_group", group),
     ("maxOffsetsPerTrigger", "max_offsets_per_trigger", count),
     ("minOffsetsPerTrigger", "min_offsets_per_trigger", count),
     ("maxTriggerDelay", "max_trigger_delay_ms", _delay),

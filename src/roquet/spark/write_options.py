@@ -9,10 +9,8 @@ from typing import Any, Final, cast
 
 from roquet.admin.access import NO_ACCESS, Access
 from roquet.client.batches import BATCH_SIZE_MAX
-from roquet.errors import MessageError
-from roquet.protocol.message import check_group, check_topic
 from roquet.spark.option_access import ACCESS_NAMES, access
-from roquet.spark.option_values import OptionError, by_right_name, count, name_server, one_of, truth
+from roquet.spark.option_values import OptionError, by_right_name, count, group, name_server, one_of, topic, truth
 
 
 class Delivery(Enum):
@@ -55,22 +53,6 @@ class WriteOptions:
         return cls(**cast(dict[str, Any], fields))
 
 
-def _topic(name: str, text: str) -> str:
-    return _checked(name, text, check_topic)
-
-
-def _group(name: str, text: str) -> str:
-    return _checked(name, text, check_group)
-
-
-def _checked(name: str, text: str, check: Callable[[str], None]) -> str:
-    try:
-        check(text)
-    except MessageError as error:
-        raise OptionError(f"{name}: {error}") from error
-    return text
-
-
 def _delivery(name: str, text: str) -> Delivery:
     return Delivery(one_of(name, text, [each.value for each in Delivery]))
 
@@ -89,8 +71,8 @@ def _batch_size(name: str, text: str) -> int:
 
 
 _SIMPLE: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
-    "topic": ("topic", _topic),
-    "producerGroup": ("group", _group),
+    "topic": ("topic", topic),
+    "producerGroup": ("group", group),
     "delivery": ("delivery", _delivery),
     "sendTimeoutMs": ("timeout_ms", count),
     "retries": ("retries", _tries),
