@@ -124,7 +124,7 @@ class World:
             **self.members.routes(),
             **ProgressRequests(progress, store, is_slave=is_slave).routes(),
             **LockRequests(LeaseTable(), now_ms).routes(),
-            **QueryRequests(store).routes(),
+            **QueryRequests(store, 32, 64).routes(),
             **TopicAdmin(catalogue, progress, store, name, is_slave=is_slave).routes(),
             **groups.routes(),
             **StatsAdmin(self.measurements.stats, positions, catalogue, BROKER).routes(),

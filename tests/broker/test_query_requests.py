@@ -30,6 +30,12 @@ def test_the_newest_of_many_are_chosen(world: World) -> None:
     assert found(maxNum=1, _UNIQUE_KEY_QUERY="true") == places[-32:]
 
 
+def test_no_more_are_given_than_the_broker_s_settings_allow(world: World) -> None:
+    places = [world.put("T", keys=("k",)) for _ in range(70)]
+    body = world.client().call(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=1000, **EVER).body
+    assert [record.physical_offset for record in decode_all(body)] == places[-64:]
+
+
 def test_a_key_that_nobody_used_is_not_found(world: World) -> None:
     answer = world.client().call(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=8, **EVER)
     assert answer.code == ResponseCode.QUERY_NOT_FOUND

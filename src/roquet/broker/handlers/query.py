@@ -15,11 +15,13 @@ class QueryRequests:
     """Gives messages by their key or place.
 
     :param unique_key_max: how many records are looked at for a unique key, whatever the request says.
+    :param count_max: for any key no more are given (store-and-ha.md, `maxMsgsNumBatch`).
     """
 
-    def __init__(self, store: Store, unique_key_max: int = 32) -> None:
+    def __init__(self, store: Store, unique_key_max: int, count_max: int) -> None:
         self._store = store
         self._unique_key_max = unique_key_max
+        self._count_max = count_max
 
     def routes(self) -> dict[int, Handler]:
         return {RequestCode.QUERY_MESSAGE: self.by_key, RequestCode.VIEW_MESSAGE_BY_ID: self.by_place}
@@ -27,7 +29,8 @@ class QueryRequests:
     def by_key(self, request: Command, connection: Connection) -> Command:
         """Hits are by the key's hash; the client looks at the keys themselves."""
         header = QueryMessageHeader.read(request.fields)
-        count_max = self._unique_key_max if header.unique_key else header.max_num
+        wanted = self._unique_key_max if header.unique_key else header.max_num
+        count_max = min(wanted, self._count_max)
         begin_ms, end_ms = header.begin_timestamp, header.end_timestamp
         hits = self._store.find_by_key(header.topic, header.key, count_max, begin_ms, end_ms)
         answer = QueryMessageAnswer(hits.last_ms, hits.last_at).write()
