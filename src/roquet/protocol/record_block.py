@@ -66,6 +66,15 @@ class Shape:
     properties_at: Ints
     sound: Bools
 
+    def of(self, rows: Ints) -> Shape:
+        """That of some of the records, by their numbers, which ascend."""
+        if len(rows) == len(self.sound):
+            return self
+        body_at, body_end, topic_at, topic_end, properties_at = (
+            part[rows] for part in (self.body_at, self.body_end, self.topic_at, self.topic_end, self.properties_at)
+        )
+        return Shape(body_at, body_end, topic_at, topic_end, properties_at, self.sound[rows])
+
 
 class RecordBlock:
     """Records from physical offset `at` on, whole and end to end; columns have a value for each.

@@ -9,12 +9,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from roquet.spark.filter_worker import filters_are_pushed
 from roquet.spark.options import ReadOptions
 from roquet.spark.pushed_filters import EVERYTHING, narrowed
 from roquet.spark.ranges import partitions
 from roquet.spark.read_cluster import plan, read_partition
 from roquet.spark.schema import arrow_schema
+from roquet.spark.worker import filters_are_pushed
 
 
 def batch_reader(options: ReadOptions, schema: StructType) -> DataSourceReader:

@@ -29,7 +29,7 @@ from roquet.protocol.message import (
     offset_message_id,
 )
 from roquet.protocol.record import MAGIC, MAGIC_V2, SIZE_MIN, host_text
-from roquet.protocol.record_block import record_starts
+from roquet.protocol.record_block import RecordBlock, Shape, record_starts, v6_more
 from roquet.spark.property_columns import PropertyColumns
 from roquet.spark.slices import Bools, Ints, binary, indices, numbers, slices, text, words
 from roquet.units import PhysicalOffset
@@ -48,10 +48,11 @@ _HEAD: Final = np.dtype(
     ]
 )
 """A record up to its first host, whose size varies."""
+_BODY_AT: Final = 88
+"""Index of the body in a record whose hosts are of IPv4."""
 _LARGE: Final = 32 << 10
 """Bytes from which columns pay."""
 _HOST_SIZE: Final = 8
-_V6_MORE: Final = 12
 _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 _OTHER_CODECS: Final = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
 
@@ -62,10 +63,19 @@ class UnknownCompression(RoquetError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Records:
-    """Whole records in one buffer, and where those that count start, in ascending order."""
+    """Whole records in one buffer, and where those that count start, in ascending order.
+
+    `shape` is theirs where somebody has found out that they are sound.
+    """
 
     data: bytes = field(repr=False)  # asyncio and logs show task results, these are megabytes
     starts: Ints
+    shape: Shape | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_block(cls, block: RecordBlock, rows: Ints) -> Records:
+        """Some records of a block, by their ascending numbers; all of the block are sound."""
+        return cls(block.data, block.starts[rows], block.shape.of(rows))
 
     @classmethod
     def walk(cls, data: bytes) -> Records:
@@ -122,6 +132,7 @@ class _Columns:
     """Each column on demand, and what several of them share worked out once."""
 
     def __init__(self, records: Records, broker_name: str) -> None:
+        self._records = records
         self._data = records.data
         self._starts = records.starts
         self._broker_name = broker_name
@@ -139,7 +150,7 @@ class _Columns:
     # Columns
 
     def topic(self) -> pa.Array:
-        return text(slices(self._data, self._parts.topic_at, self._parts.topic_end))
+        return text(slices(self._data, self._shape.topic_at, self._shape.topic_end))
 
     def broker_name(self) -> pa.Array:
         return words([self._broker_name]).take(indices(np.zeros(len(self._starts), np.int64)))
@@ -160,7 +171,7 @@ class _Columns:
         return self._properties.values(TAGS)
 
     def body(self) -> pa.Array:
-        stored = slices(self._data, self._parts.body_at, self._parts.body_end)
+        stored = slices(self._data, self._shape.body_at, self._shape.body_end)
         compressed = np.flatnonzero(self._head["sysFlag"] & COMPRESSED)
         if len(compressed) == 0:
             return stored
@@ -171,35 +182,39 @@ class _Columns:
         return _timestamps(self._head["bornTimestamp"])
 
     def store_timestamp(self) -> pa.Array:
-        return _timestamps(gather(self._data, ">i8", self._parts.born_host_end))
+        return _timestamps(gather(self._data, ">i8", self._born_host_end))
 
     def born_host(self) -> pa.Array:
-        return _hosts(slices(self._data, self._parts.born_host_at, self._parts.born_host_end))
+        return _hosts(slices(self._data, self._starts + _HEAD.itemsize, self._born_host_end))
 
     def store_host(self) -> pa.Array:
-        return _hosts(slices(self._data, self._parts.store_host_at, self._parts.store_host_end))
+        return _hosts(slices(self._data, self._store_host_at, self._store_host_end))
 
     def reconsume_times(self) -> pa.Array:
-        return numbers(gather(self._data, ">i4", self._parts.store_host_end).astype(np.int32), pa.int32())
+        return numbers(gather(self._data, ">i4", self._store_host_end).astype(np.int32), pa.int32())
 
     # What they are made of
 
     @cached_property
     def _head(self) -> npt.NDArray[np.void]:
         head = cast(npt.NDArray[np.void], gather(self._data, _HEAD, self._starts))
-        self._refuse(~np.isin(head["magic"], (MAGIC, MAGIC_V2)), "unknown magic")
+        self._refuse((head["magic"] != MAGIC) & (head["magic"] != MAGIC_V2), "unknown magic")
         return head
 
     @cached_property
-    def _parts(self) -> _Parts:
+    def _ends(self) -> Ints:
+        ends: Ints = self._starts + self._head["size"]
+        return ends
+
+    @cached_property
+    def _shape(self) -> Shape:
+        return self._records.shape or self._checked_shape()
+
+    def _checked_shape(self) -> Shape:
         """:raises CorruptRecord: a part would reach beyond its record, or they leave a rest."""
-        head, starts = self._head, self._starts
-        ends = starts + head["size"]
-        born_host_at = starts + _HEAD.itemsize
-        born_host_end = born_host_at + _HOST_SIZE + np.where(head["sysFlag"] & BORN_HOST_V6, _V6_MORE, 0)
-        store_host_at = born_host_end + 8
-        store_host_end = store_host_at + _HOST_SIZE + np.where(head["sysFlag"] & STORE_HOST_V6, _V6_MORE, 0)
-        body_at = store_host_end + 16
+        head, ends = self._head, self._ends
+        flags = head["sysFlag"]
+        body_at = self._starts + _BODY_AT + v6_more(flags, BORN_HOST_V6) + v6_more(flags, STORE_HOST_V6)
         self._refuse(body_at + 3 > ends, "its size is too small for its hosts")
         body_size = gather(self._data, ">i4", body_at - 4).astype(np.int64)
         body_end = body_at + body_size
@@ -211,27 +226,29 @@ class _Columns:
         topic_end = topic_at + topic_size
         self._refuse(topic_end + 2 > ends, "its topic reaches beyond it")
         properties_at = topic_end + 2
-        properties_end = properties_at + gather(self._data, ">u2", topic_end).astype(np.int64)
-        self._refuse(properties_end != ends, "its parts do not add up to its size")
-        return _Parts(
-            born_host_at,
-            born_host_end,
-            store_host_at,
-            store_host_end,
-            body_at,
-            body_end,
-            topic_at,
-            topic_end,
-            properties_at,
-            properties_end,
-        )
+        sound = properties_at + gather(self._data, ">u2", topic_end).astype(np.int64) == ends
+        self._refuse(~sound, "its parts do not add up to its size")
+        return Shape(body_at, body_end, topic_at, topic_end, properties_at, sound)
+
+    @cached_property
+    def _store_host_at(self) -> Ints:
+        size: Ints = _HOST_SIZE + v6_more(self._head["sysFlag"], STORE_HOST_V6)
+        return self._store_host_end - size
+
+    @property
+    def _store_host_end(self) -> Ints:
+        return self._shape.body_at - 16
+
+    @property
+    def _born_host_end(self) -> Ints:
+        return self._store_host_at - 8
 
     @cached_property
     def _properties(self) -> PropertyColumns:
-        return PropertyColumns(slices(self._data, self._parts.properties_at, self._parts.properties_end))
+        return PropertyColumns(slices(self._data, self._shape.properties_at, self._ends))
 
     def _decompressed(self, row: int) -> bytes:
-        stored = self._data[self._parts.body_at[row] : self._parts.body_end[row]]
+        stored = self._data[self._shape.body_at[row] : self._shape.body_end[row]]
         kind = int(self._head["sysFlag"][row]) & COMPRESSION_TYPE_BITS
         try:
             return decompress(stored, kind)
@@ -239,28 +256,12 @@ class _Columns:
             raise CorruptRecord(int(self._starts[row]), f"its body does not decompress: {error}") from error
 
     def _offset_message_id(self, row: int) -> str:
-        store_host = self._data[self._parts.store_host_at[row] : self._parts.store_host_end[row]]
+        store_host = self._data[self._store_host_at[row] : self._store_host_end[row]]
         return offset_message_id(store_host, PhysicalOffset(int(self._head["commitLogOffset"][row])))
 
     def _refuse(self, wrong: Bools, reason: str) -> None:
         if wrong.any():
             raise CorruptRecord(int(self._starts[np.flatnonzero(wrong)[0]]), reason)
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """Where the parts of varying size lie, record by record."""
-
-    born_host_at: Ints
-    born_host_end: Ints
-    store_host_at: Ints
-    store_host_end: Ints
-    body_at: Ints
-    body_end: Ints
-    topic_at: Ints
-    topic_end: Ints
-    properties_at: Ints
-    properties_end: Ints
 
 
 _MAKERS: Final[Mapping[str, Callable[[_Columns], pa.Array]]] = {

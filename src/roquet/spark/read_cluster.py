@@ -18,6 +18,7 @@ from roquet.spark.pushed_filters import EVERYTHING, Narrowing
 from roquet.spark.queue_read import QueueRead
 from roquet.spark.ranges import Bounds, QueueRange, resolve, times_wanted
 from roquet.spark.survey import Survey, client
+from roquet.spark.worker import begin_task
 
 
 def plan(options: ReadOptions, narrowing: Narrowing = EVERYTHING) -> list[QueueRange]:
@@ -64,7 +65,10 @@ async def _clip_times(survey: Survey, ranges: list[QueueRange], narrowing: Narro
 
 def read_partition(part: QueueRange | None, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """A task's part; None is what Spark makes of a read without any."""
-    return iter(()) if part is None else read(part, options, schema)
+    if part is None:
+        return iter(())
+    begin_task()
+    return read(part, options, schema)
 
 
 def read(part: QueueRange, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from roquet.spark.option_values import OptionError
 from roquet.spark.sink_columns import check_columns
 from roquet.spark.sink_task import Task, write
+from roquet.spark.worker import begin_task
 from roquet.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def _context() -> TaskContext:
 
 
 def _written(batches: Iterator[RecordBatch], task: Task, options: WriteOptions) -> Written:
+    begin_task()
     counts = write(batches, task, options)
     return Written(task.partition, counts.rows, counts.requests, counts.retries, counts.found, dict(counts.unsafe))
 

@@ -57,7 +57,7 @@ class _Rows:
 
     def _decoded(self, block: RecordBlock, rows: Ints) -> Iterator[pa.RecordBatch | Damage]:
         while len(rows):
-            records = Records(block.data, block.starts[rows])
+            records = Records.of_block(block, rows)
             try:
                 batch = decode(records, self._of_messages, broker_name=self._broker_name, tags=self._tags)
             except CorruptRecord as error:

@@ -8,7 +8,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from roquet.spark.filter_worker import filters_are_pushed
 from roquet.spark.pushed_filters import narrowed
 from roquet.spark.schema import spark_schema
 from roquet.spark.store_damage import CORRUPT, schema_with_damage
@@ -16,6 +15,7 @@ from roquet.spark.store_options import StoreOptions
 from roquet.spark.store_pieces import StorePart
 from roquet.spark.store_plan import parts
 from roquet.spark.store_read import read
+from roquet.spark.worker import begin_task, filters_are_pushed
 
 
 class RocketMQStoreSource(DataSource):
@@ -62,6 +62,7 @@ class RocketMQStoreReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # what Spark makes of a read without partitions
             return iter(())
+        begin_task()
         part: StorePart = partition.value
         return read(part, self._options, self._schema)
 

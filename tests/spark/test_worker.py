@@ -1,0 +1,56 @@
+"""Spark's Python processes, as our sessions and sources leave them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from roquet.spark import worker
+from roquet.spark.store_options import StoreOptions
+from roquet.spark.store_source import RocketMQStoreReader, RocketMQStoreSource
+from tests.inspect.stores import filled
+
+pytestmark = pytest.mark.spark
+
+
+class Probe(RocketMQStoreReader):
+    """Reads as it would anyway; its rows tell how much the worker leaves out when it collects garbage."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for _ in super().read(partition):
+            yield pa.record_batch({"queueOffset": [gc.get_freeze_count()]})
+
+
+class ProbeSource(RocketMQStoreSource):
+    @classmethod
+    def name(cls) -> str:
+        return "probe"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return Probe(StoreOptions.of(self.options), schema)
+
+
+def test_workers_that_read_collect_what_came_since_only(spark: SparkSession, tmp_path: Path) -> None:
+    filled(tmp_path, 20)
+    spark.dataSource.register(ProbeSource)
+
+    rows = spark.read.format("probe").schema("queueOffset long").load(str(tmp_path)).collect()
+
+    assert min(row.queueOffset for row in rows) > 10_000
+
+
+def test_other_processes_collect_as_they_did() -> None:
+    worker.begin_task()
+
+    assert gc.get_freeze_count() == 0
+
+
+def test_java_and_python_talk_over_unix_sockets(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
