@@ -13,6 +13,8 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
+from roquet.spark.pipelines.planned import Work
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -26,7 +28,7 @@ TELL_S: Final = 5.0
 class Progress:
     """How far a job is after so many seconds. `tasks` are those of the stages at work; 0 of all where nothing tells it.
 
-    `written` are the bytes by which the job's folder has grown.
+    `written` are the bytes by which the job's folder has grown, or those of the bodies that were sent.
     """
 
     what: str
@@ -96,14 +98,14 @@ class JobProgress:
         self._what = what
         self._as_json = as_json
         self._tell_s = tell_s
-        self._rows = self._rows_done = self._size_before = 0
-        self._folder: Path | None = None
+        self._work = Work(0)
+        self._rows_done = self._size_before = 0
         self._over = Event()
         self._thread = Thread(target=self._show, name="progress", daemon=True)
 
-    def planned(self, rows: int, folder: Path | None = None) -> None:
-        """So many rows are to come, whose files grow in that folder; a stream says so for each of its batches."""
-        self._rows, self._folder, self._size_before = rows, folder, _size_of(folder)
+    def planned(self, work: Work) -> None:
+        """What is to come; a stream says so for each of its batches."""
+        self._work, self._size_before = work, _size_of(work.folder)
         self._rows_done = 0
 
     def __enter__(self) -> JobProgress:
@@ -129,9 +131,14 @@ class JobProgress:
     def _now(self, began: float) -> Progress:
         done, tasks = self._tasks()
         if tasks:  # a later stage, which gathers what the first ones read, begins with none of its tasks done
-            self._rows_done = max(self._rows_done, self._rows * done // tasks)
-        written = max(0, _size_of(self._folder) - self._size_before)
-        return Progress(self._what, time.monotonic() - began, done, tasks, self._rows_done, self._rows, written)
+            self._rows_done = max(self._rows_done, self._work.rows * done // tasks)
+        seconds = time.monotonic() - began
+        return Progress(self._what, seconds, done, tasks, self._rows_done, self._work.rows, self._written())
+
+    def _written(self) -> int:
+        """In files, or of what is sent by the share of its rows."""
+        in_files = max(0, _size_of(self._work.folder) - self._size_before)
+        return in_files + self._work.size * self._rows_done // max(1, self._work.rows)
 
     def _tasks(self) -> tuple[int, int]:
         tracker = self._spark.sparkContext.statusTracker()

@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from roquet.cli.pipeline_progress import JobProgress
+from roquet.spark.pipelines.planned import Work
 
 pytestmark = pytest.mark.spark
 
@@ -58,7 +59,7 @@ def test_a_terminal_shows_rows_rates_and_what_is_left(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with terminal(monkeypatch) as shown, JobProgress(spark, "archiving") as progress:
-        progress.planned(ROWS, tmp_path)
+        progress.planned(Work(ROWS, folder=tmp_path))
         (tmp_path / "part").write_bytes(bytes(FILE_SIZE))
         job(spark)
 
@@ -71,7 +72,7 @@ def test_a_terminal_shows_rows_rates_and_what_is_left(
 
 def test_programs_read_a_line_of_json_each_time(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     with JobProgress(spark, "archiving", as_json=True, tell_s=0.3) as progress:
-        progress.planned(ROWS)
+        progress.planned(Work(ROWS, size=ROWS * 1000))
         job(spark)
 
     told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
@@ -81,11 +82,13 @@ def test_programs_read_a_line_of_json_each_time(spark: SparkSession, capsys: pyt
     assert rows == sorted(rows)
     assert rows[-1] >= ROWS // 3
     assert all(line["rowsDone"] + line["rowsLeft"] == ROWS for line in told)
+    assert all(line["bytesWritten"] == line["rowsDone"] * 1000 for line in told)
+    assert told[-1]["megabytesPerSecond"] > 0
 
 
 def test_nothing_is_shown_where_nobody_looks(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     with JobProgress(spark, "archiving") as progress:
-        progress.planned(ROWS)
+        progress.planned(Work(ROWS))
         job(spark)
 
     assert capsys.readouterr() == ("", "")

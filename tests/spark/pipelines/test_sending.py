@@ -18,6 +18,7 @@ from roquet.spark.option_values import OptionError
 from roquet.spark.pipelines.archive import Archive, archive
 from roquet.spark.pipelines.archive_sources import StoredTopics, Topics
 from roquet.spark.pipelines.choosing import Choice
+from roquet.spark.pipelines.planned import Work
 from roquet.spark.pipelines.redrive import NoOrigin, Redrive, plan, redrive
 from roquet.spark.pipelines.restore import Restore, Restored, restore
 from roquet.spark.pipelines.sending import paced
@@ -54,9 +55,11 @@ def test_what_was_archived_comes_back_as_it_was(spark: SparkSession, cluster: Cl
     asyncio.run(sending())
     archive(spark, Archive(Topics(cluster.name_server, ("orders",)), str(tmp_path)))
 
-    done = restore(spark, Restore(str(tmp_path), cluster.name_server, ("orders",), to="again"))
+    told: list[Work] = []
+    done = restore(spark, Restore(str(tmp_path), cluster.name_server, ("orders",), to="again"), told.append)
 
     assert done == Restored(40, 0, {})
+    assert told == [Work(40, size=10 + 2 * 30)]
     columns = ["body", "tags", "keys", "flag", "properties.shop", "properties.note"]
     before, after = (set(read(spark, cluster, topic).select(*columns).collect()) for topic in ("orders", "again"))
     assert len(before) == 40
@@ -107,7 +110,9 @@ def test_dead_letters_go_back_to_where_they_came_from(spark: SparkSession, clust
     assert sorted(row["keys"] for row in found.sample) == [f"k{number}" for number in range(5, 10)]
     assert read(spark, cluster, "orders").count() == 10, "a plan sends nothing"
 
-    assert redrive(spark, job).count == 5
+    told: list[Work] = []
+    assert redrive(spark, job, told.append).count == 5
+    assert told == [Work(5, size=5)]
 
     assert numbers_in(read(spark, cluster, "orders")) == sorted([*range(10), *range(5, 10)])
     assert read(spark, cluster, "%DLQ%billing").count() == 10, "dead letters stay"

@@ -6,9 +6,8 @@ read_archive(spark, "/data/archive").where("topic = 'orders' AND day >= '2026-11
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -17,6 +16,7 @@ from roquet.spark.pipelines.archive_columns import with_day
 from roquet.spark.pipelines.archive_keepers import keeper_of
 from roquet.spark.pipelines.archive_plan import ends
 from roquet.spark.pipelines.archive_sources import Source
+from roquet.spark.pipelines.planned import Planned, Work, nobody_asks
 from roquet.spark.ranges import QueueRange
 from roquet.spark.schema import SPARK_SCHEMA
 
@@ -39,11 +39,7 @@ class Archive:
         return keeper_of(self.folder, self.file_format)
 
 
-Planned = Callable[[int, Path | None], None]
-"""Told before the work: so many rows, whose files grow in that folder if it can be told."""
-
-
-def archive(spark: SparkSession, job: Archive, planned: Planned = lambda rows, folder: None) -> Archived:
+def archive(spark: SparkSession, job: Archive, planned: Planned = nobody_asks) -> Archived:
     """Add to the archive, in one change, all that the source holds and it does not.
 
     :raises OptionError: an option cannot be used.
@@ -61,7 +57,7 @@ def add(
     rows = sum(each.size for each in ranges)
     if not rows:
         return change.nothing()
-    planned(rows, change.staging)
+    planned(Work(rows, folder=change.staging))
     messages = with_day(source.messages(spark, (each for each in ranges if each.size)))
     return change.add(messages, ends(ranges), rows if source.is_exact else None)
 

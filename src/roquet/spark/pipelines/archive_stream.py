@@ -16,9 +16,10 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from roquet.spark.pipelines.archive import Archive, Planned, add
+from roquet.spark.pipelines.archive import Archive, add
 from roquet.spark.pipelines.archive_change import Archived
 from roquet.spark.pipelines.archive_plan import batch_of, ends
+from roquet.spark.pipelines.planned import Planned, nobody_asks
 
 IDLE_S: Final = 1.0
 """So long a stream waits at least after it found nothing."""
@@ -37,7 +38,7 @@ class Pace:
 
 
 def archive_stream(
-    spark: SparkSession, job: Archive, pace: Pace, planned: Planned = lambda rows, folder: None
+    spark: SparkSession, job: Archive, pace: Pace, planned: Planned = nobody_asks
 ) -> Generator[Archived, None, None]:
     """Add to the archive what comes, batch by batch; gives each that had messages, when it is part of the archive.
 

@@ -5,7 +5,7 @@ audit(spark, Audit(Live("127.0.0.1:9876", "master"), Live("127.0.0.1:9876", "sla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from roquet.spark.option_values import OptionError
 from roquet.spark.pipelines.audit_report import AuditReport, QueueAudit
+from roquet.spark.pipelines.planned import Planned, Work, nobody_asks
 from roquet.spark.pipelines.ranges_read import QUEUE, bounds_now, chosen, read_options, read_ranges, selected
 from roquet.spark.ranges import QueueRange
 from roquet.spark.schema import SPARK_SCHEMA
@@ -96,11 +97,7 @@ class Audit:
             raise OptionError("the broker's name is missing: of whose queues is the store that is compared?")
 
 
-Planned = Callable[[int], None]
-"""Told before the work: so many rows on both sides together; 0 where only stores are read."""
-
-
-def audit(spark: SparkSession, job: Audit, planned: Planned = lambda rows: None) -> AuditReport:
+def audit(spark: SparkSession, job: Audit, planned: Planned = nobody_asks) -> AuditReport:
     """Compare both sides' messages by topic, broker, queue and offset: ids, CRCs, places in the log, and bodies by CRC.
 
     Of what runs, that is compared which its masters had when the audit began, so that producers may go on. What one
@@ -111,7 +108,7 @@ def audit(spark: SparkSession, job: Audit, planned: Planned = lambda rows: None)
     job.check()
     live = next((side for side in (job.left, job.right) if isinstance(side, Live)), None)
     ranges = None if live is None else _ranges(job, live)
-    planned(2 * sum(each.size for each in ranges or ()))
+    planned(Work(2 * sum(each.size for each in ranges or ())))
     if ranges == []:
         return AuditReport(job.left.name, job.right.name, ())
     left, right = (_rows(spark, job, side, ranges) for side in (job.left, job.right))

@@ -5,7 +5,7 @@ redrive(spark, Redrive("127.0.0.1:9876", "%DLQ%billing", Choice(key="order-17"))
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,8 +16,9 @@ from roquet.errors import RoquetError
 from roquet.protocol.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, RETRY_TOPIC
 from roquet.spark.option_values import OptionError
 from roquet.spark.pipelines.choosing import ALL, Choice
+from roquet.spark.pipelines.planned import Planned, Work, nobody_asks
 from roquet.spark.pipelines.ranges_read import bounds_now, read_options, read_ranges, selected
-from roquet.spark.pipelines.sending import send, sendable
+from roquet.spark.pipelines.sending import BODY_BYTES, body_bytes, send, sendable
 from roquet.spark.ranges import QueueRange
 from roquet.spark.schema import SPARK_SCHEMA
 
@@ -68,20 +69,17 @@ class Redriven:
         return sum(self.rows.values())
 
 
-Planned = Callable[[int], None]
-"""Told before the work: so many rows."""
-
-
 def plan(spark: SparkSession, job: Redrive, shown: int = 10) -> Redriven:
     """What would be sent, now: nothing is.
 
     :raises OptionError: an option cannot be used.
     :raises NoOrigin: messages do not say where they came from.
     """
-    return _planned(job, _chosen(spark, job), shown)
+    found, _ = _found(job, _chosen(spark, job), shown)
+    return found
 
 
-def redrive(spark: SparkSession, job: Redrive, planned: Planned = lambda rows: None) -> Redriven:
+def redrive(spark: SparkSession, job: Redrive, planned: Planned = nobody_asks) -> Redriven:
     """Send them. The topic keeps them: done once more, this sends them once more.
 
     Which messages are looked at is settled in the beginning: what comes meanwhile, even by this, is not sent.
@@ -89,20 +87,22 @@ def redrive(spark: SparkSession, job: Redrive, planned: Planned = lambda rows: N
     :raises OptionError, NoOrigin: as `plan`.
     """
     messages = _chosen(spark, job)
-    found = _planned(job, messages, 0)
-    planned(found.count)
+    found, size = _found(job, messages, 0)
+    planned(Work(found.count, size))
     if found.count:
         sent = sendable(messages, f.col("to"))
         send(sent, {"nameServer": job.name_server, **job.write_options}, job.rate)
     return found
 
 
-def _planned(job: Redrive, messages: DataFrame, shown: int) -> Redriven:
-    rows = {row.to: row["count"] for row in messages.groupBy("to").count().collect()}
+def _found(job: Redrive, messages: DataFrame, shown: int) -> tuple[Redriven, int]:
+    """What is to be sent, and the bytes of the bodies in it."""
+    kinds = messages.groupBy("to").agg(f.count("*").alias("count"), body_bytes()).collect()
+    rows = {row.to: row["count"] for row in kinds}
     if None in rows:
         raise NoOrigin(f"{rows[None]} messages of {job.topic} do not say where they came from: name a topic for them")
     sample = messages.select("to", *SHOWN).orderBy("storeTimestamp").limit(shown).collect() if shown else []
-    return Redriven(rows, tuple(row.asDict() for row in sample))
+    return Redriven(rows, tuple(row.asDict() for row in sample)), sum(row[BODY_BYTES] or 0 for row in kinds)
 
 
 def _chosen(spark: SparkSession, job: Redrive) -> DataFrame:

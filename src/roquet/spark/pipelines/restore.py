@@ -6,7 +6,7 @@ restore(spark, Restore("/data/archive", "127.0.0.1:9876", topics=("orders",), si
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +15,8 @@ from pyspark.sql import functions as f
 
 from roquet.spark.pipelines.archive import read_archive
 from roquet.spark.pipelines.choosing import ALL, Choice
-from roquet.spark.pipelines.sending import left_out, send, sendable
+from roquet.spark.pipelines.planned import Planned, Work, nobody_asks
+from roquet.spark.pipelines.sending import BODY_BYTES, body_bytes, left_out, send, sendable
 
 _HAS_BODY: Final = "octet_length(body) > 0"
 
@@ -52,11 +53,7 @@ class Restored:
     properties: Mapping[str, int]
 
 
-Planned = Callable[[int], None]
-"""Told before the work: so many rows."""
-
-
-def restore(spark: SparkSession, job: Restore, planned: Planned = lambda rows: None) -> Restored:
+def restore(spark: SparkSession, job: Restore, planned: Planned = nobody_asks) -> Restored:
     """Send them. Topics are made by brokers that make topics on demand, else before.
 
     :raises roquet.spark.pipelines.archive_state.ArchiveError: the archive cannot be used.
@@ -65,8 +62,8 @@ def restore(spark: SparkSession, job: Restore, planned: Planned = lambda rows: N
     if job.topics:
         stored = stored.where(f.col("topic").isin(*job.topics))
     chosen = job.choice.of(stored)
-    found = _looked_at(chosen)
-    planned(found.rows)
+    found, size = _looked_at(chosen)
+    planned(Work(found.rows, size))
     topic = f.col("topic") if job.to is None else f.lit(job.to)
     if found.rows:
         messages = sendable(chosen.where(_HAS_BODY), topic, keep_queues=job.keep_queues)
@@ -74,11 +71,14 @@ def restore(spark: SparkSession, job: Restore, planned: Planned = lambda rows: N
     return found
 
 
-def _looked_at(chosen: DataFrame) -> Restored:
-    kinds = chosen.groupBy(f.expr(_HAS_BODY).alias("sent"), left_out().alias("names")).count().collect()
+def _looked_at(chosen: DataFrame) -> tuple[Restored, int]:
+    """What is to be sent, and the bytes of the bodies in it."""
+    by_kind = chosen.groupBy(f.expr(_HAS_BODY).alias("sent"), left_out().alias("names"))
+    kinds = by_kind.agg(f.count("*").alias("count"), body_bytes()).collect()
     properties: Counter[str] = Counter()
-    for _, names, count in (kind for kind in kinds if kind.sent):
-        properties.update(dict.fromkeys(names or (), count))
+    for kind in (kind for kind in kinds if kind.sent):
+        properties.update(dict.fromkeys(kind.names or (), kind["count"]))
     rows = sum(kind["count"] for kind in kinds)
     without_body = sum(kind["count"] for kind in kinds if not kind.sent)
-    return Restored(rows - without_body, without_body, dict(sorted(properties.items())))
+    restored = Restored(rows - without_body, without_body, dict(sorted(properties.items())))
+    return restored, sum(kind[BODY_BYTES] or 0 for kind in kinds)

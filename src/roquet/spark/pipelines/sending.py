@@ -24,6 +24,7 @@ _NOT_OURS: Final = (*sorted(RESERVED_PROPERTIES), ROW_ID)
 _TAKEN_CARE_OF: Final = (KEYS, TAGS, UNIQ_KEY, WAIT, CLUSTER, "MSG_REGION", "TRACE_ON")
 """Properties of which columns are made, or that every message is given when it is sent."""
 SLICES_PER_SECOND: Final = 10
+BODY_BYTES: Final = "bodyBytes"
 
 
 def sendable(messages: DataFrame, topic: Column, *, keep_queues: bool = False) -> DataFrame:
@@ -49,6 +50,11 @@ def left_out() -> Column:
     """The names of a message's properties that `sendable` leaves out although nothing takes their place, sorted."""
     lost = f.array_except(f.map_keys("properties"), f.map_keys(_own()))
     return f.array_sort(f.filter(lost, lambda name: ~name.isin(*_TAKEN_CARE_OF)))
+
+
+def body_bytes() -> Column:
+    """Column `BODY_BYTES` of a grouping: the bytes of all its bodies; null where none has one."""
+    return f.sum(f.octet_length("body")).alias(BODY_BYTES)
 
 
 def send(messages: DataFrame, options: Mapping[str, str], rate: float | None = None) -> None:
