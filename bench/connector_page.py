@@ -8,6 +8,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from bench import machine
+from bench.connector_job import WARM_UPS
 from bench.in_turn import spread
 from bench.options import Side
 
@@ -20,6 +21,7 @@ LARGE_CONF: Final = {
 }
 """Beyond Apache's defaults, 32 and 256 KiB."""
 PARQUET: Final = "parquet"
+READY: Final = "ready"
 KAFKA: Final = "kafka"
 SIDES: Final = {
     Side.ROQUET: "`rocketmq`, roquet's broker",
@@ -27,6 +29,7 @@ SIDES: Final = {
     Side.APACHE: "`rocketmq`, Apache's broker",
     STORE: "`rocketmq-store`, roquet's files",
     KAFKA: "`kafka`, Kafka's broker",
+    READY: "a Python source with nothing to do",
     PARQUET: "`parquet`: the same rows",
 }
 
@@ -58,7 +61,7 @@ TABLES: Final = (
     Table(
         "Topic to Parquet, all columns: RocketMQ's 18, Kafka's 7",
         {"all: rows/s": "rows/s", "all: CPU": "CPU of Spark, µs/row", "all: broker's CPU": "of the broker, µs/row"},
-        tuple(SIDES),
+        tuple(side for side in SIDES if side != READY),
     ),
     Table(
         "Parquet to topic",
@@ -106,10 +109,12 @@ def page(readings: Sequence[Reading], rows: int) -> str:
         " are the same on all sides",
         "- acknowledged: by roquet's and Apache's broker when it is in memory (ASYNC_FLUSH), by Kafka's with acks=all,"
         " which is the same on one node; nobody waits for the disk. Sinks are set as they come",
-        "- five columns: topic, queue, offset, time and body; before a figure is taken the same is done once to warm"
-        " up, for sinks with a tenth of the rows",
+        "- five columns: topic, queue, offset, time and body; before a figure is taken the same is done"
+        f" {WARM_UPS + 1} times to warm up, with all columns once, and once by sinks with a tenth of the rows",
         f"- large pulls: `pullBatchSize={LARGE_PULL}`, and in the broker's configuration "
         + ", ".join(f"`{name}={value}`" for name, value in LARGE_CONF.items()),
+        "- a Python source with nothing to do hands Arrow files to Spark as they are: what Spark itself takes to get"
+        " rows out of Python and into Parquet",
         "- micro-batches: no pause between triggers, rows go nowhere; Java's memory is that of driver and executor, at"
         " the end; Python's is without the workers",
     ]

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.connector_job import Order
-from bench.connector_page import KAFKA, LARGE, LARGE_CONF, LARGE_PULL, PARQUET, STORE, Reading, page
+from bench.connector_page import KAFKA, LARGE, LARGE_CONF, LARGE_PULL, PARQUET, READY, STORE, Reading, page
 from bench.couples import HEAP
 from bench.kafka_broker import KafkaBroker, jars
 from bench.options import Side
@@ -37,6 +37,7 @@ from bench.programs import (
     name_server,
     roquet_broker,
 )
+from bench.ready_source import COLUMNS, make_ready
 from roquet.spark.slices import slices
 from tests.interop import wire
 from tests.interop.apache import ApacheBroker
@@ -48,7 +49,6 @@ SIZES: Final = (128, 1024)
 QUEUES: Final = 4
 FEW: Final = 10
 """What part of the rows is sent before, to warm up."""
-COLUMNS: Final = ["topic", "queueId", "queueOffset", "storeTimestamp", "body"]
 SCHEMA: Final = "topic string, queueId int, queueOffset long, storeTimestamp timestamp, body binary"
 KAFKA_COLUMNS: Final = ["topic", "partition", "offset", "timestamp", "value AS body"]
 REPOSITORY: Final = Path(__file__).parents[1]
@@ -100,6 +100,9 @@ class Round:
         yield Side.ROQUET, self._rocketmq(Side.ROQUET, folder)
         yield STORE, job(self._store(folder))
         yield LARGE, self._large_pulls(folder)
+        make_ready(folder / "read" / "few", folder / "ready")
+        ready = Order("ready", {"path": str(folder / "ready")}, SCHEMA, COLUMNS, str(folder / "from-ready"))
+        yield READY, job(replace(ready, all_columns=False))
         options = {"path": str(folder / "read" / "all")}
         yield PARQUET, job(Order("parquet", options, None, COLUMNS, str(folder / "parquet")))
 

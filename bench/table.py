@@ -42,8 +42,8 @@ def page(loads: Sequence[Load], runs: Sequence[Run], setting: Sequence[str], fai
         "## How far to trust this",
         *_doubts(runs, failures),
         "## More",
-        "[The store by itself](STORE.md), [replication](HA.md), [delayed messages](DELAY.md),",
-        "[many connections](CROWD.md), [half an hour of mixed load](SOAK.md).",
+        "[The store by itself](STORE.md), [replication](HA.md), [delayed messages](DELAY.md),\n"
+        "[many connections](CROWD.md), [half an hour of mixed load](SOAK.md), [Spark's connectors](CONNECTORS.md).",
     ]
     return "\n\n".join(parts) + "\n"
 
