@@ -6,9 +6,12 @@ import asyncio
 
 from roquet.client.progress import BrokerProgress
 from roquet.client.session import Session
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
 from roquet.protocol.message import MessageQueue
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started
+from tests.client.cluster import NAME_SERVER, FakeBroker, FakeCluster
 from tests.simulation.nodes import NameServerNode
 from tests.simulation.simulation import Simulation
 
@@ -49,3 +52,26 @@ def test_while_one_broker_does_not_answer_the_next_is_not_set_back() -> None:
         host.call(lambda: progress.store(QUEUE, lambda: 10))
         assert serving(slave).parts.tables.progress.committed("G", "T", 0) == 11, "what was sent is known to be stored"
         host.call(lambda: session.__aexit__(None, None, None))
+
+
+def test_of_a_topic_one_queue_is_told_before_the_others(cluster: FakeCluster, broker: FakeBroker) -> None:
+    """Apache's broker loses one of two first offsets of a group that come at the same time."""
+    broker.create("T", queues=3)
+    times: list[float] = []
+
+    def note(request: Command) -> None:
+        if request.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            times.append(cluster.sim.now_s)
+
+    async def store() -> None:
+        async with Session(NAME_SERVER, runtime=cluster.client.runtime()) as session:
+            progress = BrokerProgress(session, "G")
+            queues = [MessageQueue("T", "broker-a", number) for number in range(3)]
+            await asyncio.gather(*(progress.store(queue, lambda: 1) for queue in queues))
+            await asyncio.gather(*(progress.store(queue, lambda: 2) for queue in queues))
+
+    broker.on_request = note
+    cluster.run(store)
+
+    assert times[0] < times[1] == times[2] < times[3] == times[4] == times[5]
+    assert [broker.offsets["G", "T", number] for number in range(3)] == [2, 2, 2]
