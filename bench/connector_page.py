@@ -94,11 +94,12 @@ def page(readings: Sequence[Reading], rows: int) -> str:
     for size in sizes:
         found = {tuple(reading.sums) for reading in readings if reading.size == size}
         assert len(found) == 1, f"sides read other rows: {found}"
-    rounds = min(sum(each.size == size and each.side == KAFKA for each in readings) for size in sizes)
+    rounds = {size: sum(each.size == size and each.side == KAFKA for each in readings) for size in sizes}
+    said = ", ".join(f"{count} with {size:,} bytes" for size, count in rounds.items())
     lines = [
         "# Spark's connectors: RocketMQ's by roquet, and Kafka's",
         "",
-        f"- {datetime.now(UTC).date()}, `python -m bench.connectors`, {rounds} rounds, medians (least – greatest)",
+        f"- {datetime.now(UTC).date()}, `python -m bench.connectors`; rounds: {said}; medians (least – greatest)",
         f"- {machine.describe()}; Spark {machine.version_of('pyspark')} on local[2] with a driver of 2 GiB, and the"
         " broker, over loopback",
         f"- {machine.describe_python()}; {machine.describe_java()}; brokers: roquet, Apache RocketMQ 4.9.7 and Apache"
