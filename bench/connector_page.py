@@ -129,7 +129,7 @@ def _lines(table: Table, size: int, readings: Sequence[Reading]) -> Iterator[str
     first, *others = table.figures.values()
     yield f"| | {' | '.join((first, '/ Kafka', *others))} |"
     yield f"|{' --- |' * (len(table.figures) + 2)}"
-    for side in table.sides:
+    for side in (side for side in table.sides if _values(next(iter(table.figures)), size, side, readings)):
         each = [_values(name, size, side, readings) for name in table.figures]
         ratio = median(each[0]) / median(_values(next(iter(table.figures)), size, KAFKA, readings))
         shown = [spread(values) for values in each]
