@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from roquet.client import queue_calls
-from roquet.client.routes import BrokerAddress
 from roquet.client.session import Session
 from roquet.protocol.message import MessageQueue
 
@@ -37,8 +35,7 @@ class Progress(Protocol):
 
 
 class BrokerProgress:
-    """Keeps: what a broker stores only grows, unless a queue is set back on purpose. It hears of one queue of a topic
-       before it hears of the others: of a group's first offsets Apache's broker may lose one when two come together.
+    """Keeps: what a broker stores only grows, unless a queue is set back on purpose.
 
     Offsets go to the master, and to a slave while there is no master; what only a slave has heard is told to the
     master as soon as there is one again (a slave's own copy is overwritten with the master's).
@@ -49,8 +46,6 @@ class BrokerProgress:
         self._group = group
         self._stored: dict[MessageQueue, int] = {}
         self._only_on_slave: set[MessageQueue] = set()
-        self._first: dict[tuple[str, str], asyncio.Event] = {}
-        """By broker and topic; set once the first try to tell it of a queue is over."""
 
     async def open(self) -> None:
         """Brokers are asked when a queue begins."""
@@ -70,24 +65,12 @@ class BrokerProgress:
         offset, stored = progress(), self._stored.get(queue, -1)
         if offset < stored or (offset == stored and queue not in self._only_on_slave):
             return
-        first = self._first.get((queue.broker_name, queue.topic))
-        if first is not None:
-            await first.wait()
-            at, offset = await self._commit(queue, progress)
-        else:
-            first = self._first[queue.broker_name, queue.topic] = asyncio.Event()
-            try:
-                at, offset = await self._commit(queue, progress)
-            finally:
-                first.set()
+        at, offset = await queue_calls.commit(self._session, self._group, queue, progress, TIMEOUT_MS)
         self._stored[queue] = offset
         if at.is_master:
             self._only_on_slave.discard(queue)
         else:
             self._only_on_slave.add(queue)
-
-    async def _commit(self, queue: MessageQueue, progress: Callable[[], int]) -> tuple[BrokerAddress, int]:
-        return await queue_calls.commit(self._session, self._group, queue, progress, TIMEOUT_MS)
 
     async def set_back(self, queue: MessageQueue, offset: int) -> None:
         """Store `offset`, larger or smaller than what is stored.

@@ -110,6 +110,7 @@ async def commit(
         fields = UpdateOffsetHeader(group, queue.topic, queue.queue_id, sent, queue.broker_name).write()
         return Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
-    at, response = await session.call_broker(queue, request, timeout_ms)
+    async with session.first_commits.turn(group, queue):
+        at, response = await session.call_broker(queue, request, timeout_ms)
     checked(response, at.address)
     return at, sent

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from roquet.client.first_commits import FirstCommits
 from roquet.client.identity import new_client_id
 from roquet.client.membership import Membership
 from roquet.client.name_servers import NameServers, split_addresses
@@ -55,6 +56,7 @@ class Session:
         self.routes = RouteTable(self._name_servers)
         self.membership = Membership(self.client_id, self.call, self.routes)
         self.replies = Replies(self.runtime)
+        self.first_commits = FirstCommits()
         handlers = {**self.membership.handlers, **self.replies.handlers}
         self._channels = Channels(handlers, credentials=credentials, tls=tls)
         self._connections: dict[str, Connection] = {}
