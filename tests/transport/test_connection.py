@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -55,3 +56,27 @@ def test_a_shortcut_takes_all_of_a_read_and_answers_what_fails_there(error: Exce
         sim.host(SERVER).call(lambda: Server({LEARN: learn}).listen("0.0.0.0", PORT))
         unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert sim.host(CLIENT).call(ask) == [code, ResponseCode.SUCCESS, unknown]
+
+
+def test_a_request_that_cannot_be_encoded_leaves_nothing_that_waits() -> None:
+    complaints: list[str] = []
+
+    def refuse(command: Command) -> bytes:
+        raise ValueError("no such field")
+
+    async def ask() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, told: complaints.append(told["message"]))
+        connection = Connection({}, encode=refuse)
+        await loop.create_connection(lambda: connection, SERVER, PORT)
+        for work in (connection.call(Command(ASK), 1000), connection.call_all([Command(ASK)], 1000)):
+            with pytest.raises(ValueError, match="no such field"):
+                await work
+        connection.close()
+        await asyncio.sleep(0.1)
+        gc.collect()
+
+    with Simulation(1) as sim:
+        sim.host(SERVER).call(lambda: Server({}).listen("0.0.0.0", PORT))
+        sim.host(CLIENT).call(ask)
+    assert complaints == []
