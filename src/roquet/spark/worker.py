@@ -22,7 +22,7 @@ def filters_are_pushed() -> bool:
 def begin_task() -> None:
     """Have what is imported by now left out when garbage is collected, once in each process that works at tasks.
 
-    Spark collects after every task, which took 30 ms of CPU for the objects of Spark, Arrow, numpy and roquet alone.
+    Spark collects after every task, which took some 25 ms of CPU for what Spark, Arrow, numpy and roquet hold alone.
     """
     if _TASK_WORKER in sys.modules and not gc.get_freeze_count():
         gc.freeze()

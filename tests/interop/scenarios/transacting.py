@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from tests.interop import wire
 from tests.interop.ground import CHECKS_MAX
@@ -129,7 +130,11 @@ def a_transaction_is_ended_by_its_own_group_at_its_own_place_only(scene: Scene) 
         assert scene.ask(END_TRANSACTION, right | wrong).code == 1, wrong
         assert scene.max_offset(topic) == number - 1
         assert scene.ask(END_TRANSACTION, right).code == 0
-        scene.wait(lambda number=number: scene.max_offset(topic) == number, "the message")  # type: ignore[misc]
+        scene.wait(partial(has_end, scene, topic, number), "the message")
+
+
+def has_end(scene: Scene, topic: str, offset: int) -> bool:
+    return scene.max_offset(topic) == offset
 
 
 def own_half(scene: Scene, topic: str) -> dict[str, object]:
