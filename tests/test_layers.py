@@ -36,6 +36,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
 ROOT: Final[Mapping[str, frozenset[str]]] = {
     "errors": frozenset(),
     "units": frozenset(),
+    "memory": frozenset(),
     "runtime": frozenset(),
     "properties": frozenset(),
     "settings": frozenset({"errors", "properties"}),

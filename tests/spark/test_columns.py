@@ -239,6 +239,7 @@ def test_an_unknown_magic_is_refused() -> None:
 def test_spark_workers_are_spared_pandas() -> None:
     code = f"""
 import sys
+import roquet.spark.batch_reader, roquet.spark.sink, roquet.spark.store_reader, roquet.spark.stream_reader
 from roquet.spark.columns import Records, decode
 from roquet.spark.schema import ARROW_SCHEMA
 records = Records.walk(bytes.fromhex("{(GOLDEN + a_record(properties_text="").encode()).hex()}"))
@@ -262,3 +263,35 @@ def test_much_data_with_a_torn_end_is_refused() -> None:
     stored = a_record(body=b"x" * 100).encode() * 300
     with pytest.raises(CorruptRecord):
         Records.walk(stored[:-1])
+
+
+@A_WHILE
+@given(st.lists(st.lists(RECORDS, min_size=1, max_size=6), max_size=6), st.booleans())
+def test_records_of_answers_are_those_of_their_bytes(answers: list[list[Record]], few_expected: bool) -> None:
+    bodies = [b"".join(record.encode() for record in records) for records in answers]
+    expected = Records.walk(b"".join(bodies))
+
+    found = Records.of_answers(bodies, 1 if few_expected else 10_000)
+
+    assert found.data == expected.data
+    assert found.starts.tolist() == expected.starts.tolist()
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param(GOLDEN[:-1], id="torn"),
+        pytest.param(GOLDEN[:20], id="shorter than any record"),
+        pytest.param(GOLDEN[:4] + b"\0\0\0\0" + GOLDEN[8:], id="of unknown magic"),
+        pytest.param(b"\0\0\0\x01" + GOLDEN[4:], id="of a size that none has"),
+        pytest.param(b"\xff\xff\xff\xff" + GOLDEN[4:], id="of a negative size"),
+    ],
+)
+def test_answers_one_of_which_ends_in_something_else_are_refused(last: bytes) -> None:
+    with pytest.raises(CorruptRecord) as error:
+        Records.of_answers([GOLDEN * 2, GOLDEN + last], 4)
+    assert error.value.at == 3 * len(GOLDEN)
+
+
+def test_of_no_answers_there_are_no_records() -> None:
+    assert len(Records.of_answers([], 0)) == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,18 +16,23 @@ from pyspark.sql.types import StructType
 
 from roquet.spark import worker
 from roquet.spark.store_options import StoreOptions
-from roquet.spark.store_source import RocketMQStoreReader, RocketMQStoreSource
+from roquet.spark.store_reader import RocketMQStoreReader
+from roquet.spark.store_source import RocketMQStoreSource
+from tests.allocation import IS_GLIBC, page_faults
 from tests.inspect.stores import filled
 
 pytestmark = pytest.mark.spark
 
 
 class Probe(RocketMQStoreReader):
-    """Reads as it would anyway; its rows tell how much the worker leaves out when it collects garbage."""
+    """Reads as it would anyway; its rows tell how much the worker leaves out when it collects garbage, and what large
+    buffers cost it.
+    """
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         for _ in super().read(partition):
-            yield pa.record_batch({"queueOffset": [gc.get_freeze_count()]})
+            faults = page_faults() if IS_GLIBC else 0
+            yield pa.record_batch({"queueOffset": [gc.get_freeze_count()], "commitLogOffset": [faults]})
 
 
 class ProbeSource(RocketMQStoreSource):
@@ -37,13 +44,20 @@ class ProbeSource(RocketMQStoreSource):
         return Probe(StoreOptions.of(self.options), schema)
 
 
-def test_workers_that_read_collect_what_came_since_only(spark: SparkSession, tmp_path: Path) -> None:
+def test_workers_that_read_are_set_up_for_it(spark: SparkSession, tmp_path: Path) -> None:
     filled(tmp_path, 20)
     spark.dataSource.register(ProbeSource)
 
-    rows = spark.read.format("probe").schema("queueOffset long").load(str(tmp_path)).collect()
+    rows = spark.read.format("probe").schema("queueOffset long, commitLogOffset long").load(str(tmp_path)).collect()
 
     assert min(row.queueOffset for row in rows) > 10_000
+    assert max(row.commitLogOffset for row in rows) < 1000
+
+
+def test_looking_which_sources_there_are_loads_little() -> None:
+    code = "import sys, pyspark_rocketmq, pyspark_rocketmq_store; assert not {'numpy', 'pyarrow'} & set(sys.modules)"
+
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_other_processes_collect_as_they_did() -> None:

@@ -19,6 +19,7 @@ import click
 from roquet.cli.configuration import broker_config, configured
 from roquet.cli.output import FAILED, end
 from roquet.errors import ConfigError, RoquetError
+from roquet.memory import keep_freed_memory
 from roquet.properties import dump
 from roquet.runtime import Runtime
 from roquet.settings import read_settings, show_settings
@@ -91,6 +92,7 @@ def serve(name: str, host: str, port: int, make: Make) -> None:
     """Run what `make` gives until SIGTERM or SIGINT; a failure ends the process with a line that says why."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     _allow_many_files()
+    keep_freed_memory()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_run(name, host, make))

@@ -29,14 +29,19 @@ class FrameBuffer:
 
         :raises PeerError: a length that no frame can have; seen before its body is stored.
         """
+        frames: list[bytes] = []
+        at = 0
         if self._pending:
-            self._pending += data
+            at = self._wanted - len(self._pending)
+            self._pending += memoryview(data)[:at]
             if len(self._pending) < self._wanted:
                 return []
-            data = bytes(self._pending)
+            if self._wanted == 4:  # no more than the length field was wanted
+                data, at = bytes(self._pending) + data[at:], 0
+            else:
+                frames.append(bytes(memoryview(self._pending)[4:]))
             self._pending.clear()
-        frames: list[bytes] = []
-        at, end = 0, len(data)
+        end = len(data)
         while at + 4 <= end:
             (size,) = SIZE.unpack_from(data, at)
             if not 4 <= size <= FRAME_SIZE_MAX - 4:

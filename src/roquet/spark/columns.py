@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, cast
@@ -52,6 +52,8 @@ _BODY_AT: Final = 88
 """Index of the body in a record whose hosts are of IPv4."""
 _LARGE: Final = 32 << 10
 """Bytes from which columns pay."""
+_IN_STEP_MAX: Final = 64
+"""Records in each answer up to which going through all answers in step pays."""
 _HOST_SIZE: Final = 8
 _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 _OTHER_CODECS: Final = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
@@ -85,6 +87,16 @@ class Records:
         """
         starts = _starts_by_magic(data) if len(data) >= _LARGE else None
         return cls(data, _starts_in_turn(data) if starts is None else starts)
+
+    @classmethod
+    def of_answers(cls, bodies: Sequence[bytes], count: int) -> Records:
+        """The records of several pull answers, which should be `count`.
+
+        :raises CorruptRecord: these bytes are not all records.
+        """
+        data = b"".join(bodies)
+        starts = _starts_in_step(data, bodies) if count <= _IN_STEP_MAX * len(bodies) else None
+        return cls.walk(data) if starts is None else cls(data, starts)
 
     @classmethod
     def joined(cls, parts: Iterable[Records]) -> Records:
@@ -308,6 +320,25 @@ def _starts_by_magic(data: bytes) -> Ints | None:
     ends = starts + gather(data, ">i4", starts)
     is_chain = len(starts) > 0 and np.array_equal(starts, np.concatenate(([0], ends[:-1]))) and ends[-1] == len(data)
     return starts if is_chain and (ends - starts >= SIZE_MIN).all() else None
+
+
+def _starts_in_step(data: bytes, bodies: Sequence[bytes]) -> Ints | None:
+    """Where records start: the first one of each body, then the second of each, and so on; None if some are none."""
+    sizes = np.array([len(body) for body in bodies], np.int64)
+    ends = np.cumsum(sizes)
+    at, found = ends - sizes, [sizes[:0]]
+    while len(at):
+        if (ends - at < SIZE_MIN).any():
+            return None
+        sizes = gather(data, ">i4", at).astype(np.int64)
+        magics = gather(data, ">u4", at + 4)
+        if ((sizes < SIZE_MIN) | (at + sizes > ends) | ((magics != MAGIC) & (magics != MAGIC_V2))).any():
+            return None
+        found.append(at)
+        at = at + sizes
+        has_more = at < ends
+        at, ends = at[has_more], ends[has_more]
+    return np.sort(np.concatenate(found))
 
 
 def _starts_in_turn(data: bytes) -> Ints:

@@ -23,7 +23,7 @@ CHUNK_BYTES: Final = 8 << 20
 CHUNK_RECORDS: Final = 10_000
 """How much is gathered before it is decoded: large enough for whole columns to pay, small beside Spark's own memory."""
 AHEAD_MAX: Final = 64
-AHEAD_BYTES: Final = 2 << 20
+AHEAD_BYTES: Final = 4 << 20
 """Pulls that are asked for at once while all goes well, and about how much they bring: a broker gives few messages at a
 time, and each way there costs more than they do."""
 _OFFSET_AT: Final = 20
@@ -186,7 +186,7 @@ class QueueRead:
         A whole chunk is taken apart at once, which is far cheaper than answer by answer; only where it does not hold
         one record for each offset is each answer looked at by itself, for what is missing.
         """
-        records = Records.walk(b"".join(answer.body for answer in answers))
+        records = Records.of_answers([answer.body for answer in answers], self._at - first)
         if np.array_equal(records.queue_offsets, np.arange(first, self._at)):
             return records
         self._at = first

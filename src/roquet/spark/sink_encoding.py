@@ -26,7 +26,7 @@ from roquet.protocol.message import (
     WAIT,
 )
 from roquet.spark.sink_rows import ROW_ID, Rows, bits_in, numbers_in
-from roquet.spark.slices import Bools, Ints
+from roquet.spark.slices import Bools, Ints, constant
 from roquet.spark.write_options import WriteOptions
 
 KeyRun = Callable[[int], tuple[str, int]]
@@ -35,9 +35,10 @@ KeyRun = Callable[[int], tuple[str, int]]
 _HEAD: Final = np.dtype([("size", ">i4"), ("magic", ">i4"), ("checksum", ">i4"), ("flag", ">i4"), ("body", ">i4")])
 _PROPERTIES_LENGTH: Final = np.dtype(">u2")
 _BINARY: Final = pa.binary()
-_NAME_END: Final = pa.scalar(NAME_SEPARATOR.encode(), _BINARY)
-_PAIR_END: Final = pa.scalar(PROPERTY_SEPARATOR.encode(), _BINARY)
-_NOTHING: Final = pa.scalar(b"", _BINARY)
+_NAME_END: Final = constant(NAME_SEPARATOR.encode())
+_PAIR_END: Final = constant(PROPERTY_SEPARATOR.encode())
+_NOTHING: Final = constant(b"")
+_NULL: Final = pa.nulls(1, _BINARY)[0]
 _HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _ROW_DIGITS: Final = 10
 _BROKER_ADDS: Final = 256
@@ -182,14 +183,14 @@ def _properties(rows: Rows, keys: KeyRun, id_front: str | None) -> pa.Array:
 
 def _pair(name: str, values: pa.Array) -> pa.Array:
     """Null where there is no value, or an empty one."""
-    pairs = pc.binary_join_element_wise(pa.scalar(name.encode(), _BINARY), values.cast(_BINARY), _NAME_END)
-    return pc.if_else(pc.greater(pc.binary_length(values), 0), pairs, pa.scalar(None, _BINARY))
+    pairs = pc.binary_join_element_wise(constant(name.encode()), values.cast(_BINARY), _NAME_END)
+    return pc.if_else(pc.greater(pc.binary_length(values), 0), pairs, _NULL)
 
 
 def _pairs(maps: pa.Array) -> pa.Array:
     each = pc.binary_join_element_wise(maps.keys.cast(_BINARY), maps.items.cast(_BINARY), _NAME_END)
     joined = pc.binary_join(pa.ListArray.from_arrays(maps.offsets, each), _PAIR_END)
-    return pc.if_else(pc.greater(pc.binary_length(joined), 0), joined, pa.scalar(None, _BINARY))
+    return pc.if_else(pc.greater(pc.binary_length(joined), 0), joined, _NULL)
 
 
 def _unique_keys(count: int, keys: KeyRun) -> pa.Array:

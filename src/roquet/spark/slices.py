@@ -1,7 +1,7 @@
 """Arrow arrays from buffers: no Python object per value, and no pandas.
 
-`pyarrow.array` and `to_numpy` import pandas if it is installed, a second or more in each of Spark's Python workers, so
-the modules of the read path build their arrays here.
+`pyarrow.array`, `pyarrow.scalar` and `to_numpy` import pandas if it is installed, a second or more in each of Spark's
+Python processes, so that what is made while modules are imported or topics are read is made here.
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ def binary(values: Sequence[bytes]) -> pa.Array:
     """A binary array of bytes that are Python objects already."""
     edges = np.cumsum([0, *map(len, values)], dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(edges), pa.py_buffer(b"".join(values))])
+
+
+def constant(value: bytes) -> pa.Scalar:
+    """One binary value for all rows."""
+    return binary([value])[0]
 
 
 def text(stored: pa.Array) -> pa.Array:

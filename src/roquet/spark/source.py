@@ -1,4 +1,8 @@
-"""`format("rocketmq")`: what Spark asks of a data source, answered by the modules beside this one."""
+"""`format("rocketmq")`: what Spark asks of a data source, answered by the modules beside this one.
+
+Each is imported when it is asked: Spark has a Python process just to look which sources there are, and another one to
+make the chosen one, before any reads.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,6 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
-
-from roquet.admin.access import with_access_file
-from roquet.spark.batch_reader import batch_reader
-from roquet.spark.options import ReadOptions, include_properties
-from roquet.spark.schema import spark_schema
-from roquet.spark.sink import RocketMQStreamWriter, RocketMQWriter
-from roquet.spark.stream_reader import RocketMQStreamReader
-from roquet.spark.write_options import WriteOptions
 
 
 class RocketMQSource(DataSource):
@@ -31,16 +27,37 @@ class RocketMQSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
+        from roquet.spark.options import include_properties
+        from roquet.spark.schema import spark_schema
+
         return spark_schema(include_properties=include_properties(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return batch_reader(ReadOptions.of_batch(with_access_file(self.options)), schema)
+        from roquet.spark.batch_reader import batch_reader
+        from roquet.spark.options import ReadOptions
+
+        return batch_reader(ReadOptions.of_batch(self._all_options()), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return RocketMQStreamReader(ReadOptions.of_stream(with_access_file(self.options)), schema)
+        from roquet.spark.options import ReadOptions
+        from roquet.spark.stream_reader import RocketMQStreamReader
+
+        return RocketMQStreamReader(ReadOptions.of_stream(self._all_options()), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return RocketMQWriter(WriteOptions.of(with_access_file(self.options)), schema, overwrite=overwrite)
+        from roquet.spark.sink import RocketMQWriter
+        from roquet.spark.write_options import WriteOptions
+
+        return RocketMQWriter(WriteOptions.of(self._all_options()), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return RocketMQStreamWriter(WriteOptions.of(with_access_file(self.options)), schema, overwrite=overwrite)
+        from roquet.spark.sink import RocketMQStreamWriter
+        from roquet.spark.write_options import WriteOptions
+
+        return RocketMQStreamWriter(WriteOptions.of(self._all_options()), schema, overwrite=overwrite)
+
+    def _all_options(self) -> dict[str, str]:
+        """Those of the access file, too."""
+        from roquet.admin.access import with_access_file
+
+        return with_access_file(self.options)

@@ -1,21 +1,12 @@
-"""`format("rocketmq-store")`: what Spark asks of a data source, answered by the modules beside this one."""
+"""`format("rocketmq-store")`: what Spark asks of a data source, answered by the modules beside this one.
+
+They are imported when they are asked, as in `roquet.spark.source`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
-
-from roquet.spark.pushed_filters import narrowed
-from roquet.spark.schema import spark_schema
-from roquet.spark.store_damage import CORRUPT, schema_with_damage
-from roquet.spark.store_options import StoreOptions
-from roquet.spark.store_pieces import StorePart
-from roquet.spark.store_plan import parts
-from roquet.spark.store_read import read
-from roquet.spark.worker import begin_task, filters_are_pushed
 
 
 class RocketMQStoreSource(DataSource):
@@ -42,36 +33,13 @@ class RocketMQStoreSource(DataSource):
         return "rocketmq-store"
 
     def schema(self) -> StructType:
+        from roquet.spark.schema import spark_schema
+        from roquet.spark.store_options import StoreOptions
+
         return spark_schema(include_properties=StoreOptions.of(self.options).include_properties)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        kind = FilteringStoreReader if filters_are_pushed() else RocketMQStoreReader
-        return kind(StoreOptions.of(self.options), schema)
+        from roquet.spark.store_options import StoreOptions
+        from roquet.spark.store_reader import store_reader
 
-
-class RocketMQStoreReader(DataSourceReader):
-    """One batch read: where the logs end is settled when it is planned."""
-
-    def __init__(self, options: StoreOptions, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema_with_damage(schema)
-
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(part) for part in parts(self._options)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # what Spark makes of a read without partitions
-            return iter(())
-        begin_task()
-        part: StorePart = partition.value
-        return read(part, self._options, self._schema)
-
-
-class FilteringStoreReader(RocketMQStoreReader):
-    """The same, leaving out what the query's conditions leave out."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Rows of damages have nulls where a message has its topic or offset: Spark has to test these itself."""
-        narrowing, left = narrowed(filters)
-        self._options = self._options.narrowed_to(narrowing)
-        return filters if CORRUPT in self._schema.names else left
+        return store_reader(StoreOptions.of(self.options), schema)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import sys
+from functools import cache
 from typing import Final
+
+from roquet.memory import keep_freed_memory
 
 _FILTER_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _TASK_WORKER: Final = "pyspark.worker"
@@ -20,9 +23,16 @@ def filters_are_pushed() -> bool:
 
 
 def begin_task() -> None:
-    """Have what is imported by now left out when garbage is collected, once in each process that works at tasks.
+    """Set up the process that works at tasks, once: they come one after the other in it.
 
-    Spark collects after every task, which took some 25 ms of CPU for what Spark, Arrow, numpy and roquet hold alone.
+    What is imported by now is left out when garbage is collected. Spark collects after every task, which took some
+    25 ms of CPU for what Spark, Arrow, numpy and roquet hold alone.
     """
-    if _TASK_WORKER in sys.modules and not gc.get_freeze_count():
-        gc.freeze()
+    if _TASK_WORKER in sys.modules:
+        _set_up()
+
+
+@cache
+def _set_up() -> None:
+    gc.freeze()
+    keep_freed_memory()
