@@ -57,7 +57,7 @@ def test_what_groups_have_before_them_is_sampled(spark: SparkSession, cluster: C
 @pytest.mark.spark
 @pytest.mark.long
 def test_a_cluster_that_does_not_answer_costs_its_samples_only(spark: SparkSession, tmp_path: Path) -> None:
-    done = lag(spark, Lag("127.0.0.1:1", str(tmp_path / "lag"), every_s=0.1, for_s=0.15))
+    done = lag(spark, Lag("127.0.0.1:1", str(tmp_path / "lag"), every_s=0.1, for_s=0.2))
 
     assert (done.samples, done.rows, done.failed) == (2, 0, 2)
     assert not (tmp_path / "lag").exists()

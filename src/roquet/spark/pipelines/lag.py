@@ -85,15 +85,14 @@ class _Watching:
 
     def run(self) -> None:
         began = time.monotonic()
-        due = began
         while True:
             self._sample()
             if time.monotonic() - self._written >= WRITE_EVERY_S:
                 self.write()
-            due += self.job.every_s
-            if due - began >= self.job.for_s:
+            due_s = self.sampled.samples * self.job.every_s
+            if round(due_s, 3) >= round(self.job.for_s, 3):
                 return
-            time.sleep(max(0.0, due - time.monotonic()))
+            time.sleep(max(0.0, began + due_s - time.monotonic()))
 
     def _sample(self) -> None:
         now_ms = Runtime().now_ms()
