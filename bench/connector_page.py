@@ -8,7 +8,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from bench import machine
-from bench.connector_job import WARM_UPS
+from bench.connector_job import PASSES, WARM_UPS
 from bench.in_turn import spread
 from bench.options import Side
 
@@ -111,7 +111,8 @@ def page(readings: Sequence[Reading], rows: int) -> str:
         "- acknowledged: by roquet's and Apache's broker when it is in memory (ASYNC_FLUSH), by Kafka's with acks=all,"
         " which is the same on one node; nobody waits for the disk. Sinks are set as they come",
         "- five columns: topic, queue, offset, time and body; before a figure is taken the same is done"
-        f" {WARM_UPS + 1} times to warm up, with all columns once, and once by sinks with a tenth of the rows",
+        f" {WARM_UPS + 1} times to warm up, with all columns once, and once by sinks with a tenth of the rows; five"
+        f" columns are then read {PASSES} times in each round, of which the median counts",
         f"- large pulls: `pullBatchSize={LARGE_PULL}`, and in the broker's configuration "
         + ", ".join(f"`{name}={value}`" for name, value in LARGE_CONF.items()),
         "- a Python source with nothing to do hands Arrow files to Spark as they are: what Spark itself takes to get"
