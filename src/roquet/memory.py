@@ -24,7 +24,9 @@ def keep_freed_memory() -> None:
     """
     if not sys.platform.startswith("linux") or any(name in os.environ for name in _OWNERS):
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, _BLOCK_MAX)
-        mallopt(_TRIM_THRESHOLD, _KEPT_MAX)
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):  # musl has none, and a Python linked statically cannot look
+        return
+    mallopt(_MMAP_THRESHOLD, _BLOCK_MAX)
+    mallopt(_TRIM_THRESHOLD, _KEPT_MAX)

@@ -31,6 +31,7 @@ def test_any_split_of_the_stream_gives_the_same_frames(frames: list[bytes], cuts
     found = [frame for piece in pieces(on_the_wire(frames), cuts) for frame in buffer.feed(piece)]
 
     assert found == frames
+    assert {type(frame) for frame in found} <= {bytes}
 
 
 @given(frames)

@@ -14,7 +14,7 @@ from roquet.inspect.files import Series
 from roquet.inspect.log_walk import Damage
 from roquet.spark.option_values import OptionError
 from roquet.spark.schema import arrow_schema
-from roquet.spark.slices import indices, words
+from roquet.spark.slices import numbers, words
 from roquet.spark.store_options import Mode
 
 CORRUPT: Final = "_corrupt"
@@ -79,7 +79,7 @@ class DamageReport:
         known = {
             CORRUPT: words([text]),
             "brokerName": words([self._broker_name]),
-            "commitLogOffset": indices(np.array([damage.start], np.int64)),
+            "commitLogOffset": numbers(np.array([damage.start], np.int64), pa.int64()),
         }
         arrays = [known.get(column.name, pa.nulls(1, column.type)) for column in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
