@@ -236,6 +236,14 @@ def test_an_unknown_magic_is_refused() -> None:
         decode(Records.walk(GOLDEN[:4] + b"\0\0\0\0" + GOLDEN[8:]), ARROW_SCHEMA, broker_name="b")
 
 
+def test_a_record_that_says_it_stands_before_the_log_has_an_id_all_the_same() -> None:
+    stored = a_record(physical_offset=PhysicalOffset(-1), properties_text="").encode()
+
+    (row,) = decode(Records.walk(stored), ARROW_SCHEMA, broker_name="b").to_pylist()
+
+    assert row["msgId"].endswith("F" * 16)
+
+
 def test_spark_workers_are_spared_pandas() -> None:
     code = f"""
 import sys

@@ -265,8 +265,11 @@ _ID_V6: Final = Struct(">16siq")
 
 
 def offset_message_id(store_host: bytes, at: PhysicalOffset) -> str:
-    """The broker's id of a message: store host (address and port as stored) and physical offset, in hex."""
-    return (store_host + at.to_bytes(8, "big")).hex().upper()
+    """The broker's id of a message: store host (address and port as stored) and physical offset, in hex.
+
+    Of a damaged record the offset may be any number; a negative one is put as Java does.
+    """
+    return (store_host + at.to_bytes(8, "big", signed=True)).hex().upper()
 
 
 def parse_offset_message_id(message_id: str) -> tuple[bytes, int, PhysicalOffset]:
