@@ -25,9 +25,9 @@ def status(name_server: str) -> list[dict[str, Any]]:
     return members
 
 
-def ends(members: list[dict[str, Any]]) -> dict[int, int | None]:
-    """Where the log of each broker ends; a young broker registers before it answers."""
-    return {member["broker_id"]: member["end"] for member in members}
+def ends(members: list[dict[str, Any]]) -> list[tuple[int, int | None]]:
+    """The number of each broker in turn, and where its log ends; a young broker registers before it answers."""
+    return [(member["broker_id"], member["end"]) for member in members]
 
 
 def test_mqadmin_of_5x_shows_how_our_slave_follows(clients: JavaClients) -> None:
@@ -50,7 +50,7 @@ def test_we_show_how_a_slave_of_apache_follows(version: Version) -> None:
         ApacheBroker(names.address, version=version),
         ApacheBroker(names.address, version=version, role="SLAVE", broker_id=1),
     ):
-        wait_until(lambda: ends(status(names.address)) == {0: 0, 1: 0}, "both brokers say where their logs end")
+        wait_until(lambda: ends(status(names.address)) == [(0, 0), (1, 0)], "both brokers say where their logs end")
         master, slave = status(names.address)
         if version is Version.V4:
             assert (master["status"], slave["status"]) == (None, None)
