@@ -55,6 +55,8 @@ class Broker:
         self.read_queues: int | None = None
         self.dies_after_pulls: int | None = None
         self.pulls = 0
+        self.bounds_asked: list[Callable[[], None]] = []
+        """Each is done, once, when the bounds of a queue are asked for."""
         self._server = Server(
             {
                 RequestCode.PULL_MESSAGE: self._pull,
@@ -84,6 +86,8 @@ class Broker:
 
     def _bound(self, request: Command, which: int) -> Answer:
         header = QueueHeader.read(request.fields)
+        if self.bounds_asked:
+            self.bounds_asked.pop()()
         return request.answer(0, fields={"offset": self._bounds(header.topic, header.queue_id)[which]})
 
     def _pull(self, request: Command, _: Connection) -> Answer:

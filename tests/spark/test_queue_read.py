@@ -38,6 +38,7 @@ class Answer:
     min_offset: int
     max_offset: int
     body: bytes = b""
+    of_master: bool = True
 
 
 def record(offset: int) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pytest
 
@@ -10,7 +12,7 @@ from roquet.protocol.message import MessageQueue
 from roquet.spark.option_values import OptionError
 from roquet.spark.options import ReadOptions
 from roquet.spark.queue_read import NoProgress
-from roquet.spark.ranges import DataLoss, QueueRange
+from roquet.spark.ranges import MasterAway, QueueRange
 from roquet.spark.read_cluster import plan, read
 from roquet.spark.schema import ARROW_SCHEMA
 from tests.spark.stand_in import Broker, Queues, StandIn, cluster, record
@@ -135,11 +137,83 @@ def test_a_master_that_dies_is_survived_on_its_slave(read_from: str) -> None:
     assert (master.pulls == 0) == (read_from == "slave")
 
 
-def test_planning_survives_a_dead_master_too() -> None:
-    master, slave = Broker(0, queues(20)), Broker(1, queues(20))
+@pytest.fixture
+def slave_alone() -> Iterator[StandIn]:
+    """The master is dead, and its slave has 15 of 20 messages, from offset 5 on."""
+    held = queues(20)
+    slave = Broker(1, {("orders", 0): held["orders", 0][5:15]})
+    master = Broker(0, held)
     with cluster(master, slave) as stand_in:
         stand_in.do(master.die)
-        assert plan(options(stand_in)) == [QueueRange(QUEUE, 0, 20)]
+        yield stand_in
+
+
+SLAVE_ALONE = "but only a slave answered, which may lag and has min 5, max 15. Nothing is known to be lost: wait"
+
+
+def offset_of_queue(at: int) -> str:
+    return f'{{"orders":{{"broker-a":{{"0":{at}}}}}}}'
+
+
+def test_a_read_of_given_offsets_is_planned_on_a_slave_that_has_them(slave_alone: StandIn) -> None:
+    for may_lose in ("false", "true"):
+        places = {"startingoffsets": offset_of_queue(5), "endingoffsets": offset_of_queue(15)}
+        wanted = options(slave_alone, failondataloss=may_lose, **places)
+        assert plan(wanted) == [QueueRange(QUEUE, 5, 15)]
+        assert offsets(QueueRange(QUEUE, 5, 15), wanted) == list(range(5, 15))
+
+
+@pytest.mark.parametrize(("start", "end"), [(4, 15), (5, 16)])
+def test_offsets_that_a_slave_lacks_are_not_lost_before_its_master_says_so(
+    slave_alone: StandIn, start: int, end: int
+) -> None:
+    places = {"startingoffsets": offset_of_queue(start), "endingoffsets": offset_of_queue(end)}
+    for may_lose in ("false", "true"):
+        wanted = options(slave_alone, failondataloss=may_lose, noprogresstimeoutms="100", **places)
+        with pytest.raises(MasterAway, match=SLAVE_ALONE):
+            plan(wanted)
+        with pytest.raises(MasterAway, match=SLAVE_ALONE) as error:
+            offsets(QueueRange(QUEUE, start, end), wanted)
+        assert "failOnDataLoss" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        {"endingoffsets": offset_of_queue(15)},
+        {"startingoffsets": offset_of_queue(5)},
+        {"startingtimestamp": "1", "endingoffsets": offset_of_queue(15)},
+        {"startingoffsets": offset_of_queue(5), "endingtimestamp": str(2**42)},
+    ],
+)
+def test_where_a_queue_begins_and_ends_a_slave_says_to_those_who_ask_it(
+    slave_alone: StandIn, places: dict[str, str]
+) -> None:
+    with pytest.raises(MasterAway, match=rf"{SLAVE_ALONE}.*\. readFrom=slave reads what the slave has"):
+        plan(options(slave_alone, noprogresstimeoutms="100", **places))
+    for more in ({"readfrom": "slave"}, {"readfrom": "slave-only"}, {"failondataloss": "false"}):
+        assert plan(options(slave_alone, **places, **more)) == [QueueRange(QUEUE, 5, 15)]
+
+
+def test_a_master_that_comes_back_while_a_read_is_planned_is_asked() -> None:
+    master, slave = Broker(0, queues(20)), Broker(1, queues(15))
+    with cluster(master, slave) as stand_in:
+        stand_in.listed.remove(master)
+        asked = slave.bounds_asked
+
+        def comes_back() -> None:
+            stand_in.listed.append(master)
+
+        asked.append(comes_back)
+        assert plan(options(stand_in, noprogresstimeoutms="10000")) == [QueueRange(QUEUE, 0, 20)]
+        assert not asked, "the slave was asked before"
+
+
+def test_who_wants_to_know_what_a_slave_lacks_is_told_by_gaps(slave_alone: StandIn) -> None:
+    places = {"startingoffsets": offset_of_queue(0), "endingoffsets": offset_of_queue(20)}
+    wanted = options(slave_alone, readfrom="slave-only", failondataloss="false", noprogresstimeoutms="100", **places)
+    assert plan(wanted) == [QueueRange(QUEUE, 5, 15)]
+    assert offsets(QueueRange(QUEUE, 0, 20), wanted) == list(range(5, 15))
 
 
 def test_a_master_that_dies_without_a_slave_ends_in_an_error_in_time() -> None:
@@ -153,8 +227,11 @@ def test_a_master_that_dies_without_a_slave_ends_in_an_error_in_time() -> None:
 def test_a_slave_that_never_gets_the_rest_ends_in_an_error() -> None:
     master, slave = Broker(0, queues(200)), Broker(1, queues(150))
     master.dies_after_pulls = 3
-    with cluster(master, slave) as stand_in, pytest.raises(DataLoss, match="wanted offsets 150 to 199, min 0, max 150"):
-        offsets(QueueRange(QUEUE, 0, 200), options(stand_in, noprogresstimeoutms="300"))
+    with cluster(master, slave) as stand_in:
+        for may_lose in ("false", "true"):
+            wanted = options(stand_in, noprogresstimeoutms="300", failondataloss=may_lose)
+            with pytest.raises(MasterAway, match=r"wanted offset 150 of .* max 150"):
+                offsets(QueueRange(QUEUE, 0, 200), wanted)
 
 
 def test_a_read_given_up_half_way_leaves_nothing_open() -> None:

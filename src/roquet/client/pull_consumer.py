@@ -84,9 +84,13 @@ class PullConsumer:
         """The topic's readable queues as the name server knows them now, sorted; a slave is enough for one to count."""
         return list(subscribe_queues(topic, await self._session.routes.refresh(topic)))
 
-    async def min_offset(self, queue: MessageQueue) -> int:
-        """The first offset the queue still holds; -1 for a queue that nobody wrote to."""
-        return await queue_calls.min_offset(self._session, queue, self._timeout_ms)
+    async def min_offset(self, queue: MessageQueue, *, of_master: bool = False) -> int:
+        """The first offset the queue still holds; -1 for a queue that nobody wrote to.
+
+        :param of_master: ask no slave either when the master is gone: a slave may lack what its master still holds.
+        """
+        choose = masters_only if of_master else read_addresses
+        return await queue_calls.min_offset(self._session, queue, self._timeout_ms, choose)
 
     async def max_offset(self, queue: MessageQueue, *, of_master: bool = False) -> int:
         """The offset that the queue's next message will have. The master's, also when reading from a slave.
@@ -151,8 +155,9 @@ class PullConsumer:
         return pull_request(self._group, queue, offset, max_messages, flags, wanted, hold_ms)
 
     def _result(self, queue: MessageQueue, response: Command, at: BrokerAddress, wanted: Subscription) -> PullResult:
-        result = pull_result(response, at.address, wanted)
-        self._suggested[queue] = result.suggested_broker_id
+        result = pull_result(response, at.address, wanted, of_master=at.is_master)
+        found = result.status is PullStatus.FOUND or at.is_master
+        self._suggested[queue] = result.suggested_broker_id if found else MASTER_ID  # a slave may only lag
         return result
 
     async def _check(self, wanted: Subscription) -> None:

@@ -31,6 +31,7 @@ class PullResult:
 
     `next_offset` is where the next pull starts, whatever the status (trap 56). `body` holds the stored messages as
     the broker sent them; it compares hashes of tags, so a few of them may have another tag than those wanted.
+    `of_master`: a master answered; a slave may lag, and may lack old messages.
     """
 
     status: PullStatus
@@ -40,6 +41,7 @@ class PullResult:
     suggested_broker_id: int
     body: bytes = b""
     tag_filter: TagFilter = EVERYTHING
+    of_master: bool = True
 
     @property
     def records(self) -> list[Record]:

@@ -57,7 +57,7 @@ def _fields(
     return header.write()
 
 
-def pull_result(response: Command, address: str, wanted: Subscription) -> PullResult:
+def pull_result(response: Command, address: str, wanted: Subscription, *, of_master: bool = True) -> PullResult:
     """:raises ResponseError: the broker refused the pull; PeerError: its answer lacks an offset."""
     checked(response, address, _STATUS_CODES)
     answer = answered(PullAnswer, response, address)
@@ -69,4 +69,5 @@ def pull_result(response: Command, address: str, wanted: Subscription) -> PullRe
         answer.suggest_which_broker_id,
         response.body if response.code == ResponseCode.SUCCESS else b"",
         wanted.tag_filter,
+        of_master,
     )

@@ -46,9 +46,9 @@ def accepted(kind: type[H], response: Command, address: str, codes: Iterable[int
     return answered(kind, checked(response, address, codes), address)
 
 
-async def min_offset(session: Session, queue: MessageQueue, timeout_ms: int) -> int:
+async def min_offset(session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses) -> int:
     """The first offset the queue still holds; -1 for a queue nobody wrote to."""
-    return await _bound(session, RequestCode.GET_MIN_OFFSET, queue, timeout_ms)
+    return await _bound(session, RequestCode.GET_MIN_OFFSET, queue, timeout_ms, choose)
 
 
 async def max_offset(session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses) -> int:

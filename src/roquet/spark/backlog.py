@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from roquet.protocol.message import MessageQueue
-from roquet.spark.ranges import Bounds, lose
+from roquet.spark.ranges import Bounds, read_on
 from roquet.spark.stream_offset import StreamOffset
 
 
@@ -25,7 +25,7 @@ class Backlog:
         :raises roquet.spark.ranges.DataLoss: some are gone that were not read, and that is not allowed.
         """
         firsts = {
-            queue: _first(queue, start.positions.get(queue), held, fail_on_data_loss=fail_on_data_loss)
+            queue: read_on(queue, start.positions.get(queue), held, fail_on_data_loss=fail_on_data_loss)
             for queue, held in sorted(bounds.items())
         }
         return cls(start, firsts, {queue: max(first, bounds[queue].max) for queue, first in firsts.items()})
@@ -46,16 +46,3 @@ class Backlog:
             return self.start
         untold = (queue for queue, first in self.firsts.items() if self.start.is_first or before.get(queue) != first)
         return StreamOffset(positions, {queue: self.firsts[queue] for queue in untold})
-
-
-def _first(queue: MessageQueue, position: int | None, held: Bounds, *, fail_on_data_loss: bool) -> int:
-    """A queue that ends before its position was made anew, or its broker lost what was read already.
-
-    It is read on at its end then: from its beginning would repeat, in the second case, all that it holds.
-    """
-    if position is None:
-        return held.min
-    if held.min <= position <= held.max:
-        return position
-    lose(queue, f"offset {position}", held, fail_on_data_loss=fail_on_data_loss)
-    return held.min if position < held.min else held.max

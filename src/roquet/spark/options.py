@@ -56,6 +56,16 @@ class ReadOptions:
     def group(self) -> str:
         return self.consumer_group or self.pull_group
 
+    @property
+    def believes_slaves(self) -> bool:
+        """Whether what a slave lacks counts as gone. Nobody else may be asked then, and gaps are allowed."""
+        return self.read_from == "slave-only" and not self.fail_on_data_loss
+
+    @property
+    def takes_slaves_ends(self) -> bool:
+        """Whether "earliest" and "latest" may be those of a slave while the master is away."""
+        return self.read_from in ("slave", "slave-only") or not self.fail_on_data_loss
+
     @classmethod
     def of_batch(cls, options: Mapping[str, str]) -> Self:
         """The options of a batch read.

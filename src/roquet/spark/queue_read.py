@@ -2,13 +2,14 @@
 
 Keeps: every message of the range is handed out once and in order, or the read ends in an error that says which are
        missing; only `fail_on_data_loss=False` lets it go on without them, and that is logged.
+       That a slave lacks messages does not make them missing: they are waited for, and that ends in `MasterAway`.
        Without one message of progress it gives up after `no_progress_timeout_ms`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from roquet.errors import LASTING, PeerError, RoquetError
 from roquet.protocol.message import MessageQueue
 from roquet.spark.columns import Records
 from roquet.spark.options import ReadOptions
-from roquet.spark.ranges import Bounds, QueueRange, lose
+from roquet.spark.ranges import Bounds, QueueRange, lose, master_away
 
 CHUNK_BYTES: Final = 8 << 20
 CHUNK_RECORDS: Final = 10_000
@@ -47,6 +48,8 @@ class Pulled(Protocol):
     def max_offset(self) -> int: ...
     @property
     def body(self) -> bytes: ...
+    @property
+    def of_master(self) -> bool: ...
 
 
 class Puller(Protocol):
@@ -73,7 +76,8 @@ class QueueRead:
         """The next records of the range, as many as one batch should hold; None at its end.
 
         :raises roquet.spark.ranges.DataLoss: some are gone and that is not allowed.
-        :raises NoProgress: no broker answered, or none had the next message.
+        :raises NoProgress: no broker answered, or none gave the next message.
+        :raises roquet.spark.ranges.MasterAway: only a slave answered, and does not have it.
         :raises AccessDenied, TlsError: a broker does not let us in.
         """
         if self._at >= self._range.end:
@@ -142,7 +146,7 @@ class QueueRead:
                     return answer
                 if (records := self._taken(answer)) is not None:
                     return records
-                bounds = Bounds(answer.min_offset, answer.max_offset)
+                bounds = self._bounds(answer)
             if loop.time() >= deadline:
                 self._give_up(bounds, trouble)
                 return Records.joined([])
@@ -154,11 +158,11 @@ class QueueRead:
         return await self._puller.pull(self._range.queue, offset, max_messages=count)
 
     def _taken(self, answer: Pulled) -> Records | None:
-        """The records of an answer, after moving past them; None if it leads nowhere."""
-        bounds = Bounds(answer.min_offset, answer.max_offset)
+        """The records of an answer, after moving past them; None if it leads nowhere, or past what a slave lacks."""
+        bounds = self._bounds(answer)
         records = Records.walk(answer.body).between(self._at, self._range.end)
         if len(records) == 0:
-            if answer.next_offset <= self._at:
+            if answer.next_offset <= self._at or not bounds.is_certain:
                 return None
             self._skip(answer.next_offset, bounds)
             return records
@@ -168,6 +172,8 @@ class QueueRead:
         following = int(offsets[-1]) + 1
         missing = following - self._at - len(offsets)
         if missing:
+            if offsets[0] > self._at and not bounds.is_certain:
+                return None
             self._lose(f"offsets {self._at} to {following - 1}, {missing} of them are missing", bounds)
         self._at = following
         return records
@@ -190,7 +196,14 @@ class QueueRead:
         if np.array_equal(records.queue_offsets, np.arange(first, self._at)):
             return records
         self._at = first
-        return Records.joined(taken for answer in answers if (taken := self._taken(answer)) is not None)
+        return Records.joined(self._taken_in_turn(answers))
+
+    def _taken_in_turn(self, answers: list[Pulled]) -> Iterator[Records]:
+        """Up to one that leads nowhere: what comes after that is asked for once more."""
+        for answer in answers:
+            if (taken := self._taken(answer)) is None:
+                return
+            yield taken
 
     def _give_up(self, bounds: Bounds | None, trouble: str) -> None:
         """The end of all patience: no answer, or none that leads on."""
@@ -199,7 +212,13 @@ class QueueRead:
             raise NoProgress(f"{self._range}: no answer for offset {self._at} in {seconds:g} s, last {trouble}")
         if bounds.min <= self._at < bounds.max:
             raise NoProgress(f"{self._range}: the broker has offset {self._at} but does not give it, {bounds}")
+        if not bounds.is_certain:
+            raise master_away(self._range.queue, f"offset {self._at} of {self._range}", bounds)
         self._skip(bounds.min if self._at < bounds.min else self._range.end, bounds)
+
+    def _bounds(self, answer: Pulled) -> Bounds:
+        is_certain = answer.of_master or self._options.believes_slaves
+        return Bounds(answer.min_offset, answer.max_offset, is_certain)
 
     def _skip(self, to: int, bounds: Bounds) -> None:
         last = min(to, self._range.end)

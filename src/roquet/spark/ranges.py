@@ -1,6 +1,8 @@
 """PURE: which part of each queue a read covers, and how it is shared out to Spark's tasks.
 
 Keeps: the partitions of a read cover each queue's range exactly once, and none is empty.
+       Where a queue begins and ends, and that messages are gone, only its master says. A slave lags, and one that came
+       late lacks what is old: what it holds can be read, what it does not hold proves nothing (decision 0030).
 """
 
 from __future__ import annotations
@@ -24,12 +26,25 @@ class DataLoss(RoquetError):  # noqa: N818
     """Messages that were asked for are gone, or were never there; see option failOnDataLoss."""
 
 
+class MasterAway(RoquetError):  # noqa: N818
+    """A slave lacks what was asked for, and its master, which may have it, does not answer: nothing is known to be
+    lost. Wait for the master, or promote the slave.
+    """
+
+
 @dataclass(frozen=True)
 class Bounds:
-    """What a queue holds: queue offsets from `min` up to, not including, `max`."""
+    """What a queue holds: queue offsets from `min` up to, not including, `max`.
+
+    `is_certain`: its master says so; else a slave does.
+    """
 
     min: int
     max: int
+    is_certain: bool = True
+
+    def __str__(self) -> str:
+        return f"min {self.min}, max {self.max}"
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,65 @@ def lose(queue: MessageQueue, wanted: str, bounds: Bounds, *, fail_on_data_loss:
     if fail_on_data_loss:
         raise loss
     logging.getLogger(__name__).warning("%s", loss)
+
+
+def master_away(queue: MessageQueue, wanted: str, bounds: Bounds) -> MasterAway:
+    """The error that only a slave was there to ask; `bounds` are the slave's."""
+    return MasterAway(
+        f"{queue}: wanted {wanted}, but only a slave answered, which may lag and has {bounds}. Nothing is known to be "
+        "lost: wait for its master; if that is gone for good, promote the slave"
+    )
+
+
+def settled(
+    positions: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]
+) -> tuple[dict[MessageQueue, Bounds], dict[MessageQueue, MasterAway]]:
+    """What queues hold that were read up to `positions`, and those of which only their master can tell.
+
+    These stay where they are: they seem to hold nothing more, and new ones are left out.
+    """
+    known: dict[MessageQueue, Bounds] = {}
+    waiting: dict[MessageQueue, MasterAway] = {}
+    for queue, held in bounds.items():
+        at = positions.get(queue)
+        begin = 0 if at is None else at  # a new queue's master may begin earlier than its slave
+        if held.is_certain or held.min <= begin <= held.max:
+            known[queue] = held
+            continue
+        waiting[queue] = master_away(queue, "earliest" if at is None else f"offset {at}", held)
+        if at is not None:
+            known[queue] = Bounds(at, at)
+    return known, waiting
+
+
+def read_on(queue: MessageQueue, position: int | None, held: Bounds, *, fail_on_data_loss: bool) -> int:
+    """Where a queue is read on that was read up to `position`; None: it is new, and read from its earliest message.
+
+    A queue that ends before its position was made anew, or its master lost what was read already. It is read on at its
+    end then: from its beginning would repeat, in the second case, all that it holds.
+
+    :param held: as from `settled`.
+    :raises DataLoss: messages are gone that were not read, and that is not allowed.
+    """
+    if position is None:
+        return held.min
+    if held.min <= position <= held.max:
+        return position
+    lose(queue, f"offset {position}", held, fail_on_data_loss=fail_on_data_loss)
+    return held.min if position < held.min else held.max
+
+
+def check_certain(queue: MessageQueue, place: str, bounds: Bounds, options: ReadOptions) -> None:
+    """Before a place is taken that a slave's bounds tell.
+
+    :raises MasterAway: only a slave was there to ask, and its word is not to be taken.
+    """
+    if bounds.is_certain:
+        return
+    away = master_away(queue, place, bounds)
+    if not options.takes_slaves_ends:
+        raise MasterAway(f"{away}. readFrom=slave reads what the slave has")
+    logging.getLogger(__name__).warning("reading what the slave has: %s", away)
 
 
 Times: TypeAlias = Mapping[tuple[MessageQueue, int], int | None]
@@ -144,16 +218,23 @@ def _resolve_queue(queue: MessageQueue, first: int, bounds: Bounds, options: Rea
 def _number(queue: MessageQueue, place: Place, bounds: Bounds, options: ReadOptions, times: Times) -> int:
     match place:
         case "earliest":
+            if bounds.min > 0:
+                check_certain(queue, place, bounds, options)
             return bounds.min
         case "latest":
+            check_certain(queue, place, bounds, options)
             return bounds.max
         case AtTime(ms, or_latest):
             found = times[queue, ms]
+            if found is None or found == bounds.min > 0:
+                check_certain(queue, f"the first message stored at {ms} or later", bounds, options)
             if found is None and not or_latest:
                 raise none_so_young(queue, ms)
             return bounds.max if found is None else found
         case _:
             if not bounds.min <= place <= bounds.max:
+                if not bounds.is_certain:
+                    raise master_away(queue, f"offset {place}", bounds)
                 lose(queue, f"offset {place}", bounds, fail_on_data_loss=options.fail_on_data_loss)
             return min(max(place, bounds.min), bounds.max)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 
@@ -27,6 +28,7 @@ def plan(options: ReadOptions, narrowing: Narrowing = EVERYTHING) -> list[QueueR
     :raises RouteNotFound: there is no such topic.
     :raises OptionError, DataLoss: what was asked for is not there.
     :raises NoProgress: a broker did not answer within `no_progress_timeout_ms`.
+    :raises MasterAway: one that has to say where queues begin or end did not.
     """
     return asyncio.run(_plan(options, narrowing))
 
@@ -34,10 +36,14 @@ def plan(options: ReadOptions, narrowing: Narrowing = EVERYTHING) -> list[QueueR
 async def _plan(options: ReadOptions, narrowing: Narrowing) -> list[QueueRange]:
     async with client(options) as consumer:
         survey = Survey(consumer, options)
-        bounds = await survey.bounds(await survey.queues())
-        wanted = times_wanted(bounds, options.starting_offsets, options.ending_offsets)
-        ranges = narrowing.clip(resolve(bounds, options, await survey.times(bounds, wanted)))
-        return await _clip_times(survey, ranges, narrowing)
+        ranges = await survey.patiently(partial(_ranges, survey, options))
+        return await _clip_times(survey, narrowing.clip(ranges), narrowing)
+
+
+async def _ranges(survey: Survey, options: ReadOptions) -> list[QueueRange]:
+    bounds = await survey.bounds(await survey.queues())
+    wanted = times_wanted(bounds, options.starting_offsets, options.ending_offsets)
+    return resolve(bounds, options, await survey.times(bounds, wanted))
 
 
 async def _clip_times(survey: Survey, ranges: list[QueueRange], narrowing: Narrowing) -> list[QueueRange]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from roquet.client.pull_consumer import PullConsumer
@@ -17,8 +16,9 @@ from roquet.protocol.message import MessageQueue
 from roquet.spark.loop_thread import LoopThread
 from roquet.spark.options import ReadOptions
 from roquet.spark.queue_read import PAUSE_SECONDS_MAX, NoProgress
-from roquet.spark.ranges import Bounds, lost, starts, times_wanted
+from roquet.spark.ranges import Bounds, lost, settled, starts, times_wanted
 from roquet.spark.survey import Survey, client
+from roquet.spark.waiting import Waiting
 
 _T = TypeVar("_T")
 
@@ -31,12 +31,13 @@ class StreamCluster:
         self._thread: LoopThread | None = None
         self._consumer: PullConsumer | None = None
         self._committed: dict[MessageQueue, int] = {}
+        self._waiting = Waiting()
 
     def starts(self) -> dict[MessageQueue, int]:
         """Where a new query starts.
 
         :raises OptionError, DataLoss, RouteNotFound: what was asked for is not there.
-        :raises NoProgress: a broker did not answer in time.
+        :raises NoProgress, MasterAway: a broker did not answer in time.
         """
         return self._run(self._starts())
 
@@ -77,24 +78,27 @@ class StreamCluster:
 
     async def _starts(self) -> dict[MessageQueue, int]:
         survey = Survey(await self._client(), self._options)
-        bounds = await survey.bounds(await survey.queues())
-        wanted = times_wanted(bounds, self._options.starting_offsets)
-        return starts(bounds, self._options, await survey.times(bounds, wanted))
+
+        async def found() -> dict[MessageQueue, int]:
+            bounds = await survey.bounds(await survey.queues())
+            wanted = times_wanted(bounds, self._options.starting_offsets)
+            return starts(bounds, self._options, await survey.times(bounds, wanted))
+
+        return await survey.patiently(found)
 
     async def _bounds(self, positions: Mapping[MessageQueue, int]) -> dict[MessageQueue, Bounds]:
         consumer = await self._client()
         selected = {queue: at for queue, at in positions.items() if self._options.selection.has_queue(queue)}
         listed, away = await self._listed(consumer, selected)
         bounds = await Survey(consumer, self._options).bounds(listed, wait_for_routes=True)
-        bounds |= {queue: Bounds(at, at) for queue, at in selected.items() if queue in away}
-        for queue in [queue for queue, at in selected.items() if queue in bounds and bounds[queue].max < at]:
-            bounds[queue] = await self._by_its_master(consumer, queue, bounds[queue], selected[queue])
-        return bounds
+        known, waiting = settled(selected, bounds)
+        self._waiting.tell({**waiting, **away})
+        return known | {queue: Bounds(selected[queue], selected[queue]) for queue in away}
 
     async def _listed(
         self, consumer: PullConsumer, positions: Mapping[MessageQueue, int]
-    ) -> tuple[set[MessageQueue], set[MessageQueue]]:
-        """The queues to ask, and those of `positions` to leave where they are, since they cannot be read now.
+    ) -> tuple[set[MessageQueue], dict[MessageQueue, RoquetError]]:
+        """The queues to ask, and those of `positions` to leave where they are, and why they cannot be read now.
 
         The name server lists no queue of a broker that is away, of a topic that was deleted, or beyond the number a
         topic was cut down to. One that held nothing more when it vanished has nothing to lose; whoever deleted its
@@ -108,16 +112,12 @@ class StreamCluster:
             troubles = {
                 queue: await self._unread(consumer, queue, positions[queue]) for queue in positions.keys() - listed
             }
-            away = {queue for queue, trouble in troubles.items() if trouble is not None}
-            unlisted = troubles.keys() - away
+            away = {queue: trouble for queue, trouble in sorted(troubles.items()) if trouble is not None}
+            unlisted = troubles.keys() - away.keys()
             if not away or not self._options.fail_on_data_loss:
-                for queue in away:
-                    logging.getLogger(__name__).warning(
-                        "left where it is, at %d: %s", positions[queue], troubles[queue]
-                    )
                 return listed | unlisted, away
             if asyncio.get_running_loop().time() >= deadline:
-                raise next(trouble for _, trouble in sorted(troubles.items()) if trouble is not None)
+                raise next(iter(away.values()))
             await asyncio.sleep(PAUSE_SECONDS_MAX)
 
     async def _unread(self, consumer: PullConsumer, queue: MessageQueue, position: int) -> RoquetError | None:
@@ -134,14 +134,6 @@ class StreamCluster:
         return lost(
             queue, f"offsets {position} to {end - 1}, which the name server lists no more", Bounds(position, end)
         )
-
-    async def _by_its_master(self, consumer: PullConsumer, queue: MessageQueue, held: Bounds, position: int) -> Bounds:
-        """A queue seems to end before what was read of it. A slave may only lag behind: its master has to say so."""
-        try:
-            return replace(held, max=max(await consumer.max_offset(queue, of_master=True), held.min))
-        except (RoquetError, OSError) as error:
-            logging.getLogger(__name__).warning("%s waits at %d for its master: %s", queue, position, error)
-            return Bounds(min(held.min, position), position)
 
     async def _commit(self, group: str, positions: Mapping[MessageQueue, int]) -> None:
         consumer = await self._client()

@@ -1,6 +1,7 @@
 """What a cluster holds of what a read selects: its queues, their bounds, and where times are in them.
 
 Keeps: brokers that come and go are asked again for `no_progress_timeout_ms`, and no longer.
+       Masters are asked first; bounds that only a slave told are marked as not certain.
 """
 
 from __future__ import annotations
@@ -8,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from roquet.client.pull_consumer import PullConsumer
-from roquet.errors import LASTING, RoquetError, RouteNotFound
+from roquet.errors import LASTING, CallTimeout, ConnectionClosed, RoquetError, RouteNotFound, TlsError
 from roquet.protocol.message import MessageQueue
 from roquet.spark.option_values import OptionError
 from roquet.spark.options import ReadOptions
 from roquet.spark.queue_read import PAUSE_SECONDS_MAX, NoProgress
-from roquet.spark.ranges import Bounds, Times
+from roquet.spark.ranges import Bounds, MasterAway, Times
 from roquet.spark.time_search import first_stored_at
 
 _About = TypeVar("_About")
@@ -66,12 +68,12 @@ class Survey:
     async def bounds(
         self, queues: Iterable[MessageQueue], *, wait_for_routes: bool = False
     ) -> dict[MessageQueue, Bounds]:
-        """What each queue holds now.
+        """What each queue holds now; where its master does not answer, what a slave says.
 
-        :raises NoProgress: a broker did not answer in time.
+        :raises NoProgress: no broker answered in time.
         """
         wanted = list(queues)
-        ask = partial(_bounds_of, self._consumer)
+        ask = partial(_bounds_of, self._consumer, believes_slaves=self._options.believes_slaves)
         asked = (self._patience.call(ask, queue, wait_for_routes=wait_for_routes) for queue in wanted)
         return dict(zip(wanted, await asyncio.gather(*asked), strict=True))
 
@@ -85,6 +87,19 @@ class Survey:
         places = list(wanted)
         found = await asyncio.gather(*(self._patience.call(search, place) for place in places))
         return dict(zip(places, found, strict=True))
+
+    async def patiently(self, work: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        """What `work` comes to, which is done again for as long as it misses a master and there is time left.
+
+        :raises MasterAway: it was missed to the end.
+        """
+        while True:
+            try:
+                return await work()
+            except MasterAway:
+                if self._patience.is_over:
+                    raise
+            await self._patience.pause()
 
     async def _topics(self) -> tuple[str, ...]:
         selection = self._options.selection
@@ -108,9 +123,21 @@ class Survey:
         return sorted(assigned & set(found))
 
 
-async def _bounds_of(consumer: PullConsumer, queue: MessageQueue) -> Bounds:
+async def _bounds_of(consumer: PullConsumer, queue: MessageQueue, *, believes_slaves: bool) -> Bounds:
+    try:
+        return await _bounds_by(consumer, queue, of_master=True)
+    except TlsError:
+        raise  # what is wrong with TLS is wrong with the slave's, too, and to be told
+    except (RouteNotFound, ConnectionClosed, CallTimeout):
+        held = await _bounds_by(consumer, queue, of_master=False)
+        return replace(held, is_certain=believes_slaves)
+
+
+async def _bounds_by(consumer: PullConsumer, queue: MessageQueue, *, of_master: bool) -> Bounds:
     """A queue never written to has no minimum: the broker says -1."""
-    first, end = await asyncio.gather(consumer.min_offset(queue), consumer.max_offset(queue))
+    first, end = await asyncio.gather(
+        consumer.min_offset(queue, of_master=of_master), consumer.max_offset(queue, of_master=of_master)
+    )
     return Bounds(max(first, 0), max(first, end, 0))
 
 
@@ -121,6 +148,14 @@ class _Patience:
         self._timeout_s = options.no_progress_timeout_ms / 1000
         self._deadline = asyncio.get_running_loop().time() + self._timeout_s
 
+    @property
+    def is_over(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._deadline
+
+    async def pause(self) -> None:
+        """Before the next question; the last one is at the end of all patience."""
+        await asyncio.sleep(max(0.0, min(PAUSE_SECONDS_MAX, self._deadline - asyncio.get_running_loop().time())))
+
     async def call(
         self, ask: Callable[[_About], Awaitable[_Answer]], about: _About, *, wait_for_routes: bool = False
     ) -> _Answer:
@@ -130,9 +165,9 @@ class _Patience:
             except LASTING:
                 raise
             except (RoquetError, OSError) as error:
-                is_late = asyncio.get_running_loop().time() >= self._deadline
+                is_late = self.is_over
                 if isinstance(error, RouteNotFound) and (is_late or not wait_for_routes):
                     raise
                 if is_late:
                     raise NoProgress(f"{about}: no answer in {self._timeout_s:g} s, last {error}") from error
-            await asyncio.sleep(PAUSE_SECONDS_MAX)
+            await self.pause()

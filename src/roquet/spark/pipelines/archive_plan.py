@@ -1,6 +1,7 @@
 """PURE: which messages a run of `archive` is to add.
 
-Keeps: runs without loss join up: each begins in a queue where the one before it ended.
+Keeps: runs join up: each begins in a queue where the one before it ended. Only a master's word that messages are gone,
+       and failOnDataLoss=false, let one begin elsewhere; it never goes back over what the archive holds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from roquet.protocol.message import MessageQueue
 from roquet.spark.admission import admitted
-from roquet.spark.ranges import Bounds, DataLoss, QueueRange, lost
+from roquet.spark.ranges import Bounds, DataLoss, QueueRange, read_on
 
 log = logging.getLogger(__name__)
 
@@ -22,21 +23,14 @@ def new_rows(
     """What each queue holds beyond the archive, for every queue there is; a queue that is new is taken whole.
 
     :param progress: the next offset to archive, for queues that were archived before.
+    :param bounds: as from `roquet.spark.ranges.settled`.
     :raises roquet.spark.ranges.DataLoss: messages are gone that were never archived, or a topic was made anew.
     """
-    return [_new_in(queue, progress.get(queue), bounds[queue], fail_on_data_loss) for queue in sorted(bounds)]
-
-
-def _new_in(queue: MessageQueue, at: int | None, bounds: Bounds, fail_on_data_loss: bool) -> QueueRange:
-    if at is None:
-        return QueueRange(queue, bounds.min, bounds.max)
-    if bounds.min <= at <= bounds.max:
-        return QueueRange(queue, at, bounds.max)
-    loss = lost(queue, f"offset {at}, where the archive ends", bounds)
-    if fail_on_data_loss:
-        raise loss
-    log.warning("%s", loss)
-    return QueueRange(queue, bounds.min, bounds.max)
+    starts = {
+        queue: read_on(queue, progress.get(queue), held, fail_on_data_loss=fail_on_data_loss)
+        for queue, held in sorted(bounds.items())
+    }
+    return [QueueRange(queue, start, max(start, bounds[queue].max)) for queue, start in starts.items()]
 
 
 @dataclass(frozen=True)

@@ -22,18 +22,19 @@ from roquet.spark.options import ReadOptions
 from roquet.spark.pipelines.archive_plan import Held, new_rows, new_stored_rows
 from roquet.spark.pipelines.ranges_read import (
     QUEUE,
-    bounds_now,
     check_unsettled,
     chosen,
+    from_bounds,
     places_of,
     read_options,
     read_ranges,
     selected,
 )
 from roquet.spark.queue_json import to_tree
-from roquet.spark.ranges import QueueRange
+from roquet.spark.ranges import Bounds, QueueRange, settled
 from roquet.spark.schema import SPARK_SCHEMA
 from roquet.spark.store_options import Mode, StoreOptions
+from roquet.spark.waiting import Waiting
 
 _PLACES: Final = StructType([SPARK_SCHEMA[name] for name in (*QUEUE, "queueOffset")])
 
@@ -69,15 +70,39 @@ class Topics:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        assert self._read is not None, "options are looked at before anything is done"
+        if self._read.believes_slaves:
+            raise OptionError(
+                "readFrom: slave-only with failOnDataLoss=false would leave out for ever what the slave does not have "
+                "yet: take readFrom=slave, or failOnDataLoss=true"
+            )
+
+    @cached_property
+    def _waiting(self) -> Waiting:
+        return Waiting()
 
     @property
     def is_exact(self) -> bool:
         return self._read.fail_on_data_loss and self._read.tags is None
 
     def backlog(self, spark: SparkSession, progress: Mapping[MessageQueue, int]) -> list[QueueRange]:
-        """A queue that is new is taken whole. Raises as `bounds_now`, too."""
-        return new_rows(progress, bounds_now(self._read), fail_on_data_loss=self._read.fail_on_data_loss)
+        """Raises as `new_ranges`."""
+        return self.new_ranges(progress)
+
+    def new_ranges(self, progress: Mapping[MessageQueue, int]) -> list[QueueRange]:
+        """A queue that is new is taken whole; one of which only a slave is there, which lacks what comes next, waits.
+
+        :raises MasterAway: with failOnDataLoss=true a queue waited too long. Raises as `from_bounds`, too.
+        """
+        must_not_lose = self._read.fail_on_data_loss
+
+        def new(bounds: Mapping[MessageQueue, Bounds]) -> list[QueueRange]:
+            known, waiting = settled(progress, bounds)
+            if waiting and must_not_lose:
+                raise next(iter(waiting.values()))
+            self._waiting.tell(waiting)
+            return new_rows(progress, known, fail_on_data_loss=must_not_lose)
+
+        return from_bounds(self._read, new)
 
     def messages(self, spark: SparkSession, ranges: Iterable[QueueRange]) -> DataFrame:
         return read_ranges(spark, self._options, ranges)

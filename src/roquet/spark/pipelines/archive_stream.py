@@ -56,7 +56,7 @@ def archive_stream(
         is_idle = not any(each.size for each in batch)
         if not is_idle:
             yield added
-        if until is None:
-            time.sleep(max(IDLE_S if is_idle else 0.0, began + pace.trigger_s - time.monotonic()))
-        elif all(until[queue] == end for queue, end in ends(batch).items()):
+        if until is not None and all(until[queue] == end for queue, end in ends(batch).items()):
             return
+        if until is None or is_idle:  # to an end that is settled, only a queue that waits for its master holds up
+            time.sleep(max(IDLE_S if is_idle else 0.0, began + pace.trigger_s - time.monotonic()))

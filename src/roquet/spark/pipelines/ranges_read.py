@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -15,10 +15,11 @@ from roquet.spark.option_values import OptionError
 from roquet.spark.options import ReadOptions
 from roquet.spark.pipelines.asking import answer_of
 from roquet.spark.queue_json import to_tree
-from roquet.spark.ranges import Bounds, QueueRange
+from roquet.spark.ranges import Bounds, QueueRange, check_certain
 from roquet.spark.schema import SPARK_SCHEMA
 from roquet.spark.survey import Survey, client
 
+T = TypeVar("T")
 QUEUE: Final = ("topic", "brokerName", "queueId")
 """The columns that name a queue."""
 _SETTLED: Final = ("subscribe", "topic", "subscribePattern", "assign", "nameServer", "path", "paths", "brokerName")
@@ -61,12 +62,31 @@ def bounds_now(options: ReadOptions) -> dict[MessageQueue, Bounds]:
 
     :raises RouteNotFound: there is no such topic.
     :raises roquet.spark.queue_read.NoProgress: nobody answered in time.
+    :raises roquet.spark.ranges.MasterAway: only a slave did, and its word is not to be taken.
     """
 
-    async def asking() -> dict[MessageQueue, Bounds]:
+    def certain(bounds: dict[MessageQueue, Bounds]) -> dict[MessageQueue, Bounds]:
+        for queue, held in bounds.items():
+            check_certain(queue, "earliest to latest", held, options)
+        return bounds
+
+    return from_bounds(options, certain)
+
+
+def from_bounds(options: ReadOptions, settle: Callable[[dict[MessageQueue, Bounds]], T]) -> T:
+    """What `settle` makes of the bounds of every queue selected; it is asked again while it misses a master.
+
+    Raises as `bounds_now`, and what `settle` raises.
+    """
+
+    async def asking() -> T:
         async with client(options) as consumer:
             survey = Survey(consumer, options)
-            return await survey.bounds(await survey.queues())
+
+            async def settling() -> T:
+                return settle(await survey.bounds(await survey.queues()))
+
+            return await survey.patiently(settling)
 
     return answer_of(asking)
 
