@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
 
@@ -18,15 +18,26 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def steady_clock_ms() -> float:
+    """Milliseconds since some moment before this process: nobody sets this clock, and it goes on while the host sleeps
+    (where the system has such a clock; else it stands still meanwhile)."""
+    return time.clock_gettime_ns(_STEADY_CLOCK) / 1_000_000
+
+
+_STEADY_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 @dataclass(frozen=True)
 class Runtime:
-    """The three things a simulation replaces; everything else is decided by the inputs.
+    """The things a simulation replaces; everything else is decided by the inputs.
 
-    `now_ms` is wall time (it goes into records), the event loop's clock serves for waiting.
+    `now_ms` is wall time: it goes into records and is shown, and anybody may set it at any time. How long something
+    took or has waited goes by the event loop's clock or, where that is too coarse, by `steady_ms` (decision 0027).
     """
 
     now_ms: Callable[[], int] = wall_clock_ms
     random: random.Random = field(default_factory=random.Random)
+    steady_ms: Callable[[], float] = steady_clock_ms
 
     async def blocking(self, work: Callable[[], T]) -> T:
         """Run work that may block (fsync, directory walks) without holding up the loop.

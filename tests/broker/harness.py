@@ -68,6 +68,7 @@ class World:
             self.catalogue,
             self.filters,
             self.host.now_ms,
+            lambda: sim.now_s * 1000,
             lambda: self.store.newest_ms,
             filter_by_properties=self.config.filters.enable_property_filter,
             notify=self.config.notify_consumer_ids_changed_enable,

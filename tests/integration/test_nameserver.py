@@ -101,7 +101,7 @@ def config_in(folder: Path, **changes: Any) -> NamesrvConfig:
 
 async def start(config: NamesrvConfig) -> Started:
     clock = [NOW]
-    server = NameServer(config, Runtime(now_ms=lambda: clock[0]))
+    server = NameServer(config, Runtime(steady_ms=lambda: clock[0]))
     assert await server.start() == server.port
     return Started(server, clock, [])
 

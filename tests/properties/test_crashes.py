@@ -39,6 +39,7 @@ class History:
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
         self._config = replace(CONFIG, pooled=self._chance.random() < 0.2)
+        self._clock_chance = random.Random(f"clock {seed}")
         self._drive = Drive(random.Random(seed + 1))
         self._now_ms = 1_700_000_000_000
         self.stored: dict[int, tuple[str, bytes]] = {}
@@ -75,6 +76,8 @@ class History:
     def _append(self, store: Store) -> None:
         chance = self._chance
         self._now_ms += chance.randrange(50)
+        if self._clock_chance.random() < 0.01:
+            self._now_ms += self._clock_chance.choice((-1, 1)) * self._clock_chance.randrange(3 * 3_600_000)
         topic, keys = f"t{chance.randrange(3)}", [b"k%d" % chance.randrange(5)]
         bodies = [chance.randbytes(chance.randrange(400)) for _ in range(chance.choice((1, 1, 1, 5)))]
         self.unfinished = [(topic, body) for body in bodies]

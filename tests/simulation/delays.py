@@ -256,6 +256,17 @@ def check_received(sender: SenderNode, desks: list[DeskNode]) -> None:
             assert ms >= earliest, f"{key}: try {times} came {earliest - ms} ms too early"
 
 
+def check_not_late(sender: SenderNode, desk: DeskNode, late_ms_max: int) -> None:
+    """Each try comes soon after its delay is over; for a broker that served all the time."""
+    for key in sender.acknowledged:
+        sent, tries = sender.sent[key], sorted(desk.received[key])
+        delay_ms = LEVELS.ms[sent.level - 1] if sent.level else 0
+        latest = sent.began_ms + delay_ms + late_ms_max
+        for times, ms in tries:
+            assert ms <= latest, f"{key}: try {times} came {ms - latest} ms too late"
+            latest = ms + LEVELS.ms[times + 2] + late_ms_max
+
+
 class DelayWorld:
     """A sender and a desk beside the brokers of a simulation."""
 

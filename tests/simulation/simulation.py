@@ -64,7 +64,7 @@ class Host:
         return WALL_CLOCK_AT_START_MS + self.clock_ahead_ms + int(self._simulation.now_s * 1000)
 
     def runtime(self) -> Runtime:
-        return Runtime(self.now_ms, self.random)
+        return Runtime(self.now_ms, self.random, lambda: self._simulation.now_s * 1000)
 
     @property
     def is_running(self) -> bool:

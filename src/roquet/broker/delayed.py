@@ -2,6 +2,8 @@
 
 A level's messages wait in one queue of the schedule topic, whose entries say when each is due. They are stored in the
 order in which they are due, so that a level is one offset and one moment to wake up at.
+
+An entry's time is one of the wall clock. That clock may have been set since: `StampClock` says by how much.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy.typing as npt
 from roquet.broker.delay_levels import DelayLevels, waiting_queue
 from roquet.broker.due_run import DueRun
 from roquet.broker.progress import DelayProgress
+from roquet.broker.stamp_clock import StampClock
 from roquet.broker.turn import Turn
 from roquet.errors import Refused
 from roquet.protocol import message as m
@@ -33,51 +36,68 @@ RUN_MAX: Final = 256
 PAUSE_MS: Final = 10
 """The shortest time between two looks: what is due within it goes together."""
 LOOK_MS: Final = 1000
-"""The longest one while something waits: the wall clock may have been set."""
+"""The longest one while something waits: the host may have slept, which the event loop's clock does not count."""
 RETRY_MS: Final = 100
 """What the log does not take now is offered again after so long."""
+_SLACK_MS: Final = 2000
+"""An entry that is due later than its delay and so long from now is damaged: the clock is followed closer than that."""
 
 
 @dataclass(slots=True)
 class _Level:
-    """Where one level stands; `look_ms` is when to look at it next, None while nothing waits in it."""
+    """Where one level stands; `look_ms` is when to look at it next by the steady clock, None while nothing waits in it.
+
+    What waited before this broker started (before queue offset `known_to`) is due at `known_by_ms` by the steady clock
+    at the latest: nobody knows how the clock was set by then, but a whole delay has passed for sure.
+    """
 
     number: int
     delay_ms: int
     queue: ConsumeQueue
     offset: int
-    look_ms: int | None = None
+    known_to: int
+    known_by_ms: float
+    look_ms: float | None = None
 
     @property
     def is_empty(self) -> bool:
         return self.offset >= self.queue.max_offset
 
-    def wants_look(self, now_ms: int) -> bool:
-        """Also when that time is further ahead than it can be: somebody has set the clock back."""
-        return self.look_ms is not None and not now_ms < self.look_ms <= now_ms + max(self.delay_ms, RETRY_MS)
+    def wants_look(self, steady_ms: float) -> bool:
+        return self.look_ms is not None and steady_ms >= self.look_ms
 
-    def due(self, entries: npt.NDArray[np.void], now_ms: int) -> int:
-        """How many of the queue's entries, from the first on, are due; one that is due too far ahead is due now."""
-        times = entries["tag_code"]
-        return leading((times <= now_ms) | (times > now_ms + self.delay_ms))
+    def due(self, first: int, entries: npt.NDArray[np.void], clock: StampClock) -> int:
+        """How many of the queue's entries, from queue offset `first` on, are due; one that cannot be is due now."""
+        return leading(self._waits_ms(first, entries, clock) <= 0)
 
-    def note_next(self, now_ms: int) -> None:
+    def note_next(self, clock: StampClock) -> None:
         """See when to look again."""
         if self.is_empty:
             self.look_ms = None
         else:
-            entry = self.queue.entry(self.offset)
-            self.look_ms = now_ms if entry is None else entry[2]
+            waits_ms = self._waits_ms(self.offset, self.queue.columns(self.offset, 1), clock)
+            self.look_ms = clock.steady_ms() + (max(0.0, float(waits_ms[0])) if len(waits_ms) else 0.0)
+
+    def _waits_ms(self, first: int, entries: npt.NDArray[np.void], clock: StampClock) -> npt.NDArray[np.float64]:
+        """How long each has to wait yet."""
+        now_ms = clock.now_ms()
+        steps_ms = clock.set_since_each(entries["physical"])
+        waits_ms: npt.NDArray[np.float64] = entries["tag_code"] - float(now_ms) + steps_ms + (steps_ms != 0)
+        known, others = np.split(waits_ms, [max(0, self.known_to - first)])
+        np.minimum(known, self.known_by_ms - clock.steady_ms(), out=known)
+        others[others > self.delay_ms + _SLACK_MS] = 0
+        return waits_ms
 
 
 class DelayedMessages:
     """Delivers on a master; a slave that becomes one goes on where the copied progress says.
 
-    Keeps: no message is delivered before its time; progress is noted after the log has the message, so that a crash
-           may let one come twice, but takes none away; an empty level costs nothing.
+    Keeps: no message is delivered before its time, however the wall clock is set meanwhile; progress is noted after
+           the log has the message, so that a crash may let one come twice, but takes none away; an empty level costs
+           nothing.
 
     :param turn: told of every append.
-    :param now_ms: wall clock.
+    :param clock: the one that the store's new records are stamped with.
     :param delivered: told, for each append, from which queue how many messages of how many bytes went.
     """
 
@@ -87,14 +107,14 @@ class DelayedMessages:
         levels: DelayLevels,
         progress: DelayProgress,
         turn: Turn,
-        now_ms: Callable[[], int],
+        clock: StampClock,
         delivered: Callable[[int, int, int], None],
     ) -> None:
         self._store = store
         self._delays_ms = levels.ms
         self._progress = progress
         self._turn = turn
-        self._now_ms = now_ms
+        self._clock = clock
         self._delivered = delivered
         self._levels: list[_Level] = []
         self._empty: list[_Level] = []
@@ -113,7 +133,7 @@ class DelayedMessages:
         self._levels = self._begin()
         while True:
             self._arrived.clear()
-            pause_ms = self._pass(self._now_ms())
+            pause_ms = self._pass()
             if pause_ms == 0:
                 await asyncio.sleep(0)
                 continue
@@ -143,49 +163,51 @@ class DelayedMessages:
             text = "delay level %d goes on at %d instead of %d: its queue has %d to %d"
             log.warning(text, number, offset, saved, queue.min_offset, queue.max_offset)
             self._progress.delivered(number, offset)
-        return _Level(number, self._delays_ms[min(number, len(self._delays_ms)) - 1], queue, offset)
+        delay_ms = self._delays_ms[min(number, len(self._delays_ms)) - 1]
+        return _Level(number, delay_ms, queue, offset, queue.max_offset, self._clock.steady_ms() + delay_ms)
 
     # delivery
 
-    def _pass(self, now_ms: int) -> int | None:
+    def _pass(self) -> float | None:
         """Deliver a run of each level where one is due; ms until the next look, None: something has to arrive first."""
+        steady_ms = self._clock.steady_ms()
         for level in self._levels:
             if level.look_ms is None and not level.is_empty:
-                level.note_next(now_ms)
-            if level.wants_look(now_ms):
-                self._look(level, now_ms)
+                level.note_next(self._clock)
+            if level.wants_look(steady_ms):
+                self._look(level)
         self._empty = [level for level in self._levels if level.look_ms is None]
-        if any(level.wants_look(now_ms) for level in self._levels):
+        if any(level.wants_look(steady_ms) for level in self._levels):
             return 0
-        waits = [level.look_ms - now_ms for level in self._levels if level.look_ms is not None]
+        waits = [level.look_ms - steady_ms for level in self._levels if level.look_ms is not None]
         return max(PAUSE_MS, min(LOOK_MS, *waits)) if waits else None
 
-    def _look(self, level: _Level, now_ms: int) -> None:
+    def _look(self, level: _Level) -> None:
         """Deliver a run of the level; what the log does not take now is tried again."""
         why = self._store.why_full
         if not why:
             try:
-                self._deliver(level, now_ms)
+                self._deliver(level)
             except (OSError, Refused) as error:
                 why = str(error)
         if why:
-            level.look_ms = now_ms + RETRY_MS
+            level.look_ms = self._clock.steady_ms() + RETRY_MS
         if bool(why) is not bool(self._held_up):
             log.error(
                 "delayed messages %s", f"have to wait, it is tried again: {why}" if why else "are delivered again"
             )
         self._held_up = why
 
-    def _deliver(self, level: _Level, now_ms: int) -> None:
+    def _deliver(self, level: _Level) -> None:
         """Store again what is due of a level, one run of it at most."""
         queue, first = level.queue, max(level.offset, level.queue.min_offset)
         entries = queue.columns(first, RUN_MAX)
         readable = leading(entries["physical"] < self._store.log.readable_to)
-        end = first + min(level.due(entries, now_ms), readable)
+        end = first + min(level.due(first, entries, self._clock), readable)
         if not len(entries):
             end = min(queue.next_file(first), queue.max_offset)
         if end == first < queue.max_offset and readable < len(entries):
-            level.look_ms = now_ms + RETRY_MS
+            level.look_ms = self._clock.steady_ms() + RETRY_MS
             return
         run = DueRun(self._store, first, entries[: end - first])
         gone = run.gone + max(0, first - level.offset)
@@ -195,7 +217,7 @@ class DelayedMessages:
             self._append(run, queue.queue_id)
             self._came_to(level, run.offsets[0] if run.queues else end)
         self._came_to(level, end)
-        level.note_next(now_ms)
+        level.note_next(self._clock)
 
     def _came_to(self, level: _Level, offset: int) -> None:
         level.offset = offset

@@ -43,6 +43,7 @@ class Measurements:
         self._catalogue = catalogue
         self._cluster = cluster
         self._now_ms = now_ms
+        self._clock_ms = clock_ms
         self._detailed = detailed
         self._stored_before = 0
         self.traffic = Traffic(clock_ms)
@@ -101,12 +102,12 @@ class Measurements:
     def look(self, window: Window) -> None:
         """Due each of the window's periods; totals of topics and groups that are no more are forgotten."""
         self.traffic.keep(self._catalogue.topics, self._catalogue.groups)
-        self.stats.look(window, self._now_ms())
+        self.stats.look(window, self._clock_ms())
 
     def look_at_rates(self) -> None:
         """Due each `RATES_MS`."""
-        now_ms = self._now_ms()
-        self.rates.look(self._flow(), now_ms, datetime.fromtimestamp(now_ms / 1000).astimezone().toordinal())
+        today = datetime.fromtimestamp(self._now_ms() / 1000).astimezone().toordinal()
+        self.rates.look(self._flow(), self._clock_ms(), today)
 
     def _flow(self) -> Flow:
         traffic = self.traffic

@@ -29,7 +29,7 @@ class Member:
     language: str
     version: int
     address: str
-    seen_ms: int
+    seen_ms: float
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ class Consumers(Generic[C]):
         names = sorted(self._groups_of.get(channel, ()))
         return [name for name in names if self.unregister(channel, name)]
 
-    def silent(self, now_ms: int) -> list[C]:
+    def silent(self, now_ms: float) -> list[C]:
         """Channels to close; closing them is what takes them out."""
         return _silent((group.members for group in self.groups.values()), now_ms)
 
@@ -220,7 +220,7 @@ class Producers(Generic[C]):
         for group in sorted(self._groups_of.get(channel, ())):
             self.unregister(channel, group)
 
-    def silent(self, now_ms: int) -> list[C]:
+    def silent(self, now_ms: float) -> list[C]:
         """Channels to close; closing them is what takes them out."""
         return _silent(self.groups.values(), now_ms)
 
@@ -232,7 +232,7 @@ class Producers(Generic[C]):
         return list(self.groups.get(group, ()))
 
 
-def _silent(groups: Iterable[dict[C, Member]], now_ms: int) -> list[C]:
+def _silent(groups: Iterable[dict[C, Member]], now_ms: float) -> list[C]:
     """Each channel that was silent for too long in any of its groups, once."""
     silent = (
         channel for members in groups for channel, member in members.items() if now_ms - member.seen_ms > SILENCE_MS_MAX

@@ -19,6 +19,7 @@ from roquet.broker.measurements import Measurements
 from roquet.broker.promotion import Become
 from roquet.broker.registration import Registrar
 from roquet.broker.slave_sync import SlaveSync
+from roquet.broker.stamp_clock import StampClock
 from roquet.broker.tables import Tables
 from roquet.broker.turn import Pace, Turn
 from roquet.replication.client import HaClient
@@ -42,7 +43,9 @@ class Parts:
     """
 
     def __init__(self, config: BrokerConfig, runtime: Runtime, disk: Disk | None, become: Become | None) -> None:
-        loop, now_ms = asyncio.get_running_loop(), runtime.now_ms
+        loop = asyncio.get_running_loop()
+        self.clock = StampClock(runtime, lambda: self.store.log.end)
+        now_ms = self.clock.now_ms
 
         def clock_ms() -> float:
             return loop.time() * 1000
@@ -80,7 +83,7 @@ class Parts:
         )
         delivered = self.measurements.traffic.delivered
         self.delayed = DelayedMessages(
-            self.store, config.delay_levels, self.tables.delays, self.turn, now_ms, delivered
+            self.store, config.delay_levels, self.tables.delays, self.turn, self.clock, delivered
         )
         self.cleaning = self._make_cleaning()
         self.members = self._make_members()
@@ -120,6 +123,7 @@ class Parts:
             tables.catalogue,
             tables.filters,
             self.runtime.now_ms,
+            self.runtime.steady_ms,
             lambda: store.newest_ms,
             filter_by_properties=config.filters.enable_property_filter,
             notify=config.notify_consumer_ids_changed_enable,

@@ -14,15 +14,15 @@ LEASE_MS: Final = 60_000
 @dataclass(frozen=True, slots=True)
 class Lease:
     client_id: str
-    renewed_ms: int
+    renewed_ms: float
 
-    def is_free_for(self, client_id: str, now_ms: int) -> bool:
+    def is_free_for(self, client_id: str, now_ms: float) -> bool:
         """Clients with the same id share a lease: they cannot be told apart (protocol.md 7.3, trap 32)."""
         return self.client_id == client_id or now_ms - self.renewed_ms > LEASE_MS
 
 
 class LeaseTable:
-    """The leases of all groups.
+    """The leases of all groups; times are those of a clock that nobody sets.
 
     Keeps: no queue is leased to two clients of one group at the same time.
     """
@@ -30,7 +30,9 @@ class LeaseTable:
     def __init__(self) -> None:
         self._groups: dict[str, dict[MessageQueue, Lease]] = {}
 
-    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int) -> frozenset[MessageQueue]:
+    def lock(
+        self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: float
+    ) -> frozenset[MessageQueue]:
         """Lease to this client what nobody else holds, renew what it holds; all that it holds of `queues` now."""
         leases = self._groups.setdefault(group, {})
         held = frozenset(
@@ -50,7 +52,7 @@ class LeaseTable:
         if not leases:
             self._groups.pop(group, None)
 
-    def drop_expired(self, now_ms: int) -> None:
+    def drop_expired(self, now_ms: float) -> None:
         """Forget leases that ended, so that queues which are gone do not stay here for ever."""
         for group, leases in list(self._groups.items()):
             kept = {queue: lease for queue, lease in leases.items() if now_ms - lease.renewed_ms <= LEASE_MS}

@@ -43,15 +43,15 @@ class Rates:
     """Keeps: `_looks` are a second apart, or as far as they came; the last 601 of them."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[int, Flow]] = deque(maxlen=SPANS_S[-1] + 1)
+        self._looks: deque[tuple[float, Flow]] = deque(maxlen=SPANS_S[-1] + 1)
         self._day: int | None = None
         self._this_morning = self._yesterday_morning = Flow()
         self._times = [0] * (len(_STEPS_MS) + 1)
         self._last_times = list(self._times)
-        self._turned_ms = 0
+        self._turned_ms = 0.0
         self._longest_ms = 0
 
-    def look(self, flow: Flow, now_ms: int, day: int) -> None:
+    def look(self, flow: Flow, now_ms: float, day: int) -> None:
         """Due each second.
 
         :param day: any number that another day makes another one.

@@ -38,7 +38,7 @@ def handlers(parts: Parts) -> dict[int, Handler]:
         parts.tables.catalogue,
         parts.durability,
         parts.turn,
-        parts.runtime.now_ms,
+        parts.clock.now_ms,
         parts.runtime.random,
     )
     return {**_of_producers(parts, intake), **_of_consumers(parts, intake), **_of_admins(parts)}
@@ -60,7 +60,7 @@ def _of_consumers(parts: Parts, intake: Intake) -> dict[int, Handler]:
         **SendBacks(intake, parts.measurements.traffic).routes(),
         **parts.members.routes(),
         **ProgressRequests(tables.progress, store, is_slave=config.is_slave).routes(),
-        **LockRequests(tables.leases, parts.runtime.now_ms).routes(),
+        **LockRequests(tables.leases, parts.runtime.steady_ms).routes(),
         **QueryRequests(store, config.store.default_query_max_num, config.store.max_msgs_num_batch).routes(),
     }
 
@@ -77,7 +77,7 @@ def _pulls(parts: Parts) -> Pulls:
         parts.arrivals,
         tables.filters,
         parts.measurements.traffic,
-        OffsetMoves(store, parts.turn, config.broker_name, parts.runtime.now_ms),
+        OffsetMoves(store, parts.turn, config.broker_name, parts.clock.now_ms),
     )
 
 

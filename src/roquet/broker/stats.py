@@ -48,7 +48,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    at_ms: int
+    at_ms: float
     total: Total
 
 
@@ -70,7 +70,7 @@ class Stats:
             for window in Window
         }
 
-    def look(self, window: Window, now_ms: int) -> None:
+    def look(self, window: Window, now_ms: float) -> None:
         """Look at all totals; due each of the window's periods."""
         looks = self._looks[window]
         seen = {(item, key): total for item, totals in self._items.items() for key, total in totals().items()}

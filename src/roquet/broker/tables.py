@@ -97,7 +97,7 @@ class Tables:
             self._filters_file.changed()
 
     def drop_expired_leases(self) -> None:
-        self.leases.drop_expired(self._runtime.now_ms())
+        self.leases.drop_expired(self._runtime.steady_ms())
 
     async def save(self) -> None:
         """Wait until all of them are on disk as they are now.

@@ -48,12 +48,12 @@ class QueueTurn:
 
 
 class SlowBrokers:
-    """Which brokers to leave alone for a while, by how long their last send took."""
+    """Which brokers to leave alone for a while, by how long their last send took; `now_ms` is of the loop's clock."""
 
     def __init__(self) -> None:
-        self._avoided_until_ms: dict[str, int] = {}
+        self._avoided_until_ms: dict[str, float] = {}
 
-    def sent(self, broker_name: str, latency_ms: int, now_ms: int) -> None:
+    def sent(self, broker_name: str, latency_ms: float, now_ms: float) -> None:
         """Take note of a send; a failed one took `FAILURE_LATENCY_MS`."""
         for step_ms, avoided_for_ms in zip(reversed(LATENCY_STEPS_MS), reversed(AVOIDED_FOR_MS), strict=True):
             if latency_ms >= step_ms:
@@ -61,6 +61,6 @@ class SlowBrokers:
                 return
         self._avoided_until_ms.pop(broker_name, None)
 
-    def suits(self, broker_name: str, now_ms: int, failed: Container[str] = ()) -> bool:
+    def suits(self, broker_name: str, now_ms: float, failed: Container[str] = ()) -> bool:
         """Whether to send to that broker: it did not fail just now, and it is not put aside."""
         return broker_name not in failed and self._avoided_until_ms.get(broker_name, 0) <= now_ms

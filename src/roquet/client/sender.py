@@ -113,7 +113,7 @@ class Sender:
 
     def _next_queue(self, destinations: Destinations, failed: set[str]) -> MessageQueue:
         if self._slow is not None:
-            slow, now_ms = self._slow, self._session.runtime.now_ms()
+            slow, now_ms = self._slow, _clock_ms()
             return destinations.turn.next(destinations.queues, lambda name: slow.suits(name, now_ms, failed))
         return destinations.turn.next(destinations.queues, (lambda name: name not in failed) if failed else None)
 
@@ -121,16 +121,15 @@ class Sender:
         self, message: Outgoing, queue: MessageQueue, destinations: Destinations, deadline: float
     ) -> list[SendResult]:
         address = _address(destinations.master(queue.broker_name), queue)
-        runtime = self._session.runtime
-        began_ms = runtime.now_ms()
-        latency_ms = FAILURE_LATENCY_MS
+        began_ms = _clock_ms()
+        latency_ms: float = FAILURE_LATENCY_MS
         try:
-            request = message.request(self._group, queue, began_ms)
+            request = message.request(self._group, queue, self._session.runtime.now_ms())
             response = await self._session.call(address, request, max(1, _left_ms(deadline)))
-            latency_ms = runtime.now_ms() - began_ms
+            latency_ms = _clock_ms() - began_ms
         finally:
             if self._slow is not None:
-                self._slow.sent(queue.broker_name, latency_ms, runtime.now_ms())
+                self._slow.sent(queue.broker_name, latency_ms, _clock_ms())
         return send_results(response, address, message.topic, queue.broker_name, message.unique_keys)
 
     async def send_one_way(self, message: Outgoing, timeout_ms: int, pick: Pick | None = None) -> None:
@@ -202,6 +201,10 @@ def _address(master: BrokerAddress | None, queue: MessageQueue) -> str:
     if master is None:
         raise ConnectionClosed(f"broker {queue.broker_name} has no master")
     return master.address
+
+
+def _clock_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000
 
 
 def _left_ms(deadline: float) -> int:

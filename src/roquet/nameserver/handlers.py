@@ -54,14 +54,14 @@ class Requests:
         routes: Routes,
         kv: KvConfig,
         config: NamesrvConfig,
-        now_ms: Callable[[], int],
+        clock_ms: Callable[[], float],
         save_kv: Callable[[KvConfig], None],
         save_config: Callable[[str], None],
     ) -> None:
         self._routes = routes
         self._kv = kv
         self._config = config
-        self._now_ms = now_ms
+        self._clock_ms = clock_ms
         self._save_kv = save_kv
         self._save_config = save_config
 
@@ -99,7 +99,7 @@ class Requests:
             header.cluster_name, header.broker_name, header.broker_id, header.broker_addr, header.ha_server_addr
         )
         table = _topics(request, compressed=header.compressed)
-        registered = self._routes.register(broker, table, connection, self._now_ms())
+        registered = self._routes.register(broker, table, connection, self._clock_ms())
         _log_registration(broker, table, registered)
         master = registered.master
         answer = RegisterBrokerAnswer() if master is None else RegisterBrokerAnswer(master.ha_address, master.address)
@@ -111,7 +111,7 @@ class Requests:
         stored = self._routes.version_of(address)
         changed = stored is None or stored != bodies.parse(request.body, DataVersion.from_json)
         if not changed:
-            self._routes.heard(address, self._now_ms())
+            self._routes.heard(address, self._clock_ms())
         body = b"" if stored is None else dump_bytes(stored.to_json())
         return request.answer(ResponseCode.SUCCESS, None, DataVersionAnswer(changed).write(), body)
 
@@ -129,7 +129,7 @@ class Requests:
 
     def expire(self) -> None:
         """Forget the brokers that have been silent for too long."""
-        for broker, connection in self._routes.expire(self._now_ms()):
+        for broker, connection in self._routes.expire(self._clock_ms()):
             log.warning("%s is gone: it was silent for too long", _described(broker))
             assert isinstance(connection, Connection)
             connection.close()

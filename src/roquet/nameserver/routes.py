@@ -45,7 +45,7 @@ class _Live:
     broker: Broker
     version: DataVersion
     connection: Hashable
-    heard_ms: int
+    heard_ms: float
 
 
 class Routes:
@@ -62,7 +62,7 @@ class Routes:
 
     # brokers come and go
 
-    def register(self, broker: Broker, table: TopicTable, connection: Hashable, now_ms: int) -> Registered:
+    def register(self, broker: Broker, table: TopicTable, connection: Hashable, now_ms: float) -> Registered:
         """A broker says that it lives, and which topics it has."""
         addresses = self._addresses(broker.name)
         before = addresses.get(broker.broker_id)
@@ -81,7 +81,7 @@ class Routes:
         live = self._live.get(address)
         return None if live is None else live.version
 
-    def heard(self, address: str, now_ms: int) -> None:
+    def heard(self, address: str, now_ms: float) -> None:
         """The broker at `address` lives, and nothing changed."""
         live = self._live.get(address)
         if live is not None:
@@ -96,7 +96,7 @@ class Routes:
         """The brokers that registered over it are gone."""
         return self._remove(lambda live: live.connection == connection)
 
-    def expire(self, now_ms: int) -> list[tuple[Broker, Hashable]]:
+    def expire(self, now_ms: float) -> list[tuple[Broker, Hashable]]:
         """Brokers that were silent too long are gone; gives them and the connections that are of no use any more."""
         silent = {
             live.broker: live.connection for live in self._live.values() if live.heard_ms + SILENCE_MS_MAX < now_ms

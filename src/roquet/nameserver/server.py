@@ -59,7 +59,7 @@ def _requests(config: NamesrvConfig, runtime: Runtime) -> Requests:
         Routes(),
         _load_kv(kv_path),
         config,
-        runtime.now_ms,
+        runtime.steady_ms,
         lambda kv: _write(kv_path, dump_bytes(kv.to_json())),
         lambda text: _write(config_path, text.encode()),
     )

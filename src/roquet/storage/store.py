@@ -97,7 +97,7 @@ class Store:
     Keeps: a record is in the log, then in its queue, then in the index, never the other way round; all are readable
     as soon as `append` returns; `log.flushed_to` says what a crash of the machine leaves.
 
-    :param now_ms: wall clock; store times never go back, even if it does.
+    :param now_ms: wall clock, asked for the store time of each new record.
     :param filter_bits: what notes on queue entries say of filters, where there are such notes; None: nothing.
     """
 
@@ -211,7 +211,8 @@ class Store:
         """What makes log, queues and index durable as they are now and notes it; may be run off the loop."""
         self.flush_index()
         syncs = [self.log.sync_work(self.log.end)]
-        store_ms, mark = (0, None) if self._held_up else (self._writer.store_ms, self._mark())
+        mark = None if self._held_up else self._mark()
+        store_ms = self._writer.last_ms if mark is not None else 0
         syncs += [sync for queue in self.queues if (sync := queue.sync_work()) is not None]
         syncs += self.index.sync_work() if self.index is not None else []
 
@@ -236,7 +237,8 @@ class Store:
 
     @property
     def newest_ms(self) -> int:
-        """When the newest record was stored, by the clock of whoever stored it; no later one is stored before that."""
+        """The latest store time of any record, by the clock of whoever stored it; one that was set back gives later
+        records earlier ones."""
         return max(self._writer.store_ms, self.dispatch.store_ms)
 
     @property

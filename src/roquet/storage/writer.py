@@ -29,6 +29,10 @@ from roquet.units import PhysicalOffset
 
 _CLOCK_STEP_MAX_MS: Final = 366 * 86_400_000
 """A clock may have been wrong for a while; a record from further ahead is damaged."""
+_REPEATED_MS: Final = 1000
+"""While a clock is behind the last store time by no more, that is repeated, so that the ordinary correction of a clock
+leaves searches by time exact. Behind a larger step back store times follow the clock, as Apache's do: else what is
+delayed would be due too late by as much."""
 
 
 @dataclass(slots=True)
@@ -43,7 +47,8 @@ class BatchItem:
 
 
 class Writer:
-    """Keeps: a record is in the log, then in its queue, then noted in the index; store times never go back.
+    """Keeps: a record is in the log, then in its queue, then noted in the index; store times go back only with a clock
+    that is set back by more than a second.
 
     :param store_host: address and port that new records name as theirs.
     :param now_ms: wall clock.
@@ -70,16 +75,18 @@ class Writer:
         self._began_ms = 0
         """When storing the present record began."""
         self.store_ms = 0
-        """Store time of the newest record, ms."""
+        """The latest store time of any record, ms."""
+        self.last_ms = 0
+        """The store time of the last one."""
         self.grown: list[ConsumeQueue] = []
         """Queues with held pulls that grew since somebody last emptied this list."""
         self.stored = 0
         """Messages that were appended since the store was opened."""
 
     def follow(self, store_ms: int) -> None:
-        """Records of another writer were stored until then: ours are not earlier. A damaged time is not followed."""
+        """Records of another writer were stored until then. A damaged time is not followed."""
         if self.store_ms < store_ms <= self._now_ms() + _CLOCK_STEP_MAX_MS:
-            self.store_ms = store_ms
+            self.store_ms = self.last_ms = store_ms
 
     def append(
         self,
@@ -176,14 +183,14 @@ class Writer:
         entries = entry_rows(physical, size, codes).tobytes()
         for begin, queue in zip(range(0, count, each), queues, strict=True):
             end = begin + each
-            queue.put_many(entries[begin * ENTRY_SIZE : end * ENTRY_SIZE], at + end * size, self.store_ms)
+            queue.put_many(entries[begin * ENTRY_SIZE : end * ENTRY_SIZE], at + end * size, store_ms)
             queue.written += each
             queue.written_size += each * size
             if queue.waiting:
                 self.grown.append(queue)
         if self._index is not None:
             for keys in messages.keys:
-                self._index.add_many(queues[0].topic, keys, physical, self.store_ms)
+                self._index.add_many(queues[0].topic, keys, physical, store_ms)
         return firsts, physical
 
     def append_records(self, records: Sequence[NewRecord]) -> list[PhysicalOffset]:
@@ -249,7 +256,7 @@ class Writer:
         self._turn_ms = 0
 
     def _next_store_ms(self) -> int:
-        """Now, but never before the record that was stored last.
+        """Now; or when the last record was stored, while the clock is a little behind that.
 
         :raises Refused: this turn's records have taken too long already (store-and-ha.md 2.7).
         """
@@ -257,9 +264,10 @@ class Writer:
         if self._turn_ms and now_ms - self._turn_ms > self._busy_ms > 0:
             remark = f"storing the messages before this one took {now_ms - self._turn_ms} ms; it was not stored"
             raise Refused(ResponseCode.SYSTEM_ERROR, f"[PC_SYNCHRONIZED]broker busy: {remark}")
-        if now_ms > self.store_ms:
-            self.store_ms = now_ms
-        return self.store_ms
+        if not 0 < self.last_ms - now_ms <= _REPEATED_MS:
+            self.last_ms = now_ms
+        self.store_ms = max(self.store_ms, self.last_ms)
+        return self.last_ms
 
     def _write(
         self,

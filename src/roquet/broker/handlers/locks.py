@@ -13,18 +13,21 @@ from roquet.transport.connection import Connection, Handler
 
 
 class LockRequests:
-    """Leases queues to clients."""
+    """Leases queues to clients.
 
-    def __init__(self, leases: LeaseTable, now_ms: Callable[[], int]) -> None:
+    :param clock_ms: a clock that nobody sets.
+    """
+
+    def __init__(self, leases: LeaseTable, clock_ms: Callable[[], float]) -> None:
         self._leases = leases
-        self._now_ms = now_ms
+        self._clock_ms = clock_ms
 
     def routes(self) -> dict[int, Handler]:
         return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
     def lock(self, request: Command, connection: Connection) -> Command:
         wanted = parse(request.body, QueueLocks.from_json)
-        held = self._leases.lock(wanted.group, wanted.client_id, wanted.queues, self._now_ms())
+        held = self._leases.lock(wanted.group, wanted.client_id, wanted.queues, self._clock_ms())
         body = dump_bytes({"lockOKMQSet": [queue_to_json(queue) for queue in sorted(held)]})
         return request.answer(ResponseCode.SUCCESS, body=body)
 

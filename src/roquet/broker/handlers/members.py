@@ -33,6 +33,7 @@ class MemberRequests:
     Keeps: a consumer is registered, and its group told, before its heartbeat is answered; its first pull may follow
            at once.
 
+    :param now_ms: wall clock, which filters are dated by; `clock_ms` is one that nobody sets, for who is silent.
     :param newest_ms: the newest message's store time, which may be ahead of the clock.
     :param filter_by_properties: whether subscriptions other than tag expressions are served.
     :param notify: whether groups are told that their members changed.
@@ -45,6 +46,7 @@ class MemberRequests:
         catalogue: Catalogue,
         filters: FilterRegistry,
         now_ms: Callable[[], int],
+        clock_ms: Callable[[], float],
         newest_ms: Callable[[], int],
         *,
         filter_by_properties: bool = False,
@@ -55,6 +57,7 @@ class MemberRequests:
         self._catalogue = catalogue
         self._filters = filters
         self._now_ms = now_ms
+        self._clock_ms = clock_ms
         self._newest_ms = newest_ms
         self._filter_by_properties = filter_by_properties
         self._notify = notify
@@ -70,8 +73,8 @@ class MemberRequests:
     def heartbeat(self, request: Command, connection: Connection) -> Command:
         """Everybody in it is registered, also where a filter of one cannot be used and it is refused for that."""
         heartbeat = parse(request.body, Heartbeat.from_json)
-        now_ms = self._now_ms()
-        member = Member(heartbeat.client_id, request.language, request.version, connection.peer_address, now_ms)
+        address, seen_ms = connection.peer_address, self._clock_ms()
+        member = Member(heartbeat.client_id, request.language, request.version, address, seen_ms)
         for group in heartbeat.producers:
             self._producers.register(connection, member, group)
         wrong = [error for data in heartbeat.consumers for error in self._take_consumer(connection, member, data)]
@@ -127,7 +130,7 @@ class MemberRequests:
 
     def close_silent(self) -> None:
         """Close the connections of members that were not heard of for too long; their end takes them out."""
-        now_ms = self._now_ms()
+        now_ms = self._clock_ms()
         for connection in (*self._consumers.silent(now_ms), *self._producers.silent(now_ms)):
             connection.close()
 
