@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,3 +136,17 @@ def test_queues_without_a_message_are_dropped_when_asked_for(store: Store) -> No
     assert (store.max_offset("idle", 0), store.max_offset("T", 0)) == (0, COUNT)
     put(store, 5, "idle")
     assert bodies_in(store, "idle") == [b"5"]
+
+
+def test_a_deletion_that_failed_is_tried_again_without_what_it_has_done(store: Store, drive: Drive) -> None:
+    """The number of the file's descriptor is another file's by then; closing it twice is a fault of the drive's."""
+    deletion = store.drop_oldest(1).log[0]
+    assert deletion.path.name == f"{0:020}"
+    for operation in ("delete", "sync"):
+        drive.refuse(operation, errno.EIO)
+        with pytest.raises(OSError, match="Input/output"):
+            deletion()
+        put(store, COUNT)
+    deletion()
+    store.checkpoint_work()()
+    assert files(drive, "commitlog") == len(store.log.file_starts)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +52,67 @@ def test_a_write_that_finds_room_for_a_part_leaves_nothing(tmp_path: Path) -> No
     file.write(8000, b"here" * 1000)
     assert bytes(file.buffer[8000:12_000]) == b"here" * 1000
     file.close()
+
+
+def test_a_file_that_is_closed_again_closes_nobody_elses_descriptor(tmp_path: Path) -> None:
+    file = RealDisk().open(tmp_path / "a", FILE_SIZE)
+    file.close()
+    with (tmp_path / "b").open("wb") as other:
+        file.close()
+        file.discard()
+        other.write(b"still open")
+        other.flush()
+        os.fsync(other.fileno())
+    assert (tmp_path / "b").read_bytes() == b"still open"
+
+
+def test_a_closed_file_is_neither_written_nor_synced_through_the_descriptor_of_another(tmp_path: Path) -> None:
+    file = RealDisk().open(tmp_path / "a", FILE_SIZE)
+    file.close()
+    with (tmp_path / "b").open("wb"):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            file.sync(0, 1)
+        with pytest.raises((OSError, ValueError)):
+            file.write(0, b"x")
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            file.reserve(0, 1)
+    assert (tmp_path / "b").read_bytes() == b""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a sync is another call there")
+def test_a_file_that_is_discarded_while_a_thread_syncs_it_is_closed_after_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, may_end, synced = threading.Event(), threading.Event(), list[int]()
+
+    def slow_sync(number: int) -> None:
+        began.set()
+        may_end.wait(10)
+        synced.append(os.fstat(number).st_ino)
+
+    file = RealDisk().open(tmp_path / "a", FILE_SIZE)
+    inode = (tmp_path / "a").stat().st_ino
+    monkeypatch.setattr(os, "fdatasync", slow_sync)
+    syncing = threading.Thread(target=file.sync, args=(0, 1))
+    syncing.start()
+    assert began.wait(10)
+    file.discard()
+    file.sync(0, 1)
+    with (tmp_path / "b").open("wb"):
+        may_end.set()
+        syncing.join()
+    assert synced == [inode]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.reserve(0, 1)
+
+
+def test_a_lock_is_released_once(tmp_path: Path) -> None:
+    lock = RealDisk().lock(tmp_path / "lock")
+    lock.release()
+    with (tmp_path / "b").open("wb") as other:
+        lock.release()
+        os.fsync(other.fileno())
+    assert not is_locked_here(tmp_path / "lock")
 
 
 def test_a_lock_is_given_once_in_one_process_too_and_by_any_name(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from roquet.errors import CorruptRecord
 from roquet.protocol.columns import Ints
 from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, blank, decode, size_and_magic
 from roquet.protocol.record_block import RecordBlock, record_starts
+from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk, DiskFile
 from roquet.storage.folders import Folders
 from roquet.storage.pool import Pool
@@ -291,7 +292,7 @@ class CommitLog:
         """When the file that begins at `start` was last written."""
         return self._segments.modified_ms(start)
 
-    def forget_before(self, start: PhysicalOffset) -> list[Callable[[], None]]:
+    def forget_before(self, start: PhysicalOffset) -> list[Deletion]:
         """Forget the files that end at or before `start`; what deletes them may be called off the loop."""
         return self._segments.forget_before(start)
 

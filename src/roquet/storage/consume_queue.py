@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.protocol.columns import Ints
+from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk
 from roquet.storage.folders import Folders
 from roquet.storage.segments import Segments
@@ -299,7 +300,7 @@ class ConsumeQueue:
                 return
         self.min_offset = self.max_offset
 
-    def trim(self, log_start: int) -> list[Callable[[], None]]:
+    def trim(self, log_start: int) -> list[Deletion]:
         """Forget what points before `log_start`; what deletes its files may be called off the loop.
 
         The file of the last entry stays: it says where the queue goes on. So do entries that are not on disk: after a

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from roquet.protocol.columns import Ints
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRIES, ENTRY, ENTRY_SIZE, ConsumeQueue
+from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk
 from roquet.storage.folders import Folders
 from roquet.storage.segments import Segments
@@ -151,7 +152,7 @@ class Notes:
 
         return work
 
-    def forget_before(self, address: int) -> list[Callable[[], None]]:
+    def forget_before(self, address: int) -> list[Deletion]:
         """Forget the files before the note at `address`; what deletes them may be called off the loop."""
         return self._segments.forget_before(address - ADDRESS_OF_FIRST)
 
@@ -232,7 +233,7 @@ class ExtendedQueue(ConsumeQueue):
         elif last is not None:
             self._notes.begin_a_file()
 
-    def trim(self, log_start: int) -> list[Callable[[], None]]:
+    def trim(self, log_start: int) -> list[Deletion]:
         deletions = super().trim(log_start)
         first = next(self._entries(self.min_offset, self.min_offset + 1), None)
         return deletions + (

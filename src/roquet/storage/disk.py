@@ -8,6 +8,9 @@ import mmap
 import os
 import shutil
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -60,14 +63,20 @@ class DiskFile(Protocol):
         ...
 
     def sync(self, start: int, end: int) -> None:
-        """Make the bytes from `start` to `end` durable; may take long."""
+        """Make the bytes from `start` to `end` durable; may take long. Nothing to do once the file is discarded."""
         ...
 
     def expect_reads(self) -> None:
         """It is written no more; from now on it is read, mostly in order."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """To be called once, when nobody syncs it."""
+        ...
+
+    def discard(self) -> None:
+        """Close it since it is going to be deleted; a `sync` that runs in a thread comes to its end first."""
+        ...
 
 
 class Lock(Protocol):
@@ -123,18 +132,65 @@ class Disk(Protocol):
         ...
 
 
+class _Descriptor:
+    """An open file's descriptor, which the event loop and threads use.
+
+    Keeps: it is closed once, and not while it is `held`: its number may be another file's the moment after. From then
+    on `number` is -1, which the kernel refuses.
+
+    :param closed: told once it is.
+    """
+
+    def __init__(self, number: int, closed: Callable[[], None]) -> None:
+        self.number = number
+        self._closed = closed
+        self._users = 0
+        self._is_closing = False
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """The number; closing waits.
+
+        :raises OSError: it is closed.
+        """
+        with self._lock:
+            if self._is_closing:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            self._users += 1
+        try:
+            yield self.number
+        finally:
+            with self._lock:
+                self._users -= 1
+                self._close_if_asked()
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closing = True
+            self._close_if_asked()
+
+    def _close_if_asked(self) -> None:
+        if self._is_closing and not self._users and self.number >= 0:
+            number, self.number = self.number, -1
+            os.close(number)
+            self._closed()
+
+
 class _MappedFile:
     def __init__(self, path: Path, size: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.size = size
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+        number = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+        self._descriptor = _Descriptor(number, self._unmap)
+        self._is_discarded = False
         try:
-            if os.fstat(self._descriptor).st_size != size:
-                os.ftruncate(self._descriptor, size)
-            self._map = mmap.mmap(self._descriptor, size)
+            if os.fstat(number).st_size != size:
+                os.ftruncate(number, size)
+            self._map = mmap.mmap(number, size)
             self._advise("MADV_RANDOM")
         except OSError:
-            os.close(self._descriptor)
+            os.close(number)
             raise
 
     def _advise(self, advice: str) -> None:
@@ -154,14 +210,14 @@ class _MappedFile:
         written = 0
         try:
             while written < len(data):
-                written += os.pwrite(self._descriptor, data[written:] if written else data, at + written)
+                written += os.pwrite(self._descriptor.number, data[written:] if written else data, at + written)
         except OSError:
             self._map[at : at + written] = bytes(written)
             raise
 
     def reserve(self, start: int, end: int) -> None:
         if hasattr(os, "posix_fallocate"):  # Windows gives a file all its clusters when it is made
-            os.posix_fallocate(self._descriptor, start, end - start)
+            os.posix_fallocate(self._descriptor.number, start, end - start)
 
     def erase(self, at: int) -> None:
         if not self._has_data(at):
@@ -170,9 +226,9 @@ class _MappedFile:
             self._map[at:] = bytes(self.size - at)
             self.sync(at, self.size)
             return
-        os.ftruncate(self._descriptor, at)
-        os.ftruncate(self._descriptor, self.size)
-        os.fsync(self._descriptor)
+        os.ftruncate(self._descriptor.number, at)
+        os.ftruncate(self._descriptor.number, self.size)
+        os.fsync(self._descriptor.number)
 
     def _has_data(self, at: int) -> bool:
         """Whether a byte from `at` on is not zero."""
@@ -188,7 +244,7 @@ class _MappedFile:
         if not hasattr(os, "SEEK_DATA"):
             return at
         try:
-            return os.lseek(self._descriptor, at, os.SEEK_DATA)
+            return os.lseek(self._descriptor.number, at, os.SEEK_DATA)
         except OSError as error:
             return self.size if error.errno == errno.ENXIO else at
 
@@ -196,16 +252,30 @@ class _MappedFile:
         self._advise("MADV_NORMAL")
 
     def sync(self, start: int, end: int) -> None:
+        try:
+            with self._descriptor.held() as number:
+                self._sync(number, start, end)
+        except OSError as error:
+            if not (self._is_discarded and error.errno == errno.EBADF):
+                raise
+
+    def _sync(self, number: int, start: int, end: int) -> None:
         if _CAN_SYNC_BY_DESCRIPTOR:
-            os.fdatasync(self._descriptor)
+            os.fdatasync(number)
             return
         first = start - start % mmap.ALLOCATIONGRANULARITY
         self._map.flush(first, end - first)
-        os.fsync(self._descriptor)
+        os.fsync(number)
+
+    def discard(self) -> None:
+        self._is_discarded = True
+        self.close()
 
     def close(self) -> None:
-        """Give the descriptor back; bytes that an answer still refers to stay mapped until it is sent."""
-        os.close(self._descriptor)
+        self._descriptor.close()
+
+    def _unmap(self) -> None:
+        """Bytes that an answer still refers to stay mapped until it is sent."""
         try:
             self._map.close()
         except BufferError:
@@ -243,8 +313,10 @@ class _FileLock:
         os.fsync(self._descriptor)
 
     def release(self) -> None:
-        os.close(self._descriptor)
-        del _HELD[self._path]
+        number, self._descriptor = self._descriptor, -1
+        if number >= 0:
+            os.close(number)
+            del _HELD[self._path]
 
 
 _HELD: Final[dict[Path, _FileLock]] = {}

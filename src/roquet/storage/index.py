@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.protocol.columns import Ints
+from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk, DiskFile
 from roquet.storage.index_layout import ENTRY, HEADER, NAME_DIGITS, SLOT, entry_at, key_hash, key_hashes, slot_at
 
@@ -158,9 +159,13 @@ class IndexFile:
 
         return work
 
-    def close(self) -> None:
+    def let_go(self) -> DiskFile:
+        """Use the file no more; it is for the caller to close."""
         del self._slots, self._entries
-        self._file.close()
+        return self._file
+
+    def close(self) -> None:
+        self.let_go().close()
 
 
 @dataclass(slots=True)
@@ -348,19 +353,15 @@ class Index:
         """What makes all chained keys durable; may be called off the loop."""
         return [work for file in self.files if (work := file.sync_work()) is not None]
 
-    def forget_before(self, log_start: int) -> list[Callable[[], None]]:
+    def forget_before(self, log_start: int) -> list[Deletion]:
         """Forget files whose records are gone, but for the last; what deletes them may be called off the loop."""
-        deletions: list[Callable[[], None]] = []
+        deletions: list[Deletion] = []
         while len(self.files) > 1 and self.files[0].end_at < log_start and self.files[0].is_durable:
             deletions.append(self._forget(self.files.pop(0)))
         return deletions
 
-    def _forget(self, file: IndexFile) -> Callable[[], None]:
-        def delete() -> None:
-            file.close()
-            self._disk.delete(file.path)
-
-        return delete
+    def _forget(self, file: IndexFile) -> Deletion:
+        return Deletion(self._disk, file.path, file.let_go())
 
     def close(self) -> None:
         for file in self.files:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from roquet.errors import StoreError
+from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk, DiskFile
 from roquet.storage.folders import Folders
 
@@ -124,12 +125,12 @@ class Segments:
         if file is not None:
             file.erase(at % self.file_size)
 
-    def forget_before(self, start: int) -> list[Callable[[], None]]:
+    def forget_before(self, start: int) -> list[Deletion]:
         """Forget the files that end at or before `start`; what deletes them, oldest first, may be called off the loop.
 
         Whoever holds bytes of such a file keeps them.
         """
-        deletions: list[Callable[[], None]] = []
+        deletions: list[Deletion] = []
         while self.starts and self.starts[0] + self.file_size <= start:
             deletions.append(self._forget(0))
         return deletions
@@ -138,16 +139,9 @@ class Segments:
         while self.starts:
             self._forget(len(self.starts) - 1)()
 
-    def _forget(self, index: int) -> Callable[[], None]:
+    def _forget(self, index: int) -> Deletion:
         self.starts.pop(index)
-        path, file = self._paths.pop(index), self._files.pop(index)
-
-        def delete() -> None:
-            if file is not None:
-                file.close()
-            self._disk.delete(path)
-
-        return delete
+        return Deletion(self._disk, self._paths.pop(index), self._files.pop(index))
 
     def modified_ms(self, start: int) -> int:
         """When the file that begins at `start` was last written."""

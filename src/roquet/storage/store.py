@@ -15,6 +15,7 @@ from roquet.storage.arrival import read_arrival
 from roquet.storage.checkpoint import Checkpoint, Mark
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk, Lock, RealDisk
 from roquet.storage.dispatch import Dispatch
 from roquet.storage.fetch import Fetched, FetchLimits, fetch
@@ -77,9 +78,9 @@ class FilterBits(Protocol):
 class Expired:
     """What deletes files that the store has forgotten, oldest first; each may be called off the loop."""
 
-    log: list[Callable[[], None]]
-    queues: list[Callable[[], None]]
-    index: list[Callable[[], None]]
+    log: list[Deletion]
+    queues: list[Deletion]
+    index: list[Deletion]
 
 
 @dataclass(frozen=True, slots=True)
