@@ -115,7 +115,7 @@ def test_many_changes_are_few_writes_and_the_last_one_is_saved() -> None:
 
         host.call(change_a_lot)
         assert outcomes == [None] * 100
-        assert [fact[2:] for fact in sim.facts if "replace" in fact] == [("replace", str(FILE))]
+        assert [fact[2:] for fact in sim.facts if "rename" in fact] == [("rename", str(FILE))]
         assert file_of(progress, host).load(OffsetTable.from_json) == saved(99)
 
 
@@ -133,7 +133,7 @@ def test_what_was_reported_as_saved_survives_a_loss_of_power(seed: int) -> None:
                 await file.flush()
                 reported.append(offset)
 
-        host.drive.lose_power_after(sim.random.randrange(40))
+        host.drive.lose_power_after(sim.random.randrange(160))
         host.start(change_and_report)
         sim.run_for(60)
         if not host.is_running:

@@ -14,7 +14,8 @@ from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import decode
 from roquet.storage.store import Store, StoreConfig
 from roquet.storage.writer import BatchItem
-from tests.simulation.disk import DeadProcessError, Drive
+from tests.simulation.disk import Drive
+from tests.simulation.threads import DeadProcessError
 from tests.storage.records import records_in
 
 CONFIG = StoreConfig(

@@ -1,23 +1,29 @@
 """A host's drive, in memory: it forgets what was never synced, is slow, full or read-only when a test wants it.
 
 Data and names are kept twice, as the running machine sees them and as they stand on the platter. `sync` carries pages
-over, and with the first `sync` of a file its name; `replace` carries its bytes and every name. Of the rest a crash
-leaves any subset of the pages, some of them torn, and of the changes to names the first so-and-so many, as journals do.
+over, and with the first `sync` of a file its name; the sync of a folder carries every name. Of the rest a crash leaves
+any subset of the pages, some of them torn, and of the changes to names the first so-and-so many, as journals do.
+
+What blocks gives way to others before each operation and while it waits for the drive (`threads.py`). Open files have
+descriptors: small numbers, which the next file gets again once they are closed.
 """
 
 from __future__ import annotations
 
 import errno
+import heapq
 import mmap
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from roquet.errors import StoreError
-from tests.simulation.loop import block
+from tests.simulation.loop import SimulationError
+from tests.simulation.threads import DeadProcessError, block, step
 
 Note: TypeAlias = Callable[..., None]
 
@@ -27,15 +33,13 @@ COMPARED_AT_ONCE: Final = 16 * PAGE_SIZE
 TORN_CHANCE: Final = 0.1
 
 REFUSED_BY: Final[dict[int, frozenset[str]]] = {
-    errno.ENOSPC: frozenset({"create", "write", "replace"}),
-    errno.EROFS: frozenset({"open", "create", "replace", "delete", "lock"}),
-    errno.EIO: frozenset({"sync", "replace"}),
+    errno.ENOSPC: frozenset({"create", "write"}),
+    errno.EROFS: frozenset({"open", "create", "delete", "rename", "lock"}),
+    errno.EIO: frozenset({"sync", "delete"}),
+    errno.EPERM: frozenset({"delete", "rename"}),
+    errno.EBUSY: frozenset({"delete", "rename"}),
 }
 """The operations that fail while a drive has the trouble with this number."""
-
-
-class DeadProcessError(BaseException):
-    """Asked for a file by a process that is dead: whatever still runs of it must not get any further."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,14 @@ class StoredFile:
         self.durable = bytearray(size)
         self.modified_ms = now_ms
 
+    def rewrite(self, data: bytes) -> None:
+        """Let programs see these bytes and no others."""
+        durable = bytes(self.durable[: len(data)])
+        self.size = len(data)
+        self.cached = _memory(self.size)
+        self.cached[:] = data
+        self.durable = bytearray(durable.ljust(self.size, b"\0"))
+
     def resized(self, size: int) -> StoredFile:
         other = StoredFile(size, self.modified_ms)
         kept = min(size, self.size)
@@ -69,11 +81,13 @@ class StoredFile:
         other.durable[:kept] = self.durable[:kept]
         return other
 
-    def sync(self, start: int, end: int) -> None:
-        """Whole pages, as a drive writes them."""
+    def pages(self, start: int, end: int) -> tuple[int, bytes]:
+        """What `sync` brings to the platter if it is asked now: whole pages, as a drive writes them."""
         first = start - start % PAGE_SIZE
-        end = min(self.size, end + -end % PAGE_SIZE)
-        self.durable[first:end] = self.cached[first:end]
+        return first, bytes(self.cached[first : min(self.size, end + -end % PAGE_SIZE)])
+
+    def sync(self, first: int, data: bytes) -> None:
+        self.durable[first : first + len(data)] = data
 
     def dirty_pages(self) -> list[int]:
         """Where the pages begin that differ on the platter."""
@@ -95,7 +109,7 @@ class StoredFile:
             if chance.random() < TORN_CHANCE:
                 self._tear(page, chance)
             elif chance.random() < survival:
-                self.sync(page, page + 1)
+                self.sync(*self.pages(page, page + 1))
         self.cached = _memory(self.size)
         self.cached[:] = self.durable
 
@@ -120,24 +134,37 @@ class Names:
     folders: frozenset[Path]
 
 
+def _raise(fault: SimulationError) -> None:
+    raise fault
+
+
 class Drive:
     """Keeps: `durable_names` and then each of `unsynced_names`, in order, is what the folders said after some change;
     the last of them all is what they say now.
 
     :param now_ms: the wall clock, for the times of files.
     :param note: told every fact that must repeat when the same seed runs again.
+    :param on_fault: told what no correct program does with a descriptor.
     """
 
     def __init__(
-        self, chance: random.Random, now_ms: Callable[[], int] = lambda: 0, note: Note = lambda *_: None
+        self,
+        chance: random.Random,
+        now_ms: Callable[[], int] = lambda: 0,
+        note: Note = lambda *_: None,
+        on_fault: Callable[[SimulationError], None] = _raise,
     ) -> None:
         self.speed = DriveSpeed()
         self.trouble: int | None = None
         self.used_ratio = 0.5
+        self.descriptors_max = 1_000
+        """How many a process may have."""
         self.on_power_loss: Callable[[], None] = self.crash
         self.now_ms = now_ms
         self.note = note
+        self.on_fault = on_fault
         self._random = chance
+        self._refused: dict[str, tuple[int, float]] = {}
         self._durable_names = Names({}, frozenset())
         self._unsynced_names: list[Names] = []
         self._mounted: MountedDisk | None = None
@@ -172,8 +199,12 @@ class Drive:
         for file in self._durable_names.files.values():
             file.forget_unsynced(self._random, survival)
 
+    def refuse(self, operation: str, number: int, times: float = 1) -> None:
+        """Let the next so many operations of a kind (`create`, `rename`, `delete`, ...) fail with this error."""
+        self._refused[operation] = number, times
+
     def lose_power_after(self, changes: int) -> None:
-        """Let so many more changes (create, size, sync, replace, delete) happen; the one after them meets a crash."""
+        """Let so many more changes (create, size, sync, rename, delete) happen; the one after them meets a crash."""
         self._changes_left = changes
 
     # for MountedDisk
@@ -182,8 +213,14 @@ class Drive:
         """
         :raises OSError: the drive's present trouble does not let this operation happen.
         """
-        if self.trouble is not None and operation in REFUSED_BY[self.trouble]:
-            raise OSError(self.trouble, os.strerror(self.trouble))
+        number, times = self._refused.pop(operation, (0, 0.0))
+        if times > 1:
+            self._refused[operation] = number, times - 1
+        if not times and self.trouble is not None and operation in REFUSED_BY[self.trouble]:
+            number = self.trouble
+        if number:
+            self.note("refused", operation, number)
+            raise OSError(number, os.strerror(number))
 
     def change(self, operation: str, path: Path) -> None:
         """A change is about to happen.
@@ -208,11 +245,57 @@ class Drive:
 
     def sync_name_of(self, path: Path, file: StoredFile) -> None:
         """A file that is synced for the first time takes its name, and the changes before that, to the platter."""
-        if self._durable_names.files.get(path) is not file:
+        if self._durable_names.files.get(path) is not file is self.names.files.get(path):
             self.sync_names()
 
     def wait_for_sync(self) -> None:
         block(self.speed.draw_s(self._random))
+
+
+class Descriptors:
+    """What a process has open.
+
+    Keeps: the next one to be opened gets the lowest number that is free.
+    """
+
+    def __init__(self, drive: Drive) -> None:
+        self._drive = drive
+        self._open: dict[int, object] = {}
+        self._free: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def require_one(self) -> None:
+        """
+        :raises OSError: there are too many.
+        """
+        if len(self._open) >= self._drive.descriptors_max:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def open(self, who: object) -> int:
+        """
+        :raises OSError: there are too many.
+        """
+        self.require_one()
+        number = heapq.heappop(self._free) if self._free else len(self._open)
+        self._open[number] = who
+        return number
+
+    def check(self, number: int, who: object) -> None:
+        """
+        :raises OSError: the number is not, or no longer, that of this file.
+        """
+        if self._open.get(number) is not who:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    def close(self, number: int, who: object) -> None:
+        """Close what has this number; a fault where that is somebody else, or nobody."""
+        open_now = self._open.pop(number, None)
+        if open_now is not None:
+            heapq.heappush(self._free, number)
+        if open_now is not who:
+            self._drive.on_fault(SimulationError(f"{who} closed descriptor {number}, which is of {open_now}"))
 
 
 class MountedFile:
@@ -224,6 +307,12 @@ class MountedFile:
         self._path = path
         self._file = file
         self._bytes: mmap.mmap | bytearray | None = file.cached
+        self._is_discarded = False
+        self._syncs = 0
+        self.descriptor = disk.descriptors.open(self)
+
+    def __repr__(self) -> str:
+        return f"<{self._path}{' (closed)' if self._bytes is None else ''}>"
 
     @property
     def buffer(self) -> mmap.mmap | bytearray:
@@ -231,12 +320,23 @@ class MountedFile:
             raise ValueError(f"{self._path} is closed")
         return self._bytes
 
+    def _drive(self, operation: str) -> Drive:
+        """The drive, if it lets this file's descriptor be used for that now.
+
+        :raises OSError: it has a trouble; the file was closed, which only a wrong program meets.
+        """
+        drive = self._disk.drive(operation)
+        if self._bytes is None:
+            drive.on_fault(SimulationError(f"{operation} of {self}"))
+        self._disk.descriptors.check(self.descriptor, self)
+        return drive
+
     def write(self, at: int, data: bytes | memoryview) -> None:
-        self._disk.drive("write")
+        self._drive("write")
         self.buffer[at : at + len(data)] = data
 
     def reserve(self, start: int, end: int) -> None:
-        self._disk.drive("write")
+        self._drive("write")
 
     def erase(self, at: int) -> None:
         if self.buffer[at:] != bytes(self.size - at):
@@ -244,29 +344,52 @@ class MountedFile:
             self.sync(at, self.size)
 
     def sync(self, start: int, end: int) -> None:
-        drive = self._disk.drive("sync")
+        if self._is_discarded:
+            return
+        self._syncs += 1
+        try:
+            self._sync(start, end)
+        finally:
+            self._syncs -= 1
+            if self._is_discarded and not self._syncs and not self._disk.is_gone:
+                self.close()
+
+    def _sync(self, start: int, end: int) -> None:
+        drive = self._drive("sync")
         drive.change("sync", self._path)
-        self._file.sync(start, end)
+        pages = self._file.pages(start, end)
+        drive.wait_for_sync()
+        self._file.sync(*pages)
         self._file.modified_ms = drive.now_ms()
         drive.sync_name_of(self._path, self._file)
-        drive.wait_for_sync()
 
     def expect_reads(self) -> None:
         """Advice to a kernel that is not there."""
 
+    def discard(self) -> None:
+        self._is_discarded = True
+        if not self._syncs:
+            self.close()
+
     def close(self) -> None:
+        if self._syncs:
+            self._disk.drive("close").on_fault(SimulationError(f"{self} is closed while it is synced"))
+        self._disk.descriptors.close(self.descriptor, self)
         self._bytes = None
 
 
 class MountedLock:
     """A lock on a store; the end of its process releases it, too."""
 
-    def __init__(self, locked: set[Path], path: Path) -> None:
+    def __init__(self, disk: MountedDisk, locked: set[Path], path: Path) -> None:
+        self._disk = disk
         self._locked = locked
         self._path = path
+        self._descriptor = disk.descriptors.open(self)
         locked.add(path)
 
     def release(self) -> None:
+        self._disk.descriptors.close(self._descriptor, self)
         self._locked.discard(self._path)
 
 
@@ -275,15 +398,18 @@ class MountedDisk:
 
     def __init__(self, drive: Drive) -> None:
         self.is_gone = False
+        self.descriptors = Descriptors(drive)
         self._drive = drive
         self._locked: set[Path] = set()
 
     def drive(self, operation: str) -> Drive:
-        """The drive, if it lets this process do that now.
+        """The drive, if it lets this process do that now; others may have run before it does.
 
         :raises DeadProcessError: there is no such process any more.
         :raises OSError: the drive has a trouble.
         """
+        if not self.is_gone:
+            step()
         if self.is_gone:
             raise DeadProcessError(f"{operation} by a dead process")
         self._drive.admit(operation)
@@ -291,6 +417,7 @@ class MountedDisk:
 
     def open(self, path: Path, size: int) -> MountedFile:
         drive = self.drive("open")
+        self.descriptors.require_one()
         file = drive.names.files.get(path)
         if file is None:
             file = self._store(path, StoredFile(0, drive.now_ms()), "create")
@@ -299,7 +426,8 @@ class MountedDisk:
         return MountedFile(self, path, file)
 
     def _store(self, path: Path, file: StoredFile, operation: str) -> StoredFile:
-        drive = self.drive("create")
+        drive = self._drive
+        drive.admit("create")
         drive.change(operation, path)
         names = drive.names
         folders = names.folders if path in names.files else names.folders | set(path.parents)
@@ -307,30 +435,80 @@ class MountedDisk:
         return file
 
     def names(self, folder: Path) -> list[tuple[str, int]]:
-        files = self.drive("read").names.files
+        files = self._read_names().files
         return sorted((path.name, file.size) for path, file in files.items() if path.parent == folder)
 
+    def _read_names(self) -> Names:
+        names = self.drive("read").names
+        self.descriptors.require_one()
+        return names
+
     def folders(self, folder: Path) -> list[str]:
-        return sorted(path.name for path in self.drive("read").names.folders if path.parent == folder != path)
+        return sorted(path.name for path in self._read_names().folders if path.parent == folder != path)
 
     def read(self, path: Path) -> bytes | None:
-        file = self.drive("read").names.files.get(path)
+        file = self._read_names().files.get(path)
         return None if file is None else bytes(file.cached)
 
+    @contextmanager
+    def _opened(self, path: Path) -> Iterator[None]:
+        """What is open while one operation lasts."""
+        number = self.descriptors.open(path)
+        try:
+            yield
+        finally:
+            if not self.is_gone:
+                self.descriptors.close(number, path)
+
     def replace(self, path: Path, data: bytes) -> None:
-        drive = self.drive("replace")
-        file = StoredFile(len(data), drive.now_ms())
-        file.cached[:] = file.durable[:] = data
-        self._store(path, file, "replace")
-        drive.sync_names()
+        fresh = path.with_name(path.name + ".tmp")
+        with self._opened(fresh):
+            file = self._emptied(fresh)
+            self.drive("write")
+            file.rewrite(data)
+            self._sync_unnamed(fresh, file)
+        self._rename(fresh, path)
+        self._sync_folder(path.parent)
+
+    def _emptied(self, path: Path) -> StoredFile:
+        """A file of no bytes: a new one, or the one of that name."""
+        drive = self.drive("create")
+        file = drive.names.files.get(path)
+        if file is None:
+            return self._store(path, StoredFile(0, drive.now_ms()), "create")
+        drive.change("size", path)
+        file.rewrite(b"")
+        return file
+
+    def _sync_unnamed(self, path: Path, file: StoredFile) -> None:
+        drive = self.drive("sync")
+        drive.change("sync", path)
+        pages = file.pages(0, file.size)
         drive.wait_for_sync()
+        file.sync(*pages)
+
+    def _rename(self, path: Path, to: Path) -> None:
+        drive = self.drive("rename")
+        files = dict(drive.names.files)
+        file = files.pop(path, None)
+        if file is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        drive.change("rename", to)
+        drive.rename({**files, to: file})
+
+    def _sync_folder(self, folder: Path) -> None:
+        drive = self.drive("sync")
+        with self._opened(folder):
+            drive.change("sync", folder)
+            drive.sync_names()
 
     def delete(self, path: Path) -> None:
         drive = self.drive("delete")
         if path in drive.names.files:
             drive.change("delete", path)
             drive.rename({other: file for other, file in drive.names.files.items() if other != path})
-            drive.sync_names()
+        if path.parent in drive.names.folders:
+            self._sync_folder(path.parent)
 
     def delete_folder(self, folder: Path) -> None:
         drive = self.drive("delete")
@@ -352,6 +530,7 @@ class MountedDisk:
     def lock(self, path: Path) -> MountedLock:
         if path in self._locked:
             raise StoreError(f"{path.parent} is in use by another broker: {path} is locked")
-        self.drive("lock")
-        self.replace(path, b"lock")
-        return MountedLock(self._locked, path)
+        drive = self.drive("lock")
+        if path not in drive.names.files:
+            self._store(path, StoredFile(0, drive.now_ms()), "create")
+        return MountedLock(self, self._locked, path)

@@ -1,7 +1,8 @@
 """An asyncio event loop whose time is a number: it jumps to the next timer as soon as nothing is left to do.
 
-Nothing sleeps, no thread is started, no socket is watched. What runs and in which order follows from the program alone:
-callbacks in the order they were asked for, timers by their time and then by that order, sets of tasks by age.
+Nothing sleeps, no socket is watched, threads run one at a time and while the loop waits. What runs and in which order
+follows from the program alone: callbacks in the order they were asked for, timers by their time and then by that order,
+sets of tasks by age.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
-from contextvars import Context, ContextVar
-from functools import partial
+from contextvars import Context, copy_context
 from typing import Any, Final, TypeVar, TypeVarTuple
+
+from tests.simulation.threads import Process, Threads, Work, current_process
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -46,33 +48,6 @@ class NotReachedError(SimulationError):
 
 class UnhandledError(SimulationError):
     """An exception left a callback or a task, and nobody took it."""
-
-
-class Process:
-    """One life of a host, from its start to its end: everything that a crash takes away at once belongs to it.
-
-    :param address: of the host.
-    :param blocking_delay_s: asked for each call that goes to a thread: how long it waits before it runs.
-    """
-
-    def __init__(self, address: str, blocking_delay_s: Callable[[], float] = lambda: 0.0) -> None:
-        self.address = address
-        self.blocking_delay_s = blocking_delay_s
-        self.alive = True
-        self.blocked_s = 0.0
-
-    def __repr__(self) -> str:
-        return f"<process on {self.address}{'' if self.alive else ', dead'}>"
-
-
-current_process: ContextVar[Process | None] = ContextVar("current_process", default=None)
-
-
-def block(seconds: float) -> None:
-    """Called from inside blocking work: the call that runs now takes so much longer, in virtual time."""
-    process = current_process.get()
-    if process is not None:
-        process.blocked_s += seconds
 
 
 class VirtualTask(asyncio.Task[Any]):
@@ -115,6 +90,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers_cancelled = 0
         self._tasks_made = 0
         self._unhandled: list[dict[str, Any]] = []
+        self._threads = Threads(self._is_something_due)
         self.set_task_factory(self._new_task)
 
     # time
@@ -231,6 +207,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise RuntimeError("Event loop is closed")
 
     def close(self) -> None:
+        self._threads.end()
         super().close()
         self._timers.clear()
 
@@ -260,7 +237,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return "\n  ".join([f"{len(pending)} tasks pending at {self._now:.6f} s:", *shown, *rest])
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        """Runs `func` in the loop's own thread, at a later instant; answers once the time it `block`ed is over.
+        """Runs `func` in a thread, from a later instant on; the loop goes on wherever that waits or uses a drive.
 
         There are always enough threads, so calls made close together may run in another order.
         """
@@ -268,27 +245,33 @@ class VirtualLoop(asyncio.BaseEventLoop):
         answer: asyncio.Future[T] = self.create_future()
         process = current_process.get()
         delay_s = 0.0 if process is None else process.blocking_delay_s()
-        self.call_later(delay_s, self._run_blocking, process, func, args, answer)
+        self.call_later(delay_s, self._begin_blocking, process, func, args, answer)
         return answer
 
-    def _run_blocking(
+    def _begin_blocking(
         self, process: Process | None, func: Callable[[*Ts], T], args: tuple[*Ts], answer: asyncio.Future[T]
     ) -> None:
         if answer.cancelled() or (process is not None and not process.alive):
             answer.cancel()
             return
-        if process is not None:
-            process.blocked_s = 0.0
-        settle: Callable[[], None]
-        try:
-            result = func(*args)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:
-            settle = partial(_fail, answer, error)
-        else:
-            settle = partial(_answer, answer, result)
-        self.call_later(0.0 if process is None else process.blocked_s, settle)
+
+        def call() -> None:
+            try:
+                result = func(*args)
+            except BaseException as error:
+                self.call_soon(_fail, answer, error)
+            else:
+                self.call_soon(_answer, answer, result)
+
+        self._advance_blocking(self._threads.begin(process, copy_context(), call))
+
+    def _advance_blocking(self, work: Work) -> None:
+        self._threads.advance(work)
+        if not work.is_over:
+            self.call_later(work.pause_s, self._advance_blocking, work)
+
+    def _is_something_due(self) -> bool:
+        return bool(self._ready) or (bool(self._timers) and self._timers[0][0] <= self._now)
 
     def _write_to_self(self) -> None:
         """No other thread could have to be woken."""
@@ -319,6 +302,8 @@ def _answer(answer: asyncio.Future[T], result: T) -> None:
 
 
 def _fail(answer: asyncio.Future[T], error: BaseException) -> None:
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        raise error
     if not answer.done():
         answer.set_exception(error)
 

@@ -17,8 +17,9 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
-from tests.simulation.loop import Process, VirtualLoop, current_process
+from tests.simulation.loop import VirtualLoop
 from tests.simulation.stream import Connection, SocketStub, Stream, VirtualTransport
+from tests.simulation.threads import Process, current_process
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 Note: TypeAlias = Callable[..., None]

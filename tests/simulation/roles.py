@@ -16,9 +16,9 @@ from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import PromoteHeader
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked
-from tests.simulation.disk import DeadProcessError
 from tests.simulation.hosts import START_S_MAX, ClusterHosts
 from tests.simulation.simulation import Host
+from tests.simulation.threads import DeadProcessError
 
 OPERATOR_ADDRESS: Final = "10.0.9.2"
 PROMOTE_S_MAX: Final = 60.0

@@ -27,14 +27,17 @@ from typing import Any, Final, Self, TypeVar
 
 from roquet.runtime import Runtime
 from tests.simulation.disk import Drive, MountedDisk
-from tests.simulation.loop import Process, SimulationError, current_process
+from tests.simulation.loop import SimulationError
 from tests.simulation.network import Network, NetworkedLoop
+from tests.simulation.threads import Process, current_process
 
 T = TypeVar("T")
 
 TIME_ZONE: Final = "UTC"
 WALL_CLOCK_AT_START_MS: Final = 1_700_000_000_000
 FACTS_SHOWN: Final = 30
+STEP_DELAY_CHANCE: Final = 0.2
+"""That blocking work lets time pass before an operation of its drive."""
 CLEANING_UP_S_MAX: Final = 3_600.0
 """What is cancelled at the end may wait so long, in virtual time, before it counts as stuck."""
 
@@ -49,7 +52,7 @@ class Host:
         self.address = address
         self.clock_ahead_ms = 0
         self.blocking_delay_s = (0.0, 0.002)
-        self.drive = Drive(simulation.chance(f"drive {address}"), self.now_ms, simulation.note)
+        self.drive = Drive(simulation.chance(f"drive {address}"), self.now_ms, simulation.note, self._fail)
         self.drive.on_power_loss = self.crash
         self.process: Process | None = None
         self.disk: MountedDisk
@@ -58,6 +61,9 @@ class Host:
         self._lives = 0
         self._started: list[asyncio.Task[Any]] = []
         self._context = Context()
+
+    def _fail(self, fault: SimulationError) -> None:
+        self._simulation.loop.call_exception_handler({"message": f"on {self.address}", "exception": fault})
 
     def now_ms(self) -> int:
         """This host's wall clock."""
@@ -77,10 +83,13 @@ class Host:
         self._started.clear()
         self.random = self._simulation.chance(f"{self.address} life {self._lives}")
         self.disk = self.drive.mount()
-        self.process = Process(self.address, lambda: self.random.uniform(*self.blocking_delay_s))
+        self.process = Process(self.address, lambda: self.random.uniform(*self.blocking_delay_s), self._step_delay_s)
         self._context = Context()
         self._context.run(current_process.set, self.process)
         self._simulation.network.boot(self.process)
+
+    def _step_delay_s(self) -> float:
+        return self.random.uniform(*self.blocking_delay_s) if self.random.random() < STEP_DELAY_CHANCE else 0.0
 
     def start(self, main: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
         """Run `main` here, beside whatever runs here already; the simulation fails if it does."""

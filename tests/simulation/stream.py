@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from tests.simulation.loop import Process
+from tests.simulation.threads import Process
 
 if TYPE_CHECKING:
     from tests.simulation.network import Network

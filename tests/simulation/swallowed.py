@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Self
 
-from tests.simulation.loop import current_process
+from tests.simulation.threads import current_process
 
 
 class SwallowedErrors(logging.Handler):

@@ -7,6 +7,7 @@ import errno
 import os
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,11 @@ from hypothesis import strategies as st
 
 from roquet.errors import StoreError
 from roquet.storage.disk import Disk
-from tests.simulation.disk import PAGE_SIZE, SECTOR_SIZE, DeadProcessError, Drive, DriveSpeed, MountedDisk
+from tests.simulation.disk import PAGE_SIZE, SECTOR_SIZE, Drive, DriveSpeed, MountedDisk
+from tests.simulation.loop import SimulationError, UnhandledError
 from tests.simulation.recorder import A
 from tests.simulation.simulation import Simulation
+from tests.simulation.threads import DeadProcessError
 
 FOLDER = Path("/store/commitlog")
 PATH = FOLDER / "00000000000000000000"
@@ -123,29 +126,32 @@ def test_a_replaced_file_is_durable() -> None:
     assert {_after_crash(seed, replace).read(PATH) for seed in SEEDS} == {b"new"}
 
 
+def _replaced_until(changes: int, seed: int) -> bytes | None:
+    drive = Drive(random.Random(seed))
+    disk = drive.mount()
+    disk.replace(PATH, b"old")
+    drive.lose_power_after(changes)
+    with suppress(DeadProcessError):
+        disk.replace(PATH, b"new")
+        disk.replace(PATH, b"too late")
+    return drive.mount().read(PATH)
+
+
 def test_a_power_loss_can_be_put_before_any_change() -> None:
-    found: list[bytes | None] = []
-    for changes in range(4):
-        drive = Drive(random.Random(0))
-        disk = drive.mount()
-        drive.lose_power_after(changes)
-        for number in range(changes):
-            disk.replace(PATH, b"%d" % number)
-        with pytest.raises(DeadProcessError):
-            disk.replace(PATH, b"too late")
-        found.append(drive.mount().read(PATH))
-    assert found == [None, b"0", b"1", b"2"]
+    """A file is replaced by: make another one, sync it, rename it, sync the folder."""
+    found = [{_replaced_until(changes, seed) for seed in range(20)} for changes in range(5)]
+    assert found == [{b"old"}, {b"old"}, {b"old"}, {b"old", b"new"}, {b"new"}]
 
 
 def test_a_power_loss_inside_blocking_work_takes_the_host() -> None:
     async def save() -> None:
         await asyncio.to_thread(host.disk.replace, PATH, b"first")
+        host.drive.lose_power_after(1)
         await asyncio.to_thread(host.disk.replace, PATH, b"second")
 
     with Simulation(1) as sim:
         host = sim.host(A)
         saving = host.start(save)
-        host.drive.lose_power_after(1)
         sim.run_until(saving.done, within_s=5)
         assert saving.cancelled()
         assert not host.is_running
@@ -256,3 +262,149 @@ def test_a_file_tells_when_it_was_written() -> None:
     assert disk.modified_ms(PATH) == 6
     with pytest.raises(FileNotFoundError):
         disk.modified_ms(FOLDER / "none")
+
+
+# descriptors
+
+
+def test_a_descriptor_is_used_again_once_it_is_closed() -> None:
+    disk = Drive(random.Random(0)).mount()
+    first, second = disk.open(FOLDER / "a", PAGE_SIZE), disk.open(FOLDER / "b", PAGE_SIZE)
+    first.close()
+    third = disk.open(FOLDER / "c", PAGE_SIZE)
+    assert (first.descriptor, second.descriptor, third.descriptor) == (0, 1, 0)
+
+
+def test_closing_a_file_twice_is_a_fault_and_closes_whatever_has_its_descriptor_now() -> None:
+    faults: list[SimulationError] = []
+    disk = Drive(random.Random(0), on_fault=faults.append).mount()
+    first = disk.open(FOLDER / "a", PAGE_SIZE)
+    first.close()
+    second = disk.open(FOLDER / "b", PAGE_SIZE)
+    first.close()
+    assert "/a (closed)> closed descriptor 0, which is of </store/commitlog/b>" in str(faults[0])
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        second.sync(0, 1)
+
+
+def test_a_closed_file_cannot_be_used_and_whoever_does_is_told_of() -> None:
+    faults: list[SimulationError] = []
+    disk = Drive(random.Random(0), on_fault=faults.append).mount()
+    file = disk.open(PATH, PAGE_SIZE)
+    file.close()
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        file.sync(0, 1)
+    assert len(faults) == 1
+
+
+def test_a_fault_with_descriptors_fails_the_simulation() -> None:
+    async def close_twice() -> None:
+        file = host.disk.open(PATH, PAGE_SIZE)
+        for _ in range(2):
+            with suppress(Exception):
+                file.close()
+
+    with Simulation(1) as sim:
+        host = sim.host(A)
+        with pytest.raises(UnhandledError, match="on 10"):
+            host.call(close_twice)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda disk: disk.open(FOLDER / "new", PAGE_SIZE),
+        lambda disk: disk.replace(PATH, b""),
+        lambda disk: disk.delete(PATH),
+        lambda disk: disk.names(FOLDER),
+    ],
+)
+def test_a_process_has_only_so_many_descriptors(operation: Callable[[MountedDisk], object]) -> None:
+    drive = Drive(random.Random(0))
+    disk = drive.mount()
+    file = disk.open(PATH, PAGE_SIZE)
+    drive.descriptors_max = 1
+    with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+        operation(disk)
+    assert len(disk.descriptors) == 1
+    file.close()
+    operation(disk)
+
+
+# what fails once
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EIO, errno.EROFS, errno.EBUSY])
+def test_deletions_can_fail_once_or_for_a_while(number: int) -> None:
+    drive = Drive(random.Random(0))
+    disk = drive.mount()
+    disk.open(PATH, PAGE_SIZE)
+    drive.refuse("delete", number)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        disk.delete(PATH)
+    assert disk.names(FOLDER) == [(PATH.name, PAGE_SIZE)]
+    drive.trouble = number
+    with pytest.raises(OSError, match=os.strerror(number)):
+        disk.delete(PATH)
+    drive.trouble = None
+    disk.delete(PATH)
+    assert disk.names(FOLDER) == []
+
+
+def test_the_last_step_of_a_deletion_can_fail_and_be_tried_again() -> None:
+    drive = Drive(random.Random(0))
+    disk = drive.mount()
+    disk.open(PATH, PAGE_SIZE).sync(0, 1)
+    drive.refuse("sync", errno.EIO)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        disk.delete(PATH)
+    disk.delete(PATH)
+    drive.crash()
+    assert drive.mount().names(FOLDER) == []
+
+
+def test_a_rename_can_fail_and_leaves_the_old_file() -> None:
+    drive = Drive(random.Random(0))
+    disk = drive.mount()
+    disk.replace(PATH, b"old")
+    drive.refuse("rename", errno.EBUSY)
+    with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):
+        disk.replace(PATH, b"new")
+    assert disk.read(PATH) == b"old"
+
+
+# threads
+
+
+def test_two_threads_that_replace_one_file_get_in_each_others_way() -> None:
+    async def replace_at_once() -> list[BaseException | None]:
+        both = (asyncio.to_thread(host.disk.replace, PATH, b"%d" % number) for number in range(2))
+        return await asyncio.gather(*both, return_exceptions=True)
+
+    failed = 0
+    for seed in range(20):
+        with Simulation(seed) as sim:
+            host = sim.host(A)
+            failed += sum(isinstance(result, FileNotFoundError) for result in host.call(replace_at_once))
+    assert failed
+
+
+def test_what_is_written_while_a_sync_runs_is_not_on_the_platter_after_it() -> None:
+    async def write_meanwhile() -> None:
+        file = host.disk.open(PATH, PAGE_SIZE)
+        file.buffer[:3] = b"old"
+        syncing = asyncio.create_task(asyncio.to_thread(file.sync, 0, 3))
+        await asyncio.sleep(1)
+        file.buffer[:3] = b"new"
+        await syncing
+
+    found: set[bytes] = set()
+    for seed in range(10):
+        with Simulation(seed) as sim:
+            host = sim.host(A)
+            host.drive.speed = DriveSpeed(sync_s=(2.0, 2.0), spike_chance=0.0)
+            host.call(write_meanwhile)
+            host.crash()
+            host.boot()
+            found.add(bytes(host.disk.open(PATH, PAGE_SIZE).buffer[:3]))
+    assert found == {b"old", b"new"}

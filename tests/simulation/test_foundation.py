@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing, suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from roquet.protocol.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.server import Server
-from tests.simulation.loop import DeadlockError, NotReachedError, RunawayError, UnhandledError, block
+from tests.simulation.loop import DeadlockError, NotReachedError, RunawayError, UnhandledError
 from tests.simulation.recorder import PORT, A, B, Recorder, connect
 from tests.simulation.simulation import Host, Simulation
+from tests.simulation.threads import block
 
 
 async def tick_for_ever(pause_s: float = 1.0) -> None:
@@ -126,6 +128,75 @@ def test_blocking_work_takes_virtual_time_and_holds_up_nobody_else() -> None:
     assert len(ticks) == 4
 
 
+def test_blocking_work_gives_way_before_each_operation_on_a_drive() -> None:
+    happened: list[str] = []
+
+    async def interleave(sim: Simulation) -> None:
+        disk = sim.host(A).disk
+
+        def work(name: str) -> None:
+            for _ in range(10):
+                disk.read(Path("/none"))
+                happened.append(name)
+
+        async def spin() -> None:
+            for _ in range(200):
+                await asyncio.sleep(0)
+                happened.append("loop")
+
+        await asyncio.gather(asyncio.to_thread(work, "a"), asyncio.to_thread(work, "b"), spin(), asyncio.sleep(0.001))
+
+    def turns(seed: int) -> list[str]:
+        happened.clear()
+        with Simulation(seed) as sim:
+            sim.host(A).blocking_delay_s = (0.0, 0.0)
+            sim.host(A).call(lambda: interleave(sim))
+        return list(happened)
+
+    first = turns(1)
+    assert first == turns(1)
+    assert [name for name, _ in groupby(first)].count("a") > 5
+    assert [name for name, _ in groupby(first)].count("b") > 5
+
+
+def test_blocking_work_of_a_dead_process_gets_no_further_than_its_next_operation() -> None:
+    happened: list[str] = []
+
+    async def work_long() -> None:
+        await asyncio.to_thread(work)
+
+    def work() -> None:
+        happened.append("began")
+        block(5.0)
+        happened.append("went on")
+
+    with Simulation(1) as sim:
+        sim.host(A).start(work_long)
+        sim.run_for(1)
+        sim.host(A).kill()
+        sim.run_for(10)
+    assert happened == ["began"]
+
+
+def test_blocking_work_that_nothing_ends_is_ended_with_the_simulation() -> None:
+    ended: list[bool] = []
+
+    async def work_for_ever() -> None:
+        await asyncio.to_thread(work)
+
+    def work() -> None:
+        try:
+            while True:
+                block(1.0)
+        finally:
+            ended.append(True)
+
+    with Simulation(1) as sim:
+        sim.host(A).start(work_for_ever)
+        sim.run_for(10.5)
+    assert ended == [True]
+
+
 def test_an_exception_of_blocking_work_reaches_its_caller() -> None:
     async def fail(sim: Simulation) -> None:
         with pytest.raises(ZeroDivisionError):
@@ -160,9 +231,10 @@ def chatter(seed: int) -> Simulation:
         server, client = sim.host(B), sim.host(A)
 
         async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            last = Path(f"/last-{writer.get_extra_info('peername')[1]}")
             with closing(writer), suppress(ConnectionError):
                 while data := await reader.read(4096):
-                    await asyncio.to_thread(server.disk.replace, Path("/last"), data)
+                    await asyncio.to_thread(server.disk.replace, last, data)
                     writer.write(data)
 
         async def serve() -> None:
