@@ -38,6 +38,7 @@ ROOT: Final[Mapping[str, frozenset[str]]] = {
     "units": frozenset(),
     "memory": frozenset(),
     "runtime": frozenset(),
+    "seldom": frozenset(),
     "properties": frozenset(),
     "settings": frozenset({"errors", "properties"}),
 }

@@ -66,7 +66,11 @@ channelNotActiveInterval=60000 clientChannelMaxIdleTimeSeconds=120 clientCloseSo
 clientPooledByteBufAllocatorEnable=false useTLS=false
 """
 OF_5X = {"bindAddress", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"}
-OURS = {"mergeSlaveOffsets", "slaveSyncInterval", "waitingSendsMax"}
+OURS = {
+    *("mergeSlaveOffsets", "slaveSyncInterval", "waitingSendsMax", "connectionsMax", "connectionsPerAddressMax"),
+    *("answerBytesMax", "answerBytesPerConnectionMax", "requestBytesMax", "requestBytesPerConnectionMax"),
+    "partialRequestTimeout",
+}
 COMPUTED = """
 namesrvAddr brokerName brokerIP1 brokerIP2 rocketmqHome storePathRootDir messageDelayLevel sendMessageThreadPoolNums
 putMessageFutureThreadPoolNums pullMessageThreadPoolNums processReplyMessageThreadPoolNums queryMessageThreadPoolNums

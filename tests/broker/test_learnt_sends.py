@@ -6,7 +6,7 @@ import asyncio
 import errno
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import cycle
 from pathlib import Path
 
@@ -437,9 +437,10 @@ class Watching:
     def __init__(self) -> None:
         self.seen: list[bytes] = []
 
-    def take(self, frames: list[bytes], otherwise: Otherwise) -> list[bytes]:
-        self.seen += frames
-        return [answer for frame in frames if (answer := otherwise(frame)) is not None]
+    def take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
+        known = list(frames)
+        self.seen += known
+        return [answer for frame in known if (answer := otherwise(frame)) is not None]
 
 
 def test_sends_come_in_whole_reads_even_where_another_shortcut_was_learnt_before(tmp_path: Path) -> None:

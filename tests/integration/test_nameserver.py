@@ -466,9 +466,12 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 FRAMES = GOLDEN / "frames"
 OF_BROKER = FRAMES / "broker-4.9.7"
 ADMIN_CODES = (100, 101, 102, 205, 206, 216, 219, 224, 304, 311, 312, 313, 318, 319, 327)
-SETTINGS_OF_OURS = {"bindAddress", "configBlackList"}
+SETTINGS_OF_OURS = {
+    *("bindAddress", "configBlackList", "connectionsMax", "connectionsPerAddressMax", "partialRequestTimeout"),
+    *("answerBytesMax", "answerBytesPerConnectionMax", "requestBytesMax", "requestBytesPerConnectionMax"),
+}
 SETTINGS_OF_NETTY = {
-    *("serverChannelMaxIdleTimeSeconds", "serverSocketBacklog", "serverSocketRcvBufSize", "serverSocketSndBufSize"),
+    *("serverSocketBacklog", "serverSocketRcvBufSize", "serverSocketSndBufSize"),
     *("serverAsyncSemaphoreValue", "serverOnewaySemaphoreValue", "serverCallbackExecutorThreads"),
     *("serverSelectorThreads", "serverWorkerThreads", "serverPooledByteBufAllocatorEnable"),
     *("writeBufferHighWaterMark", "writeBufferLowWaterMark", "useEpollNativeSelector"),

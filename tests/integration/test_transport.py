@@ -16,7 +16,7 @@ from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command
 from roquet.transport import server as server_module
 from roquet.transport.channels import Channels, split_address
-from roquet.transport.connection import Connection, Handler, checked, sweep_idle
+from roquet.transport.connection import Connection, Handler, checked
 from roquet.transport.server import Server
 
 ECHO, REFUSE, MISREAD, FAIL, NEVER, BREAK, ASK_BACK = range(1000, 1007)
@@ -253,14 +253,6 @@ async def test_answers_to_a_large_read_begin_to_leave_before_its_end_is_handled(
     assert early[0] > 0
     peer.close()
     await server.close()
-
-
-async def test_a_silent_connection_is_closed(both: Both) -> None:
-    client = await both.connect()
-
-    sweep = asyncio.get_running_loop().create_task(sweep_idle(lambda: [client], idle_s=0.001))
-    await settled(lambda: not client.is_open)
-    sweep.cancel()
 
 
 class Unreachable(asyncio.Transport):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -27,9 +27,10 @@ class Refusing:
         self._connection = connection
         self._error = error
 
-    def take(self, frames: list[bytes], otherwise: Callable[[bytes], bytes | None]) -> list[bytes]:
-        answers = [self._connection.failed(frames[0], self._error)]
-        return answers + [answer for frame in frames[1:] if (answer := otherwise(frame)) is not None]
+    def take(self, asked: Iterable[bytes], otherwise: Callable[[bytes], bytes | None]) -> list[bytes]:
+        frames = iter(asked)
+        answers = [self._connection.failed(next(frames), self._error)]
+        return answers + [answer for frame in frames if (answer := otherwise(frame)) is not None]
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,12 @@ from typing import Final
 from roquet.errors import Refused
 from roquet.protocol.codes import ResponseCode
 from roquet.storage.consume_queue import ConsumeQueue
-from roquet.transport.connection import WRITE_BUFFER_MAX, Connection
+from roquet.transport.connection import Connection
 
 SWEEP_MS: Final = 5000
 """How often held pulls are looked at although nothing woke them."""
+_ANSWERS_AT_ONCE: Final = 16 * 1024 * 1024
+"""Bytes of answers that one look makes before what it made can leave: one large message may be for thousands."""
 
 
 @dataclass(slots=True)
@@ -105,23 +107,25 @@ class Arrivals:
     def _send(self, answers: _Answers) -> None:
         for connection, parts in answers.parts.items():
             connection.send(b"".join(parts))
+        soon: set[Connection] = set()
         for connection in answers.left:
-            again = partial(self._wake_of, connection)
             if connection.is_writable:
-                asyncio.get_running_loop().call_soon(again)
+                soon.add(connection)
             else:
-                connection.on_writable = again
+                connection.on_writable = partial(self._wake_of, {connection})
+        if soon:
+            asyncio.get_running_loop().call_soon(self._wake_of, soon)
 
-    def _wake_of(self, connection: Connection) -> None:
-        """Look at the queues again where pulls of this connection were left out."""
+    def _wake_of(self, connections: set[Connection]) -> None:
+        """Look at the queues again where pulls of these connections were left out."""
         self.wake(
-            [queue for queue in self._queues if any(_is_behind(held, connection) for held in queue.waiting or ())]
+            [queue for queue in self._queues if any(_is_behind(held, connections) for held in queue.waiting or ())]
         )
 
 
-def _is_behind(held: object, connection: Connection) -> bool:
+def _is_behind(held: object, connections: set[Connection]) -> bool:
     assert isinstance(held, HeldPull)
-    return held.connection is connection and held.queue.max_offset > held.offset
+    return held.connection in connections and held.queue.max_offset > held.offset
 
 
 class _Answers:
@@ -131,10 +135,12 @@ class _Answers:
         self.parts: dict[Connection, list[bytes]] = {}
         self.left: dict[Connection, None] = {}
         self._sizes: Counter[Connection] = Counter()
+        self._size = 0
 
     def takes(self, connection: Connection) -> bool:
         """Whether there is room for one more."""
-        if self._sizes[connection] < WRITE_BUFFER_MAX and connection.is_writable:
+        is_enough = self._size >= _ANSWERS_AT_ONCE or self._sizes[connection] >= connection.answers_at_once
+        if not is_enough and connection.is_writable:
             return True
         self.left[connection] = None
         return False
@@ -142,3 +148,4 @@ class _Answers:
     def add(self, connection: Connection, answer: bytes) -> None:
         self.parts.setdefault(connection, []).append(answer)
         self._sizes[connection] += len(answer)
+        self._size += len(answer)

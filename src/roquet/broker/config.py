@@ -15,9 +15,11 @@ from roquet.broker.filter_settings import FilterSettings
 from roquet.broker.java_settings import JavaSettings
 from roquet.broker.store_settings import BrokerRole, ReplicationSettings, StoreSettings
 from roquet.errors import ConfigError
+from roquet.protocol.frame import FRAME_SIZE_MAX
 from roquet.protocol.message import READ_WRITE, TRACE_TOPIC, Permission
 from roquet.settings import read_settings, setting
 from roquet.transport.channels import split_address
+from roquet.transport.limits import PeerLimits
 
 FAST_PORT_STEP: Final = -2
 HA_PORT_STEP: Final = 1
@@ -25,6 +27,8 @@ MASTER_ID: Final = 0
 HA_MASTER_ADDRESS_SIZE_MIN: Final = 6
 """A shorter `haMasterAddress` counts as none (store-and-ha.md 5.5)."""
 
+_HEADER_ROOM: Final = 64 * 1024
+"""Bytes of a request beside the message's body: topic, properties and the fields of its header."""
 _REGISTER_PERIOD_MS: Final = (10_000, 60_000)
 
 
@@ -90,6 +94,7 @@ class BrokerConfig:
     store: StoreSettings = field(default_factory=StoreSettings)
     replication: ReplicationSettings = field(default_factory=ReplicationSettings)
     filters: FilterSettings = field(default_factory=FilterSettings)
+    peers: PeerLimits = field(default_factory=PeerLimits)
     java: JavaSettings = field(default_factory=JavaSettings)
 
     @property
@@ -207,6 +212,12 @@ def check(config: BrokerConfig) -> None:
             split_address(address)
         except ValueError as error:
             raise ConfigError(f"namesrvAddr={config.namesrv_addr}: {error}") from None
+    needed = min(config.store.message_size_max + _HEADER_ROOM, FRAME_SIZE_MAX)
+    if config.peers.request_bytes_per_connection_max < needed:
+        raise ConfigError(
+            f"requestBytesPerConnectionMax={config.peers.request_bytes_per_connection_max}: a send of maxMessageSize "
+            f"needs up to {needed}"
+        )
     try:
         _ = config.delay_levels
     except ValueError as error:

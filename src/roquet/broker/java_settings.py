@@ -59,7 +59,6 @@ class JavaSettings:
     server_selector_threads: int = 3
     server_oneway_semaphore_value: int = 256
     server_async_semaphore_value: int = 64
-    server_channel_max_idle_time_seconds: int = 120
     server_socket_snd_buf_size: int = 0
     server_socket_rcv_buf_size: int = 0
     server_socket_backlog: int = 1024

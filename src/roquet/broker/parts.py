@@ -29,6 +29,7 @@ from roquet.runtime import Runtime
 from roquet.storage.disk import Disk, RealDisk
 from roquet.storage.store import Store
 from roquet.transport.channels import Channels
+from roquet.transport.peers import Peers, connections_allowed
 
 DISPATCH_PAUSE_S: Final = 0.005
 """A slave dispatches what came meanwhile at once: a hundred records cost little more than one."""
@@ -52,6 +53,7 @@ class Parts:
 
         self.config, self.runtime, self.become = config, runtime, become
         self.channels = Channels()
+        self.peers = Peers(config.peers, connections_allowed(config.peers))
         disk = RealDisk() if disk is None else disk
         self.tables = Tables(config, runtime, disk, lambda: self.registrar.soon())
         self.store = Store(part_configs.store_config(config), now_ms, disk, self._filter_bits())

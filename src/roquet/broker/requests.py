@@ -85,7 +85,9 @@ def _of_admins(parts: Parts) -> dict[int, Handler]:
     config, store, tables, measurements = parts.config, parts.store, parts.tables, parts.measurements
     name, is_slave, now_ms, catalogue = config.broker_name, config.is_slave, parts.runtime.now_ms, tables.catalogue
     positions = Positions(catalogue, tables.consumers, tables.progress, store, name, measurements.tps)
-    info = RuntimeInfo(config, store, tables.delays, now_ms, (measurements.figures, parts.durability.figures))
+    info = RuntimeInfo(
+        config, store, tables.delays, now_ms, (measurements.figures, parts.durability.figures, parts.peers.figures)
+    )
     groups = GroupAdmin(catalogue, tables.consumers, tables.producers, tables.progress, positions, is_slave=is_slave)
     promotion = Promotion(config, store, catalogue, parts.channels, parts.ha_client, parts.slave_sync, parts.become)
     return {

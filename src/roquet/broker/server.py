@@ -101,8 +101,8 @@ class Broker:
         self.store = self.parts.store
         answered, connection_closed = handlers(self.parts), self.parts.members.connection_closed
         fast = {code: handler for code, handler in answered.items() if code != RequestCode.PULL_MESSAGE}
-        self._main = Server(answered, connection_closed)
-        self._fast = Server(fast, connection_closed)
+        self._main = Server(answered, connection_closed, self.parts.peers)
+        self._fast = Server(fast, connection_closed, self.parts.peers)
 
     async def _refuse_a_second_master(self) -> None:
         """Clients would find the one or the other; what each takes would never be in the other's log."""

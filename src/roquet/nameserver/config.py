@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from roquet.settings import setting
+from roquet.transport.limits import PeerLimits
 
 _NEVER_REMOTELY: Final = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
 
@@ -27,6 +28,7 @@ class NamesrvConfig:
     rocketmq_home: str = ""
     product_env_name: str = "center"
     cluster_test: bool = False
+    peers: PeerLimits = field(default_factory=PeerLimits)
 
     @property
     def protected(self) -> frozenset[str]:

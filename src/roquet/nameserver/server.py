@@ -15,6 +15,7 @@ from roquet.nameserver.routes import Routes
 from roquet.protocol import bodies
 from roquet.protocol.json_dialect import dump_bytes
 from roquet.runtime import Runtime
+from roquet.transport.peers import Peers, connections_allowed
 from roquet.transport.server import Server
 
 SCAN_S: Final = 10.0
@@ -31,7 +32,8 @@ class NameServer:
     def __init__(self, config: NamesrvConfig, runtime: Runtime | None = None) -> None:
         self._config = config
         self._requests = _requests(config, runtime or Runtime())
-        self._server = Server(self._requests.handlers(), self._requests.connection_ended)
+        peers = Peers(config.peers, connections_allowed(config.peers))
+        self._server = Server(self._requests.handlers(), self._requests.connection_ended, peers)
         self._scan: asyncio.Task[None] | None = None
         self.port = 0
 

@@ -15,14 +15,17 @@ SIZE: Final = Struct(">i")
 class FrameBuffer:
     """Cuts what a stream brings into whole frames.
 
-    Keeps: at most one unfinished frame, never more than FRAME_SIZE_MAX bytes of it.
+    Keeps: `pending` is at most one unfinished frame, of which `wanted` bytes are needed, never more than `size_max`.
+
+    :param size_max: bytes of a frame, length field included.
     """
 
-    __slots__ = ("_pending", "_wanted")
+    __slots__ = ("_size_max", "pending", "wanted")
 
-    def __init__(self) -> None:
-        self._pending = bytearray()
-        self._wanted = 0
+    def __init__(self, size_max: int = FRAME_SIZE_MAX) -> None:
+        self._size_max = size_max
+        self.pending = bytearray()
+        self.wanted = 0
 
     def feed(self, data: bytes) -> list[bytes]:
         """Every frame, without its length field, that is whole once `data` has come.
@@ -31,29 +34,29 @@ class FrameBuffer:
         """
         frames: list[bytes] = []
         at = 0
-        if self._pending:
-            at = self._wanted - len(self._pending)
-            self._pending += memoryview(data)[:at]
-            if len(self._pending) < self._wanted:
+        if self.pending:
+            at = self.wanted - len(self.pending)
+            self.pending += memoryview(data)[:at]
+            if len(self.pending) < self.wanted:
                 return []
-            if self._wanted == 4:  # no more than the length field was wanted
-                data, at = bytes(self._pending) + data[at:], 0
+            if self.wanted == 4:  # no more than the length field was wanted
+                data, at = bytes(self.pending) + data[at:], 0
             else:
-                frames.append(bytes(memoryview(self._pending)[4:]))
-            self._pending.clear()
+                frames.append(bytes(memoryview(self.pending)[4:]))
+            self.pending.clear()
         end = len(data)
         while at + 4 <= end:
             (size,) = SIZE.unpack_from(data, at)
-            if not 4 <= size <= FRAME_SIZE_MAX - 4:
-                raise PeerError(f"frame of {size} bytes, allowed are 4 to {FRAME_SIZE_MAX - 4}")
+            if not 4 <= size <= self._size_max - 4:
+                raise PeerError(f"frame of {size} bytes, allowed are 4 to {self._size_max - 4}")
             frame_end = at + 4 + size
             if frame_end > end:
-                self._wanted = 4 + size
-                self._pending += data[at:]
+                self.wanted = 4 + size
+                self.pending += data[at:]
                 return frames
             frames.append(data[at + 4 : frame_end])
             at = frame_end
         if at < end:
-            self._wanted = 4
-            self._pending += data[at:]
+            self.wanted = 4
+            self.pending += data[at:]
         return frames

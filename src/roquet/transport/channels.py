@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.command import Command
 from roquet.protocol.signing import Credentials
-from roquet.transport.connection import Connection, Handler, sweep_idle
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.limits import CALLER
+from roquet.transport.peers import Peers
 from roquet.transport.tls import Tls, handshake_error
 
 CONNECT_TIMEOUT_S = 3.0
@@ -48,6 +50,7 @@ class Channels:
         self._all_gone = asyncio.Event()
         self._open: dict[str, Connection] = {}
         self._opening: dict[str, asyncio.Task[Connection]] = {}
+        self._peers = Peers(CALLER)
         self._sweep: asyncio.Task[None] | None = None
 
     async def connection(self, address: str) -> Connection:
@@ -79,7 +82,9 @@ class Channels:
             host, port = split_address(address)
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self._handlers, on_closed=self._closed(address), encode=self._encode),
+                    lambda: Connection(
+                        self._handlers, on_closed=self._closed(address), encode=self._encode, peers=self._peers
+                    ),
                     host,
                     port,
                     ssl=self._tls,
@@ -92,7 +97,7 @@ class Channels:
             raise ConnectionClosed(f"cannot connect to {address}: {error}") from error
         self._open[address] = connection
         if self._sweep is None:
-            self._sweep = loop.create_task(sweep_idle(self._open.values))
+            self._sweep = loop.create_task(self._peers.sweep(self._open.values))
         return connection
 
     def _closed(self, address: str) -> Callable[[Connection], None]:
@@ -128,7 +133,7 @@ class Channels:
     def forget_all_but(self, addresses: set[str]) -> None:
         """Close the connections to addresses that no route mentions any more."""
         for connection in [self._open[address] for address in self._open if address not in addresses]:
-            connection.close()
+            connection.end()
 
     async def close(self) -> None:
         if self._sweep is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused
@@ -18,6 +18,9 @@ from roquet.protocol.command import ONE_WAY, Command, decode
 from roquet.protocol.frame import FrameBuffer
 from roquet.protocol.record import host_bytes
 from roquet.protocol.refusals import refusal
+from roquet.transport.limits import SLOWEST
+from roquet.transport.peers import SILENT, Peers
+from roquet.transport.reading import Reading
 
 log = logging.getLogger(__name__)
 
@@ -25,19 +28,18 @@ Answer: TypeAlias = Command | bytes | None
 """What a handler gives back: a response, one already encoded, or None when it answers later or never."""
 Handler: TypeAlias = Callable[[Command, "Connection"], Answer]
 
-IDLE_S: Final = 120.0
-"""Both sides close a connection without traffic for so long (protocol.md 1.4)."""
-WRITE_BUFFER_MAX: Final = 4 * 1024 * 1024
-"""Bytes that may wait for a peer that does not read; beyond them its requests wait, too."""
+END_S: Final = 1.0
+"""How long a peer may take to read its last answers."""
 _ANSWERED_AT_ONCE: Final = 96 * 1024
 """Bytes of requests. Peers with 64 senders of 2.5 KB each were a tenth faster than when one write answered them all."""
-_ANSWERS_AT_ONCE: Final = 1024 * 1024
-"""Bytes of answers that are made before it is looked whether the peer takes them; about, by the size of the last ones.
-Thousands of small requests for a lot come in one read."""
-_ANSWER_SIZE: Final = 64 * 1024
-"""Of a peer's first answers no more is known."""
+_PARTS_UNREAD: Final = 4
+"""What may wait for a peer is made in so many parts: thousands of small requests for a lot come in one read."""
+_FIRST_FRAMES: Final = 16
+"""By the first few frames of a connection its shortcuts are learnt, for the others that came with them."""
 _GENERAL_COST: Final = 16
 """A request that goes the general way takes so many times as long as one that a shortcut takes."""
+_BYTES_PER_COST: Final = 4096
+"""Bytes of large answers take as long as one request: they are copied three times."""
 _TURN_COST: Final = 4096
 """Of one connection's requests in one turn of the loop, a dozen milliseconds; what is left lets the others go first."""
 _LARGE_READ: Final = 128 * 1024
@@ -53,10 +55,11 @@ Otherwise: TypeAlias = Callable[[bytes], bytes | None]
 class Shortcut(Protocol):
     """A path that a handler learnt for one connection's usual requests."""
 
-    def take(self, frames: list[bytes], otherwise: Otherwise) -> list[bytes]:
+    def take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
         """The encoded answers to frames that came together; one that it does not know goes `otherwise`, in its turn.
 
-        It answers its own errors (`Connection.failed`).
+        It answers its own errors (`Connection.failed`), and tells `Connection.made` of answers that may be large: by
+        that the frames may end early.
         """
         ...
 
@@ -69,6 +72,7 @@ class Connection(asyncio.Protocol):
     :param on_closed: told once, when the connection is gone for whatever reason.
     :param holds_back: read no more requests while answers pile up; for one side only, else both could wait for ever.
     :param encode: gives the frame of a request that goes out from here; the place to sign it.
+    :param peers: all connections that are bounded together; by itself without them.
     """
 
     def __init__(
@@ -79,23 +83,34 @@ class Connection(asyncio.Protocol):
         *,
         holds_back: bool = False,
         encode: Callable[[Command], bytes] = Command.encode,
+        peers: Peers | None = None,
     ) -> None:
+        self._peers = Peers() if peers is None else peers
+        self._is_admitted = False
         self._holds_back = holds_back
         self._encode = encode
         self._handlers = handlers
         self._on_open = on_open
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
-        self._frames = FrameBuffer()
+        self._frames = FrameBuffer(self._peers.limits.request_bytes_per_connection_max)
         self._calls: dict[int, asyncio.Future[Command]] = {}
-        self._later: set[asyncio.Task[None]] = set()
+        self._later: dict[asyncio.Task[None], int] = {}
+        """Requests that are answered later, with their sizes."""
         self._next_opaque = 0
         self._transport: asyncio.Transport | None = None
         self.shortcuts: list[Shortcut] = []
         """Each gets what the one before does not know."""
-        self.last_active = self._loop.time()
+        self.last_active = self._heard_at = self._frame_began = self._loop.time()
+        self._sent = 0
+        """Bytes given to the transport so far."""
+        self._reading = Reading(self.last_active)
         self._is_full = False
-        self._answer_size = _ANSWER_SIZE
+        self._asked: Iterator[bytes] = iter(())
+        """The frames whose answers are being made, and how many bytes these have so far."""
+        self._made = 0
+        self._left: list[bytes] = []
+        """Frames that have to wait, since the answers made are enough for now."""
         self._general = 0
         """Frames that went the general way so far."""
         self._frame_cost = _GENERAL_COST
@@ -103,7 +118,7 @@ class Connection(asyncio.Protocol):
         """Frames that wait: for the peer to read what it asked for, or for the next turn."""
         self.on_writable: Callable[[], None] | None = None
         """Told once, when the peer reads again."""
-        self.peer_address = ""
+        self.peer_address = self.peer_host_name = ""
         self.peer_host = b""
         """The peer as a record stores it: address and port."""
 
@@ -111,17 +126,25 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
-        host, port = (transport.get_extra_info("peername") or _GONE)[:2]
+        self._transport.set_write_buffer_limits(high=self._peers.unread_max)
+        self.peer_host_name, port = host, _ = (transport.get_extra_info("peername") or _GONE)[:2]
         self.peer_address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.peer_host = host_bytes(host, port)
-        if self._on_open is not None:
+        self._is_admitted = self._peers.admits(self)
+        if not self._is_admitted:
+            self._transport.abort()
+        elif self._on_open is not None:
             self._on_open(self)
 
     def data_received(self, data: bytes) -> None:
-        self.last_active = self._loop.time()
+        self.last_active = self._heard_at = now = self._loop.time()
+        is_going_on = bool(self._frames.pending)
         try:
             frames = self._frames.feed(data)
+            if frames or not is_going_on:
+                self._frame_began = now
+            if self._frames.pending:
+                self._peers.passed(len(data))
             parts = 1 + len(data) // _ANSWERED_AT_ONCE
             self._answer_in_parts(frames, -(-len(frames) // parts))
         except PeerError as error:
@@ -130,8 +153,8 @@ class Connection(asyncio.Protocol):
             self._hold_back([])
 
     def _broken(self, error: PeerError) -> None:
-        log.warning("%s: closed, it broke the protocol: %s", self.peer_address, error)
-        self.close()
+        self._peers.broken(self, str(error))
+        self.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
         loss = self._loss(exc)
@@ -143,7 +166,8 @@ class Connection(asyncio.Protocol):
                 waiting.set_exception(ConnectionClosed(loss))
         for task in self._later:
             task.cancel()
-        if self._on_closed is not None:
+        self._peers.closed(self)
+        if self._is_admitted and self._on_closed is not None:
             self._on_closed(self)
 
     def _loss(self, exc: Exception | None) -> str:
@@ -183,6 +207,7 @@ class Connection(asyncio.Protocol):
             self._broken(error)
         is_done = not self._held_back and not self._is_full
         if is_done and self._holds_back and self._transport is not None and self.is_open:
+            self._frame_began = self._loop.time()  # it was not read meanwhile
             self._transport.resume_reading()
 
     # frames in
@@ -196,12 +221,14 @@ class Connection(asyncio.Protocol):
             return
         left = _TURN_COST
         while frames:
-            count = max(1, min(count_max, _ANSWERS_AT_ONCE // self._answer_size, left // self._frame_cost))
+            count = max(1, min(count_max if self._general else _FIRST_FRAMES, left // self._frame_cost))
             part, frames = (frames, []) if len(frames) <= count else (frames[:count], frames[count:])
             before = self._general
             answers = self._answers(part)
-            cost = len(part) + (self._general - before) * _GENERAL_COST
-            self._answer_size, self._frame_cost = 1 + len(answers) // len(part), max(1, cost // len(part))
+            taken = len(part) - len(self._left)
+            frames = self._left + frames if self._left else frames
+            cost = taken + (self._general - before) * _GENERAL_COST + self._made // _BYTES_PER_COST
+            self._frame_cost = max(1, cost // taken)
             left -= cost
             if not frames:
                 self.send(answers)
@@ -213,17 +240,30 @@ class Connection(asyncio.Protocol):
 
     def _hold_back(self, frames: list[bytes]) -> None:
         self._held_back = frames
+        self._peers.passed(sum(map(len, frames)))
         if not self._is_full and self._transport is not None and self.is_open:
             self._transport.pause_reading()
             self._loop.call_soon(self._go_on)
 
     def _answers(self, frames: list[bytes]) -> bytes:
-        """Handle frames in order; all their answers end to end."""
+        """Handle frames in order; all their answers end to end. Those in `_left` are not handled."""
+        self._asked, self._made, self._left = iter(frames), 0, []
         if self.shortcuts:
-            answers = self.shortcuts[0].take(frames, self._otherwise(1))
+            answers = self.shortcuts[0].take(self._asked, self._otherwise(1))
         else:
-            answers = [answer for frame in frames if (answer := self._take(frame)) is not None]
+            answers = [answer for frame in self._asked if (answer := self._take(frame)) is not None]
         return answers[0] if len(answers) == 1 else b"".join(answers)
+
+    @property
+    def answers_at_once(self) -> int:
+        """So many bytes of answers, and one answer more, are made for it before it is looked whether it takes them."""
+        return self._peers.unread_max // _PARTS_UNREAD
+
+    def made(self, size: int) -> None:
+        """An answer of so many bytes was made; when they are many, the frames that came with it wait."""
+        self._made += size
+        if self._made >= self.answers_at_once:
+            self._left += self._asked
 
     def _otherwise(self, at: int) -> Otherwise:
         """The way by the shortcuts from `at` on, and then the general one."""
@@ -243,7 +283,9 @@ class Connection(asyncio.Protocol):
         response = self._handle(command)
         if not response or command.is_one_way:
             return None
-        return response if isinstance(response, bytes) else response.encode()
+        answer = response if isinstance(response, bytes) else response.encode()
+        self.made(len(answer))
+        return answer
 
     def failed(self, frame: bytes, error: Exception) -> bytes:
         """The answer to a request that `error` ended; a one-way request gets none.
@@ -281,10 +323,22 @@ class Connection(asyncio.Protocol):
         return request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     def answer_later(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
-        """Answer with what `work` comes to, or with its error; it is cancelled when the connection ends first."""
+        """Answer with what `work` comes to, or with its error; it is cancelled when the connection ends first.
+
+        :raises Refused: so much waits for later answers to this peer that nothing more of it can be kept.
+        """
+        waiting = sum(self._later.values())
+        if waiting >= self._peers.limits.answer_bytes_per_connection_max:
+            work.close()
+            remark = (
+                f"[OVERLOAD]{len(self._later)} requests of {self.peer_address} wait for others with {waiting} bytes"
+            )
+            raise Refused(ResponseCode.SYSTEM_BUSY, remark)
+        size = len(request.body) + sum(map(len, request.fields.values()))
         task = self._loop.create_task(self._answer_later(request, work))
-        self._later.add(task)
-        task.add_done_callback(self._later.discard)
+        self._later[task] = size
+        task.add_done_callback(self._later.pop)
+        self._peers.passed(size)
 
     async def _answer_later(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
         try:
@@ -311,7 +365,9 @@ class Connection(asyncio.Protocol):
         """Write whole frames; to a connection that is gone they are dropped, its callers know already."""
         if data and self._transport is not None and not self._transport.is_closing():
             self.last_active = self._loop.time()
+            self._sent += len(data)
             self._transport.write(data)
+            self._peers.passed(len(data))
 
     def _send_now(self, data: bytes) -> None:
         """Write without waiting for the end of the loop's turn, which uvloop does as long as its buffer has room."""
@@ -319,7 +375,7 @@ class Connection(asyncio.Protocol):
             self._transport.set_write_buffer_limits(high=0)
             self.send(data)
             if self.is_open:
-                self._transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
+                self._transport.set_write_buffer_limits(high=self._peers.unread_max)
 
     def notify(self, request: Command) -> None:
         """Send a one-way request."""
@@ -393,10 +449,44 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def end(self) -> None:
+        """Close; what waits goes out to a peer that takes it within `END_S`, one that does not is not waited for."""
+        if self._transport is not None:
+            self._transport.close()
+            self._loop.call_later(END_S, self.abort)
+
     def abort(self) -> None:
         """Close at once, without sending what still waits."""
         if self._transport is not None:
             self._transport.abort()
+
+    # as one of many (`Peer`)
+
+    def set_unread_max(self, size: int) -> None:
+        if self._transport is not None and self.is_open:
+            self._transport.set_write_buffer_limits(high=size)
+
+    def held(self, now: float) -> tuple[int, int]:
+        if self._transport is None:
+            return 0, 0
+        unread = self._transport.get_write_buffer_size()
+        self._reading.look(self._sent, unread, now, self._peers.limits.idle_s)
+        waiting = sum(map(len, self._held_back)) + sum(self._later.values())
+        return unread, len(self._frames.pending) + waiting
+
+    def still_s(self, now: float) -> tuple[float, float]:
+        return now - self._reading.moved_at, now - self._heard_at
+
+    def why_end(self, now: float) -> str:
+        unread, _ = self.held(now)
+        idle_s, partial_s = self._peers.limits.idle_s, self._peers.limits.partial_s
+        is_silent = now - self.last_active >= idle_s
+        if unread and (is_silent or self._reading.is_overdue(now, idle_s)):
+            return f"it does not read, or too slowly unread={unread}"
+        half, whole = len(self._frames.pending), self._frames.wanted
+        if half and now - self._frame_began >= partial_s + whole / SLOWEST:
+            return f"its request does not come to an end, or too slowly bytes={half} of={whole}"
+        return SILENT if is_silent else ""
 
 
 def checked(response: Command, address: str, accepted: Iterable[int] = (ResponseCode.SUCCESS,)) -> Command:
@@ -407,14 +497,3 @@ def checked(response: Command, address: str, accepted: Iterable[int] = (Response
     if response.code not in accepted:
         raise refusal(response, address)
     return response
-
-
-async def sweep_idle(connections: Callable[[], Iterable[Connection]], idle_s: float = IDLE_S) -> None:
-    """Close, for ever, what has been silent for `idle_s`."""
-    loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(idle_s / 12)
-        limit = loop.time() - idle_s
-        for connection in list(connections()):
-            if connection.last_active < limit:
-                connection.close()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from roquet.transport.connection import Connection, Handler, sweep_idle
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.peers import Peers
 
 BACKLOG = 1024
 CLOSE_S = 1.0
@@ -19,11 +20,18 @@ class Server:
 
     :param handlers: request code -> handler; every other code is answered with "not supported".
     :param on_closed: told of each connection that ended.
+    :param peers: what bounds its connections, shared by the ports of one process; its own without it.
     """
 
-    def __init__(self, handlers: Mapping[int, Handler], on_closed: Callable[[Connection], None] | None = None) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        on_closed: Callable[[Connection], None] | None = None,
+        peers: Peers | None = None,
+    ) -> None:
         self._handlers = handlers
         self._on_closed = on_closed
+        self._peers = Peers() if peers is None else peers
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.Task[None] | None = None
         self._one_less = asyncio.Event()
@@ -33,11 +41,11 @@ class Server:
         """Start to accept; gives the port, which the system chose where 0 was asked for."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
-        self._sweep = loop.create_task(sweep_idle(lambda: self.connections))
+        self._sweep = loop.create_task(self._peers.sweep(lambda: self.connections, self._peers.descriptors.look))
         return int(self._listener.sockets[0].getsockname()[1])
 
     def _accept(self) -> Connection:
-        return Connection(self._handlers, self._opened, self._closed, holds_back=True)
+        return Connection(self._handlers, self._opened, self._closed, holds_back=True, peers=self._peers)
 
     def _opened(self, connection: Connection) -> None:
         self.connections[connection] = None

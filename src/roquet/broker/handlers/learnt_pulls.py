@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from roquet.broker.handlers.learnt_forms import LearntForm, LearntForms
 from roquet.broker.traffic import Traffic
@@ -40,7 +40,7 @@ class LearntPulls:
         self._traffic = traffic
         self._forms: LearntForms[_LearntPull] = LearntForms()
 
-    def take(self, frames: list[bytes], otherwise: Otherwise) -> list[bytes]:
+    def take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
         """The answers to frames of learnt forms; any other frame goes `otherwise`, in its turn."""
         answers: list[bytes] = []
         for frame in frames:
@@ -73,6 +73,7 @@ class LearntPulls:
         suggested, next_offset = b"%d" % self._suggest(group, fetched), b"%d" % fetched.next_offset
         low, high = b"%d" % fetched.min_offset, b"%d" % fetched.max_offset
         size = sum(map(len, fetched.records))
+        self._connection.made(size)
         header = known.header
         self._traffic.given(header.topic, header.consumer_group, int(queue_id), fetched.count, size, began_ms)
         if not known.is_binary:

@@ -45,7 +45,7 @@ class LearntSends:
         self._kinds: dict[Hashable, SendKind] = {}
         self._tag_codes: dict[bytes, int] = {}
 
-    def take(self, frames: list[bytes], otherwise: Otherwise) -> list[bytes]:
+    def take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
         """The answers to frames of learnt forms; any other frame goes `otherwise`, in its turn."""
         answers: list[bytes] = []
         run: list[Taken] = []

@@ -132,7 +132,7 @@ class MemberRequests:
         """Close the connections of members that were not heard of for too long; their end takes them out."""
         now_ms = self._clock_ms()
         for connection in (*self._consumers.silent(now_ms), *self._producers.silent(now_ms)):
-            connection.close()
+            connection.end()
 
     def consumer_ids(self, request: Command, connection: Connection) -> Command:
         group = ConsumerGroupHeader.read(request.fields).consumer_group

@@ -1,0 +1,35 @@
+"""Log lines about what others cause, which must not fill the log: one per kind of event and period."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+PERIOD_S: Final = 60.0
+KINDS_MAX: Final = 1000
+"""Kinds remembered; the keys may come from peers, so the table must not grow with them."""
+
+
+class Seldom:
+    """Keeps: of one kind of event at most one line leaves in `period_s`; the next line says how many were left out.
+
+    :param log: where the lines go.
+    """
+
+    def __init__(self, log: logging.Logger, period_s: float = PERIOD_S) -> None:
+        self._log = log
+        self._period_s = period_s
+        self._told: dict[str, tuple[float, int]] = {}
+
+    def warning(self, kind: str, now: float, message: str, *args: object) -> None:
+        """:param now: the event loop's clock in seconds."""
+        told_at, left_out = self._told.get(kind, (-self._period_s, 0))
+        if now - told_at < self._period_s:
+            self._told[kind] = told_at, left_out + 1
+            return
+        if len(self._told) >= KINDS_MAX:
+            self._told.clear()
+        self._told[kind] = now, 0
+        if left_out:
+            message += f" (and {left_out} like it since the last such line)"
+        self._log.warning(message, *args)

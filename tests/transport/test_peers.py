@@ -1,0 +1,314 @@
+"""Peers that do not read, send half, or come in crowds: each ends in its time, and others are served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+import uvloop
+
+from roquet.protocol.codes import ResponseCode
+from roquet.protocol.command import Command, decode
+from roquet.transport.channels import Channels
+from roquet.transport.limits import PeerLimits
+from tests.transport.crowd import ECHO, KERNEL, LATER, MIB, Crowd, asks, half_frame, until
+
+Play = Callable[[PeerLimits, Callable[[Crowd], Awaitable[None]]], None]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def play(request: pytest.FixtureRequest) -> Play:
+    """Runs a scene at a server with these limits, on one of the two loops."""
+
+    def run(limits: PeerLimits, scene: Callable[[Crowd], Awaitable[None]]) -> None:
+        async def whole() -> None:
+            crowd = Crowd(limits)
+            await crowd.start()
+            try:
+                async with asyncio.timeout(20):
+                    await scene(crowd)
+            finally:
+                await crowd.stop()
+
+        factory = uvloop.new_event_loop if request.param == "uvloop" else None
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(whole())
+
+    return run
+
+
+def impatient(**limits: float) -> PeerLimits:
+    """Fractions of a second, or what is given."""
+    times: dict[str, float] = {"server_channel_max_idle_time_seconds": 0.2, "partial_request_timeout": 200}
+    return PeerLimits(**{**times, **limits})  # type: ignore[arg-type]
+
+
+async def echoes(crowd: Crowd, peer: socket.socket) -> bool:
+    await crowd.say(peer, Command(ECHO, opaque=77, body=b"well").encode())
+    return decode(await crowd.answer(peer)).body == b"well"
+
+
+def test_a_peer_that_asks_and_never_reads_is_ended_by_time(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(crowd: Crowd) -> None:
+        peer = await crowd.join()
+        await crowd.say(peer, asks(MIB, 40))
+        await until(lambda: bool(crowd.server.connections))
+        await until(lambda: not crowd.server.connections)
+        assert crowd.peers.figures()["answerBytes"] == "0"
+
+    play(impatient(), scene)
+    assert "it does not read" in caplog.text
+
+
+def test_what_is_sent_to_it_meanwhile_does_not_keep_it(play: Play) -> None:
+    async def scene(crowd: Crowd) -> None:
+        peer = await crowd.join()
+        await crowd.say(peer, asks(KERNEL))
+        await until(lambda: any(answers for answers, _ in crowd.held))
+        (connection,) = crowd.server.connections
+        while crowd.server.connections:
+            connection.notify(Command(ECHO))
+            await asyncio.sleep(0.002)
+
+    play(impatient(), scene)
+
+
+def test_a_silent_connection_is_ended_and_nobody_is_told(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(crowd: Crowd) -> None:
+        await crowd.join()
+        await until(lambda: bool(crowd.server.connections))
+        await until(lambda: not crowd.server.connections)
+
+    play(impatient(), scene)
+    assert not caplog.records
+
+
+def test_a_caller_ends_a_connection_whose_server_does_not_read(monkeypatch: pytest.MonkeyPatch, play: Play) -> None:
+    async def scene(crowd: Crowd) -> None:
+        deaf = socket.create_server(("127.0.0.1", 0))
+        address = f"127.0.0.1:{deaf.getsockname()[1]}"
+        monkeypatch.setattr("roquet.transport.channels.CALLER", impatient(answer_bytes_max=1 << 62))
+        channels = Channels()
+        connection = await channels.connection(address)
+        connection.notify(Command(ECHO, body=bytes(KERNEL)))
+        await until(lambda: not connection.is_open)
+        await channels.close()
+        deaf.close()
+
+    play(impatient(), scene)
+
+
+@pytest.mark.parametrize("before", [[], [10] * 400])
+def test_no_more_answers_are_made_than_may_wait(play: Play, before: list[int]) -> None:
+    """Be it that the connection's requests were for little so far."""
+
+    async def scene(crowd: Crowd) -> None:
+        peer = await crowd.join()
+        for size in before:
+            await crowd.say(peer, asks(size))
+            await crowd.answer(peer)
+        await crowd.say(peer, asks(MIB, 200))
+        other = await crowd.join()
+        for _ in range(20):
+            assert await echoes(crowd, other)
+            crowd.peers.look()
+        assert 0 < crowd.peers.answers.peak <= 3 * MIB
+
+    play(PeerLimits(), scene)
+
+
+def test_one_that_reads_again_gets_all_its_answers(play: Play) -> None:
+    async def scene(crowd: Crowd) -> None:
+        peer = await crowd.join(receive_buffer=MIB)
+        await crowd.say(peer, asks(MIB, 30))
+        await until(lambda: any(answers for answers, _ in crowd.held))
+        opaques = [decode(await crowd.answer(peer)).opaque for _ in range(30)]
+        assert opaques == list(range(30))
+        assert await echoes(crowd, peer)
+
+    play(PeerLimits(), scene)
+
+
+def test_with_half_of_the_memory_in_use_each_gets_less_ahead(play: Play) -> None:
+    async def scene(crowd: Crowd) -> None:
+        other = await crowd.join()
+        while crowd.peers.unread_max == 4 * MIB:
+            await crowd.say(await crowd.join(), asks(KERNEL))
+            assert await echoes(crowd, other)
+            crowd.peers.look()
+        assert crowd.peers.ended == 0
+        crowd.peers.look()
+        before = crowd.peers.answers.size
+        late = await crowd.join()
+        await crowd.say(late, asks(MIB, 200))
+        for _ in range(20):
+            assert await echoes(crowd, other)
+        crowd.peers.look()
+        assert crowd.peers.answers.size <= before + MIB
+        for each in crowd.sockets[1:-1]:
+            each.close()
+        await until(lambda: len(crowd.server.connections) == 2)
+        crowd.peers.look()
+        assert crowd.peers.unread_max == 4 * MIB
+
+    play(PeerLimits(answer_bytes_max=64 * MIB), scene)
+
+
+def test_beyond_the_memory_for_answers_those_end_that_hold_most_and_stand_still(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(crowd: Crowd) -> None:
+        other = await crowd.join()
+        for _ in range(12):
+            await crowd.say(await crowd.join(), asks(KERNEL))
+            assert await echoes(crowd, other)
+        await until(lambda: crowd.peers.ended > 0)
+        assert await echoes(crowd, other)
+        crowd.peers.look()
+        assert crowd.peers.answers.size <= 24 * MIB
+        assert crowd.peers.answers.peak <= 24 * MIB + KERNEL + MIB
+
+    play(PeerLimits(answer_bytes_max=24 * MIB), scene)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "answerBytesMax=25165824" in line
+    assert "freed=" in line
+
+
+def test_half_frames_of_all_are_bounded_and_the_oldest_end(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(crowd: Crowd) -> None:
+        other = await crowd.join()
+        halves = [await crowd.join() for _ in range(10)]
+        for peer in halves:
+            await crowd.say(peer, half_frame(8 * MIB, 3 * MIB))
+            assert await echoes(crowd, other)
+        await until(lambda: crowd.peers.ended > 0)
+        crowd.peers.look()
+        assert crowd.peers.requests.size <= 16 * MIB
+        assert crowd.peers.requests.peak <= 20 * MIB
+        assert await echoes(crowd, other)
+
+    play(PeerLimits(request_bytes_max=16 * MIB), scene)
+    assert "requestBytesMax=16777216" in caplog.text
+
+
+def test_a_frame_that_grows_by_a_byte_now_and_then_is_ended(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(crowd: Crowd) -> None:
+        peer = await crowd.join()
+        await crowd.say(peer, half_frame(2000, 100))
+        await until(lambda: bool(crowd.server.connections))
+        while crowd.server.connections:
+            with suppress(OSError):
+                await crowd.say(peer, b"x")
+            await asyncio.sleep(0.002)
+        await until(lambda: not crowd.server.connections)
+
+    play(impatient(server_channel_max_idle_time_seconds=60.0), scene)
+    assert "does not come to an end" in caplog.text
+
+
+def test_a_slow_honest_sender_may_take_the_time_its_size_needs(play: Play) -> None:
+    async def scene(crowd: Crowd) -> None:
+        peer = await crowd.join()
+        frame = Command(ECHO, opaque=1, body=bytes(64 * 1024)).encode()
+        began = asyncio.get_running_loop().time()
+        for at in range(0, len(frame), 4096):
+            await crowd.say(peer, frame[at : at + 4096])
+            await asyncio.sleep(0.03)
+        assert asyncio.get_running_loop().time() - began > 0.2
+        assert len(decode(await crowd.answer(peer)).body) == 64 * 1024
+
+    play(impatient(), scene)
+
+
+def test_a_frame_beyond_what_one_connection_may_send_ends_it(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(crowd: Crowd) -> None:
+        for _ in range(50):
+            await crowd.say(await crowd.join(), half_frame(MIB + 1, 10))
+        await until(lambda: len(crowd.ended) == 50)
+
+    play(PeerLimits(request_bytes_per_connection_max=MIB), scene)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "broke the protocol" in line
+
+
+def test_a_peer_that_breaks_the_protocol_and_does_not_read_is_not_waited_for(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.transport.connection.END_S", 0.02)
+
+    async def scene(crowd: Crowd) -> None:
+        await crowd.say(await crowd.join(), asks(2 * KERNEL) + b"GET / HTTP/1.1\r\n\r\n")
+        await until(lambda: len(crowd.ended) == 1)
+
+    play(PeerLimits(answer_bytes_per_connection_max=64 * MIB), scene)
+
+
+def test_requests_whose_answers_come_later_are_bounded_and_the_peer_is_told(play: Play) -> None:
+    async def scene(crowd: Crowd) -> None:
+        peer = await crowd.join()
+        requests = [Command(LATER, opaque=opaque, body=bytes(MIB)).encode() for opaque in range(6)]
+        await crowd.say(peer, b"".join(requests))
+        refused = [decode(await crowd.answer(peer)) for _ in range(2)]
+        assert [answer.code for answer in refused] == [ResponseCode.SYSTEM_BUSY] * 2
+        assert "4 requests of" in (refused[0].remark or "")
+        assert crowd.held == [(0, 4 * MIB)]
+        crowd.later.set()
+        assert [decode(await crowd.answer(peer)).code for _ in range(4)] == [0] * 4
+        assert crowd.held == [(0, 0)]
+
+    play(PeerLimits(), scene)
+
+
+def test_connections_of_one_address_are_bounded_where_that_is_asked_for(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene(crowd: Crowd) -> None:
+        first = await crowd.join()
+        assert await echoes(crowd, first)
+        for _ in range(30):
+            await crowd.join()
+        await until(lambda: crowd.peers.refused == 28)
+        assert await echoes(crowd, first)
+        assert len(crowd.server.connections) == 3
+        first.close()
+        await until(lambda: len(crowd.server.connections) == 2)
+        assert await echoes(crowd, await crowd.join())
+        assert not [each for each in crowd.ended if each.peer_address == ""]
+
+    play(PeerLimits(connections_per_address_max=3), scene)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "connectionsPerAddressMax=3" in line
+
+
+def test_what_is_held_comes_back_to_nothing_whatever_the_peers_do(play: Play) -> None:
+    async def scene(crowd: Crowd) -> None:
+        for number in range(12):
+            peer = await crowd.join()
+            await crowd.say(peer, (asks(MIB, 9), half_frame(MIB, 70_000), asks(10) + half_frame(9, 3))[number % 3])
+        await until(lambda: crowd.peers.figures()["connections"] == "12")
+        for number, peer in enumerate(crowd.sockets):
+            if number % 2:
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            peer.close()
+        await until(lambda: not crowd.server.connections)
+        figures = crowd.peers.figures()
+        assert (figures["connections"], figures["answerBytes"], figures["requestBytes"]) == ("0", "0", "0")
+
+    play(PeerLimits(), scene)
+
+
+def test_the_ports_of_one_process_are_bounded_together() -> None:
+    async def scene() -> None:
+        crowd = Crowd(PeerLimits(), connections_max=2)
+        await crowd.start()
+        await crowd.join()
+        await crowd.join()
+        await until(lambda: len(crowd.server.connections) == 2)
+        await crowd.join()
+        await until(lambda: crowd.peers.refused == 1)
+        await crowd.stop()
+
+    asyncio.run(scene())
