@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NewType
+from typing import Final, NewType
 
 PhysicalOffset = NewType("PhysicalOffset", int)
 """Bytes from the very start of a commit log."""
@@ -12,3 +12,9 @@ QueueOffset = NewType("QueueOffset", int)
 
 Milliseconds = NewType("Milliseconds", int)
 """A span of time, or a moment since the epoch, in milliseconds."""
+
+INT_MIN: Final = -(1 << 31)
+INT_MAX: Final = (1 << 31) - 1
+LONG_MIN: Final = -(1 << 63)
+LONG_MAX: Final = (1 << 63) - 1
+"""Java's `int` and `long`, in which Apache's programs keep every number of the protocol and of the store."""

@@ -42,15 +42,27 @@ _PHYSICAL_AT: Final = 28
 _PHYSICAL: Final = Struct(">q")
 
 
+TOPIC_BYTES_MAX: Final = 127
+PROPERTIES_BYTES_MAX: Final = 32_767
+"""Java reads the sizes of both as signed numbers."""
+UNWRITTEN: Final = b"\0"
+UNTELLABLE: Final = "properties end with a zero byte, which after a crash stands for what was not written"
+
 _LAYOUTS: Final[dict[tuple[int, int, int, int], Struct]] = {}
 _LAYOUTS_MAX: Final = 4096
 
 
 def layout(sys_flag: int, body_size: int, topic_size: int, properties_size: int) -> Struct:
-    """How a whole record of these sizes is packed, in one call; `sys_flag` says which hosts are IPv6."""
+    """How a whole record of these sizes is packed, in one call; `sys_flag` says which hosts are IPv6.
+
+    :raises ValueError: no record has a topic or properties of that size.
+    """
     shape = (sys_flag & (BORN_HOST_V6 | STORE_HOST_V6), body_size, topic_size, properties_size)
     found = _LAYOUTS.get(shape)
     if found is None:
+        if topic_size > TOPIC_BYTES_MAX or properties_size > PROPERTIES_BYTES_MAX:
+            allowed = f"allowed are {TOPIC_BYTES_MAX} and {PROPERTIES_BYTES_MAX}"
+            raise ValueError(f"a topic of {topic_size} and properties of {properties_size} bytes, {allowed}")
         if len(_LAYOUTS) >= _LAYOUTS_MAX:
             _LAYOUTS.clear()
         fixed = _FIXED[shape[0]].format

@@ -27,7 +27,8 @@ class CommitLog:
     """Every message of this broker, in arrival order, in files of equal size.
 
     Keeps: a record never crosses a file; the rest of a full file is one blank record.
-           start <= flushed_to <= readable_to <= end; only place, write, replicate and truncate move end.
+           start <= flushed_to <= readable_to <= end; only take, write, replicate, truncate and the blank that closes a
+           file move end, each as the last thing it does: whatever fails before leaves the log as it was.
 
     :param pool: memory where new records wait until `commit` brings them into their file.
     """
@@ -75,18 +76,25 @@ class CommitLog:
         return max(0, self._file_start + self.file_size - self.end - BLANK_SIZE) if self._file is not None else 0
 
     def place(self, size: int) -> tuple[mmap.mmap | bytearray, int, PhysicalOffset]:
-        """Take the next `size` bytes for a record: a buffer, the index in it, and the physical offset.
+        """Where the next `size` bytes of records go: a buffer, the index in it, and the physical offset.
 
-        The caller fills them before anything else runs.
+        They are not part of the log until `take`: a caller that cannot fill the place leaves it, filled with zeros.
+
+        :raises ValueError, OSError: as `make_room`.
         """
         at = self.make_room(size)
-        self.end = PhysicalOffset(at + size)
         return self._buffer, at - self._file_start, at
+
+    def take(self, end: PhysicalOffset) -> None:
+        """Let the log end at `end`: what the caller wrote to the place behind the former end is part of it now."""
+        assert self.end < end <= self._room_end - BLANK_SIZE, "no room was made for it"
+        self.end = end
 
     def make_room(self, size: int) -> PhysicalOffset:
         """See to it that `size` bytes of records fit behind the end; where that is now.
 
-        They fit while 8 bytes remain behind them; else a blank closes the file (store-and-ha.md 2.3).
+        They fit while 8 bytes remain behind them; else a blank closes the file (store-and-ha.md 2.3), and the log ends
+        where the next file begins, even if that cannot be made now.
 
         :raises ValueError: they are larger than a file. OSError: there is no room on the drive.
         """
@@ -94,7 +102,8 @@ class CommitLog:
         return at if at + size + BLANK_SIZE <= self._room_end else self._more_room(size)
 
     def write(self, records: bytes | memoryview) -> None:
-        """Write records for which there is room. Cheaper than filling a place where there are many of them.
+        """Write records for which there is room; the log ends behind them. Cheaper than filling a place where there
+        are many of them.
 
         :raises OSError: the drive is full; nothing was written.
         """
@@ -163,7 +172,7 @@ class CommitLog:
         :raises OSError: the drive is full; what is written counts.
         """
         if not self._segments.starts and at % self.file_size == 0:
-            self.end = self.flushed_to = at
+            self.end = self.flushed_to = self._committed_to = at
         if at != self.end:
             raise ValueError(f"bytes for offset {at}, the log ends at {self.end}")
         while data:
@@ -246,6 +255,11 @@ class CommitLog:
         if magic not in (MAGIC, MAGIC_V2) or size < SIZE_MIN or at + size > self.next_file(at):
             raise CorruptRecord(at, f"size {size}, magic {magic:#010x}")
         return size
+
+    def is_closed_at(self, at: PhysicalOffset) -> bool:
+        """Whether the blank that closes a file stands at `at`."""
+        data = self.read(at, BLANK_SIZE)
+        return len(data) == BLANK_SIZE and size_and_magic(data, 0)[1] == BLANK_MAGIC
 
     def walk(self, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, memoryview]]:
         """Each record that `blocks` gives, and where it stands."""

@@ -55,7 +55,8 @@ class ConsumeQueue:
     """One queue.
 
     Keeps: `min_offset <= max_offset`; the entry of queue offset n stands at byte n * 20;
-           `log_end` is where in the log the last entry's record ends.
+           `log_end` is where in the log the last entry's record ends;
+           the files of the entries before `room_to` are open and have room: `put` cannot fail there.
     """
 
     __slots__ = (
@@ -64,6 +65,7 @@ class ConsumeQueue:
         "_file_size",
         "_file_start",
         "_flushed_to",
+        "_reserved_to",
         "_segments",
         "log_end",
         "max_offset",
@@ -91,7 +93,9 @@ class ConsumeQueue:
         self._file_start = 0
         self._file_end = 0
         self.room_to = 0
-        """Queue offset up to which there is room on the drive for the next entries."""
+        """Queue offset up to which there is room for the next entries, so that `make_room` need not be asked."""
+        self._reserved_to = 0
+        """Queue offset up to which the queue's own files have room on the drive."""
         self.waiting: list[object] | None = None
         """Pulls held until this queue grows; the broker's arrivals keep them here, where an append sees them."""
         self.written = 0
@@ -139,18 +143,28 @@ class ConsumeQueue:
         :raises OSError: the drive is full; nothing changed.
         """
         start = self.max_offset if first is None else first
-        if start + count <= self.room_to:
-            return
-        segments, end = self._segments, (start + count) * ENTRY_SIZE
-        if not segments.starts:
-            self._begin_at(start)
+        if start + count > self._reserved_to:
+            is_new = not self._segments.starts
+            if is_new:
+                self._begin_at(start)
+            try:
+                self._reserve(start + count)
+            except OSError:
+                if is_new:
+                    self.drop_all()
+                raise
+        self.room_to = self._reserved_to
+
+    def _reserve(self, end_offset: int) -> None:
+        """See to it that the files have room for the entries before queue offset `end_offset`, and for some more."""
+        segments, end = self._segments, end_offset * ENTRY_SIZE
         while end > segments.capacity_end:
             segments.grow()
-        reserved = max(self.room_to, self.max_offset) * ENTRY_SIZE
+        reserved = max(self._reserved_to, self.max_offset) * ENTRY_SIZE
         end = min(segments.capacity_end, max(end, reserved + _RESERVED_AT_ONCE))
         for file, first_byte, last_byte in segments.pieces(reserved, end):
             file.reserve(first_byte, last_byte)
-        self.room_to = end // ENTRY_SIZE
+        self._reserved_to = end // ENTRY_SIZE
 
     def _begin_at(self, offset: int) -> None:
         """Make the first file, which is filled with blanks up to the first entry."""
@@ -287,7 +301,7 @@ class ConsumeQueue:
         self.min_offset = min(self.min_offset, offset)
         self.log_end = last[0] + (last[1] if last[1] != BLANK_RECORD_SIZE else 0)
         self._flushed_to = min(self._flushed_to, offset * ENTRY_SIZE)
-        self._file_start = self._file_end = self.room_to = 0
+        self._file_start = self._file_end = self.room_to = self._reserved_to = 0
 
     def correct_min_offset(self, log_start: int) -> None:
         """Let the queue begin at its first entry that points at or behind `log_start`."""
@@ -347,7 +361,7 @@ class ConsumeQueue:
         self._segments.drop_all()
         self.min_offset = self.max_offset = 0
         self.log_end = self._flushed_to = 0
-        self._file_start = self._file_end = self.room_to = 0
+        self._file_start = self._file_end = self.room_to = self._reserved_to = 0
 
     def close(self) -> None:
         self._segments.close()

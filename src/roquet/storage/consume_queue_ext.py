@@ -86,10 +86,10 @@ class Notes:
             return
         while end > self._segments.capacity_end:
             self._segments.grow()
-        start = max(self._end, self._room_to)
-        self._room_to = min(end + _RESERVED_AT_ONCE, self._segments.capacity_end)
-        for file, first, last in self._segments.pieces(start, self._room_to):
+        start, room_to = max(self._end, self._room_to), min(end + _RESERVED_AT_ONCE, self._segments.capacity_end)
+        for file, first, last in self._segments.pieces(start, room_to):
             file.reserve(first, last)
+        self._room_to = room_to
 
     def _end_after(self, count: int) -> int:
         """Where the mark behind `count` more notes would end, had all of them bits; with fewer it is not later."""
@@ -196,6 +196,7 @@ class ExtendedQueue(ConsumeQueue):
         blanks = first - self.max_offset if first is not None and self._segments.starts else 0
         self._notes.make_room(blanks + count)
         super().make_room(count, first)
+        self.room_to = (self.max_offset if first is None else first) + count  # there are notes for no more of them
 
     def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
         bits = b""

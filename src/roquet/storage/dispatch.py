@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from roquet.errors import CorruptRecord
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _ROWS_FROM: Final = 8
 """Records in a block from which on rows are cheaper than one by one."""
+_LEVEL_DIGITS_MAX: Final = 10
+"""Of a delay level in a record's properties, which anybody may have written; Python makes no number of thousands."""
 
 DelayMs = Callable[[int], int]
 
@@ -46,6 +49,13 @@ class Dispatch:
         """Bytes of the log that are not dispatched yet."""
         return max(0, self._log.end - self.position)
 
+    def goes_on_at(self, at: int) -> bool:
+        """Whether every record before `at` is dispatched: nothing is between but the blank that closed a file."""
+        file_end = self._log.next_file(self.position)
+        if self.position < at == file_end and self._log.is_closed_at(self.position):
+            self.position = file_end
+        return self.position == at
+
     def catch_up(self) -> list[ConsumeQueue]:
         """Dispatch what the log holds beyond `position`; the queues that grew."""
         grown: list[ConsumeQueue] = []
@@ -61,11 +71,26 @@ class Dispatch:
 
     def put_block(self, block: RecordBlock) -> list[ConsumeQueue]:
         """Dispatch the records of a block, as rows where that is possible and pays; the queues that grew."""
-        is_new = self._index is None or block.at > self._index.end_at
-        rows = rows_of(block) if is_new and len(block) >= _ROWS_FROM else None
+        rows = self._rows(block)
         if rows is None:
-            return [queue for at, data in block.records() if (queue := self._put_record(at, data)) is not None]
+            records = block.records()
+            return [queue for at, data in records if (queue := self._put_arrival(read_arrival(at, data))) is not None]
         return self.put_rows(block, rows)
+
+    def prepared(self, block: RecordBlock) -> Callable[[], list[ConsumeQueue]]:
+        """What does the same for a block that is not in the log yet: all of it that can fail has been done by then.
+
+        There must be room in its queues.
+        """
+        rows = self._rows(block)
+        if rows is not None:
+            return partial(self.put_rows, block, rows)
+        arrivals = [read_arrival(at, data) for at, data in block.records()]
+        return lambda: [queue for arrival in arrivals if (queue := self._put_arrival(arrival)) is not None]
+
+    def _rows(self, block: RecordBlock) -> Rows | None:
+        is_new = self._index is None or block.at > self._index.end_at
+        return rows_of(block) if is_new and len(block) >= _ROWS_FROM else None
 
     def put_rows(self, block: RecordBlock, rows: Rows) -> list[ConsumeQueue]:
         """Dispatch a block's records; the queues that grew."""
@@ -95,11 +120,10 @@ class Dispatch:
         ]
         return queue if any(written) else None
 
-    def _put_record(self, at: PhysicalOffset, data: memoryview) -> ConsumeQueue | None:
-        arrival = read_arrival(at, data)
+    def _put_arrival(self, arrival: Arrival) -> ConsumeQueue | None:
         queue = self.put(arrival)
         self.store_ms = max(self.store_ms, arrival.store_ms)
-        self.position = PhysicalOffset(at + len(data))
+        self.position = PhysicalOffset(arrival.physical + arrival.size)
         return queue
 
     def put(self, arrival: Arrival) -> ConsumeQueue | None:
@@ -145,4 +169,5 @@ class Dispatch:
         return m.tag_code(arrival.properties.get(m.TAGS))
 
     def _level_ms(self, level: str) -> int:
-        return self._delay_ms(int(level) if level.isdecimal() and level.isascii() else 0)
+        is_number = level.isascii() and level.isdecimal() and len(level) <= _LEVEL_DIGITS_MAX
+        return self._delay_ms(int(level) if is_number else 0)

@@ -39,7 +39,10 @@ def key_hash(topic: str, key: str) -> int:
 def key_hashes(topic: str, keys: bytes, size: int) -> Ints:
     """The hash of each of several keys that have `size` bytes and stand end to end."""
     if not keys.isascii():
-        return np.array([key_hash(topic, keys[at : at + size].decode()) for at in range(0, len(keys), size)], np.int64)
+        return np.array(
+            [key_hash(topic, keys[at : at + size].decode("utf-8", "replace")) for at in range(0, len(keys), size)],
+            np.int64,
+        )
     letters = np.frombuffer(keys, np.uint8).reshape(-1, size)
     hashes = np.abs(java_hashes(letters, _hash_before_key(topic)))
     hashes[hashes == _NO_POSITIVE] = 0

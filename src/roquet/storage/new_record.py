@@ -7,7 +7,7 @@ from struct import Struct
 from zlib import crc32
 
 from roquet.protocol import message as m
-from roquet.protocol.record import MAGIC, host_bits, layout
+from roquet.protocol.record import MAGIC, UNTELLABLE, UNWRITTEN, host_bits, layout
 from roquet.storage.consume_queue import ConsumeQueue
 
 _HOST_BITS = m.BORN_HOST_V6 | m.STORE_HOST_V6
@@ -45,8 +45,13 @@ class NewRecord:
         return layout(self.sys_flag, len(self.body), len(self.queue.topic_bytes), len(self.properties))
 
     def pack(self, pack: Struct, queue_offset: int, at: int, store_ms: int) -> bytes:
-        """The record that stands at physical offset `at`; `pack` is its `layout`."""
+        """The record that stands at physical offset `at`; `pack` is its `layout`.
+
+        :raises ValueError, struct.error: a value does not fit its field.
+        """
         topic = self.queue.topic_bytes
+        if self.properties.endswith(UNWRITTEN):
+            raise ValueError(UNTELLABLE)
         return pack.pack(
             pack.size,
             MAGIC,

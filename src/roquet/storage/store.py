@@ -123,6 +123,8 @@ class Store:
             Pool(config.commit_log_file_size) if config.pooled else None,
         )
         self._filter_bits = filter_bits
+        self._without_bits: set[str] = set()
+        """Topics of which it was told that their filters failed."""
         self.queues = self._make_queues()
         self.index = self._make_index()
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
@@ -151,7 +153,13 @@ class Store:
         if not self._filter_bits.has_any(topic):
             return b""
         record = self.log.record_bytes(at, size)
-        return self._filter_bits.of(topic, record) if record is not None else b""
+        try:
+            return self._filter_bits.of(topic, record) if record is not None else b""
+        except Exception:  # the record is in the log: its entry must be written, and readers can do without the bits
+            if topic not in self._without_bits:
+                self._without_bits.add(topic)
+                log.exception("filters of %s cannot be tried on its messages when they are stored", topic)
+            return b""
 
     def _make_index(self) -> Index | None:
         config = self.config

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from struct import Struct
+from struct import error as struct_error
 from typing import Final
 from zlib import crc32
 
@@ -17,7 +18,7 @@ from roquet.protocol import message as m
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.columns import Ints
 from roquet.protocol.moved_records import moved, moved_sizes
-from roquet.protocol.record import MAGIC, layout
+from roquet.protocol.record import MAGIC, UNTELLABLE, UNWRITTEN, layout
 from roquet.protocol.record_block import RecordBlock
 from roquet.protocol.record_rows import AlikeMessages, record_rows
 from roquet.storage.commit_log import CommitLog
@@ -25,8 +26,9 @@ from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue, entry_rows
 from roquet.storage.dispatch import Dispatch
 from roquet.storage.index import Index
 from roquet.storage.new_record import NewRecord
-from roquet.units import PhysicalOffset
+from roquet.units import LONG_MAX, LONG_MIN, PhysicalOffset
 
+_NO_PLACE: Final = "the message was not stored, a value in it does not fit its field: {}"
 _CLOCK_STEP_MAX_MS: Final = 366 * 86_400_000
 """A clock may have been wrong for a while; a record from further ahead is damaged."""
 _REPEATED_MS: Final = 1000
@@ -49,6 +51,11 @@ class BatchItem:
 class Writer:
     """Keeps: a record is in the log, then in its queue, then noted in the index; store times go back only with a clock
     that is set back by more than a second.
+
+    Every append does what can fail first: it makes room in the queues and in the log, packs the records with their
+    queue entries' tag codes checked, and dispatches what is not yet. Only then does it move the log's end, and after
+    that the dispatch position, the queues' ends and the index notes follow, none of which can fail. So a record that
+    is refused, for whatever reason, leaves no hole in the log, no entry and no note.
 
     :param store_host: address and port that new records name as theirs.
     :param now_ms: wall clock.
@@ -104,22 +111,28 @@ class Writer:
     ) -> PhysicalOffset:
         """Write one record to the log, its queue and the index; its physical offset.
 
-        `sys_flag` has the host bits that fit `born_host` and the store's host. The caller checked all limits.
+        `sys_flag` has the host bits that fit `born_host` and the store's host. The caller checked the limits.
 
         :param delay_ms: of a message for the schedule topic, whose entry says when it is due instead of its tag.
-        :raises ValueError: the record is larger than a file. OSError: there is no room for it; nothing was written.
+        :raises ValueError: the record is larger than a file, or a value does not fit its field; nothing was written.
+        :raises OSError: there is no room for it; nothing was written.
         :raises Refused: the drive was too slow for the records before it; nothing was written.
         """
         store_ms = self._next_store_ms()
         if delay_ms is not None:
             tag_code = store_ms + delay_ms
         pack = layout(sys_flag, len(body), len(queue.topic_bytes), len(properties))
-        queue.make_room(1)
+        if queue.max_offset >= queue.room_to:
+            queue.make_room(1)
         buffer, index, at = self._log.place(pack.size)
-        self._write(
-            pack, buffer, index, at, queue, body, properties, keys, tag_code, flag, sys_flag, born_ms, born_host,
-            store_ms, reconsume_times,
+        takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
+        self._begin(at)
+        self._pack(
+            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
+            sys_flag, born_ms, born_host, store_ms, reconsume_times,
         )  # fmt: skip
+        self._log.take(PhysicalOffset(at + pack.size))
+        self._dispatch_new(queue, at, pack.size, keys, tag_code, store_ms, takes_a_slot=takes_a_slot)
         return at
 
     def append_batch(
@@ -133,22 +146,31 @@ class Writer:
     ) -> list[PhysicalOffset]:
         """Write records with consecutive queue offsets, all of them into one file or none (store-and-ha.md 2.3).
 
-        :raises ValueError: together they are larger than a file. OSError, Refused: as `append`; nothing was written.
+        :raises ValueError: as `append`, where all together count as one. OSError, Refused: as `append`.
         """
         store_ms = self._next_store_ms()
         topic_size = len(queue.topic_bytes)
         packs = [layout(sys_flag, len(item.body), topic_size, len(item.properties)) for item in items]
         queue.make_room(len(items))
         buffer, index, at = self._log.place(sum(pack.size for pack in packs))
+        takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
+        self._begin(at)
+        end, queue_offset = at, queue.max_offset if takes_a_slot else 0
         places: list[PhysicalOffset] = []
         for pack, item in zip(packs, items, strict=True):
-            self._write(
-                pack, buffer, index, at, queue, item.body, item.properties, item.keys, item.tag_code, item.flag,
+            self._pack(
+                pack, buffer, index, end, queue, queue_offset, item.body, item.properties, item.tag_code, item.flag,
                 sys_flag, born_ms, born_host, store_ms, reconsume_times,
             )  # fmt: skip
-            places.append(at)
+            places.append(end)
             index += pack.size
-            at = PhysicalOffset(at + pack.size)
+            end = PhysicalOffset(end + pack.size)
+            queue_offset += takes_a_slot
+        self._log.take(end)
+        for pack, item, place in zip(packs, items, places, strict=True):
+            self._dispatch_new(
+                queue, place, pack.size, item.keys, item.tag_code, store_ms, takes_a_slot=takes_a_slot
+            )  # fmt: skip
         return places
 
     def append_alike(
@@ -159,7 +181,7 @@ class Writer:
         :param queues: each gets as many of the messages, one queue after the other; one may be there twice.
         :param delay_ms: as `append`.
         :return: for each queue the first queue offset, and the physical offset of each message.
-        :raises ValueError: together they are larger than a file. OSError, Refused: as `append`; nothing was written.
+        :raises ValueError: as `append`, where all together count as one. OSError, Refused: as `append`.
         """
         store_ms = self._next_store_ms()
         count, each, topic = len(messages), len(messages) // len(queues), queues[0].topic_bytes
@@ -167,21 +189,29 @@ class Writer:
         size = pack.size
         firsts = _reserve(queues, each)
         at = self._log.make_room(size * count)
+        self._begin(at)
         physical = np.arange(at, at + size * count, size)
-        first_record = pack.pack(
-            *(size, MAGIC, 0, 0, messages.flag, 0, 0, messages.sys_flag, 0, messages.born_host),
-            *(store_ms, self._store_host, messages.reconsume_times, 0, len(messages.body), messages.body),
-            *(len(topic), topic, len(messages.properties), messages.properties),
-        )
-        numbers = _spread([queue.queue_id for queue in queues], each, 0), _spread(firsts, each, 1)
-        records = record_rows(messages, first_record, len(topic), *numbers, physical)
+        try:
+            if messages.properties.endswith(UNWRITTEN):
+                raise ValueError(UNTELLABLE)
+            first_record = pack.pack(
+                *(size, MAGIC, 0, 0, messages.flag, 0, 0, messages.sys_flag, 0, messages.born_host),
+                *(store_ms, self._store_host, messages.reconsume_times, 0, len(messages.body), messages.body),
+                *(len(topic), topic, len(messages.properties), messages.properties),
+            )
+            numbers = _spread([queue.queue_id for queue in queues], each, 0), _spread(firsts, each, 1)
+            records = record_rows(messages, first_record, len(topic), *numbers, physical)
+            codes = messages.tag_codes if delay_ms is None else store_ms + delay_ms
+            entries = entry_rows(physical, size, codes).tobytes()
+        except (struct_error, ValueError, OverflowError) as error:
+            raise ValueError(_NO_PLACE.format(error)) from error
+        starts = range(0, count, each)
+        assert len(starts) == len(queues), f"{count} messages for {len(queues)} queues"
         self._log.write(records.data.cast("B"))
         self._dispatch.position = self._log.end
         self._turn_ms = self._turn_ms or self._began_ms
         self.stored += count
-        codes = messages.tag_codes if delay_ms is None else store_ms + delay_ms
-        entries = entry_rows(physical, size, codes).tobytes()
-        for begin, queue in zip(range(0, count, each), queues, strict=True):
+        for begin, queue in zip(starts, queues, strict=True):
             end = begin + each
             queue.put_many(entries[begin * ENTRY_SIZE : end * ENTRY_SIZE], at + end * size, store_ms)
             queue.written += each
@@ -199,7 +229,7 @@ class Writer:
         They are dispatched as a slave dispatches them: entries and keys follow from the bytes of each, and so does
         the time when a delayed message is due.
 
-        :raises ValueError: the first is larger than a file. OSError, Refused: as `append`; nothing was written.
+        :raises ValueError: as `append`, of any of them. OSError, Refused: as `append`.
         """
         store_ms = self._next_store_ms()
         packs = [record.layout for record in records]
@@ -209,7 +239,10 @@ class Writer:
         at = self._log.make_room(ends[-1])
         starts = [0, *ends[:-1]]
         columns = zip(records, packs, offsets, starts, strict=False)
-        data = b"".join(record.pack(pack, offset, at + start, store_ms) for record, pack, offset, start in columns)
+        try:
+            data = b"".join(record.pack(pack, offset, at + start, store_ms) for record, pack, offset, start in columns)
+        except (struct_error, ValueError) as error:
+            raise ValueError(_NO_PLACE.format(error)) from error
         self._write_block(RecordBlock(at, data, starts, len(data)))
         self._count([record.queue if record.takes_a_slot else None for record in records], ends)
         return [PhysicalOffset(at + start) for start in starts]
@@ -239,9 +272,12 @@ class Writer:
 
     def _write_block(self, block: RecordBlock) -> None:
         """Write records for which there is room in the log and in their queues."""
+        self._begin(block.at)
+        dispatch = self._dispatch.prepared(block)
         self._log.write(block.data)
         self._turn_ms = self._turn_ms or self._began_ms
-        self.grown += [queue for queue in self._dispatch.put_block(block) if queue.waiting]
+        self.grown += [queue for queue in dispatch() if queue.waiting]
+        assert self._dispatch.position == self._log.end, "a record was written that is not dispatched"
 
     def _count(self, queues: Sequence[ConsumeQueue | None], ends: Sequence[int]) -> None:
         """A record of each queue was written, and where it ends; None: of no queue."""
@@ -269,16 +305,30 @@ class Writer:
         self.store_ms = max(self.store_ms, self.last_ms)
         return self.last_ms
 
-    def _write(
+    def _begin(self, at: int) -> None:
+        """See to it that all records before `at`, where new ones are going to stand, are dispatched: those that are not
+        would never be, for the dispatch position moves behind the new ones.
+
+        :raises Refused: they cannot be now.
+        """
+        dispatch = self._dispatch
+        if at == dispatch.position or dispatch.goes_on_at(at):
+            return
+        self.grown += [queue for queue in dispatch.catch_up() if queue.waiting]
+        if not dispatch.goes_on_at(at):
+            remark = f"the log is dispatched up to {dispatch.position} only, not to {at}: this broker's log says why"
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the message was not stored: {remark}")
+
+    def _pack(
         self,
         pack: Struct,
         buffer: mmap.mmap | bytearray,
         index: int,
         at: PhysicalOffset,
         queue: ConsumeQueue,
+        queue_offset: int,
         body: bytes,
         properties: bytes,
-        keys: Sequence[bytes],
         tag_code: int,
         flag: int,
         sys_flag: int,
@@ -287,39 +337,62 @@ class Writer:
         store_ms: int,
         reconsume_times: int,
     ) -> None:
-        """Fill a place in the log, and dispatch it."""
-        size, topic = pack.size, queue.topic_bytes
-        takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
-        queue_offset = queue.max_offset if takes_a_slot else 0
-        pack.pack_into(
-            buffer,
-            index,
-            size,
-            MAGIC,
-            crc32(body) & 0x7FFFFFFF,
-            queue.queue_id,
-            flag,
-            queue_offset,
-            at,
-            sys_flag,
-            born_ms,
-            born_host,
-            store_ms,
-            self._store_host,
-            reconsume_times,
-            0,
-            len(body),
-            body,
-            len(topic),
-            topic,
-            len(properties),
-            properties,
-        )
+        """Fill a place in the log.
+
+        :raises ValueError: a value does not fit; the place is zeros again.
+        """
+        topic = queue.topic_bytes
+        try:
+            if properties.endswith(UNWRITTEN):
+                raise ValueError(UNTELLABLE)
+            if not LONG_MIN <= tag_code <= LONG_MAX:
+                raise ValueError(f"tag code {tag_code}")
+            pack.pack_into(
+                buffer,
+                index,
+                pack.size,
+                MAGIC,
+                crc32(body) & 0x7FFFFFFF,
+                queue.queue_id,
+                flag,
+                queue_offset,
+                at,
+                sys_flag,
+                born_ms,
+                born_host,
+                store_ms,
+                self._store_host,
+                reconsume_times,
+                0,
+                len(body),
+                body,
+                len(topic),
+                topic,
+                len(properties),
+                properties,
+            )
+        except (struct_error, ValueError) as error:
+            start = index - (at - self._log.end)  # of a batch also what stands before it
+            buffer[start : index + pack.size] = bytes(index + pack.size - start)
+            raise ValueError(_NO_PLACE.format(error)) from error
+
+    def _dispatch_new(
+        self,
+        queue: ConsumeQueue,
+        at: PhysicalOffset,
+        size: int,
+        keys: Sequence[bytes],
+        tag_code: int,
+        store_ms: int,
+        *,
+        takes_a_slot: bool,
+    ) -> None:
+        """A record is in the log: dispatch it, which cannot fail."""
         self._dispatch.position = PhysicalOffset(at + size)
         self._turn_ms = self._turn_ms or self._began_ms
         self.stored += 1
         if takes_a_slot:
-            queue.put(queue_offset, at, size, tag_code, store_ms)
+            queue.put(queue.max_offset, at, size, tag_code, store_ms)
             queue.written += 1
             queue.written_size += size
             if queue.waiting:

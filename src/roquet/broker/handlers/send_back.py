@@ -17,6 +17,7 @@ from roquet.protocol.headers.send import SendBackHeader
 from roquet.protocol.record import Record, decode
 from roquet.storage.new_record import NewRecord
 from roquet.transport.connection import Answer, Connection, Handler
+from roquet.units import INT_MAX
 
 FIRST_LEVEL: Final = 3
 """The delay level of the first retry where the consumer leaves it to the broker; each one after it is a level up."""
@@ -104,7 +105,7 @@ class SendBacks:
             record.born_ms,
             record.born_host,
             record.store_host,
-            record.reconsume_times + 1,
+            min(record.reconsume_times + 1, INT_MAX),
         )
 
 
