@@ -35,6 +35,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
 
 ROOT: Final[Mapping[str, frozenset[str]]] = {
     "errors": frozenset(),
+    "files": frozenset(),
     "units": frozenset(),
     "memory": frozenset(),
     "runtime": frozenset(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -37,14 +38,23 @@ class Cluster:
 
     :param folder: where the store is; it outlives the cluster. A temporary one without it.
     :param port: of the name server; 0 takes a free one. The broker always takes free ones.
+    :param failed: told when the broker's drive has failed: it serves no more, and `stop` raises why.
     :param delay_levels: how long messages of level 1, 2 ... wait; the first retry has level 3.
     """
 
-    def __init__(self, folder: Path | None = None, *, port: int = 0, delay_levels: str = DELAY_LEVELS) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        port: int = 0,
+        delay_levels: str = DELAY_LEVELS,
+        failed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._folder = folder
         self._is_temporary = folder is None
         self._wanted_port = port
         self._delay_levels = delay_levels
+        self._failed = failed
         self.port = port
         self.broker: Broker | None = None
         self._name_server: NameServer | None = None
@@ -74,7 +84,7 @@ class Cluster:
         name_server = NameServer(names, runtime)
         self.port = await name_server.start()
         self._name_server = name_server
-        broker = Broker(self._broker_config(folder), runtime)
+        broker = Broker(self._broker_config(folder), runtime, end=self._failed)
         await broker.start()
         self.broker = broker
         await broker.parts.registrar.register()
@@ -106,7 +116,7 @@ class Cluster:
     async def stop(self) -> None:
         """Stop both, the broker first.
 
-        :raises OSError: as `Broker.stop`; all is stopped all the same.
+        :raises OSError, DriveFailed: as `Broker.stop`; all is stopped all the same.
         """
         try:
             if self.broker is not None:

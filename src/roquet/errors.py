@@ -70,6 +70,10 @@ class StoreError(RoquetError):
     """The store directory cannot be used as it is; the message names the file and what to do."""
 
 
+class DriveFailed(StoreError):  # noqa: N818
+    """A sync of the store has failed: what was written since the last one may be nowhere. The process has to end."""
+
+
 class ConfigError(RoquetError):
     """A configuration value cannot be used; the message names the key, the value and what is allowed."""
 

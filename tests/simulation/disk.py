@@ -1,8 +1,11 @@
 """A host's drive, in memory: it forgets what was never synced, is slow, full or read-only when a test wants it.
 
 Data and names are kept twice, as the running machine sees them and as they stand on the platter. `sync` carries pages
-over, and with the first `sync` of a file its name; the sync of a folder carries every name. Of the rest a crash leaves
-any subset of the pages, some of them torn, and of the changes to names the first so-and-so many, as journals do.
+over, the sync of a folder carries every name. Of the rest a crash leaves any subset of the pages, some of them torn,
+and of the changes to names the first so-and-so many, as journals do.
+
+A sync that fails treats pages as Linux does: those that the drive did not take are clean from then on. They can be
+read, no later sync writes them, and they are gone with the power or `forget_cached`. Each open file hears of it once.
 
 What blocks gives way to others before each operation and while it waits for the drive (`threads.py`). Open files have
 descriptors: small numbers, which the next file gets again once they are closed.
@@ -31,6 +34,8 @@ PAGE_SIZE: Final = 4096
 SECTOR_SIZE: Final = 512
 COMPARED_AT_ONCE: Final = 16 * PAGE_SIZE
 TORN_CHANCE: Final = 0.1
+WRITTEN_BACK_CHANCE: Final = 0.5
+"""That the system wrote back a file, or tried to, while its drive failed and nobody asked for a sync."""
 
 REFUSED_BY: Final[dict[int, frozenset[str]]] = {
     errno.ENOSPC: frozenset({"create", "write"}),
@@ -65,6 +70,10 @@ class StoredFile:
         self.cached = _memory(size)
         self.durable = bytearray(size)
         self.modified_ms = now_ms
+        self.failures = self.told = 0
+        """How often pages could not be written, and how many of these times somebody heard of."""
+        self._lost: dict[int, bytes] = {}
+        """What stood in pages when they could not be written: while that stands there they count as clean."""
 
     def rewrite(self, data: bytes) -> None:
         """Let programs see these bytes and no others."""
@@ -79,6 +88,8 @@ class StoredFile:
         kept = min(size, self.size)
         other.cached[:kept] = self.cached[:kept]
         other.durable[:kept] = self.durable[:kept]
+        other.failures, other.told = self.failures, self.told
+        other._lost = {page: held for page, held in self._lost.items() if page + len(held) <= size}
         return other
 
     def pages(self, start: int, end: int) -> tuple[int, bytes]:
@@ -87,10 +98,44 @@ class StoredFile:
         return first, bytes(self.cached[first : min(self.size, end + -end % PAGE_SIZE)])
 
     def sync(self, first: int, data: bytes) -> None:
-        self.durable[first : first + len(data)] = data
+        """Bring these pages to the platter, but for those that count as clean."""
+        if not self._lost:
+            self.durable[first : first + len(data)] = data
+            return
+        for at in range(0, len(data), PAGE_SIZE):
+            if not self._is_lost(first + at):
+                self._write(first + at, data[at : at + PAGE_SIZE])
+
+    def _write(self, page: int, data: bytes) -> None:
+        self._lost.pop(page, None)
+        self.durable[page : page + len(data)] = data
+
+    def fail_to_sync(self, chance: random.Random) -> None:
+        """Of the dirty pages some reach the platter; the others count as clean all the same."""
+        written = chance.random()
+        for page in self.dirty_pages():
+            data = bytes(self.cached[page : page + PAGE_SIZE])
+            if chance.random() < written:
+                self._write(page, data)
+            else:
+                self._lost[page] = data
+        self.failures += 1
+
+    def forget_cached(self) -> None:
+        """Clean pages are read from the platter again."""
+        for page in self._lost:
+            if self._is_lost(page):
+                self.cached[page : page + PAGE_SIZE] = self.durable[page : page + PAGE_SIZE]
+        self._lost.clear()
+
+    def _is_lost(self, page: int) -> bool:
+        return page in self._lost and self.cached[page : page + PAGE_SIZE] == self._lost[page]
 
     def dirty_pages(self) -> list[int]:
-        """Where the pages begin that differ on the platter."""
+        """Where the pages begin that differ on the platter, and do not count as clean."""
+        return [page for page in self._unwritten_pages() if not self._is_lost(page)]
+
+    def _unwritten_pages(self) -> list[int]:
         return [
             page
             for start in range(0, self.size, COMPARED_AT_ONCE)
@@ -112,6 +157,8 @@ class StoredFile:
                 self.sync(*self.pages(page, page + 1))
         self.cached = _memory(self.size)
         self.cached[:] = self.durable
+        self._lost.clear()
+        self.told = self.failures
 
     def _tear(self, page: int, chance: random.Random) -> None:
         """Of the page, the sectors up to a random one are new and the others old, or the other way round."""
@@ -155,7 +202,6 @@ class Drive:
         on_fault: Callable[[SimulationError], None] = _raise,
     ) -> None:
         self.speed = DriveSpeed()
-        self.trouble: int | None = None
         self.used_ratio = 0.5
         self.descriptors_max = 1_000
         """How many a process may have."""
@@ -169,6 +215,20 @@ class Drive:
         self._unsynced_names: list[Names] = []
         self._mounted: MountedDisk | None = None
         self._changes_left: int | None = None
+        self._trouble: int | None = None
+
+    @property
+    def trouble(self) -> int | None:
+        """The error number of what is refused now; None: the drive is well."""
+        return self._trouble
+
+    @trouble.setter
+    def trouble(self, trouble: int | None) -> None:
+        if self._trouble == errno.EIO and trouble is None:
+            for file in self.names.files.values():
+                if file.dirty_pages() and self._random.random() < WRITTEN_BACK_CHANCE:
+                    file.fail_to_sync(self._random)
+        self._trouble = trouble
 
     @property
     def names(self) -> Names:
@@ -243,10 +303,17 @@ class Drive:
         self._durable_names = self.names
         self._unsynced_names.clear()
 
-    def sync_name_of(self, path: Path, file: StoredFile) -> None:
-        """A file that is synced for the first time takes its name, and the changes before that, to the platter."""
-        if self._durable_names.files.get(path) is not file is self.names.files.get(path):
-            self.sync_names()
+    def sync(self, file: StoredFile, first: int, data: bytes) -> None:
+        """
+        :raises OSError: the drive does not take the pages.
+        """
+        try:
+            self.admit("sync")
+        except OSError:
+            file.fail_to_sync(self._random)
+            raise
+        file.sync(first, data)
+        file.modified_ms = self.now_ms()
 
     def wait_for_sync(self) -> None:
         block(self.speed.draw_s(self._random))
@@ -301,12 +368,14 @@ class Descriptors:
 class MountedFile:
     """An open file, as `roquet.storage.disk.DiskFile` describes it."""
 
-    def __init__(self, disk: MountedDisk, path: Path, file: StoredFile) -> None:
+    def __init__(self, disk: MountedDisk, path: Path, file: StoredFile, *, is_new: bool) -> None:
         self.size = file.size
+        self.is_new = is_new
         self._disk = disk
         self._path = path
         self._file = file
         self._bytes: mmap.mmap | bytearray | None = file.cached
+        self._told = file.told
         self._is_discarded = False
         self._syncs = 0
         self.descriptor = disk.descriptors.open(self)
@@ -355,13 +424,20 @@ class MountedFile:
                 self.close()
 
     def _sync(self, start: int, end: int) -> None:
-        drive = self._drive("sync")
+        file, drive = self._file, self._drive("begin a sync")
         drive.change("sync", self._path)
-        pages = self._file.pages(start, end)
+        pages = file.pages(start, end)
         drive.wait_for_sync()
-        self._file.sync(*pages)
-        self._file.modified_ms = drive.now_ms()
-        drive.sync_name_of(self._path, self._file)
+        try:
+            drive.sync(file, *pages)
+        except OSError as error:
+            raise self._failed(error.errno or errno.EIO) from None
+        if self._told < file.failures:
+            raise self._failed(errno.EIO)
+
+    def _failed(self, number: int) -> OSError:
+        self._told = self._file.told = self._file.failures
+        return OSError(number, os.strerror(number), str(self._path))
 
     def expect_reads(self) -> None:
         """Advice to a kernel that is not there."""
@@ -418,12 +494,11 @@ class MountedDisk:
     def open(self, path: Path, size: int) -> MountedFile:
         drive = self.drive("open")
         self.descriptors.require_one()
-        file = drive.names.files.get(path)
-        if file is None:
-            file = self._store(path, StoredFile(0, drive.now_ms()), "create")
+        known = drive.names.files.get(path)
+        file = known or self._store(path, StoredFile(0, drive.now_ms()), "create")
         if file.size != size:
             file = self._store(path, file.resized(size), "size")
-        return MountedFile(self, path, file)
+        return MountedFile(self, path, file, is_new=known is None)
 
     def _store(self, path: Path, file: StoredFile, operation: str) -> StoredFile:
         drive = self._drive
@@ -517,6 +592,15 @@ class MountedDisk:
         if folder in drive.names.folders:
             drive.change("delete", folder)
             drive.rename(drive.names.files, drive.names.folders - {folder})
+
+    def sync_names(self, path: Path) -> None:
+        if path.parent in self.drive("begin a sync").names.folders:
+            self._sync_folder(path.parent)
+
+    def forget_cached(self, path: Path) -> None:
+        file = self.drive("read").names.files.get(path)
+        if file is not None:
+            file.forget_cached()
 
     def modified_ms(self, path: Path) -> int:
         file = self.drive("read").names.files.get(path)

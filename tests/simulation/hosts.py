@@ -210,6 +210,11 @@ class ClusterHosts:
         self.words_may_come_late = True
         self.sim.network.quality = quality
 
+    def break_drive(self, name: str, trouble: int) -> None:
+        """A host's drive refuses from now on what it refuses with this error number."""
+        self._may_begin_anew(name)
+        self.host(name).drive.trouble = trouble
+
     def heal(self) -> None:
         """The network and the drives are well again."""
         self.sim.network.quality = HEALTHY_LINK

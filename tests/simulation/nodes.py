@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextvars import Context
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -12,10 +13,12 @@ from roquet.broker.config import BrokerConfig
 from roquet.broker.process import BrokerProcess
 from roquet.broker.server import Broker
 from roquet.broker.store_settings import BrokerRole, FlushDisk, StoreSettings
+from roquet.errors import DriveFailed
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.replication.slave import Phase
 from tests.simulation.simulation import Host
+from tests.simulation.threads import Process
 
 STORE: Final = "/store"
 BROKER_NAME: Final = "broker-a"
@@ -23,6 +26,7 @@ BROKER_PORT: Final = 10911
 NAME_SERVER_PORT: Final = 9876
 QUEUES: Final = 3
 STOP_S_MAX: Final = 120.0
+RESTART_S: Final = 5.0
 
 
 class BrokerNode:
@@ -73,9 +77,28 @@ class BrokerNode:
         self.host.start(self._serve)
 
     async def _serve(self) -> None:
-        self._process = BrokerProcess(self._config, self.host.runtime(), disk=self.host.disk)
-        await self._process.start()
-        await asyncio.Event().wait()
+        failed = asyncio.Event()
+        process = self._process = BrokerProcess(self._config, self.host.runtime(), failed.set, self.host.disk)
+        try:
+            await process.start()
+            await failed.wait()
+            await process.stop()
+        except OSError:  # it could not even find out what it has
+            if self.host.drive.trouble is None:
+                raise
+        except DriveFailed:
+            pass
+        asyncio.get_running_loop().call_soon(self._end, self.host.process)
+
+    def _end(self, process: Process | None) -> None:
+        """The broker has ended by itself; whoever looks after it starts it again."""
+        if process is self.host.process is not None:
+            self.host.kill()
+            asyncio.get_running_loop().call_later(RESTART_S, self._start_again, context=Context())
+
+    def _start_again(self) -> None:
+        if not self.host.is_running:
+            self.start()
 
     def stop(self) -> None:
         """As an operator does it: the broker finishes its work, then its process ends."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from roquet.errors import StoreError
 from roquet.storage.disk import Disk
-from tests.simulation.disk import PAGE_SIZE, SECTOR_SIZE, Drive, DriveSpeed, MountedDisk
+from tests.simulation.disk import PAGE_SIZE, SECTOR_SIZE, Drive, DriveSpeed, MountedDisk, MountedFile
 from tests.simulation.loop import SimulationError, UnhandledError
 from tests.simulation.recorder import A
 from tests.simulation.simulation import Simulation
@@ -32,6 +32,14 @@ sizes = st.integers(1, 3 * PAGE_SIZE)
 steps = st.lists(st.tuples(st.sampled_from(["write", "sync"]), positions, sizes), max_size=30)
 
 
+def _named(drive: Drive) -> tuple[MountedDisk, MountedFile]:
+    """A new file of `PAGES` that is there after a crash."""
+    disk = drive.mount()
+    file = disk.open(PATH, PAGES * PAGE_SIZE)
+    disk.sync_names(PATH)
+    return disk, file
+
+
 def _torn_pages(old: bytes, new: bytes) -> set[bytes]:
     """What a crash may make of a page: one of the two, or one up to the beginning of a sector and then the other."""
     cuts = range(0, PAGE_SIZE + 1, SECTOR_SIZE)
@@ -45,8 +53,7 @@ def test_a_crash_forgets_pages_that_were_not_synced_and_only_those(
 ) -> None:
     chance = random.Random(seed)
     drive = Drive(chance)
-    file = drive.mount().open(PATH, PAGES * PAGE_SIZE)
-    file.sync(0, 1)
+    _, file = _named(drive)
     durable = bytearray(file.size)
     for kind, start, size in steps:
         end = min(start + size, file.size)
@@ -68,8 +75,7 @@ def test_of_unsynced_pages_some_survive_some_are_lost_and_some_are_torn() -> Non
     found: set[str] = set()
     for seed in SEEDS:
         drive = Drive(random.Random(seed))
-        file = drive.mount().open(PATH, PAGES * PAGE_SIZE)
-        file.sync(0, 1)
+        _, file = _named(drive)
         file.buffer[:] = b"n" * file.size
         drive.crash()
         survived = drive.mount().open(PATH, file.size).buffer
@@ -96,12 +102,21 @@ def test_a_new_file_that_was_never_synced_may_be_gone_or_empty() -> None:
     }
 
 
-def test_a_synced_file_stays_and_so_does_what_was_done_to_names_before_it() -> None:
+def test_a_synced_file_may_be_gone_as_long_as_its_name_is_not_synced() -> None:
+    def make(disk: MountedDisk) -> None:
+        disk.open(PATH, PAGE_SIZE).sync(0, 1)
+
+    found = {tuple(_after_crash(seed, make).names(FOLDER)) for seed in SEEDS}
+    assert found >= {(), ((PATH.name, PAGE_SIZE),)}
+
+
+def test_a_name_that_was_synced_stays_and_so_does_what_was_done_to_names_before_it() -> None:
     def make(disk: MountedDisk) -> None:
         disk.open(FOLDER / "a", PAGE_SIZE)
         disk.delete(FOLDER / "a")
         disk.open(FOLDER / "b", PAGE_SIZE)
-        disk.open(FOLDER / "c", PAGE_SIZE).sync(0, 1)
+        disk.open(FOLDER / "c", PAGE_SIZE)
+        disk.sync_names(FOLDER / "c")
 
     for seed in SEEDS:
         assert _after_crash(seed, make).names(FOLDER) == [("b", PAGE_SIZE), ("c", PAGE_SIZE)]
@@ -110,7 +125,7 @@ def test_a_synced_file_stays_and_so_does_what_was_done_to_names_before_it() -> N
 def test_a_deleted_file_stays_deleted() -> None:
     def delete_two(disk: MountedDisk) -> None:
         for name in ("a", "b", "c"):
-            disk.open(FOLDER / name, PAGE_SIZE).sync(0, 1)
+            disk.open(FOLDER / name, PAGE_SIZE)
         disk.delete(FOLDER / "a")
         disk.delete(FOLDER / "b")
 
@@ -214,6 +229,80 @@ def test_a_full_drive_still_syncs_and_deletes_what_it_has() -> None:
     file.sync(0, PAGE_SIZE)
     disk.delete(PATH)
     assert disk.names(FOLDER) == []
+
+
+def test_what_a_failed_sync_dropped_is_clean_for_every_later_one_and_gone_with_the_power() -> None:
+    lost = 0
+    for seed in SEEDS:
+        drive = Drive(random.Random(seed))
+        _, file = _named(drive)
+        file.buffer[:] = b"a" * file.size
+        file.sync(0, file.size)
+        file.buffer[:] = b"b" * file.size
+        drive.trouble = errno.EIO
+        with pytest.raises(OSError, match=PATH.name):
+            file.sync(0, file.size)
+        drive.trouble = None
+        file.sync(0, file.size)
+        assert bytes(file.buffer) == b"b" * file.size, "whoever looks sees nothing of it"
+        file.buffer[: PAGE_SIZE + 1] = b"c" * (PAGE_SIZE + 1)
+        file.sync(0, file.size)
+        drive.crash()
+        after = bytes(drive.mount().open(PATH, file.size).buffer)
+        assert after[: PAGE_SIZE + 1] == b"c" * (PAGE_SIZE + 1), "who writes a page anew has it written"
+        lost += after.count(b"a" * PAGE_SIZE)
+    assert lost > PAGES
+
+
+def test_each_open_file_is_told_once_of_what_could_not_be_written() -> None:
+    drive = Drive(random.Random(0))
+    disk, file = _named(drive)
+    other = disk.open(PATH, file.size)
+    file.buffer[:] = b"b" * file.size
+    drive.trouble = errno.EIO
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync(0, 1)
+    drive.trouble = None
+    file.sync(0, 1)
+    with pytest.raises(OSError, match="Input/output"):
+        other.sync(0, 1)
+    other.sync(0, 1)
+    disk.open(PATH, file.size).sync(0, 1)
+
+
+def test_a_system_that_writes_back_unasked_tells_of_its_failure_at_the_next_sync() -> None:
+    told = 0
+    for seed in SEEDS:
+        drive = Drive(random.Random(seed))
+        _, file = _named(drive)
+        file.buffer[:] = b"b" * file.size
+        drive.trouble = errno.EIO
+        drive.trouble = None
+        try:
+            file.sync(0, file.size)
+        except OSError:
+            told += 1
+        else:
+            drive.crash()
+            assert bytes(drive.mount().open(PATH, file.size).buffer) == b"b" * file.size
+    assert 0 < told < len(SEEDS)
+
+
+def test_what_is_forgotten_is_read_from_the_drive_again() -> None:
+    drive = Drive(random.Random(0))
+    _, file = _named(drive)
+    file.buffer[:1] = b"b"
+    drive.trouble = errno.EIO
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync(0, 1)
+    drive.trouble = None
+    drive.unmount()
+    disk = drive.mount()
+    disk.forget_cached(PATH)
+    again = disk.open(PATH, file.size)
+    kept = bytes(again.buffer)
+    drive.crash()
+    assert bytes(drive.mount().open(PATH, file.size).buffer) == kept
 
 
 def test_a_slow_sync_takes_virtual_time() -> None:
@@ -392,6 +481,7 @@ def test_two_threads_that_replace_one_file_get_in_each_others_way() -> None:
 def test_what_is_written_while_a_sync_runs_is_not_on_the_platter_after_it() -> None:
     async def write_meanwhile() -> None:
         file = host.disk.open(PATH, PAGE_SIZE)
+        host.disk.sync_names(PATH)
         file.buffer[:3] = b"old"
         syncing = asyncio.create_task(asyncio.to_thread(file.sync, 0, 3))
         await asyncio.sleep(1)

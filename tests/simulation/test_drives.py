@@ -25,13 +25,18 @@ def test_a_slow_drive_delays_answers_or_has_them_say_so(seed: int) -> None:
 
 
 def test_a_drive_that_fails_for_a_while(seed: int) -> None:
+    """What it did not take is gone with the power, however often it was asked for a sync since."""
     with Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH) as cluster:
         cluster.send(80)
         cluster.run_for_up_to(0.5)
-        cluster.host(cluster.chance.choice((MASTER, SLAVE))).drive.trouble = cluster.chance.choice(TROUBLES)
+        name = cluster.chance.choice((MASTER, SLAVE))
+        cluster.break_drive(name, cluster.chance.choice(TROUBLES))
         cluster.run_for_up_to(20)
         cluster.heal()
         cluster.send(20)
+        cluster.run_for_up_to(20)
+        if cluster.host(name).is_running:
+            cluster.crash(name)
         cluster.settle()
         cluster.check_everything()
         assert not cluster.wiped

@@ -18,6 +18,7 @@ class UsedDisk(RealDisk):
     """Drives that are as full as a test says, by folder name."""
 
     def __init__(self, **used: float) -> None:
+        super().__init__()
         self.used = used
 
     def used_ratio(self, folder: Path) -> float:

@@ -160,21 +160,82 @@ def test_a_roll_that_fails_refuses_the_message_and_the_next_one_fits_again(troub
     assert found == numbers(len(found))
 
 
-def test_a_sync_that_fails_moves_no_watermark() -> None:
+@pytest.mark.parametrize("lost", ["log", "queue", "index"])
+def test_after_a_sync_that_fails_nothing_counts_as_durable_any_more(lost: str) -> None:
+    """The drive is well again and would say that all is: what it dropped, it does not write."""
     drive = Drive(random.Random(1))
     store = Store(config(Path("/s")), lambda: 1, drive.mount())
     store.open()
     put(store, 0, 10)
     store.checkpoint_work()()
-    mark = store.checkpoint.mark
+    mark, flushed_to = store.checkpoint.mark, store.log.flushed_to
     put(store, 10, 10)
+    assert store.index is not None
+    store.flush_index()
+    works = {
+        "log": store.log.sync_work(store.log.end),
+        "queue": store.queue("T", 0).sync_work(),
+        "index": store.index.sync_work()[0],
+    }
+    sync = works[lost]
+    assert sync is not None
+    drive.trouble = errno.EIO
+    with pytest.raises(OSError, match="Input/output error: '/s/"):
+        sync()
+    drive.trouble = None
+    for again in (sync, store.checkpoint_work(), store.log.sync_work(store.log.end)):
+        with pytest.raises(OSError, match="no file of the store is synced any more"):
+            again()
+    store.log.synced(store.log.end)
+    assert (store.checkpoint.mark, store.log.flushed_to) == (mark, flushed_to)
+    assert store.shown_to == flushed_to, "the rest may be gone after the next start"
+
+
+def test_a_store_whose_sync_failed_takes_nothing_and_says_why() -> None:
+    drive = Drive(random.Random(1))
+    store = Store(config(Path("/s")), lambda: 1, drive.mount())
+    told: list[OSError] = []
+    store.on_failure = told.append
+    store.open()
+    put(store, 0, 10)
+    assert not store.take_failure()
     drive.trouble = errno.EIO
     with pytest.raises(OSError, match="Input/output error"):
-        store.checkpoint_work()()
-    assert store.checkpoint.mark == mark
+        store.log.sync_work(store.log.end)()
     drive.trouble = None
-    store.checkpoint_work()()
-    assert store.checkpoint.mark != mark
+    assert (store.take_failure(), store.take_failure(), len(told)) == (True, True, 1)
+    assert "/s/commitlog" in store.why_full
+    end = store.log.end
+    with pytest.raises(OSError, match="no file of the store is synced any more"):
+        put(store, 10, 1)
+    with pytest.raises(OSError, match="no file of the store is synced any more"):
+        store.log.replicate(end, b"x")
+    assert store.log.end == end
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_start_after_a_sync_that_failed_reads_from_the_drive(seed: int) -> None:
+    """What the system still has in its memory would be gone with the power, and what comes behind it, too."""
+    drive = Drive(random.Random(seed))
+    store = Store(config(Path("/s")), lambda: 1, drive.mount())
+    store.open()
+    put(store, 0, 10)
+    store.log.sync_work(store.log.end)()
+    put(store, 10, 30)
+    drive.trouble = errno.EIO
+    with pytest.raises(OSError, match="Input/output error"):
+        store.log.sync_work(store.log.end)()
+    drive.trouble = None
+    drive.unmount()
+    again = Store(config(Path("/s")), lambda: 1, drive.mount())
+    again.open()
+    kept = len(bodies_in(again, "T"))
+    put(again, kept, 5)
+    again.log.sync_work(again.log.end)()
+    drive.crash()
+    third = Store(config(Path("/s")), lambda: 1, drive.mount())
+    third.open()
+    assert bodies_in(third, "T") == numbers(kept + 5)
 
 
 def test_what_waits_behind_a_slow_drive_is_refused_until_the_next_turn() -> None:

@@ -69,6 +69,8 @@ class Cleaning:
     async def look(self) -> Usage:
         """See how full the drive is, and take or refuse messages from now on."""
         usage = await self._runtime.blocking(self._store.usage)
+        if self._store.failure is not None:
+            return usage
         limit, was_full = self._rules.full_above, bool(self._store.why_full)
         is_full = usage.worst > limit
         self._store.why_full = f"the store's drive is used beyond {limit:.0%} ({usage})" if is_full else ""
@@ -79,6 +81,8 @@ class Cleaning:
     async def clean(self) -> None:
         """Forget what may go of the log, and what only pointed there."""
         usage = await self.look()
+        if self._store.failure is not None:
+            return
         now_ms = self._runtime.now_ms()
         asked, self._asked = self._asked > 0, max(0, self._asked - 1)
         hour = datetime.fromtimestamp(now_ms / 1000).hour  # noqa: DTZ006

@@ -80,6 +80,7 @@ class Durability:
         """What waits for the disk alone: it is not held up by what waits for a slave that is gone."""
         self.missed: Counter[ResponseCode] = Counter()
         self._missing: ResponseCode | None = None
+        self._disk_failure = ""
         self.waits = config.flush or config.replicate
         """Whether an answer may have to wait at all."""
 
@@ -113,6 +114,8 @@ class Durability:
             if not self._config.flush:
                 return answer
             needs_slave = False
+        if self._disk_failure and self._config.flush and self._flushed_to() < end:
+            return self._lost(answer)
         held = _Held(end, connection, answer, needs_slave, int(self._now_ms()), tells)
         waiting = self._for_slave if needs_slave else self._for_disk
         if not waiting and self._is_safe(held):
@@ -151,6 +154,25 @@ class Durability:
                     self._all_is_well()
         for connection, answers in ready.items():
             connection.send(b"".join(answers))
+
+    def disk_failed(self, why: str) -> None:
+        """What is not on disk by now never will be, as far as anybody can tell: who waits for that is refused."""
+        self._disk_failure = why
+        if not self._config.flush:
+            return
+        flushed_to = self._flushed_to()
+        for waiting in (self._for_slave, self._for_disk):
+            lost = [held for held in waiting if held.end > flushed_to]
+            for held in lost:
+                waiting.remove(held)
+                held.connection.send(self._lost(held.answer))
+
+    def _lost(self, answer: bytes) -> bytes:
+        """Whatever was to be answered: a code with which Apache's producers try another broker."""
+        response = decode(answer[4:])
+        response.code = ResponseCode.SERVICE_NOT_AVAILABLE
+        response.remark = f"the message may be lost, the disk has failed: {self._disk_failure}"
+        return response.encode()
 
     def _all_is_well(self) -> None:
         log.warning("sends are answered as their promise says again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from roquet.broker import part_configs
@@ -10,6 +11,7 @@ from roquet.broker.arrivals import Arrivals
 from roquet.broker.cleaning import Cleaning
 from roquet.broker.config import BrokerConfig
 from roquet.broker.delayed import DelayedMessages
+from roquet.broker.drive_failure import DriveFailure
 from roquet.broker.durability import Durability
 from roquet.broker.filter_data import NotedFilters
 from roquet.broker.growth import Growth
@@ -41,9 +43,17 @@ class Parts:
     Keeps: a master has an `ha_server`, a slave an `ha_client`, none has both.
 
     :param become: stops this broker and starts one with another configuration; a slave needs it to be promoted.
+    :param end: lets the broker's process end, soon: its drive has failed.
     """
 
-    def __init__(self, config: BrokerConfig, runtime: Runtime, disk: Disk | None, become: Become | None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        disk: Disk | None,
+        become: Become | None,
+        end: Callable[[], None] = lambda: None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.clock = StampClock(runtime, lambda: self.store.log.end)
         now_ms = self.clock.now_ms
@@ -92,6 +102,8 @@ class Parts:
         self._queue_count = 0
         self.slave_sync = self._make_slave_sync()
         self.registrar = self._make_registrar()
+        action = config.store.sync_failure_action
+        self.store.on_failure = DriveFailure(action, self.durability, self.registrar, end)
 
     def _filter_bits(self) -> NotedFilters | None:
         filters = self.config.filters

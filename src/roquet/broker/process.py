@@ -17,7 +17,8 @@ log = logging.getLogger(__name__)
 class BrokerProcess:
     """Keeps: `broker` is the one that serves now, None while none does; `config` is the latest one's.
 
-    :param failed: told when a broker with another configuration could not be started; `stop` raises why.
+    :param failed: told when a broker with another configuration could not be started, or the drive of the one that
+        serves has failed; `stop` raises why.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class BrokerProcess:
 
     async def start(self) -> int:
         """As `Broker.start`."""
-        broker = Broker(self.config, self._runtime, self._disk, self._become)
+        broker = Broker(self.config, self._runtime, self._disk, self._become, self._failed)
         self.port = await broker.start()
         self.config, self.broker = broker.config, broker
         return self.port

@@ -75,6 +75,7 @@ class Registrar:
         self._timeout_ms = timeout_ms
         self._compressed = compressed
         self._permission = permission
+        self._restrictions = 0
         self._master_known = master_known
         self._order_known = order_known
         self._wanted = {address: asyncio.Event() for address in name_servers}
@@ -97,6 +98,13 @@ class Registrar:
         """Something changed: tell all name servers at once."""
         for wanted in self._wanted.values():
             wanted.set()
+
+    def restrict(self, permission: int) -> None:
+        """Register all topics with this permission from now on."""
+        self._permission = permission
+        self._encoded = None
+        self._restrictions += 1
+        self.soon()
 
     async def unregister(self) -> None:
         """Say goodbye to all name servers; one that does not answer notices by itself later."""
@@ -180,4 +188,7 @@ class Registrar:
         if self._permission == READ_WRITE:
             return table
         topics = {name: replace(topic, perm=self._permission) for name, topic in table.topics.items()}
-        return TopicTable(topics, table.version)
+        version = table.version
+        for _ in range(self._restrictions):  # name servers look at topics whose version they know no more
+            version = version.next(version.timestamp)
+        return TopicTable(topics, version)

@@ -91,6 +91,7 @@ class RuntimeInfo:
         return {
             "commitLogMinOffset": str(log.start),
             "commitLogMaxOffset": str(log.end),
+            "storeFailure": str(self._store.failure or ""),
             "dispatchBehindBytes": str(self._store.dispatch.behind),
             "earliestMessageTimeStamp": str(self._earliest_ms(log.start)),
             "remainHowManyDataToFlush": size_text(log.end - log.flushed_to),

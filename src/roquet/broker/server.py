@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
 from roquet.broker import tasks
 from roquet.broker.config import MASTER_ID, BrokerConfig
+from roquet.broker.drive_failure import drive_failed
 from roquet.broker.loops import Loop, loops
 from roquet.broker.lost_tail import set_back_progress
 from roquet.broker.parts import Parts
@@ -21,6 +25,10 @@ from roquet.transport.server import Server
 
 log = logging.getLogger(__name__)
 
+HAND_OVER_S: Final = 5.0
+"""So long slaves may take for what a master whose drive has failed still has for them."""
+HAND_OVER_LOOK_S: Final = 0.05
+
 
 class Broker:
     """One broker, master or slave.
@@ -29,6 +37,7 @@ class Broker:
 
     :param disk: the file system; the machine's own unless a simulation brings another.
     :param become: stops this broker and starts one with another configuration; a slave needs it to be promoted.
+    :param end: asked to let the process end, by `stop`, when the drive has failed.
     """
 
     def __init__(
@@ -37,11 +46,13 @@ class Broker:
         runtime: Runtime | None = None,
         disk: Disk | None = None,
         become: Become | None = None,
+        end: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config.with_ports()
         self.runtime = runtime if runtime is not None else Runtime()
         self._disk = disk
         self._become = become
+        self._end = end
         self._tasks: list[asyncio.Task[None]] = []
         self.port = self.config.listen_port
 
@@ -49,8 +60,8 @@ class Broker:
         """Recover the store and serve; gives the port once it accepts.
 
         :raises ConfigError: the name servers know another master of this name, and it answers.
-        :raises StoreError: the store directory cannot be used.
-        :raises OSError: a port is taken.
+        :raises StoreError: the store directory cannot be used; DriveFailed: a sync of it failed.
+        :raises OSError: a port is taken; a file could not be read or written.
         """
         self._build()
         try:
@@ -58,9 +69,11 @@ class Broker:
             self._open_store()
             self._load_tables()
             await self._listen()
-        except BaseException:
+        except BaseException as error:
             await self._close_servers()
             self.store.abandon()
+            if isinstance(error, OSError) and self.store.failure is not None:
+                raise drive_failed(self.store.failure) from error
             raise
         self._start_tasks()
         return self.port
@@ -69,12 +82,20 @@ class Broker:
         """Take no more requests, say goodbye to the name servers, and leave the store as after a clean stop.
 
         :raises OSError: something could not be written; nothing is left open, the next start recovers as after a crash.
+        :raises DriveFailed: likewise, since a sync has failed, now or before.
         """
         try:
             await self._come_to_rest()
-            self.store.close()
+            if self.store.failure is None:
+                self.store.close()
+        except OSError as error:
+            if not self.store.take_failure():
+                raise
+            log.error("the broker's drive has failed, this was not written, either: %s", error)
         finally:
             self.store.abandon()
+        if self.store.failure is not None:
+            raise drive_failed(self.store.failure)
 
     async def _come_to_rest(self) -> None:
         """Let what is under way end, and write down what is known beside the messages."""
@@ -85,10 +106,25 @@ class Broker:
         if await tasks.flush(self.store, self.runtime):
             delays.settle(delays.now())
         parts.growth.shown()
+        if self.store.failure is not None:
+            await self._hand_over()
         await self._close_servers()
         if not self.config.is_slave:
             parts.halves.note_progress()
         await parts.tables.save()
+
+    async def _hand_over(self) -> None:
+        """Let slaves have what was written but is nowhere else: without SYNC_FLUSH it may have been acknowledged. What
+        SYNC_FLUSH has not shown them stays here.
+        """
+        server = self.parts.ha_server
+        if server is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HAND_OVER_S):
+                while server.slave_count and server.replicated_to < server.log.end:
+                    await asyncio.sleep(HAND_OVER_LOOK_S)
+        server.say_why("the master's drive has failed, it ends")
 
     async def kill(self) -> None:
         """End at once and leave everything as it lies, as a crash would."""
@@ -97,7 +133,7 @@ class Broker:
         self.store.abandon()
 
     def _build(self) -> None:
-        self.parts = Parts(self.config, self.runtime, self._disk, self._become)
+        self.parts = Parts(self.config, self.runtime, self._disk, self._become, self._end)
         self.store = self.parts.store
         answered, connection_closed = handlers(self.parts), self.parts.members.connection_closed
         fast = {code: handler for code, handler in answered.items() if code != RequestCode.PULL_MESSAGE}

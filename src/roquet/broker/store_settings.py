@@ -25,6 +25,13 @@ class FlushDisk(Enum):
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
+class SyncFailureAction(Enum):
+    """What a broker does when a sync of its store has failed (decision 0025); ours."""
+
+    STOP = "stop"
+    READ_ONLY = "readOnly"
+
+
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
     """Sizes in bytes, times in ms unless the name says otherwise. `~` in a path is the home directory.
@@ -54,6 +61,7 @@ class StoreSettings:
 
     flush_disk_type: FlushDisk = FlushDisk.ASYNC_FLUSH
     sync_flush_timeout: int = setting(5000, at_least=0)
+    sync_failure_action: SyncFailureAction = SyncFailureAction.STOP
     flush_interval_commit_log: int = setting(500, at_least=1)
     flush_commit_log_least_pages: int = setting(4, at_least=0)
     flush_commit_log_thorough_interval: int = setting(10_000, at_least=0)

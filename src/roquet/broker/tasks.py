@@ -39,7 +39,7 @@ async def each(period_ms: float, work: Callable[[], Awaitable[None] | None]) -> 
 
 async def flush_when_wanted(store: Store, wanted: asyncio.Event, flushed: Callable[[], None], runtime: Runtime) -> None:
     """SYNC_FLUSH: one sync for all that was stored by then, again and again (store-and-ha.md 2.6)."""
-    while True:
+    while store.failure is None:
         await wanted.wait()
         wanted.clear()
         if await flush(store, runtime):
@@ -52,7 +52,7 @@ async def flush_when_wanted(store: Store, wanted: asyncio.Event, flushed: Callab
 async def flush_now_and_then(store: Store, runtime: Runtime, period_ms: int, pages_min: int, thorough_ms: int) -> None:
     """ASYNC_FLUSH: each period when enough pages came together, each thorough period whatever there is."""
     since_thorough_ms = 0
-    while True:
+    while store.failure is None:
         await asyncio.sleep(period_ms / 1000)
         since_thorough_ms += period_ms
         is_thorough = since_thorough_ms >= thorough_ms
@@ -64,21 +64,27 @@ async def flush_now_and_then(store: Store, runtime: Runtime, period_ms: int, pag
 
 
 async def flush(store: Store, runtime: Runtime) -> bool:
-    """Make the log as it is now durable, off the loop; tells whether that worked."""
+    """Make the log as it is now durable, off the loop; tells whether that worked. A sync that fails is the last one."""
     end = store.log.end
     try:
         await runtime.blocking(store.log.sync_work(end))
     except OSError as error:
-        log.error("the log could not be flushed to disk, it is tried again: %s", error)
+        _failed(store, "the log could not be flushed to disk", error)
         return False
     store.log.synced(end)
     return True
 
 
+def _failed(store: Store, what: str, error: OSError) -> None:
+    """What failed is tried again, but for a sync: a second one could say that all is well when it is not."""
+    if not store.take_failure():
+        log.error("%s, it is tried again: %s", what, error)
+
+
 async def checkpoint(store: Store, runtime: Runtime, period_ms: int) -> None:
     """Each period, or when much was stored since, make log, queues and index durable, and note how far."""
     waited_ms, noted = 0, store.log.end
-    while True:
+    while store.failure is None:
         await asyncio.sleep(min(period_ms, LOOK_MS) / 1000)
         waited_ms += min(period_ms, LOOK_MS)
         end = store.log.end
@@ -88,7 +94,7 @@ async def checkpoint(store: Store, runtime: Runtime, period_ms: int) -> None:
         try:
             await runtime.blocking(store.checkpoint_work())
         except OSError as error:
-            log.error("the checkpoint could not be written, it is tried again: %s", error)
+            _failed(store, "the checkpoint could not be written", error)
         else:
             store.log.synced(end)
 

@@ -15,6 +15,9 @@ CANNOT: Final = 2
 FAILED: Final = 1
 """The exit code of a server that what it was told does not keep from running, but the machine does."""
 
+DRIVE_FAILED: Final = 74
+"""The exit code of a broker whose drive failed under it: EX_IOERR of BSD's sysexits.h."""
+
 
 def say(text: str) -> None:
     click.echo(f"roquet: {text}", err=True)

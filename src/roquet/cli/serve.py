@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol, TypeVar
 import click
 
 from roquet.cli.configuration import broker_config, configured
-from roquet.cli.output import FAILED, end
-from roquet.errors import ConfigError, RoquetError
+from roquet.cli.output import DRIVE_FAILED, FAILED, end
+from roquet.errors import ConfigError, DriveFailed, RoquetError
 from roquet.memory import keep_freed_memory
 from roquet.properties import dump
 from roquet.runtime import Runtime
@@ -85,7 +85,7 @@ def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> Non
 def dev(port: int, folder: Path | None) -> None:
     from roquet.dev import LOOPBACK, Cluster
 
-    return serve("dev", LOOPBACK, port, lambda stop: Cluster(folder, port=port))
+    return serve("dev", LOOPBACK, port, lambda stop: Cluster(folder, port=port, failed=stop))
 
 
 def serve(name: str, host: str, port: int, make: Make) -> None:
@@ -100,13 +100,15 @@ def serve(name: str, host: str, port: int, make: Make) -> None:
         return
     except ConfigError as error:
         end(str(error))
+    except DriveFailed as error:
+        end(str(error), DRIVE_FAILED)
     except RoquetError as error:
         end(str(error), FAILED)
     except socket.gaierror as error:
         end(f"cannot listen on {host}:{port}: {error.strerror}", FAILED)
     except OSError as error:
-        if error.errno not in _CANNOT_LISTEN:
-            raise
+        if error.errno not in _CANNOT_LISTEN or error.filename is not None:
+            end(f"cannot run on this machine as it is: {error}", FAILED)
         end(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}", FAILED)
 
 

@@ -140,6 +140,12 @@ class HaServer:
         self._connections.pop(connection, None)
         self.moved()
 
+    def say_why(self, reason: str) -> None:
+        """Tell in the log why the connections of all slaves are going to be closed; they only see that they are."""
+        for connection in self._connections:
+            known = connection.slave
+            log.warning("slave %s is dropped at %d: %s", connection.address, known.acked, reason)
+
     async def close(self) -> None:
         """End everything; what was already written still goes out to slaves that take it."""
         if self._timer is not None:

@@ -17,6 +17,7 @@ from roquet.storage.disk import Disk, DiskFile
 from roquet.storage.folders import Folders
 from roquet.storage.pool import Pool
 from roquet.storage.segments import Segments
+from roquet.storage.trust import Trust
 from roquet.units import PhysicalOffset
 
 RESERVED_AT_ONCE: Final = 1024 * 1024
@@ -29,11 +30,15 @@ class CommitLog:
     Keeps: a record never crosses a file; the rest of a full file is one blank record.
            start <= flushed_to <= readable_to <= end; only take, write, replicate, truncate and the blank that closes a
            file move end, each as the last thing it does: whatever fails before leaves the log as it was.
+           Once a sync of the store has failed, flushed_to does not move, and no new record is taken.
 
     :param pool: memory where new records wait until `commit` brings them into their file.
+    :param trust: of the store whose log it is.
     """
 
-    def __init__(self, disk: Disk, folders: Folders, file_size: int, pool: Pool | None = None) -> None:
+    def __init__(
+        self, disk: Disk, folders: Folders, file_size: int, pool: Pool | None = None, trust: Trust | None = None
+    ) -> None:
         self.folders = folders.all
         self._segments = Segments(disk, folders, file_size)
         self.file_size = file_size
@@ -43,9 +48,14 @@ class CommitLog:
         self._buffer: mmap.mmap | bytearray = bytearray()
         self._file_start = 0
         self._pool = pool
+        self._trust = Trust() if trust is None else trust
         self._committed_to = PhysicalOffset(0)
         self._room_end = 0
         """Up to where the file in use has room on the drive."""
+
+    def forget_cached(self, start: int) -> None:
+        """Read the files anew that end behind `start`, and make their names durable; before anybody has opened them."""
+        self._segments.forget_cached(start)
 
     def load(self) -> None:
         """Open the files; where valid bytes end is for recovery to say, by `truncate`.
@@ -118,6 +128,7 @@ class CommitLog:
     def _more_room(self, size: int) -> PhysicalOffset:
         if size + BLANK_SIZE > self.file_size:
             raise ValueError(f"a record of {size} bytes does not fit into a file of {self.file_size}")
+        self._trust.check()
         self._enter_end()
         if self.end + size + BLANK_SIZE > self._file_start + self.file_size:
             self._close_file()
@@ -175,6 +186,7 @@ class CommitLog:
             self.end = self.flushed_to = self._committed_to = at
         if at != self.end:
             raise ValueError(f"bytes for offset {at}, the log ends at {self.end}")
+        self._trust.check()
         while data:
             self._enter_end()
             piece = data[: self._file_start + self.file_size - self.end]
@@ -288,8 +300,13 @@ class CommitLog:
         self.flushed_to = min(at, self.end)
 
     def synced(self, end: PhysicalOffset) -> None:
-        """Note that all bytes before `end` are durable now."""
-        self.flushed_to = max(self.flushed_to, end)
+        """Note that all bytes before `end` are durable now, unless the log is closed by a failed sync."""
+        if self._trust.failure is None:
+            self.flushed_to = max(self.flushed_to, end)
+
+    def take_no_more(self) -> None:
+        """A sync has failed: `make_room` refuses from now on."""
+        self._room_end = 0
 
     def sync_work(self, end: PhysicalOffset) -> Callable[[], None]:
         """What makes all bytes before `end` durable, may be called off the loop; `synced` notes that it was done."""

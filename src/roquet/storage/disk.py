@@ -10,11 +10,13 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
+from roquet import files
 from roquet.errors import StoreError
+from roquet.files import naming
 
 if sys.platform != "win32":
     import fcntl
@@ -32,10 +34,13 @@ _ZEROS: Final = bytes(_COMPARED_AT_ONCE)
 class DiskFile(Protocol):
     """A file of fixed size, mapped.
 
-    Keeps: what was written to `buffer` before `sync` returned survives a crash of the machine.
+    Keeps: what was written to `buffer` before `sync` returned survives a crash of the machine, once its name does
+    (`Disk.sync_names`). A sync that failed may have dropped what it did not write: a later one says nothing about that.
     """
 
     size: int
+    is_new: bool
+    """Whether this opening made it."""
 
     @property
     def buffer(self) -> mmap.mmap | bytearray:
@@ -116,6 +121,17 @@ class Disk(Protocol):
         """Delete an empty folder; one that is not there is no error."""
         ...
 
+    def sync_names(self, path: Path) -> None:
+        """Make the names durable that lead to a file which `open` has made; may take long. Nothing if it is gone."""
+        ...
+
+    def forget_cached(self, path: Path) -> None:
+        """Let a file that nobody has open be read from the drive again, where the system can promise that.
+
+        After a sync that failed the system may show bytes of it that are nowhere else.
+        """
+        ...
+
     def modified_ms(self, path: Path) -> int:
         """When the file was last written, ms since the epoch."""
         ...
@@ -178,10 +194,18 @@ class _Descriptor:
 
 
 class _MappedFile:
+    """Its errors name the file.
+
+    Keeps: its syncs run one after the other, and none after one that failed. The system tells one of two of an error,
+    the other could say success before that one has said anything.
+    """
+
     def __init__(self, path: Path, size: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self.size = size
-        number = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+        self._syncing = threading.Lock()
+        self._failure: OSError | None = None
+        number, self.is_new = _open(path)
         self._descriptor = _Descriptor(number, self._unmap)
         self._is_discarded = False
         try:
@@ -217,7 +241,8 @@ class _MappedFile:
 
     def reserve(self, start: int, end: int) -> None:
         if hasattr(os, "posix_fallocate"):  # Windows gives a file all its clusters when it is made
-            os.posix_fallocate(self._descriptor.number, start, end - start)
+            with naming(self._path):
+                os.posix_fallocate(self._descriptor.number, start, end - start)
 
     def erase(self, at: int) -> None:
         if not self._has_data(at):
@@ -226,9 +251,23 @@ class _MappedFile:
             self._map[at:] = bytes(self.size - at)
             self.sync(at, self.size)
             return
-        os.ftruncate(self._descriptor.number, at)
-        os.ftruncate(self._descriptor.number, self.size)
-        os.fsync(self._descriptor.number)
+        with self._only_once():
+            os.ftruncate(self._descriptor.number, at)
+            os.ftruncate(self._descriptor.number, self.size)
+            os.fsync(self._descriptor.number)
+
+    @contextmanager
+    def _only_once(self) -> Iterator[None]:
+        """Make something durable, unless that has failed before."""
+        with self._syncing:
+            if self._failure is not None:
+                raise OSError(self._failure.errno, "a sync of it has failed before", str(self._path))
+            try:
+                with naming(self._path):
+                    yield
+            except OSError as error:
+                self._failure = error
+                raise
 
     def _has_data(self, at: int) -> bool:
         """Whether a byte from `at` on is not zero."""
@@ -253,7 +292,7 @@ class _MappedFile:
 
     def sync(self, start: int, end: int) -> None:
         try:
-            with self._descriptor.held() as number:
+            with self._only_once(), self._descriptor.held() as number:
                 self._sync(number, start, end)
         except OSError as error:
             if not (self._is_discarded and error.errno == errno.EBADF):
@@ -280,6 +319,15 @@ class _MappedFile:
             self._map.close()
         except BufferError:
             return
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    """A descriptor of the file at `path`, and whether it was made."""
+    flags = os.O_RDWR | getattr(os, "O_BINARY", 0)
+    try:
+        return os.open(path, flags), False
+    except FileNotFoundError:
+        return os.open(path, flags | os.O_CREAT, 0o644), True
 
 
 class _FileLock:
@@ -332,21 +380,17 @@ def is_locked_here(path: Path) -> bool:
     return path.resolve() in _HELD
 
 
-def sync(path: Path) -> None:
-    """Make a file, or the names in a folder, durable; Windows does the latter by itself, the former not in this way."""
-    if sys.platform == "win32":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 class RealDisk:
-    """The machine's file system."""
+    """The machine's file system.
+
+    Keeps: `_made` are folders made by `open` whose names may not be durable.
+    """
+
+    def __init__(self) -> None:
+        self._made: set[Path] = set()
 
     def open(self, path: Path, size: int) -> DiskFile:
+        self._made.update(files.made_folders(path.parent))
         return _MappedFile(path, size)
 
     def names(self, folder: Path) -> list[tuple[str, int]]:
@@ -368,23 +412,33 @@ class RealDisk:
             return None
 
     def replace(self, path: Path, data: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(path.name + ".tmp")
-        with fresh.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-        sync(path.parent)
+        files.replace(path, data)
 
     def delete(self, path: Path) -> None:
         path.unlink(missing_ok=True)
         if path.parent.is_dir():
-            sync(path.parent)
+            files.sync(path.parent)
 
     def delete_folder(self, folder: Path) -> None:
         if folder.is_dir():
             folder.rmdir()
+
+    def sync_names(self, path: Path) -> None:
+        with suppress(FileNotFoundError):  # what was deleted meanwhile needs no name
+            files.sync(path.parent)
+            for folder in path.parents:
+                if folder in self._made:
+                    files.sync(folder.parent)
+                    self._made.discard(folder)
+
+    def forget_cached(self, path: Path) -> None:
+        if not hasattr(os, "posix_fadvise"):
+            return
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
 
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000

@@ -213,6 +213,11 @@ class Index:
         self._hashed = _NOTHING
         self.files: list[IndexFile] = []
 
+    def forget_cached(self) -> None:
+        """Read all files anew; before `load`."""
+        for name, _ in self._disk.names(self._folder):
+            self._disk.forget_cached(self._folder / name)
+
     def load(self) -> None:
         """Open the files."""
         for name, size in self._disk.names(self._folder):

@@ -46,6 +46,14 @@ class Queues:
                 if queue_id.isdigit():
                     self.queue(topic, int(queue_id)).load()
 
+    def forget_cached(self) -> None:
+        """Read all files anew; before `load`."""
+        for root in (self._folder, self._notes_folder):
+            for topic in self._disk.folders(root):
+                for queue_id in self._disk.folders(root / topic):
+                    for name, _ in self._disk.names(root / topic / queue_id):
+                        self._disk.forget_cached(root / topic / queue_id / name)
+
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made (without a file) where there was none."""
         by_id = self._by_topic.get(topic)

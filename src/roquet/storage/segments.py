@@ -33,6 +33,16 @@ class Segments:
         self._paths: list[Path] = []
         self._files: list[DiskFile | None] = []
 
+    def forget_cached(self, start: int) -> None:
+        """Read the files anew that end behind `start`, and make their names durable; before `load` and any opening."""
+        unnamed: dict[Path, Path] = {}
+        for path, _ in self._folders.files():
+            if path.name.isdigit() and int(path.name) + self.file_size > start:
+                self._disk.forget_cached(path)
+                unnamed[path.parent] = path
+        for path in unnamed.values():
+            self._disk.sync_names(path)
+
     def load(self) -> None:
         """Find what is there. A last file without a byte is one whose making a crash cut short: it goes.
 

@@ -25,6 +25,7 @@ from roquet.storage.pool import Pool
 from roquet.storage.queues import Queues
 from roquet.storage.recovery import recover
 from roquet.storage.retention import Usage
+from roquet.storage.trust import Trust, TrustedDisk
 from roquet.storage.writer import Writer
 from roquet.units import PhysicalOffset
 
@@ -97,6 +98,7 @@ class Store:
 
     Keeps: a record is in the log, then in its queue, then in the index, never the other way round; all are readable
     as soon as `append` returns; `log.flushed_to` says what a crash of the machine leaves.
+    Once a sync of one of its files has failed, it takes nothing, and neither `log.flushed_to` nor the checkpoint moves.
 
     :param now_ms: wall clock, asked for the store time of each new record.
     :param filter_bits: what notes on queue entries say of filters, where there are such notes; None: nothing.
@@ -110,7 +112,8 @@ class Store:
         filter_bits: FilterBits | None = None,
     ) -> None:
         self.config = config
-        self.disk = disk if disk is not None else RealDisk()
+        self._trust = Trust()
+        self.disk = TrustedDisk(disk if disk is not None else RealDisk(), self._trust)
         self._lock: Lock | None = None
         self._abort = config.root / "abort"
         self.was_crashed = False
@@ -121,6 +124,7 @@ class Store:
             folders,
             config.commit_log_file_size,
             Pool(config.commit_log_file_size) if config.pooled else None,
+            self._trust,
         )
         self._filter_bits = filter_bits
         self._without_bits: set[str] = set()
@@ -139,6 +143,9 @@ class Store:
         """What the drive had no room for; until it has, the checkpoint stays where it is."""
         self.why_full = ""
         """Why no message is taken now, empty while they are; who appends looks here first."""
+        self.on_failure: Callable[[OSError], None] = lambda failure: None
+        """Told, once, which sync has failed; on the loop."""
+        self._is_closed = False
 
     def _make_queues(self) -> Queues:
         config, bits = self.config, self._filter_bits
@@ -177,8 +184,10 @@ class Store:
         self._lock = self.disk.lock(self.config.root / "lock")
         self.was_crashed = self.disk.read(self._abort) is not None
         self.log.load()
-        self.queues.load()
         self.checkpoint.load()
+        if self.was_crashed:
+            self._forget_cached()
+        self.queues.load()
         if self.index is not None:
             self.index.load()
         recover(
@@ -194,6 +203,33 @@ class Store:
         self.log.sync_work(self.log.end)()
         self.log.synced(self.log.end)
         self.disk.replace(self._abort, b"")
+
+    def _forget_cached(self) -> None:
+        """Whoever had the store may have ended for a sync that failed: what the system has of files in its memory may
+        not be on the drive. What the checkpoint vouches for is.
+        """
+        mark = self.checkpoint.mark
+        self.log.forget_cached(mark.position if mark is not None else 0)
+        self.queues.forget_cached()
+        if self.index is not None:
+            self.index.forget_cached()
+
+    @property
+    def failure(self) -> OSError | None:
+        """The sync that failed and ended all trust in the files (decision 0025); it is known before `take_failure`."""
+        return self._trust.failure
+
+    def take_failure(self) -> bool:
+        """Take no message from now on, if a sync has failed; tells whether one has. To be called on the loop."""
+        failure = self._trust.failure
+        if failure is None:
+            return False
+        if not self._is_closed:
+            self._is_closed = True
+            self.log.take_no_more()
+            self.why_full = f"a sync of this broker's store has failed: {failure}"
+            self.on_failure(failure)
+        return True
 
     def close(self) -> None:
         """Make everything durable and leave the mark of a clean stop."""
@@ -228,6 +264,7 @@ class Store:
         def work() -> None:
             for sync in syncs:
                 sync()
+            self._trust.check()
             self.checkpoint.note(store_ms, mark)
             self.checkpoint.save()
 
@@ -253,7 +290,8 @@ class Store:
     @property
     def shown_to(self) -> PhysicalOffset:
         """Records before it may be seen by consumers and slaves."""
-        return self.log.flushed_to if self.config.reads_only_durable else self.log.readable_to
+        only_durable = self.config.reads_only_durable or self._trust.failure is not None
+        return self.log.flushed_to if only_durable else self.log.readable_to
 
     @property
     def shows_at_once(self) -> bool:

@@ -23,8 +23,9 @@ from uuid import uuid4
 import pyarrow.parquet as pq
 
 from roquet.errors import StoreError
+from roquet.files import sync
 from roquet.spark.pipelines.archive_state import ArchiveError, ArchiveState, StoredFile
-from roquet.storage.disk import RealDisk, sync
+from roquet.storage.disk import RealDisk
 
 STATES: Final = "_roquet"
 """Readers of Parquet pass over names that begin with an underscore."""

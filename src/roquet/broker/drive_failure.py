@@ -1,0 +1,59 @@
+"""What a broker does when a sync of its store has failed: it takes nothing more, and ends or only serves reads."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from roquet.broker.durability import Durability
+from roquet.broker.registration import Registrar
+from roquet.broker.store_settings import SyncFailureAction
+from roquet.errors import DriveFailed
+from roquet.protocol.message import Permission
+
+log = logging.getLogger(__name__)
+
+_THEN: Final = {
+    SyncFailureAction.STOP: "the broker ends",
+    SyncFailureAction.READ_ONLY: "the broker serves what is on the drive, and takes nothing",
+}
+
+
+class DriveFailure:
+    """Keeps: it is told once, and what it begins is not taken back in this life of the broker (decision 0025).
+
+    :param end: lets the broker's process end, soon.
+    """
+
+    def __init__(
+        self, action: SyncFailureAction, durability: Durability, registrar: Registrar, end: Callable[[], None]
+    ) -> None:
+        self._action = action
+        self._durability = durability
+        self._registrar = registrar
+        self._end = end
+
+    def __call__(self, failure: OSError) -> None:
+        log.critical(
+            "a sync of the store has failed, no message is acknowledged or taken any more: file=%s errno=%s action=%s: "
+            "%s; look at the system's log and at the drive, then start the broker anew",
+            failure.filename,
+            errno.errorcode.get(failure.errno or 0, failure.errno),
+            self._action.value,
+            _THEN[self._action],
+        )
+        self._durability.disk_failed(str(failure))
+        if self._action is SyncFailureAction.READ_ONLY:
+            self._registrar.restrict(Permission.READ)
+        else:
+            self._end()
+
+
+def drive_failed(failure: OSError) -> DriveFailed:
+    """What ends the process."""
+    return DriveFailed(
+        f"a sync of the store has failed: {failure}; what was not synced before may be lost: look at the system's log "
+        "and at the drive, then start the broker anew, or let a slave take its place"
+    )
