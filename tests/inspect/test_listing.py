@@ -28,6 +28,7 @@ def test_a_queue_is_listed_with_offsets_sizes_and_times(tmp_path: Path) -> None:
 def test_a_queue_begins_where_the_log_does(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.fill(60, queues=1)
+    broker.store.checkpoint_work()()
     broker.store.log.synced(broker.store.log.end)
     for delete in broker.store.drop_oldest(1).log:
         delete()

@@ -145,6 +145,15 @@ class History:
 
 @pytest.mark.parametrize("number", range(HISTORIES))
 def test_a_store_keeps_its_promises_over_crashes(seed: int, number: int) -> None:
-    history = History(seed * HISTORIES + number)
+    live(seed * HISTORIES + number)
+
+
+@pytest.mark.parametrize("number", [7 * HISTORIES + 17, 8 * HISTORIES + 16])
+def test_a_history_that_once_failed_keeps_them(number: int) -> None:
+    live(number)
+
+
+def live(number: int) -> None:
+    history = History(number)
     for _ in range(LIVES):
         history.live()

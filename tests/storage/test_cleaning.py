@@ -150,3 +150,38 @@ def test_a_deletion_that_failed_is_tried_again_without_what_it_has_done(store: S
     deletion()
     store.checkpoint_work()()
     assert files(drive, "commitlog") == len(store.log.file_starts)
+
+
+def test_what_no_checkpoint_covers_stays(store: Store) -> None:
+    """A crash may take the queue entries behind its mark: then the records say where the queue goes on."""
+    mark = store.checkpoint.mark
+    assert mark is not None
+    while store.log.end < mark.position + 3 * LOG_FILE:
+        put(store, store.max_offset("T", 0))
+    store.log.sync_work(store.log.end)()
+    store.log.synced(store.log.end)
+    delete(store.drop_oldest(100))
+    assert mark.position - LOG_FILE < store.log.start <= mark.position
+
+
+def test_a_queue_whose_entries_are_all_of_deleted_records_begins_where_the_log_says(drive: Drive) -> None:
+    """As a crash left it while retention was ahead of the queues: its next record is more than a file further on."""
+    store = opened(drive)
+    for number in range(20):
+        put(store, number)
+    store.checkpoint_work()()
+    for number in range(20, COUNT):
+        put(store, number)
+    store.log.synced(store.log.end)
+    drive.unmount()
+    for path in [path for path in drive.names.files if path.parent.name == "commitlog"][:6]:
+        del drive.names.files[path]
+    for path in [path for path in drive.names.files if path.parent.parent.name == "T"]:
+        if int(path.name) >= 20 * 20:
+            del drive.names.files[path]
+    store = opened(drive)
+    first = int(decode(store.log.read(store.log.start, LOG_FILE)).body)
+    assert first > 20 + CONFIG.consume_queue_file_size // 20
+    assert bodies_in(store, "T") == [b"%d" % number for number in range(first, COUNT)]
+    put(store, COUNT)
+    assert store.max_offset("T", 0) == COUNT + 1

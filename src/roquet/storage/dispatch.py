@@ -153,6 +153,10 @@ class Dispatch:
         """Write an entry, unless the queue has it already."""
         if physical + size <= queue.log_end:
             return False
+        if not queue.can_go_on_at(offset) and queue.max_offset < offset and queue.log_end <= self._log.start:
+            # A crash took the entries between, and retention had deleted the records of those that are left: nothing
+            # in this queue can be read any more, so it begins where the log says.
+            queue.drop_all()
         if not queue.can_go_on_at(offset):
             text = "the record at physical offset %d is in no queue: it says offset %d, queue %s:%d goes on at %d"
             log.error(text, physical, offset, queue.topic, queue.queue_id, queue.max_offset)

@@ -37,6 +37,7 @@ def recover(
     After a crash that takes as long as it takes to read and dispatch what came since the checkpoint.
     """
     mark = checkpoint.mark if checkpoint.mark and _is_of_this_log(log, checkpoint.mark) else None
+    checkpoint.mark = mark
     lost = mark.queue_count - queues.used if mark is not None else 0
     if mark is not None and crashed:
         start = PhysicalOffset(mark.position)

@@ -369,11 +369,14 @@ class Store:
     def drop_oldest(self, count: int) -> Expired:
         """Forget the log's first `count` files, and what of queues and index points nowhere then.
 
-        The last file stays, and so does what is not on disk yet. Whoever holds bytes of a file keeps them.
+        The last file stays, and so does what the last checkpoint does not cover: a crash may take the queue entries of
+        records behind its mark, and a queue whose entries are all of deleted records could not say where it goes on.
+        Whoever holds bytes of a file keeps them.
         """
-        log = self.log
+        log, mark = self.log, self.checkpoint.mark
+        durable_to = min(log.flushed_to, mark.position if mark is not None else 0)
         starts = log.file_starts[: count + 1]
-        new_start = max((start for start in starts if start <= log.flushed_to), default=log.start)
+        new_start = max((start for start in starts if start <= durable_to), default=log.start)
         deletions = log.forget_before(PhysicalOffset(new_start))
         queues = [deletion for queue in self.queues for deletion in queue.trim(log.start)]
         return Expired(deletions, queues, self.index.forget_before(log.start) if self.index is not None else [])
