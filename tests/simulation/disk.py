@@ -400,6 +400,12 @@ class MountedFile:
         self._disk.descriptors.check(self.descriptor, self)
         return drive
 
+    def read(self, at: int, size: int) -> bytes:
+        return bytes(self.buffer[at : at + size])
+
+    def next_data(self, at: int) -> int:
+        return min(at, self.size)
+
     def write(self, at: int, data: bytes | memoryview) -> None:
         self._drive("write")
         self.buffer[at : at + len(data)] = data

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from roquet.errors import Refused
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import decode
 from roquet.storage.store import Store, StoreConfig
 from roquet.storage.writer import BatchItem
-from tests.simulation.disk import Drive
+from tests.simulation.disk import Drive, MountedDisk, MountedLock
 from tests.storage.records import records_in
 
 ENTRIES_PER_FILE = 10
@@ -34,6 +39,21 @@ def drive() -> Drive:
 
 def opened(drive: Drive) -> Store:
     store = Store(CONFIG, lambda: 1_700_000_000_000, drive.mount())
+    store.open()
+    return store
+
+
+class FullDisk(MountedDisk):
+    """A drive that is full; the file of the lock was there before."""
+
+    def lock(self, path: Path) -> MountedLock:
+        lock = super().lock(path)
+        self.drive("lock").trouble = errno.ENOSPC
+        return lock
+
+
+def opened_full(drive: Drive) -> Store:
+    store = Store(CONFIG, lambda: 1_700_000_000_000, FullDisk(drive))
     store.open()
     return store
 
@@ -111,3 +131,126 @@ def test_replicated_records_are_dispatched_once_there_is_room(drive: Drive) -> N
     drive.trouble = None
     store.replicated()
     assert in_queue(store) == in_log(master)
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_after_a_crash_on_a_full_drive_what_has_its_entries_is_served(drive: Drive, *, has_checkpoint: bool) -> None:
+    store = opened(drive)
+    for number in range(25):
+        put(store, f"key-{number}")
+    if has_checkpoint:
+        store.checkpoint_work()()
+    for number in range(25, 45):
+        put(store, f"key-{number}")
+    drive.crash() if has_checkpoint else drive.unmount()
+    end = 25 if has_checkpoint else 0
+    store = opened_full(drive)
+    assert in_queue(store) == [f"key-{number}".encode() for number in range(store.max_offset("T", 0))]
+    assert store.max_offset("T", 0) >= end
+    assert all(not store.find_by_key("T", f"key-{number}", 32, 0, 1 << 62).records[1:] for number in range(45))
+    drive.trouble = None
+    store.replicated()
+    store.flush_index()
+    assert in_queue(store) == in_log(store)
+    assert all(
+        len(store.find_by_key("T", key.decode(), 32, 0, 1 << 62).records) == (b"key-" in key) for key in in_log(store)
+    )
+
+
+def test_no_message_takes_the_offset_of_one_that_waits_for_its_entry(
+    drive: Drive, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = opened(drive)
+    for number in range(45):
+        put(store, f"key-{number}")
+    drive.unmount()
+    for path in [path for path in drive.names.files if "consumequeue" in path.parts]:
+        del drive.names.files[path]
+    store = opened_full(drive)
+    for _ in range(5):
+        store.replicated()
+    assert len([record for record in caplog.records if "dispatch is held up" in record.getMessage()]) == 1
+    assert store.dispatch.behind
+    with pytest.raises(Refused, match="no message is taken: the drive has no room"):
+        put(store, "refused")
+    drive.trouble = None
+    with pytest.raises(Refused):
+        put(store, "refused")
+    store.replicated()
+    put(store, "taken")
+    assert in_queue(store) == in_log(store)
+    assert in_log(store)[-1] == b"taken"
+
+
+@pytest.fixture(params=["tmpfs", "ext4"])
+def small_drive(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A real file system of 4 MiB; only root can make one."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if request.param == "tmpfs":
+        mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(folder)]
+    else:
+        image = tmp_path / "image"
+        with image.open("wb") as file:
+            file.truncate(4 << 20)
+        if shutil.which("mkfs.ext4") is None or subprocess.run(["mkfs.ext4", "-q", str(image)], check=False).returncode:
+            pytest.skip("a full ext4 is NOT tested: no mkfs.ext4")
+        mount = ["mount", "-o", "loop", str(image), str(folder)]
+    if sys.platform != "linux" or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip(f"a full {request.param} is NOT tested: it cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from roquet.errors import Refused
+from roquet.protocol.filters import TagFilter
+from roquet.storage.store import Store, StoreConfig
+root, what = Path(sys.argv[1]), sys.argv[2]
+config = StoreConfig(root, [root / "commitlog"], 1 << 20, 20 * 5000, index_slots=5000, index_entries=20_000)
+store = Store(config, lambda: 1_700_000_000_000)
+store.open()
+if what == "fill":
+    for number in range(1000):
+        store.append(store.queue("T", 0), b"%d" % number, b"KEYS\\x01k", [b"k"], 0, 0, 0, 1, bytes(8))
+    store.end_turn()
+    store.checkpoint_work()()
+    for number in range(1000, 6000):
+        store.append(store.queue("T", number % 7), b"%d" % number, b"KEYS\\x01k", [b"k"], 0, 0, 0, 1, bytes(8))
+    store.flush_index()
+    os._exit(0)  # a kill -9
+print(store.log.end, store.dispatch.behind, len(store.fetch("T", 0, 0, 32, TagFilter()).records))
+store.find_by_key("T", "k", 32, 0, 1 << 62)
+store.replicated()
+print(sum(queue.max_offset for queue in store.queues), store.dispatch.behind)
+store.abandon()
+"""
+
+
+def run(root: Path, what: str) -> list[str]:
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(root), what], check=False, capture_output=True, text=True
+    )
+    assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
+    return result.stdout.split()
+
+
+@pytest.mark.parametrize("lost", [pytest.param((), marks=pytest.mark.long), ("index", "consumequeue", "checkpoint")])
+def test_a_real_full_drive_ends_no_start(small_drive: Path, lost: tuple[str, ...]) -> None:
+    root = small_drive / "store"
+    run(root, "fill")
+    for name in lost:
+        shutil.rmtree(root / name, ignore_errors=True)
+        (root / name).unlink(missing_ok=True) if (root / name).is_file() else None
+    ballast = small_drive / "ballast"
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    end, behind, found, entries, behind_after = map(int, run(root, "read"))
+    assert (end > 0, found > 0 or behind > 0) == (True, True)
+    assert behind_after == behind
+    ballast.unlink()
+    _, behind, found, entries, _ = map(int, run(root, "read"))
+    assert (behind, found > 0, entries) == (0, True, 6000)

@@ -225,11 +225,12 @@ def test_a_store_opens_again_with_all_it_had(tmp_path: Path, clock: Clock, count
 
 def test_a_torn_tail_is_cut_and_never_comes_back(tmp_path: Path, clock: Clock) -> None:
     store = opened(tmp_path, clock)
-    places = [put(store, b"%d" % n) for n in range(6)]
+    places = [put(store, b"%d" % n) for n in range(9)]
+    assert places[4] < 512 < places[8]
     store.abandon()
     file = tmp_path / "commitlog" / f"{0:020d}"
     data = bytearray(file.read_bytes())
-    data[places[3] + 88] ^= 0xFF
+    data[places[3] + 20 : 512] = bytes(512 - places[3] - 20)  # the rest of a sector that was never written
     file.write_bytes(data)
     again = opened(tmp_path, clock)
     assert bodies_in(again, "T") == [b"0", b"1", b"2"]

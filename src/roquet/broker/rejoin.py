@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 from typing import Final
 
 from roquet.broker import part_configs
@@ -22,6 +23,7 @@ from roquet.protocol.ha_status import LogRange
 from roquet.runtime import Runtime
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.disk import Disk
+from roquet.storage.holes import records
 from roquet.storage.store import Store
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked
@@ -75,8 +77,12 @@ class Rejoining:
 
     def records(self, parting: Parting) -> Iterator[bytes]:
         """The records that are going to be cut off."""
-        for _, data in self._store.log.walk(parting.at):
+        for _, data in records(self._store.log, parting.at):
             yield bytes(data)
+
+    def save(self, parting: Parting) -> Path | None:
+        """Save what is going to be cut off in a folder of the store, as recovery does; None: that cannot be."""
+        return self._store.save_tail(parting.at)
 
     def cut(self, parting: Parting) -> None:
         """Cut them off, for good."""
@@ -110,14 +116,14 @@ async def common_end(log: CommitLog, of_master: LogRange, is_same: IsSame) -> Ph
     if not count:
         raise StoreError("the two logs have no record in common: delete the store, it is copied anew")
     first = firsts[count - 1]
-    in_file = takewhile(lambda record: record[0] < log.next_file(first), log.walk(first))
+    in_file = takewhile(lambda record: record[0] < log.next_file(first), records(log, first))
     ends = {at: PhysicalOffset(at + len(data)) for at, data in in_file}
     return list(ends.values())[await _count_same(list(ends), is_same) - 1]
 
 
 def _first(log: CommitLog, start: PhysicalOffset, of_master: LogRange) -> PhysicalOffset | None:
     """The first record of a file that the master may have; None for none."""
-    for at, _ in log.walk(start):
+    for at, _ in records(log, start):
         if at >= log.next_file(start):
             return None
         if at >= of_master.start:

@@ -92,6 +92,8 @@ class RuntimeInfo:
             "commitLogMinOffset": str(log.start),
             "commitLogMaxOffset": str(log.end),
             "storeFailure": str(self._store.failure or ""),
+            "commitLogHoles": str(self._store.dispatch.holes),
+            "commitLogHoleBytes": str(self._store.dispatch.hole_bytes),
             "dispatchBehindBytes": str(self._store.dispatch.behind),
             "earliestMessageTimeStamp": str(self._earliest_ms(log.start)),
             "remainHowManyDataToFlush": size_text(log.end - log.flushed_to),

@@ -111,7 +111,9 @@ def promote(name_servers: str, address: str, role: str, fenced: bool, forced: bo
 @click.option("-n", "--namesrv", "name_servers", metavar="HOST:PORT;...", help="The name servers, if not in FILE.")
 @click.option("-m", "--master", metavar="HOST:PORT", help="The new master, if the name servers shall not be asked.")
 @click.option("--id", "broker_id", type=click.IntRange(1), help="The broker id it gets; the first free one without it.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Where the records are saved.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Save the records there, as JSON."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be done.")
 @access_options
 def rejoin(
@@ -124,8 +126,9 @@ def rejoin(
 ) -> None:
     """Let a former master, whose settings are in FILE, follow the broker that took its place.
 
-    Where the two logs part, what only the former master has is saved as lines of JSON, as `roquet store dump` prints
-    them, and cut off its log, queues and index; FILE gets brokerRole=SLAVE and an id. Start the broker after that.
+    Where the two logs part, what only the former master has is saved in a folder of its store that `roquet store dump`
+    reads (with -o as lines of JSON, as that prints them), and cut off its log, queues and index; FILE gets
+    brokerRole=SLAVE and an id. Start the broker after that.
     """
     from roquet.cli.ha_rejoin import Rejoin
 

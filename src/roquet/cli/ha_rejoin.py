@@ -16,7 +16,7 @@ from roquet.broker.config_file import save_role
 from roquet.broker.rejoin import Parting, Rejoining
 from roquet.broker.store_settings import BrokerRole
 from roquet.cli.access import access
-from roquet.errors import ConfigError
+from roquet.errors import ConfigError, StoreError
 from roquet.inspect.dump import as_json
 from roquet.runtime import Runtime
 
@@ -82,8 +82,15 @@ class Rejoin:
         """On disk before anything is cut.
 
         :raises OSError: the file cannot be written, or is there already.
+        :raises StoreError: no file is named, and the store's drive has no room.
         """
-        path = self._output or self._config.store_folder / f"parted-{parting.at:020}.jsonl"
+        path = self._output
+        if path is None:
+            folder = store.save(parting)
+            if folder is None:
+                raise StoreError("they could not be saved: make room, or name a file on another drive by -o")
+            click.echo(f"they are saved in {folder}: look at them with roquet store dump {folder}")
+            return
         encode = json.JSONEncoder(ensure_ascii=False).encode
         with path.open("x", encoding="utf-8") as file:
             for data in store.records(parting):

@@ -197,6 +197,27 @@ class CommitLog:
         """Up to `size_max` bytes from `at`, of one file, never beyond the end; none where `at` is not there."""
         return self._segments.read(at, min(at + size_max, self.readable_to))
 
+    def copy(self, at: PhysicalOffset, size_max: int) -> bytes:
+        """What `read` gives, read from the file and not through its mapping.
+
+        A look through a mapping at a page that was never written takes room on a drive in memory (tmpfs), and ends the
+        process where there is none.
+        """
+        return self._segments.copy(at, min(at + size_max, self.readable_to))
+
+    def copies(self, start: PhysicalOffset, end: PhysicalOffset) -> Iterator[bytes]:
+        """The bytes from `start` to `end`, in whatever files they are, as `copy` reads them."""
+        while start < end:
+            piece = self.copy(start, min(BLOCK_SIZE, end - start))
+            if not piece:
+                return
+            yield piece
+            start = PhysicalOffset(start + len(piece))
+
+    def next_data(self, at: PhysicalOffset) -> PhysicalOffset:
+        """Where, from `at` on, there may be something else than zeros that were never written; the end for nowhere."""
+        return PhysicalOffset(min(self._segments.next_data(at), self.readable_to))
+
     def record_bytes(self, at: int, size: int) -> bytes | None:
         """The `size` bytes at `at`, which a consume queue entry names; None once their file is deleted."""
         index = at % self.file_size
@@ -239,14 +260,14 @@ class CommitLog:
         :raises CorruptRecord: what stands there is neither a record nor a blank.
         """
         while at + BLANK_SIZE <= self.readable_to:
-            data = bytes(self.read(at, BLOCK_SIZE))
+            data = self.copy(at, BLOCK_SIZE)
             starts, end = record_starts(data)
             if not starts:
                 size = self._first_size(at)
                 if size is None:
                     at = self.next_file(at)
                     continue
-                data = bytes(self.read(at, size))
+                data = self.copy(at, size)
                 if len(data) < size:
                     return
                 starts, end = [0], size
@@ -258,7 +279,7 @@ class CommitLog:
 
         :raises CorruptRecord: neither does.
         """
-        data = self.read(at, BLANK_SIZE)
+        data = self.copy(at, BLANK_SIZE)
         if len(data) < BLANK_SIZE:
             raise CorruptRecord(at, "too near to the file's end")
         size, magic = size_and_magic(data, 0)

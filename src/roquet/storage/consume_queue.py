@@ -125,11 +125,11 @@ class ConsumeQueue:
 
         :param is_so: asked for physical offset and size; holds up to some entry and for none after it.
         """
-        data = self._segments.read(start, end)
-        low, high = 0, len(data) // ENTRY_SIZE
+        low, high = 0, (min(end, start + self._file_size) - start) // ENTRY_SIZE
         while low < high:
             middle = (low + high) // 2
-            physical, size, _ = ENTRY.unpack_from(data, middle * ENTRY_SIZE)
+            at = start + middle * ENTRY_SIZE
+            physical, size, _ = ENTRY.unpack(self._segments.copy(at, at + ENTRY_SIZE))
             if is_so(physical, size):
                 low = middle + 1
             else:
@@ -194,6 +194,11 @@ class ConsumeQueue:
         log_end = self.log_end
         for blank in range(self.max_offset, offset):
             self.put(blank, log_end, BLANK_RECORD_SIZE, 0, 0)
+
+    def put_blank(self, physical: int) -> None:
+        """Write a blank as the next entry, for which there must be room: the record at `physical` cannot be read."""
+        self.put(self.max_offset, physical, BLANK_RECORD_SIZE, 0, 0)
+        self.log_end = physical
 
     def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
         """Write the entry of queue offset `offset`, for which there must be room."""
@@ -307,9 +312,8 @@ class ConsumeQueue:
         """Let the queue begin at its first entry that points at or behind `log_start`."""
         end = self.max_offset * ENTRY_SIZE
         for start in self._segments.starts:
-            data = self._segments.read(start, end)
             gone = self._first_false(start, end, lambda at, size: at < log_start or _is_leading_blank(at, size))
-            if gone * ENTRY_SIZE < len(data):
+            if start + gone * ENTRY_SIZE < min(end, start + self._file_size):
                 self.min_offset = start // ENTRY_SIZE + gone
                 return
         self.min_offset = self.max_offset

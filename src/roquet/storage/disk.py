@@ -47,6 +47,14 @@ class DiskFile(Protocol):
         """Its bytes; slices, slice assignment and `struct.pack_into` work on it."""
         ...
 
+    def read(self, at: int, size: int) -> bytes:
+        """The same as a slice of `buffer`, but not through the mapping: a hole in the file needs no room for it."""
+        ...
+
+    def next_data(self, at: int) -> int:
+        """The first byte from `at` on that may hold something else than a hole; the size of the file for none."""
+        ...
+
     def write(self, at: int, data: bytes | memoryview) -> None:
         """The same as assigning to a slice of `buffer`, cheaper for more than a page.
 
@@ -227,6 +235,11 @@ class _MappedFile:
     def buffer(self) -> mmap.mmap:
         return self._map
 
+    def read(self, at: int, size: int) -> bytes:
+        if sys.platform == "win32":
+            return self._map[at : at + size]
+        return os.pread(self._descriptor.number, size, at)
+
     def write(self, at: int, data: bytes | memoryview) -> None:
         if sys.platform == "win32":
             self._map[at : at + len(data)] = data
@@ -273,13 +286,14 @@ class _MappedFile:
         """Whether a byte from `at` on is not zero."""
         while at < self.size:
             end = min(self.size, at + _COMPARED_AT_ONCE)
-            if self._map[at:end] != _ZEROS[: end - at]:
+            if self.read(at, end - at) != _ZEROS[: end - at]:
                 return True
-            at = self._next_data(end)
+            at = self.next_data(end)
         return False
 
-    def _next_data(self, at: int) -> int:
-        """Where, from `at` on, the file may hold something else than a hole."""
+    def next_data(self, at: int) -> int:
+        if at >= self.size:
+            return self.size
         if not hasattr(os, "SEEK_DATA"):
             return at
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -14,6 +15,7 @@ from roquet.storage.arrival import Arrival, read_arrival
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from roquet.storage.dispatch_rows import QueuePart, Rows, rows_of
+from roquet.storage.holes import Hole, HoleEnds, pieces
 from roquet.storage.index import Index
 from roquet.storage.queues import Queues
 from roquet.units import PhysicalOffset
@@ -25,12 +27,16 @@ _ROWS_FROM: Final = 8
 _LEVEL_DIGITS_MAX: Final = 10
 """Of a delay level in a record's properties, which anybody may have written; Python makes no number of thousands."""
 
+_TOLD_ONE_BY_ONE: Final = 10
+_TOLD_EACH: Final = 10_000
+
 DelayMs = Callable[[int], int]
 
 
 class Dispatch:
     """Keeps: every whole record before `position` is in its consume queue and noted in the index, which is flushed
-    by whoever needs it to have them all.
+    by whoever needs it to have them all; `holes` and `hole_bytes` count the damaged places that were stepped over since
+    the store was opened.
 
     :param delay_ms: delay level -> ms, for the delivery times in the schedule topic's queues.
     """
@@ -43,6 +49,18 @@ class Dispatch:
         self.position = PhysicalOffset(0)
         self.store_ms = 0
         """When the newest record that was dispatched here was stored, ms."""
+        self.holes = 0
+        self.hole_bytes = 0
+        self.is_held_up = False
+        """Whether the drive had no room for queue entries: until these are written no record may be appended, for it
+        would take the queue offset of one that waits for its entry."""
+        self.damaged: Collection[int] = ()
+        """Where records stand whose bodies recovery found damaged; their queues get blanks for them."""
+        self.stopped: CorruptRecord | None = None
+        """Where dispatch cannot go on and why, None while it can: nothing valid is known behind a damaged place."""
+        self._stopped_with_end = -1
+        self._hole_ends = HoleEnds(commit_log)
+        self._told: Counter[str] = Counter()
 
     @property
     def behind(self) -> int:
@@ -57,17 +75,84 @@ class Dispatch:
         return self.position == at
 
     def catch_up(self) -> list[ConsumeQueue]:
-        """Dispatch what the log holds beyond `position`; the queues that grew."""
+        """Dispatch what the log holds beyond `position`; the queues that grew. Damaged records are stepped over as
+        soon as a valid one follows.
+
+        :raises OSError: the drive has no room for queue entries; what is dispatched counts.
+        """
         grown: list[ConsumeQueue] = []
         self.position = max(self.position, self._log.start)
+        if self.stopped is not None and self._stopped_with_end == self._log.end:
+            return grown
+        self.is_held_up = True
         try:
-            for block in self._log.blocks(self.position):
-                grown += self.put_block(block)
-                if self._index is not None and self._index.is_due:
-                    self._index.flush()
+            for piece in pieces(self._log, self.position, self._hole_ends, known=self.damaged):
+                if isinstance(piece, Hole):
+                    grown += self._step_over(piece)
+                else:
+                    grown += self.put_block(piece)
+                    if self._index is not None and self._index.is_due:
+                        self._flush_index(self._index)
+            self.stopped, self.damaged = None, ()
         except CorruptRecord as error:
-            log.error("dispatch stops at physical offset %d: %s", self.position, error)
+            self._stop(error)
+        self.is_held_up = False
         return grown
+
+    def _flush_index(self, index: Index) -> None:
+        """The index may wait for room on the drive: it keeps what was noted, and queues do not wait for it."""
+        try:
+            index.flush()
+        except OSError as error:
+            self._tell("the index is held up, its keys are kept in memory: %s", error)
+
+    def _stop(self, error: CorruptRecord) -> None:
+        """Told once for each place: dispatch is tried again for as long as the broker runs."""
+        if self.stopped is None or self.stopped.at != error.at:
+            log.error(
+                "dispatch stopped: damaged record and nothing valid behind it yet physical_offset=%d log_end=%d "
+                "reason=%r; if this stays, compare the log with another broker's (roquet store check)",
+                error.at, self._log.end, error.reason,
+            )  # fmt: skip
+        self.stopped = error
+        self._stopped_with_end = self._log.end if self._hole_ends.is_done else -1
+
+    def _step_over(self, hole: Hole) -> list[ConsumeQueue]:
+        """Go on behind a hole. Where its record's queue and offset are known, no other message gets that offset:
+        it is in the copies of this log, too, and consumers may be past it."""
+        queue = self._queue_of_damaged(hole)
+        if queue is not None and hole.arrival is not None:
+            queue.make_room(1, hole.arrival.queue_offset)
+            queue.skip_to(hole.arrival.queue_offset)
+            queue.put_blank(hole.start)
+        self.holes += 1
+        self.hole_bytes += hole.size
+        self.position = max(self.position, hole.end)
+        self._tell(
+            "damaged record stepped over physical_offset=%d next=%d bytes=%d reason=%r; consumers do not get it: "
+            "restore it from another broker's log or a backup (roquet store check)",
+            hole.start, hole.end, hole.size, hole.reason,
+        )  # fmt: skip
+        return [] if queue is None else [queue]
+
+    def _queue_of_damaged(self, hole: Hole) -> ConsumeQueue | None:
+        """The queue that gets a blank for a damaged record; None where that is not known, or it has its entry."""
+        arrival = hole.arrival
+        if arrival is None or not arrival.takes_a_queue_slot:
+            return None
+        queue = self._queue(hole.start, arrival.topic, arrival.queue_id)
+        if queue is None or hole.end <= queue.log_end or not queue.can_go_on_at(arrival.queue_offset):
+            return None
+        return queue
+
+    def _tell(self, text: str, *values: object) -> None:
+        """Log an event: the first ones of its kind, then each ten-thousandth."""
+        self._told[text] += 1
+        count = self._told[text]
+        if count <= _TOLD_ONE_BY_ONE:
+            log.error(text, *values)
+        elif count == _TOLD_ONE_BY_ONE + 1 or count % _TOLD_EACH == 0:
+            log.error(text + " (event %d of its kind, most are not logged)", *values, count)
 
     def put_block(self, block: RecordBlock) -> list[ConsumeQueue]:
         """Dispatch the records of a block, as rows where that is possible and pays; the queues that grew."""
@@ -142,7 +227,7 @@ class Dispatch:
         """The queue that the record at `at` names; None where there cannot be one."""
         queue = self._queues.of_record(topic, queue_id)
         if queue is None:
-            log.error(
+            self._tell(
                 "the record at physical offset %d is in no queue: it names topic %r, queue %d", at, topic, queue_id
             )
         return queue
@@ -159,7 +244,7 @@ class Dispatch:
             queue.drop_all()
         if not queue.can_go_on_at(offset):
             text = "the record at physical offset %d is in no queue: it says offset %d, queue %s:%d goes on at %d"
-            log.error(text, physical, offset, queue.topic, queue.queue_id, queue.max_offset)
+            self._tell(text, physical, offset, queue.topic, queue.queue_id, queue.max_offset)
             return False
         queue.make_room(1, offset)
         queue.skip_to(offset)

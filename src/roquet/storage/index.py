@@ -42,7 +42,7 @@ class IndexFile:
         self._capacity = entries
         self._slots: npt.NDArray[Any] = np.frombuffer(file.buffer, SLOT, slots, slot_at(0))
         self._entries: npt.NDArray[Any] = np.frombuffer(file.buffer, ENTRY, entries, entry_at(slots, 0))
-        header = HEADER.unpack_from(file.buffer)
+        header = HEADER.unpack(file.read(0, HEADER.size))
         self.begin_ms, self.end_ms, self.begin_at, self.end_at, self._used_slots, count = header
         self.count: int = min(max(count, 1), entries)
         self._synced = 0
@@ -100,7 +100,9 @@ class IndexFile:
         """Forget the entries from number `count` on; the ones before it and their chains are as they were then.
 
         :param end_ms: store time of the record of the last entry that stays.
+        :raises OSError: the drive is full, and this file has no room yet; nothing changed.
         """
+        self._reserve(count)
         slots = self._slots
         is_later = (slots >= count) | (slots < 0)
         slots[is_later] = 0
@@ -129,6 +131,8 @@ class IndexFile:
     def find(self, wanted: int, begin_ms: int, end_ms: int, count_max: int) -> list[int]:
         """Physical offsets of entries with the hash `wanted` and a time in the range, newest first."""
         found: list[int] = []
+        if self.count == 1:  # a look at the slots may need room on the drive (tmpfs)
+            return found
         number = int(self._slots[wanted % len(self._slots)])
         while 0 < number < self.count and len(found) < count_max:
             entry_hash, at, seconds, previous = self._entries[number].tolist()
@@ -234,8 +238,13 @@ class Index:
             return False
         while self.files and int(self.files[-1].path.name) != name:
             self._forget(self.files.pop())()
-        if self.files:
+        if not self.files:
+            return True
+        try:
             self.files[-1].cut(count, end_ms)
+        except OSError as error:
+            log.warning("the index file %s is made again: %s", self.files[-1].path, error)
+            return False
         return True
 
     def cut_to_time(self, valid_until_ms: int) -> int | None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from itertools import islice
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Final
 
 from roquet.errors import CorruptRecord
-from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, check, size_and_magic
+from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, size_and_magic
 from roquet.storage.arrival import read_arrival
 from roquet.storage.checkpoint import Checkpoint, Mark
 from roquet.storage.commit_log import CommitLog
-from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ConsumeQueue
 from roquet.storage.dispatch import Dispatch
+from roquet.storage.holes import Hole, HoleEnds, is_lost_write, pieces
 from roquet.storage.index import Index
 from roquet.storage.queues import Queues
 from roquet.units import PhysicalOffset
@@ -20,6 +23,10 @@ from roquet.units import PhysicalOffset
 _log = logging.getLogger(__name__)
 
 _FILES_AFTER_A_STOP: Final = 3
+DISPATCH: Final = "dispatch"
+INDEX: Final = "the index"
+"""What may have to wait for room on the drive."""
+_NO_TIME: Final = 1 << 63
 
 
 def recover(
@@ -31,10 +38,16 @@ def recover(
     *,
     crashed: bool,
     verify: bool,
+    save_tail: Callable[[PhysicalOffset], object],
+    room_wanted: Callable[[str], AbstractContextManager[None]],
 ) -> None:
     """Let the log end behind its last valid record, and queues and index say what it says.
 
-    After a crash that takes as long as it takes to read and dispatch what came since the checkpoint.
+    After a crash that takes as long as it takes to read and dispatch what came since the checkpoint. A drive without
+    room ends nothing: dispatch and index are behind then, and are completed once there is some.
+
+    :param save_tail: called before the log is cut, with the place: what is cut may be more than garbage.
+    :param room_wanted: within it a drive without room is told of once, and what was done there is tried again later.
     """
     mark = checkpoint.mark if checkpoint.mark and _is_of_this_log(log, checkpoint.mark) else None
     checkpoint.mark = mark
@@ -43,7 +56,9 @@ def recover(
         start = PhysicalOffset(mark.position)
     else:
         start = scan_start(log, checkpoint, queues.log_end, crashed=crashed)
-    end = valid_end(log, start, verify=verify)
+    known = _known(checkpoint, mark, queues, crashed=crashed)
+    end, damaged = valid_end(log, start, known, verify=verify)
+    save_tail(end)
     log.truncate(end, erase=crashed)
     log.synced_until(start)
     for queue in queues:
@@ -55,9 +70,12 @@ def recover(
         _log.warning("%d consume queues are missing: all queues are completed from the whole log", lost)
         resume = log.start
     dispatch.position = PhysicalOffset(min(max(resume, log.start), end))
-    dispatch.catch_up()
+    dispatch.damaged = damaged
+    with room_wanted(DISPATCH):
+        dispatch.catch_up()
     if index is not None:
-        index.flush()
+        with room_wanted(INDEX):
+            index.flush()
     for queue in queues:
         queue.correct_min_offset(log.start)
     _log.info(
@@ -105,6 +123,8 @@ def _is_true(log: CommitLog, queue: ConsumeQueue, offset: int) -> bool:
     """Whether an entry points to a record of this queue and offset."""
     entry = queue.entry(offset)
     assert entry is not None
+    if entry[1] == BLANK_RECORD_SIZE:
+        return True  # nobody else writes one; the ones behind the mark are cut off already
     record = log.record_at(entry[0])
     if record is None or len(record) != entry[1]:
         return entry[0] < log.start
@@ -143,22 +163,78 @@ def _first_store_ms(log: CommitLog, start: PhysicalOffset) -> int:
     return 0
 
 
-def valid_end(log: CommitLog, start: PhysicalOffset, *, verify: bool) -> PhysicalOffset:
-    """Where the unbroken run of valid records from `start` ends.
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a log before it is read.
+
+    All before the physical offset `durable_to` was synced, and all in front of a record stored at or before
+    `durable_ms`. `is_whole`: the log ended there, or before. `last_ms`: when the record in front of the place was
+    stored where reading begins, 0 where that is not known.
+    """
+
+    durable_to: int = 0
+    durable_ms: int = 0
+    is_whole: bool = False
+    last_ms: int = 0
+
+
+def _known(checkpoint: Checkpoint, mark: Mark | None, queues: Queues, *, crashed: bool) -> Known:
+    position, last_ms = (mark.position, mark.last_ms) if mark is not None else (0, 0)
+    if crashed:
+        return Known(position, checkpoint.safe_ms, last_ms=last_ms)
+    end = max(position, queues.log_end)
+    return Known(end, checkpoint.safe_ms, is_whole=end > 0)
+
+
+def valid_end(
+    log: CommitLog, start: PhysicalOffset, known: Known, *, verify: bool
+) -> tuple[PhysicalOffset, frozenset[int]]:
+    """Where the run of valid records from `start` ends, and where in it those begin whose bodies are damaged.
 
     A record counts when its parts add up, it says the physical offset where it stands and, with `verify`, its body
-    has its checksum.
+    has its checksum. Damaged ones end the run only where they may be the beginning of what a crash of the machine
+    took, so that another copy of this log may go on in another way; else it goes on with the next valid one.
     """
-    end = start
+    end, last_ms, damaged = start, known.last_ms, set[int]()
     try:
-        for block in log.blocks(start):
-            sound = block.sound_count(verify=verify)
-            end = PhysicalOffset(block.at + int(block.ends[sound - 1])) if sound else end
-            for at, data in islice(block.records(), sound, None):
-                check(data, at, verify=verify)
+        for piece in pieces(log, start, HoleEnds(log, at_once=log.file_size), verify=verify):
+            if not isinstance(piece, Hole):
+                end, last_ms = PhysicalOffset(piece.at + int(piece.ends[-1])), int(piece.store_ms[-1])
+                continue
+            if not _may_step_over(log, piece, last_ms, known):
+                _log.info("the log's valid bytes end at %d: %s", end, piece.reason)
+                break
+            if piece.arrival is not None:
+                damaged.add(piece.start)
     except CorruptRecord as error:
         _log.info("the log's valid bytes end at %d: %s", end, error)
-    data = log.read(end, BLANK_SIZE)
+    data = log.copy(end, BLANK_SIZE)
     if len(data) == BLANK_SIZE and size_and_magic(data, 0)[1] == BLANK_MAGIC:
-        return log.next_file(end)
-    return end
+        end = log.next_file(end)
+    return end, frozenset(damaged)
+
+
+def _may_step_over(log: CommitLog, hole: Hole, last_ms: int, known: Known) -> bool:
+    """Whether what follows a hole belongs to this log: it was durable, or the hole is nothing that a crash leaves.
+
+    A record that was stored before the one in front of the hole is of an earlier life of the log: Apache's broker
+    leaves what it cuts off behind the log's end.
+
+    :param last_ms: when the record in front of the hole was stored, 0 where that is not known.
+    """
+    if hole.end <= known.durable_to:
+        return True
+    next_ms = _store_ms_behind(log, hole)
+    if known.is_whole or next_ms < last_ms:
+        return False
+    return next_ms <= known.durable_ms or not is_lost_write(log, hole)
+
+
+def _store_ms_behind(log: CommitLog, hole: Hole) -> int:
+    """When the next record was stored; the end of time where a blank follows that is the log's last."""
+    try:
+        for at, data in log.walk(hole.end):
+            return read_arrival(at, data).store_ms
+    except CorruptRecord:
+        pass
+    return _NO_TIME

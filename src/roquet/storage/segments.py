@@ -109,6 +109,24 @@ class Segments:
         index = at % self.file_size
         return memoryview(file.buffer)[index : min(self.file_size, index + end - at)]
 
+    def copy(self, at: int, end: int) -> bytes:
+        """The same, read from the file and not through its mapping."""
+        file = self.file_at(at)
+        if file is None or at >= end:
+            return b""
+        index = at % self.file_size
+        return file.read(index, min(self.file_size - index, end - at))
+
+    def next_data(self, at: int) -> int:
+        """The first byte from `at` on that may hold something else than a hole in its file."""
+        while (file := self.file_at(at)) is not None:
+            file_start = at - at % self.file_size
+            index = file.next_data(at - file_start)
+            if index < self.file_size:
+                return file_start + index
+            at = file_start + self.file_size
+        return max(at, self.capacity_end)
+
     def pieces(self, start: int, end: int) -> Iterator[tuple[DiskFile, int, int]]:
         """Each file that has bytes between `start` and `end`, and the part of it that these are."""
         start, end = max(start, self.start), min(end, self.capacity_end)

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from roquet.errors import CorruptRecord
 from roquet.protocol.filters import Filter
 from roquet.protocol.record import decode
+from roquet.storage import saved_tail
 from roquet.storage.arrival import read_arrival
 from roquet.storage.checkpoint import Checkpoint, Mark
 from roquet.storage.commit_log import CommitLog
@@ -21,9 +23,10 @@ from roquet.storage.dispatch import Dispatch
 from roquet.storage.fetch import Fetched, FetchLimits, fetch
 from roquet.storage.folders import Folders
 from roquet.storage.index import Index
+from roquet.storage.index_layout import key_hash
 from roquet.storage.pool import Pool
 from roquet.storage.queues import Queues
-from roquet.storage.recovery import recover
+from roquet.storage.recovery import DISPATCH, INDEX, recover
 from roquet.storage.retention import Usage
 from roquet.storage.trust import Trust, TrustedDisk
 from roquet.storage.writer import Writer
@@ -198,11 +201,20 @@ class Store:
             self.dispatch,
             crashed=self.was_crashed,
             verify=self.config.verify_on_recovery,
+            save_tail=self.save_tail,
+            room_wanted=self._room_wanted,
         )
         self._writer.follow(max(self.checkpoint.log_ms, self.dispatch.store_ms))
         self.log.sync_work(self.log.end)()
         self.log.synced(self.log.end)
-        self.disk.replace(self._abort, b"")
+        if not self.was_crashed:  # else it is there, and a full drive may have no room for it
+            self.disk.replace(self._abort, b"")
+
+    def save_tail(self, at: PhysicalOffset) -> Path | None:
+        """Save what the log's files hold from `at` on, before it is cut off; the folder, None where nothing is there
+        or it could not be saved."""
+        tail = saved_tail.tail_from(self.log, at)
+        return saved_tail.save(self.disk, self.config.root, self.log, tail) if tail is not None else None
 
     def _forget_cached(self) -> None:
         """Whoever had the store may have ended for a sync that failed: what the system has of files in its memory may
@@ -402,7 +414,7 @@ class Store:
 
     def replicated(self) -> None:
         """Dispatch what replication wrote to the log, and what could not be dispatched before."""
-        with self._room_wanted("dispatch of replicated records"):
+        with self._room_wanted(DISPATCH):
             self._writer.grown += [queue for queue in self.dispatch.catch_up() if queue.waiting]
         self._writer.follow(self.dispatch.store_ms)
 
@@ -415,7 +427,7 @@ class Store:
     def flush_index(self) -> None:
         """Write the keys that were noted since."""
         if self.index is not None:
-            with self._room_wanted("the index"):
+            with self._room_wanted(INDEX):
                 self.index.flush()
 
     @contextmanager
@@ -425,7 +437,7 @@ class Store:
             yield
         except OSError as error:
             if what not in self._held_up:
-                log.error("%s is held up: %s", what, error)
+                log.error("%s is held up until the drive has room: %s", what, error)
             self._held_up.add(what)
         else:
             self._held_up.discard(what)
@@ -456,7 +468,12 @@ class Store:
     def _store_time(self, queue: ConsumeQueue, offset: int) -> int:
         entry = queue.entry(offset)
         record = self.log.record_bytes(entry[0], entry[1]) if entry is not None else None
-        return decode(record).store_ms if record is not None else -1
+        if record is None:
+            return -1
+        try:
+            return decode(record).store_ms
+        except CorruptRecord:
+            return -1
 
     def offset_at_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The queue offset whose message was stored nearest to `timestamp_ms`; 0 for an unknown queue."""
@@ -477,5 +494,14 @@ class Store:
             return KeyHits([], 0, 0)
         self.flush_index()
         found = self.index.find(topic, key, begin_ms, end_ms, min(count_max, KEY_HITS_MAX))
-        records = [record for at in sorted(set(found)) if (record := self.log.record_at(at)) is not None]
+        records = [record for at in sorted(set(found)) if (record := self._with_key(at, topic, key)) is not None]
         return KeyHits(records, self.index.end_ms, max(self.index.end_at, 0))
+
+    def _with_key(self, at: int, topic: str, key: str) -> bytes | None:
+        """The record at physical offset `at`, if it has a key with that hash: a damaged index may name any place."""
+        record = self.log.record_at(at)
+        if record is None:
+            return None
+        arrival, wanted = read_arrival(at, memoryview(record)), key_hash(topic, key)
+        has_key = any(key_hash(topic, each.decode("utf-8", "replace")) == wanted for each in arrival.keys)
+        return record if arrival.topic == topic and has_key else None

@@ -81,6 +81,8 @@ class _TrustedFile:
         "discard",
         "expect_reads",
         "is_new",
+        "next_data",
+        "read",
         "reserve",
         "size",
         "write",
@@ -93,6 +95,8 @@ class _TrustedFile:
         self._trust = trust
         self.size = file.size
         self.is_new = file.is_new
+        self.read = file.read
+        self.next_data = file.next_data
         self.write = file.write
         self.reserve = file.reserve
         self.expect_reads = file.expect_reads

@@ -294,8 +294,12 @@ class Writer:
     def _next_store_ms(self) -> int:
         """Now; or when the last record was stored, while the clock is a little behind that.
 
-        :raises Refused: this turn's records have taken too long already (store-and-ha.md 2.7).
+        :raises Refused: this turn's records have taken too long already (store-and-ha.md 2.7), or earlier ones still
+            wait for their queue entries, and their offsets would be given away a second time.
         """
+        if self._dispatch.is_held_up:
+            remark = "no message is taken: the drive has no room for the queue entries of earlier messages"
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
         now_ms = self._began_ms = self._now_ms()
         if self._turn_ms and now_ms - self._turn_ms > self._busy_ms > 0:
             remark = f"storing the messages before this one took {now_ms - self._turn_ms} ms; it was not stored"

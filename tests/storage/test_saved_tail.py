@@ -1,0 +1,165 @@
+"""What recovery cuts off is saved first, in a form that `roquet store dump` reads."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import random
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from roquet.cli.main import main
+from roquet.storage import saved_tail
+from roquet.storage.store import Store, StoreConfig
+from tests.simulation.disk import Drive, MountedDisk
+from tests.storage.records import bodies_in
+
+FILE = 16_384
+SECTOR = 512
+
+
+def config(root: Path) -> StoreConfig:
+    return StoreConfig(root, [root / "commitlog"], FILE, 20 * 1000, index_slots=50, index_entries=500)
+
+
+def put(store: Store, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        body = b"%d" % number
+        store.append(store.queue("T", 0), body.ljust(200, b"."), b"KEYS\x01" + body, [body], 0, 0, 0, 1, bytes(8))
+    store.end_turn()
+
+
+def numbers(store: Store) -> list[int]:
+    return [int(body.rstrip(b".")) for body in bodies_in(store, "T")]
+
+
+def crashed(root: Path, lost: int, *, count: int = 100) -> None:
+    """A store whose machine went down: sector `lost` of the log was never written."""
+    store = Store(config(root), lambda: 1_700_000_000_000)
+    store.open()
+    put(store, 0, count)
+    store.abandon()
+    tear(root, lost)
+
+
+def tear(root: Path, lost: int) -> None:
+    path = root / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[lost * SECTOR : (lost + 1) * SECTOR] = bytes(SECTOR)
+    path.write_bytes(data)
+
+
+def reopened(root: Path) -> list[int]:
+    store = Store(config(root), lambda: 1_700_000_000_000)
+    store.open()
+    found = numbers(store)
+    store.abandon()
+    return found
+
+
+def dumped(folder: Path) -> list[int]:
+    """The numbers of the messages that `roquet store dump` prints."""
+    result = CliRunner().invoke(main, ["store", "dump", str(folder)])
+    lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    return [int(line["body"].rstrip(".")) for line in lines]
+
+
+def test_what_stood_behind_the_cut_can_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    crashed(tmp_path, lost=3)
+    caplog.set_level(logging.WARNING)
+    kept = reopened(tmp_path)
+    (folder,) = (tmp_path / "lost").iterdir()
+    saved = dumped(folder)
+    assert kept == list(range(len(kept)))
+    assert saved == list(range(saved[0], 100))
+    assert saved[0] - kept[-1] in (3, 4)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert f"whole_records={len(saved)}" in line
+    assert f"physical_offset={int(folder.name)}" in line
+    assert f"roquet store dump {folder}" in line
+
+
+def test_it_reaches_over_the_files_of_the_log_and_takes_no_more_room_than_it_has_bytes(tmp_path: Path) -> None:
+    crashed(tmp_path, lost=30, count=200)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "commitlog").iterdir()}
+    reopened(tmp_path)
+    (folder,) = (tmp_path / "lost").iterdir()
+    for path in (folder / "commitlog").iterdir():
+        start = max(0, int(folder.name) - int(path.name))
+        assert path.read_bytes() == bytes(start) + before[path.name][start:]
+    assert len(before) == len(list((folder / "commitlog").iterdir())) > 2
+
+
+def test_a_second_crash_at_the_same_place_gets_a_folder_of_its_own(tmp_path: Path) -> None:
+    crashed(tmp_path, lost=3)
+    kept = reopened(tmp_path)
+    store = Store(config(tmp_path), lambda: 1_700_000_000_000)
+    store.open()
+    put(store, 500, 20)
+    store.abandon()
+    tear(tmp_path, 3)
+    assert reopened(tmp_path) == kept
+    folders = sorted((tmp_path / "lost").iterdir())
+    assert [int(folder.name[:20]) for folder in folders] == [int(folders[0].name)] * 2
+    assert dumped(folders[0])[-1] == 99
+    assert dumped(folders[1])[-1] == 519
+
+
+def test_half_a_record_is_saved_too_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved_tail, "WITHOUT_RECORDS_MAX", 3)
+    store = Store(config(tmp_path), lambda: 1_700_000_000_000)
+    store.open()
+    for number in range(6):
+        put(store, number, 1)
+        end = store.log.end
+        put(store, 1000, 1)
+        store.abandon()
+        path = tmp_path / "commitlog" / f"{0:020d}"
+        data = bytearray(path.read_bytes())
+        data[end + 100 :] = bytes(len(data) - end - 100)
+        path.write_bytes(data)
+        store = Store(config(tmp_path), lambda: 1_700_000_000_000)
+        store.open()
+    assert numbers(store) == list(range(6))
+    store.abandon()
+    assert len(list((tmp_path / "lost").iterdir())) == 3
+
+
+def test_nothing_is_saved_where_only_zeros_stand(tmp_path: Path) -> None:
+    store = Store(config(tmp_path), lambda: 1_700_000_000_000)
+    store.open()
+    put(store, 0, 10)
+    store.abandon()
+    assert reopened(tmp_path) == list(range(10))
+    assert not (tmp_path / "lost").exists()
+
+
+class FullForTails(MountedDisk):
+    """A drive without room for one more file."""
+
+    def open(self, path: Path, size: int):  # type: ignore[no-untyped-def]
+        if "lost" in path.parts:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return super().open(path, size)
+
+
+@pytest.mark.parametrize("used", [0.5, 0.96])
+def test_a_drive_without_room_is_told_of_and_the_broker_starts(used: float, caplog: pytest.LogCaptureFixture) -> None:
+    drive = Drive(random.Random(1))
+    store = Store(config(Path("/s")), lambda: 1_700_000_000_000, drive.mount())
+    store.open()
+    put(store, 0, 20)
+    file = drive.names.files[Path("/s/commitlog") / f"{0:020d}"]
+    file.cached[3 * SECTOR : 4 * SECTOR] = bytes(SECTOR)
+    drive.unmount()
+    drive.used_ratio = used
+    caplog.set_level(logging.WARNING)
+    store = Store(config(Path("/s")), lambda: 1_700_000_000_000, FullForTails(drive))
+    store.open()
+    assert numbers(store) == [0, 1, 2, 3, 4]
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert "end of the log cut off" in line
+    assert ("No space" if used < 0.9 else "is used to 96%") in line
