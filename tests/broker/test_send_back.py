@@ -276,3 +276,17 @@ def test_a_retry_too_many_is_a_dead_letter_without_delay(node: BrokerNode, clien
     assert send_again(client, 16, 16).code == 0
     (dead,) = arrived(node, DEAD)
     assert (dead.reconsume_times, dead.properties["DELAY"]) == (16, "0")
+
+
+@pytest.mark.parametrize("tries", [-3, -7, -(2**31)])
+def test_who_counts_tries_from_below_zero_gets_it_again_at_once(
+    sim: Simulation, node: BrokerNode, client: Client, tries: int
+) -> None:
+    assert (
+        client.call(RequestCode.SEND_MESSAGE_V2, b"body", **{**SEND, "b": "T", "e": 0, "i": "", "j": tries}).code == 0
+    )
+    assert send_back(client, arrived(node)[-1]).code == 0
+    sim.run_for(0.1)
+    places = [(queue.topic, queue.queue_id) for queue in serving(node).store.queues if queue.max_offset]
+    assert places == [("T", 0), (RETRY, 0)]
+    assert arrived(node, RETRY)[0].reconsume_times == tries + 1

@@ -14,6 +14,7 @@ from roquet.protocol.bodies import GroupConfig, TopicConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.send import SendBackHeader
+from roquet.protocol.java_numbers import INT_MAX
 from roquet.protocol.record import Record, decode
 from roquet.storage.new_record import NewRecord
 from roquet.transport.connection import Answer, Connection, Handler
@@ -88,6 +89,8 @@ class SendBacks:
     def _retry(self, topic: TopicConfig, group: GroupConfig, level: int, record: Record) -> NewRecord:
         queue_id = self._intake.chance.randrange(group.retry_queues)
         level = self._intake.config.delay_levels.nearest(level or FIRST_LEVEL + record.reconsume_times)
+        if level == 0:  # a sender may have counted from below zero; Apache's broker does not delay it either
+            return self._copy(record, {**_properties(record), m.DELAY: "0"}, topic.name, queue_id)
         aside = put_aside(_properties(record), level, topic.name, queue_id)
         return self._copy(record, aside, *waiting_queue(level))
 

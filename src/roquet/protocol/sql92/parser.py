@@ -10,8 +10,8 @@ from math import inf
 from typing import Final
 
 from roquet.errors import FilterError
+from roquet.protocol.java_numbers import INT_MAX, LONG_MAX, double_key
 from roquet.protocol.sql92 import terms as t
-from roquet.protocol.sql92.java_numbers import INT_MAX, LONG_MAX, double_key
 from roquet.protocol.sql92.terms import ORDERS, Form, Term, Type
 from roquet.protocol.sql92.tokens import Kind, Token, Tokens
 

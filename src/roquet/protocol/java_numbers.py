@@ -1,6 +1,7 @@
 """Text -> numbers as Java reads them, and their order as Java has it: properties are text, numbers come of comparing.
 
-Every reader raises ValueError where Java's would throw.
+Every `read_...` raises ValueError where Java's would throw. `int_or` and `long_or` never raise: they are for what is in
+stored messages and files, which anybody may have written.
 """
 
 from __future__ import annotations
@@ -49,6 +50,23 @@ def _digits(text: str) -> str:
 
 read_int: Final = _whole_number(INT_MAX)
 read_long: Final = _whole_number(LONG_MAX)
+
+
+def int_or(text: str | None, otherwise: int) -> int:
+    """What Java's Integer.parseInt reads; `otherwise` where there is no text, or it would throw."""
+    return _read_or(read_int, text, otherwise)
+
+
+def long_or(text: str | None, otherwise: int) -> int:
+    """What Java's Long.parseLong reads; `otherwise` where there is no text, or it would throw."""
+    return _read_or(read_long, text, otherwise)
+
+
+def _read_or(read: Callable[[str], int], text: str | None, otherwise: int) -> int:
+    try:
+        return read(text) if text is not None else otherwise
+    except ValueError:
+        return otherwise
 
 
 def read_double(text: str) -> float:
