@@ -23,6 +23,7 @@ from roquet.broker.handlers.intake import Intake, SendConfig
 from roquet.broker.handlers.learnt_sends import LearntSends
 from roquet.broker.handlers.send import Sends
 from roquet.broker.progress import ConsumerProgress
+from roquet.broker.stamp_clock import StampClock
 from roquet.broker.state_files import Then
 from roquet.broker.topics import TopicRegistry, topics_at_start
 from roquet.broker.turn import Turn
@@ -34,6 +35,7 @@ from roquet.protocol.command import BINARY, JSON, ONE_WAY, Command
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.message import join_properties
 from roquet.protocol.record import decode
+from roquet.runtime import Runtime
 from roquet.storage.disk import Disk
 from roquet.storage.store import Store, StoreConfig
 from roquet.transport.connection import Connection, Otherwise
@@ -63,8 +65,9 @@ class Side:
         durability = Durability(DurabilityConfig(False, False), lambda: 0, lambda: log.end, None, lambda: 0.0)
         turn, levels = Turn(self.store.end_turn), DelayLevels((1000, 5000))
         now_ms, chance = lambda: NOW_MS, random.Random(1)
+        clock = StampClock(Runtime(now_ms, chance, lambda: 0.0), lambda: log.end)
         intake = Intake(SendConfig("C", levels), self.store, catalogue, durability, turn, now_ms, chance)
-        sends = Sends(intake, HalfMessages(self.store, catalogue, ConsumerProgress(), turn, now_ms, levels))
+        sends = Sends(intake, HalfMessages(self.store, catalogue, ConsumerProgress(), turn, clock, levels))
         self.connection = Connection(sends.routes())
         self.connection.peer_host = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50])
 

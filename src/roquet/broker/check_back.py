@@ -34,6 +34,7 @@ class CheckBack:
     answer that comes late names one that is there (protocol.md 7.3, trap 42).
 
     :param broker_name: told with each question.
+    :param clock_ms: the clock that times of open transactions are of.
     """
 
     def __init__(
@@ -42,13 +43,13 @@ class CheckBack:
         producers: Producers[Connection],
         rules: CheckRules,
         broker_name: str,
-        now_ms: Callable[[], int],
+        clock_ms: Callable[[], float],
     ) -> None:
         self._halves = halves
         self._producers = producers
         self._rules = rules
         self._broker_name = broker_name
-        self._now_ms = now_ms
+        self._clock_ms = clock_ms
         self._turn = 0
         self._do_not_read: set[str] = set()
         """Groups whose producers are asked no more in this round."""
@@ -67,7 +68,7 @@ class CheckBack:
         """Do what is due of each that still is as it was; others have their turn now and then."""
         looked_at = size = 0
         for half in halves:
-            due = self._rules.due(half, self._now_ms())
+            due = self._rules.due(half, self._clock_ms())
             if due is not None and self._halves.open.get(half.transaction) is half:
                 size += await self._settle(half, due)
             looked_at += 1

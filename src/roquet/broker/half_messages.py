@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.delay_levels import DelayLevels, put_aside, waiting_queue
 from roquet.broker.progress import ConsumerProgress
-from roquet.broker.transactions import END_TAG, GROUP, Half, OpenTransactions, ended_halves, half_of, half_with
+from roquet.broker.stamp_clock import StampClock
+from roquet.broker.transactions import END_TAG, GROUP, Half, OpenTransactions, began_ms, ended_halves, half_with
 from roquet.broker.turn import Turn
 from roquet.errors import CorruptRecord, Refused
 from roquet.protocol import message as m
 from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.headers.transactions import COMMIT
+from roquet.protocol.java_numbers import int_or, long_or
 from roquet.protocol.record import Record, decode
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.new_record import NewRecord
@@ -54,23 +56,27 @@ class HalfMessages:
         catalogue: Catalogue,
         progress: ConsumerProgress,
         turn: Turn,
-        now_ms: Callable[[], int],
+        clock: StampClock,
         levels: DelayLevels,
     ) -> None:
         self._store = store
         self._catalogue = catalogue
         self._progress = progress
         self._turn = turn
-        self._now_ms = now_ms
+        self._clock = clock
         self._levels = levels
         self.open = OpenTransactions()
+        self._unreadable = self._unreadable_at = 0
         self._reached: tuple[int, int, int] | None = None
         """What is noted as soon as the log is on disk so far: end of the log, progress in half messages, in ends."""
 
     # what the store has
 
     def load(self) -> None:
-        """Find the transactions that are open: half messages without an end, from the noted progress on."""
+        """Find the transactions that are open: half messages without an end, from the noted progress on.
+
+        What cannot be read is left out, and told of once.
+        """
         begin, ends_begin = self._noted(m.HALF_TOPIC), self._noted(m.HALF_OP_TOPIC)
         found = OpenTransactions(begin, ends_begin)
         ended: set[int] = set()
@@ -79,15 +85,19 @@ class HalfMessages:
             ended.update(halves)
             found.end_stored(halves)
         for record in self._records(m.HALF_TOPIC, begin):
-            half = half_of(record)
+            half = self.half_of(record)
             (found.ended if half.offset in ended else found.opened)(half)
         self.open = found
+        if self._unreadable:
+            text = "half messages or ends of transactions cannot be read and are left out: count=%d last_at=%d"
+            log.warning(text, self._unreadable, self._unreadable_at)
         if found:
             log.info("%d transactions are open, from half message %d on", len(found), found.progress)
 
     def _noted(self, topic: str) -> int:
+        """Anybody may have written the progress: it counts within what the queue has."""
         noted = self._progress.committed(GROUP, topic, 0) or 0
-        return max(noted, self._store.min_offset(topic, 0))
+        return max(self._store.within_queue(topic, 0, noted), self._store.min_offset(topic, 0))
 
     def _records(self, topic: str, offset: int) -> Iterator[Record]:
         """What the topic's queue points to, from `offset` on. What cannot be read was never given to anybody."""
@@ -98,7 +108,36 @@ class HalfMessages:
                 record = _decoded(self._store.log.record_bytes(at, size))
                 if record is not None and record.topic == topic:
                     yield record
+                else:
+                    self._unreadable += 1
+                    self._unreadable_at = at
             offset = offset + len(entries) if entries else queue.next_file(offset)
+
+    def half_of(self, record: Record) -> Half:
+        """What a record in the queue of half messages says.
+
+        A record that was written again names the first one of its transaction. It is believed if that is the same
+        message, or gone: other brokers let producers say what they like.
+        """
+        pairs, offset, now_ms = record.properties, record.queue_offset, self._clock.now_ms()
+        transaction = long_or(pairs.get(m.FIRST_HALF_OFFSET), offset)
+        first: Record | None = record
+        if transaction != offset:
+            first = self._half_at(transaction) if 0 <= transaction < offset else record
+            if first is not None and _message(first) != _message(record):
+                first = record
+            if first is record:
+                transaction = offset
+        ahead_ms = now_ms - self._clock.steady_ms()
+        began = min(record.born_ms, record.store_ms) if first is None else began_ms(first.born_ms, first.store_ms)
+        return half_with(pairs, transaction, offset, min(began, now_ms) - ahead_ms, record.store_ms - ahead_ms)
+
+    def _half_at(self, offset: int) -> Record | None:
+        entry = self._queue(m.HALF_TOPIC).entry(offset)
+        if entry is None:
+            return None
+        self._make_readable(entry[0])
+        return _decoded(self._store.log.record_bytes(*entry[:2]))
 
     def record_at(self, at: int) -> Record | None:
         """The record at a physical offset, whatever it is; None where none stands."""
@@ -107,11 +146,7 @@ class HalfMessages:
 
     def record_of(self, half: Half) -> Record | None:
         """The record of an open transaction; None when the log does not have it any more."""
-        entry = self._queue(m.HALF_TOPIC).entry(half.offset)
-        if entry is None:
-            return None
-        self._make_readable(entry[0])
-        return _decoded(self._store.log.record_bytes(*entry[:2]))
+        return self._half_at(half.offset)
 
     def _make_readable(self, at: int) -> None:
         """What waits in memory for its file is brought there: whoever ends a transaction has an answer already."""
@@ -147,17 +182,23 @@ class HalfMessages:
     ) -> PhysicalOffset:
         """Store a message for a topic so that nobody sees it before its transaction is committed.
 
+        What only brokers write into half messages is dropped of `pairs`: nobody takes another transaction's place.
+
         :raises Refused: its properties are too long. OSError: there is no room for it; nothing was written.
         """
-        pairs = {**pairs, m.REAL_TOPIC: topic, m.REAL_QID: str(queue_id)}
+        pairs = {name: value for name, value in pairs.items() if name not in m.OF_HALF_MESSAGES}
+        pairs |= {m.REAL_TOPIC: topic, m.REAL_QID: str(queue_id)}
         properties, size_max = m.join_properties(pairs).encode(), m.PROPERTIES_SIZE_MAX - _MORE_PROPERTIES_SIZE
         if len(properties) > size_max:
             remark = f"properties of {len(properties)} bytes, allowed are {size_max} in a transaction"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
         queue, host = self._queue(m.HALF_TOPIC), self._store.config.store_host
         kept = sys_flag & ~m.TRANSACTION_BITS  # an ordinary message where it waits (trap 5)
+        offset, stored_ms, now_ms = queue.max_offset, self._clock.steady_ms(), self._clock.now_ms()
+        began = began_ms(stored_ms + min(born_ms - now_ms, 0), stored_ms)
+        half = half_with(pairs, offset, offset, began, stored_ms)
         at = self._append(NewRecord(queue, body, properties, flag, kept, born_ms, born_host, host, reconsume_times))
-        self.open.opened(half_with(pairs, queue.max_offset - 1, born_ms, self._now_ms()))
+        self.open.opened(half)
         return at
 
     def renew(self, record: Record, half: Half, checks: int) -> Record:
@@ -169,30 +210,34 @@ class HalfMessages:
         pairs = {**record.properties, m.FIRST_HALF_OFFSET: str(half.transaction)}
         if checks:
             pairs[m.CHECK_TIMES] = str(checks)
-        return self._put_again(record, pairs, half)
+        stored_ms, offset = self._clock.steady_ms(), self._queue(m.HALF_TOPIC).max_offset
+        renewed = half_with(pairs, half.transaction, offset, half.began_ms, stored_ms)
+        return self._put_again(record, pairs, half, renewed)
 
     def resume(self, record: Record, half: Half | None) -> None:
         """Make one that was given up an open transaction again, whose producers were not asked yet; or one that is
         `half` still.
         """
         pairs = {name: value for name, value in record.properties.items() if name != m.FIRST_HALF_OFFSET}
-        self._put_again(record, pairs | {m.CHECK_TIMES: "0"}, half)
+        pairs[m.CHECK_TIMES] = "0"
+        stored_ms, offset = self._clock.steady_ms(), self._queue(m.HALF_TOPIC).max_offset
+        self._put_again(record, pairs, half, half_with(pairs, offset, offset, stored_ms, stored_ms))
 
-    def _put_again(self, record: Record, pairs: Mapping[str, str], before: Half | None) -> Record:
+    def _put_again(self, record: Record, pairs: Mapping[str, str], before: Half | None, half: Half) -> Record:
+        """Store a half message once more, at the end of the queue, which `half` says of it already."""
         queue, text = self._queue(m.HALF_TOPIC), m.join_properties(pairs)
-        offset = queue.max_offset
         at = self._append(self._again(record, queue, text), *self._ends(before))
         again = replace(
             record,
-            queue_offset=QueueOffset(offset),
+            queue_offset=QueueOffset(half.offset),
             physical_offset=at,
             store_host=self._store.config.store_host,
-            store_ms=self._now_ms(),
+            store_ms=self._clock.now_ms(),
             properties_text=text,
         )
         if before is not None:
             self._has_ended(before)
-        self.open.opened(half_of(again))
+        self.open.opened(half)
         return again
 
     def commit(self, record: Record, half: Half) -> None:
@@ -203,7 +248,7 @@ class HalfMessages:
         """
         pairs = record.properties
         topic, queue_id = destination(record)
-        level = self._levels.level_of(pairs)
+        level = self._levels.nearest(int_or(pairs.get(m.DELAY), 0))
         if level:
             pairs = put_aside(pairs, level, topic, queue_id)
             topic, queue_id = waiting_queue(level)
@@ -243,7 +288,7 @@ class HalfMessages:
         if half is None:
             return []
         host, body = self._store.config.store_host, b"%d" % half.offset
-        return [NewRecord(self._queue(m.HALF_OP_TOPIC), body, _END_PROPERTIES, 0, 0, self._now_ms(), host, host)]
+        return [NewRecord(self._queue(m.HALF_OP_TOPIC), body, _END_PROPERTIES, 0, 0, self._clock.now_ms(), host, host)]
 
     def _has_ended(self, half: Half) -> None:
         self.open.end_stored((half.offset,))
@@ -276,7 +321,15 @@ def destination(record: Record) -> tuple[str, int]:
     :raises Refused: it does not say, or names a topic that there cannot be.
     """
     topic, queue_id = record.properties.get(m.REAL_TOPIC, ""), record.properties.get(m.REAL_QID, "")
-    if not m.is_legal_name(topic) or not (queue_id.isascii() and queue_id.isdecimal()):
-        where = f"REAL_TOPIC {topic!r}, REAL_QID {queue_id!r}"
+    number = int_or(queue_id, -1)
+    if not m.is_legal_name(topic) or len(topic) > m.TOPIC_SIZE_MAX or number < 0:
+        where = f"REAL_TOPIC {topic[:200]!r}, REAL_QID {queue_id[:20]!r}"
         raise Refused(ResponseCode.SYSTEM_ERROR, f"the message at {record.physical_offset} is for no queue: {where}")
-    return topic, int(queue_id)
+    return topic, number
+
+
+def _message(record: Record) -> tuple[object, ...]:
+    """What stays the same when a half message is written again."""
+    pairs = record.properties
+    named = (pairs.get(name) for name in (m.UNIQ_KEY, m.PRODUCER_GROUP, m.REAL_TOPIC, m.REAL_QID))
+    return record.born_ms, record.born_host, record.body, record.flag, *named

@@ -73,7 +73,7 @@ def _as_master(parts: Parts) -> Iterator[Loop]:
     config, tables, runtime = parts.config, parts.tables, parts.runtime
     yield each(config.flush_consumer_offset_interval, parts.halves.note_progress)
     rules = part_configs.check_rules(config)
-    checks = CheckBack(parts.halves, tables.producers, rules, config.broker_name, runtime.now_ms)
+    checks = CheckBack(parts.halves, tables.producers, rules, config.broker_name, runtime.steady_ms)
     yield each(rules.period_ms, checks.round)
     yield parts.delayed.run()
     period_ms = config.store.flush_delay_offset_interval

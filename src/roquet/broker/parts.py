@@ -91,7 +91,7 @@ class Parts:
             self.store, self.arrivals, self.durability, self.ha_server, syncs=part_configs.syncs(config)
         )
         self.halves = HalfMessages(
-            self.store, self.tables.catalogue, self.tables.progress, self.turn, now_ms, config.delay_levels
+            self.store, self.tables.catalogue, self.tables.progress, self.turn, self.clock, config.delay_levels
         )
         delivered = self.measurements.traffic.delivered
         self.delayed = DelayedMessages(

@@ -14,50 +14,45 @@ from enum import Enum
 from typing import Final
 
 from roquet.protocol import message as m
+from roquet.protocol.java_numbers import int_or, long_or
 from roquet.protocol.record import Record
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The consumer group that has the progress in both queues, half messages and ends."""
 END_TAG: Final = "d"
 """What an end of a transaction is tagged with."""
+_BEHIND_MS_MAX: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Half:
     """The newest record of an open transaction.
 
-    `transaction` is the queue offset of its first record, `offset` its own. Times in ms; `immune_ms` is how long after
-    its birth nobody is to be asked, None where the message does not say.
+    `transaction` is the queue offset of its first record, `offset` its own. Times are in ms, by a clock that nobody
+    sets: when the transaction began, and when this record was stored; `immune_ms` is how long after its beginning
+    nobody is to be asked, None where the message does not say.
     """
 
     transaction: int
     offset: int
-    born_ms: int
-    stored_ms: int
+    began_ms: float
+    stored_ms: float
     checks: int = 0
     immune_ms: int | None = None
 
 
-def half_of(record: Record) -> Half:
-    """What a record in the queue of half messages says."""
-    return half_with(record.properties, record.queue_offset, record.born_ms, record.store_ms)
+def half_with(pairs: Mapping[str, str], transaction: int, offset: int, began_ms: float, stored_ms: float) -> Half:
+    """What the properties of a half message say; whatever they are, they say something."""
+    immune_s = long_or(pairs.get(m.CHECK_IMMUNITY_SECONDS), -1)
+    checks = max(0, int_or(pairs.get(m.CHECK_TIMES), 0))
+    return Half(transaction, offset, began_ms, stored_ms, checks, immune_s * 1000 if immune_s >= 0 else None)
 
 
-def half_with(pairs: Mapping[str, str], offset: int, born_ms: int, stored_ms: int) -> Half:
-    """The same from a record's properties, queue offset and times."""
-    immune_s = _number(pairs.get(m.CHECK_IMMUNITY_SECONDS), -1)
-    return Half(
-        _number(pairs.get(m.FIRST_HALF_OFFSET), offset),
-        offset,
-        born_ms,
-        stored_ms,
-        _number(pairs.get(m.CHECK_TIMES), 0),
-        immune_s * 1000 if immune_s >= 0 else None,
-    )
-
-
-def _number(text: str | None, otherwise: int) -> int:
-    return int(text) if text is not None and text.isascii() and text.isdecimal() else otherwise
+def began_ms(born_ms: float, stored_ms: float) -> float:
+    """When a transaction began, by the producer's clock and by ours. That clock counts as far as it is right: ahead of
+    ours it makes nothing due later, behind it by more than a minute nothing sooner.
+    """
+    return min(max(born_ms, stored_ms - _BEHIND_MS_MAX), stored_ms)
 
 
 def ended_halves(record: Record) -> list[int]:
@@ -68,7 +63,7 @@ def ended_halves(record: Record) -> list[int]:
     if record.properties.get(m.TAGS) != END_TAG:
         return []
     words = record.body.decode("ascii", "replace").split(",")
-    return [int(word) for word in words if word.isdecimal()]
+    return [offset for word in words if (offset := long_or(word, -1)) >= 0]
 
 
 class Due(Enum):
@@ -84,7 +79,8 @@ class CheckRules:
     """When producers are asked; times in ms.
 
     `timeout_ms` is how old a transaction is when they are asked first, `period_ms` how often it is looked for such,
-    `kept_ms` how old a message may get in this broker.
+    `kept_ms` how old a message may get in this broker. One that seems older is asked about once more before it is given
+    up: at a start only the wall clock says how old it is, and that may be wrong.
     """
 
     timeout_ms: int = 6000
@@ -92,12 +88,13 @@ class CheckRules:
     period_ms: int = 60_000
     kept_ms: int = 72 * 3_600_000
 
-    def due(self, half: Half, now_ms: int) -> Due | None:
-        """None: not now. A producer's clock that is ahead of ours makes nothing due sooner."""
-        age_ms = now_ms - min(half.born_ms, half.stored_ms)
-        if age_ms > self.kept_ms or (half.checks and half.checks >= self.checks_max):
+    def due(self, half: Half, now_ms: float) -> Due | None:
+        """None: not now."""
+        age_ms = now_ms - half.began_ms
+        is_old = age_ms > self.kept_ms
+        if half.checks and (is_old or half.checks >= self.checks_max):
             return Due.DISCARD
-        if age_ms >= (self.timeout_ms if half.immune_ms is None else half.immune_ms):
+        if is_old or age_ms >= (self.timeout_ms if half.immune_ms is None else half.immune_ms):
             return Due.ASK
         return Due.RENEW if now_ms - half.stored_ms >= max(self.timeout_ms, self.period_ms) else None
 

@@ -98,6 +98,10 @@ RESERVED_PROPERTIES: Final = frozenset(
 )
 """Names that an application must not use for its own properties."""
 
+OF_HALF_MESSAGES: Final = frozenset((FIRST_HALF_OFFSET, CHECK_TIMES))
+"""What only a broker knows of a half message, and writes into it when it asks the producer: which transaction it is of,
+and how often was asked. Somebody who forwards a message with all its properties sends them along."""
+
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
 DEFAULT_TOPIC: Final = "TBW102"

@@ -10,6 +10,7 @@ from typing import Final
 
 from roquet.errors import CorruptRecord
 from roquet.protocol import message as m
+from roquet.protocol.java_numbers import int_or
 from roquet.protocol.record_block import RecordBlock
 from roquet.storage.arrival import Arrival, read_arrival
 from roquet.storage.commit_log import CommitLog
@@ -24,8 +25,6 @@ log = logging.getLogger(__name__)
 
 _ROWS_FROM: Final = 8
 """Records in a block from which on rows are cheaper than one by one."""
-_LEVEL_DIGITS_MAX: Final = 10
-"""Of a delay level in a record's properties, which anybody may have written; Python makes no number of thousands."""
 
 _TOLD_ONE_BY_ONE: Final = 10
 _TOLD_EACH: Final = 10_000
@@ -258,5 +257,4 @@ class Dispatch:
         return m.tag_code(arrival.properties.get(m.TAGS))
 
     def _level_ms(self, level: str) -> int:
-        is_number = level.isascii() and level.isdecimal() and len(level) <= _LEVEL_DIGITS_MAX
-        return self._delay_ms(int(level) if is_number else 0)
+        return self._delay_ms(int_or(level, 0))

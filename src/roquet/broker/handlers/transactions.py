@@ -6,7 +6,7 @@ import logging
 
 from roquet.broker.durability import Durability
 from roquet.broker.half_messages import HalfMessages, destination
-from roquet.broker.transactions import Half, half_of
+from roquet.broker.transactions import Half
 from roquet.errors import MessageError, Refused
 from roquet.protocol import message as m
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -92,7 +92,7 @@ class TransactionRequests:
         What lies before all that was read at the start may have ended, or been written again by a broker that does
         not name the first record; the producer is believed then.
         """
-        named = half_of(record)
+        named = self._halves.half_of(record)
         half = self._halves.open.get(named.transaction)
         if half is not None:
             return half
@@ -104,7 +104,7 @@ class TransactionRequests:
         """Ask about a transaction again that was given up, or that was asked about often, from the first time on."""
         self._check_broker()
         record = self._of_id(ResumeCheckHeader.read(request.fields).msg_id)
-        half = self._halves.open.get(half_of(record).transaction) if record.topic == m.HALF_TOPIC else None
+        half = self._halves.open.get(self._halves.half_of(record).transaction) if record.topic == m.HALF_TOPIC else None
         if half is None and record.topic != m.CHECK_MAX_TIME_TOPIC:
             raise Refused(ResponseCode.SYSTEM_ERROR, "no transaction that is open or was given up has this message")
         destination(record)
