@@ -11,8 +11,7 @@ from collections.abc import Callable
 from math import copysign, inf, isnan
 from typing import Final, TypeAlias
 
-INT_MAX: Final = 0x7FFFFFFF
-LONG_MAX: Final = 0x7FFFFFFFFFFFFFFF
+from roquet.units import INT_MAX, LONG_MAX
 
 _WHOLE: Final = re.compile(r"[+-]?\d+")
 """Digits of any script, as Java has it."""

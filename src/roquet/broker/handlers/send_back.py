@@ -14,7 +14,6 @@ from roquet.protocol.bodies import GroupConfig, TopicConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.send import SendBackHeader
-from roquet.protocol.java_numbers import INT_MAX
 from roquet.protocol.record import Record, decode
 from roquet.storage.new_record import NewRecord
 from roquet.transport.connection import Answer, Connection, Handler

@@ -10,10 +10,11 @@ from math import inf
 from typing import Final
 
 from roquet.errors import FilterError
-from roquet.protocol.java_numbers import INT_MAX, LONG_MAX, double_key
+from roquet.protocol.java_numbers import double_key
 from roquet.protocol.sql92 import terms as t
 from roquet.protocol.sql92.terms import ORDERS, Form, Term, Type
 from roquet.protocol.sql92.tokens import Kind, Token, Tokens
+from roquet.units import INT_MAX, LONG_MAX
 
 DEPTH_MAX: Final = 64
 """Deeper nesting is refused; Apache's parser goes some hundred levels further before its stack ends."""
