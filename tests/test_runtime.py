@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Final
 
@@ -34,3 +35,24 @@ async def test_what_the_work_raises_itself_stays_what_it_is() -> None:
 
     with pytest.raises(RuntimeError, match="own"):
         await Runtime().blocking(work)
+
+
+async def test_work_whose_waiting_is_cancelled_is_over_before_that_ends() -> None:
+    began, may_end, done = threading.Event(), threading.Event(), list[str]()
+
+    def work() -> None:
+        began.set()
+        may_end.wait(10)
+        done.append("work")
+
+    waiting = asyncio.create_task(Runtime().blocking(work))
+    while not began.is_set():
+        await asyncio.sleep(0)
+    for _ in range(2):
+        waiting.cancel()
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert done == ["work"]

@@ -7,6 +7,7 @@ import errno
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -42,6 +43,9 @@ class Runtime:
     async def blocking(self, work: Callable[[], T]) -> T:
         """Run work that may block (fsync, directory walks) without holding up the loop.
 
+        Cancelling it does not end the work: it waits until that is over, since whoever cancels is about to close what
+        the work uses.
+
         :raises OSError: the machine gives no thread for it now; whatever `work` raises.
         """
         waiting = [work]
@@ -50,4 +54,17 @@ class Runtime:
         except RuntimeError as error:
             waiting.clear()  # the executor keeps what it found no thread for
             raise OSError(errno.EAGAIN, str(error)) from error
-        return await running
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await _end_of(running)
+            raise
+
+
+async def _end_of(running: asyncio.Future[T]) -> None:
+    """Wait for it, however often that is cancelled; what it comes to is nobody's any more."""
+    while not running.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait((running,))
+    if not running.cancelled():
+        running.exception()
