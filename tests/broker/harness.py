@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -21,6 +22,7 @@ from roquet.broker.measurements import Measurements
 from roquet.broker.members import Consumers, Producers
 from roquet.broker.positions import Positions
 from roquet.broker.progress import ConsumerProgress, DelayProgress
+from roquet.broker.queue_deletion import QueueDeletion
 from roquet.broker.queue_locks import LeaseTable
 from roquet.broker.runtime_info import RuntimeInfo
 from roquet.broker.state_files import GROUPS, TOPICS, StateFile, Then
@@ -121,12 +123,13 @@ class World:
         info = RuntimeInfo(config, store, self.delays, now_ms, (self.measurements.figures,))
         positions = Positions(catalogue, self.consumers, progress, store, name, self.measurements.tps)
         groups = GroupAdmin(catalogue, self.consumers, self.producers, progress, positions, is_slave=is_slave)
+        deletion = QueueDeletion(store, self.host.runtime(), asyncio.Lock())
         return {
             **self.members.routes(),
             **ProgressRequests(progress, store, is_slave=is_slave).routes(),
             **LockRequests(LeaseTable(), now_ms).routes(),
             **QueryRequests(store, 32, 64).routes(),
-            **TopicAdmin(catalogue, progress, store, name, is_slave=is_slave).routes(),
+            **TopicAdmin(catalogue, progress, store, name, deletion, is_slave=is_slave).routes(),
             **groups.routes(),
             **StatsAdmin(self.measurements.stats, positions, catalogue, BROKER).routes(),
             **BrokerAdmin(config, DataVersion(now_ms()), info, progress, self.delays).routes(),

@@ -203,6 +203,8 @@ class Drive:
     ) -> None:
         self.speed = DriveSpeed()
         self.used_ratio = 0.5
+        self.undeletable: dict[Path, int] = {}
+        """Files that somebody has protected, and how often it was tried to delete them."""
         self.descriptors_max = 1_000
         """How many a process may have."""
         self.on_power_loss: Callable[[], None] = self.crash
@@ -262,6 +264,8 @@ class Drive:
     def refuse(self, operation: str, number: int, times: float = 1) -> None:
         """Let the next so many operations of a kind (`create`, `rename`, `delete`, ...) fail with this error."""
         self._refused[operation] = number, times
+        if not times:
+            del self._refused[operation]
 
     def lose_power_after(self, changes: int) -> None:
         """Let so many more changes (create, size, sync, rename, delete) happen; the one after them meets a crash."""
@@ -585,6 +589,9 @@ class MountedDisk:
 
     def delete(self, path: Path) -> None:
         drive = self.drive("delete")
+        if path in drive.undeletable:
+            drive.undeletable[path] += 1
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM), str(path))
         if path in drive.names.files:
             drive.change("delete", path)
             drive.rename({other: file for other, file in drive.names.files.items() if other != path})

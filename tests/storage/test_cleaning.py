@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -185,3 +188,43 @@ def test_a_queue_whose_entries_are_all_of_deleted_records_begins_where_the_log_s
     assert bodies_in(store, "T") == [b"%d" % number for number in range(first, COUNT)]
     put(store, COUNT)
     assert store.max_offset("T", 0) == COUNT + 1
+
+
+@pytest.fixture
+def protected(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
+    """Makes a file of the real drive undeletable, for root too."""
+    files: list[Path] = []
+
+    def protect(path: Path) -> None:
+        made = subprocess.run(["chattr", "+i", str(path)], capture_output=True, check=False)
+        if made.returncode:
+            pytest.skip("this drive, or this user, protects no files")
+        files.append(path)
+
+    if shutil.which("chattr") is None:
+        pytest.skip("no chattr")
+    yield protect
+    for path in files:
+        subprocess.run(["chattr", "-i", str(path)], check=True)
+
+
+def test_a_protected_file_of_a_real_drive_costs_the_log_none_of_its_descriptors(
+    tmp_path: Path, protected: Callable[[Path], None]
+) -> None:
+    config = replace(CONFIG, root=tmp_path, commit_log_folders=[tmp_path / "commitlog"])
+    store = Store(config, lambda: 1_700_000_000_000)
+    store.open()
+    for number in range(COUNT):
+        put(store, number)
+    store.checkpoint_work()()
+    store.log.synced(store.log.end)
+    protected(tmp_path / "commitlog" / f"{0:020}")
+    deletion = store.drop_oldest(1).log[0]
+    for _ in range(3):
+        with pytest.raises(PermissionError):
+            deletion()
+        first_file = len(store.log.file_starts)
+        while len(store.log.file_starts) == first_file:
+            put(store, COUNT)
+        store.log.sync_work(store.log.end)()
+    store.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import random
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from roquet.storage.consume_queue import BLANK_ENTRY, ENTRY_SIZE, ConsumeQueue
 from roquet.storage.disk import RealDisk
 from roquet.storage.segments import file_name
+from tests.simulation.disk import Drive
 
 FILE_SIZE = 20 * ENTRY_SIZE
 
@@ -66,3 +69,52 @@ def test_truncation_keeps_whole_files_that_lie_before_the_end(tmp_path: Path) ->
     queue.truncate(0)
     assert (queue.max_offset, queue.log_end) == (0, 0)
     queue.close()
+
+
+def test_a_sync_that_ends_after_a_deletion_says_nothing_of_what_came_in_its_place() -> None:
+    drive = Drive(random.Random(1))
+    queue = ConsumeQueue(drive.mount(), Path("/q"), 20 * 10, "T", 0)
+    for offset in range(5):
+        queue.make_room(1)
+        put(queue, offset, 100 * offset, 100, 0)
+    work = queue.sync_work()
+    assert work is not None
+    queue.drop_all()
+    queue.make_room(1)
+    put(queue, 0, 500, 100, 0)
+    work()
+    assert queue.sync_work() is not None
+
+
+def test_a_queue_whose_files_cannot_all_be_deleted_ends_with_what_is_left() -> None:
+    drive = Drive(random.Random(1))
+    disk = drive.mount()
+    queue = ConsumeQueue(disk, Path("/q"), 20 * 10, "T", 0)
+    for offset in range(25):
+        queue.make_room(1)
+        put(queue, offset, 100 * offset, 100, 0)
+    drive.undeletable[Path("/q/00000000000000000200")] = 0
+    with pytest.raises(OSError, match="not permitted"):
+        queue.drop_all()
+    assert (queue.min_offset, queue.max_offset, queue.log_end) == (0, 20, 2000)
+    queue.make_room(1)
+    put(queue, 20, 2000, 100, 7)
+    assert [queue.entry(offset) for offset in (0, 19, 20)] == [(0, 100, 0), (1900, 100, 0), (2000, 100, 7)]
+    drive.undeletable.clear()
+    queue.drop_all()
+    assert (queue.max_offset, disk.names(Path("/q"))) == (0, [])
+
+
+def test_a_file_that_was_deleted_before_its_folder_could_be_synced_is_gone() -> None:
+    drive = Drive(random.Random(1))
+    disk = drive.mount()
+    queue = ConsumeQueue(disk, Path("/q"), 20 * 10, "T", 0)
+    queue.make_room(1)
+    put(queue, 0, 0, 100, 0)
+    drive.refuse("sync", errno.EMFILE)
+    with pytest.raises(OSError, match="open files"):
+        queue.drop_all()
+    assert (queue.max_offset, disk.names(Path("/q"))) == (0, [])
+    queue.make_room(1)
+    put(queue, 0, 700, 100, 0)
+    assert queue.entry(0) == (700, 100, 0)

@@ -98,6 +98,8 @@ class Parts:
             self.store, config.delay_levels, self.tables.delays, self.turn, self.clock, delivered
         )
         self.cleaning = self._make_cleaning()
+        self.checkpointing = asyncio.Lock()
+        """Held by whoever makes a checkpoint."""
         self.members = self._make_members()
         self._queue_count = 0
         self.slave_sync = self._make_slave_sync()

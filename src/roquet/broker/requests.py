@@ -24,6 +24,7 @@ from roquet.broker.offset_moves import OffsetMoves
 from roquet.broker.parts import Parts
 from roquet.broker.positions import Positions
 from roquet.broker.promotion import Promotion
+from roquet.broker.queue_deletion import QueueDeletion
 from roquet.broker.read_balance import ReadBalance
 from roquet.broker.runtime_info import RuntimeInfo
 from roquet.protocol.bodies import DataVersion
@@ -89,14 +90,15 @@ def _of_admins(parts: Parts) -> dict[int, Handler]:
         config, store, tables.delays, now_ms, (measurements.figures, parts.durability.figures, parts.peers.figures)
     )
     groups = GroupAdmin(catalogue, tables.consumers, tables.producers, tables.progress, positions, is_slave=is_slave)
+    deletion = QueueDeletion(store, parts.runtime, parts.checkpointing)
     promotion = Promotion(config, store, catalogue, parts.channels, parts.ha_client, parts.slave_sync, parts.become)
     return {
-        **TopicAdmin(catalogue, tables.progress, store, name, is_slave=is_slave).routes(),
+        **TopicAdmin(catalogue, tables.progress, store, name, deletion, is_slave=is_slave).routes(),
         **groups.routes(),
         **StatsAdmin(measurements.stats, positions, catalogue, config.address).routes(),
         **ProgressAdmin(catalogue, tables.consumers, tables.progress, store, name).routes(),
         **Relays(tables.consumers, store, name).routes(),
-        **StoreAdmin(store, catalogue, parts.cleaning).routes(),
+        **StoreAdmin(store, catalogue, parts.cleaning, deletion).routes(),
         **promotion.routes(),
         **HaAdmin(config, store, parts.ha_server, parts.ha_client, now_ms).routes(),
         **BrokerAdmin(config, DataVersion(now_ms()), info, tables.progress, tables.delays).routes(),

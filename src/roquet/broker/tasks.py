@@ -81,8 +81,11 @@ def _failed(store: Store, what: str, error: OSError) -> None:
         log.error("%s, it is tried again: %s", what, error)
 
 
-async def checkpoint(store: Store, runtime: Runtime, period_ms: int) -> None:
-    """Each period, or when much was stored since, make log, queues and index durable, and note how far."""
+async def checkpoint(store: Store, runtime: Runtime, period_ms: int, making: asyncio.Lock) -> None:
+    """Each period, or when much was stored since, make log, queues and index durable, and note how far.
+
+    :param making: held by whoever makes a checkpoint.
+    """
     waited_ms, noted = 0, store.log.end
     while store.failure is None:
         await asyncio.sleep(min(period_ms, LOOK_MS) / 1000)
@@ -92,7 +95,8 @@ async def checkpoint(store: Store, runtime: Runtime, period_ms: int) -> None:
             continue
         waited_ms, noted = 0, end
         try:
-            await runtime.blocking(store.checkpoint_work())
+            async with making:
+                await runtime.blocking(store.checkpoint_work())
         except OSError as error:
             _failed(store, "the checkpoint could not be written", error)
         else:

@@ -16,7 +16,7 @@ from roquet.protocol.columns import Ints
 from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk
 from roquet.storage.folders import Folders
-from roquet.storage.segments import Segments
+from roquet.storage.segments import Durable, Segments
 
 ENTRY: Final = Struct(">qiq")
 """Physical offset, record size, tag code (schedule topic: delivery time)."""
@@ -61,10 +61,10 @@ class ConsumeQueue:
 
     __slots__ = (
         "_buffer",
+        "_durable",
         "_file_end",
         "_file_size",
         "_file_start",
-        "_flushed_to",
         "_reserved_to",
         "_segments",
         "log_end",
@@ -88,7 +88,7 @@ class ConsumeQueue:
         self.min_offset = 0
         self.max_offset = 0
         self.log_end = 0
-        self._flushed_to = 0
+        self._durable = Durable(0)
         self._buffer: mmap.mmap | bytearray = bytearray()
         self._file_start = 0
         self._file_end = 0
@@ -116,7 +116,7 @@ class ConsumeQueue:
             if count:
                 self.min_offset = segments.start // ENTRY_SIZE
                 self._end_at(start // ENTRY_SIZE + count)
-                self._flushed_to = self.max_offset * ENTRY_SIZE
+                self._durable = Durable(self.max_offset * ENTRY_SIZE)
                 return
         self.drop_all()  # not one entry came through a crash: the next may have any offset
 
@@ -305,7 +305,7 @@ class ConsumeQueue:
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
         self.log_end = last[0] + (last[1] if last[1] != BLANK_RECORD_SIZE else 0)
-        self._flushed_to = min(self._flushed_to, offset * ENTRY_SIZE)
+        self._durable = self._durable.cut(offset * ENTRY_SIZE)
         self._file_start = self._file_end = self.room_to = self._reserved_to = 0
 
     def correct_min_offset(self, log_start: int) -> None:
@@ -326,7 +326,7 @@ class ConsumeQueue:
         """
         self.correct_min_offset(log_start)
         needless = min(self.min_offset, self.max_offset - 1) * ENTRY_SIZE
-        return self._segments.forget_before(min(needless, self._flushed_to))
+        return self._segments.forget_before(min(needless, self._durable.end))
 
     def offset_at_time(self, timestamp_ms: int, store_time: Callable[[int], int]) -> int:
         """The entry whose record was stored at `timestamp_ms`, else the nearer neighbour, the earlier on a tie.
@@ -349,23 +349,30 @@ class ConsumeQueue:
     def sync_work(self) -> Callable[[], None] | None:
         """What makes all entries of now durable, may be called off the loop; None where they are."""
         end = self.max_offset * ENTRY_SIZE
-        if end <= self._flushed_to:
-            return None
-        pieces = list(self._segments.pieces(self._flushed_to, end))
-
-        def work() -> None:
-            for file, first, last in pieces:
-                file.sync(first, last)
-            self._flushed_to = end
-
-        return work
+        return self._segments.sync_work(self._durable, end) if end > self._durable.end else None
 
     def drop_all(self) -> None:
-        """Forget every entry; the next one may have any offset."""
-        self._segments.drop_all()
-        self.min_offset = self.max_offset = 0
-        self.log_end = self._flushed_to = 0
+        """Delete every entry; the next one may have any offset.
+
+        :raises OSError: a file could not be deleted; the queue ends with what is left.
+        """
         self._file_start = self._file_end = self.room_to = self._reserved_to = 0
+        try:
+            self._segments.drop_all()
+        finally:
+            self._end_with_files()
+
+    def _end_with_files(self) -> None:
+        segments = self._segments
+        left = segments.capacity_end // ENTRY_SIZE if segments.starts else 0
+        if left:
+            self.max_offset = min(self.max_offset, left)
+            self.min_offset = min(self.min_offset, self.max_offset)
+        else:
+            self.min_offset = self.max_offset = 0
+        last = next(self._entries(self.max_offset - 1, self.max_offset), None) if left else None
+        self.log_end = last[0] + last[1] if last is not None and last[1] != BLANK_RECORD_SIZE else 0
+        self._durable = self._durable.cut(self.max_offset * ENTRY_SIZE)
 
     def close(self) -> None:
         self._segments.close()

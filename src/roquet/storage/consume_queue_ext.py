@@ -20,7 +20,7 @@ from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRIES, ENTRY, ENTR
 from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk
 from roquet.storage.folders import Folders
-from roquet.storage.segments import Segments
+from roquet.storage.segments import Durable, Segments
 
 ADDRESS_OF_FIRST: Final = -(1 << 63)
 ADDRESS_MAX: Final = -0x80000001
@@ -69,12 +69,13 @@ class Notes:
         self._size_max = _NOTE.size + bits_size
         self._end = 0
         self._room_to = 0
-        self._flushed_to = 0
+        self._durable = Durable(0)
 
     def load(self) -> None:
         """:raises StoreError: a file that does not belong here."""
         self._segments.load()
-        self._end = self._flushed_to = self._segments.start
+        self._end = self._segments.start
+        self._durable = Durable(self._end)
 
     def make_room(self, count: int) -> None:
         """See to it that `count` notes find room.
@@ -133,7 +134,7 @@ class Notes:
         end = at + _NOTE.size + len(note.bits) if note is not None else at
         self._segments.drop_after(end)
         self._end = end
-        self._flushed_to, self._room_to = min(self._flushed_to, end), 0
+        self._durable, self._room_to = self._durable.cut(end), 0
 
     def begin_a_file(self) -> None:
         """Leave all notes as they are; the next one goes into a new file."""
@@ -142,23 +143,22 @@ class Notes:
 
     def sync_work(self) -> Callable[[], None]:
         """What makes all notes of now durable; may be called off the loop."""
-        end = self._end
-        pieces = list(self._segments.pieces(self._flushed_to, end))
-
-        def work() -> None:
-            for file, first, last in pieces:
-                file.sync(first, last)
-            self._flushed_to = end
-
-        return work
+        return self._segments.sync_work(self._durable, self._end)
 
     def forget_before(self, address: int) -> list[Deletion]:
         """Forget the files before the note at `address`; what deletes them may be called off the loop."""
         return self._segments.forget_before(address - ADDRESS_OF_FIRST)
 
     def drop_all(self) -> None:
-        self._segments.drop_all()
-        self._end = self._flushed_to = self._room_to = 0
+        """Delete them all.
+
+        :raises OSError: a file could not be deleted; the next note goes behind what is left.
+        """
+        try:
+            self._segments.drop_all()
+        finally:
+            self._end = self._segments.capacity_end
+            self._durable, self._room_to = self._durable.cut(self._end), 0
 
     def close(self) -> None:
         self._segments.close()

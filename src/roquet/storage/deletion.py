@@ -22,6 +22,14 @@ class Deletion:
         self._disk = disk
         self._file = file
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the file is still there, or nobody can say."""
+        try:
+            return self.path.name in (name for name, _ in self._disk.names(self.path.parent))
+        except OSError:
+            return True
+
     def __call__(self) -> None:
         """
         :raises OSError: the file, or its name, is still there; to be called again.

@@ -112,7 +112,7 @@ class IndexFile:
             is_lost = is_later[used]
             slots[used[is_lost]] = numbers[is_lost]
         self._used_slots = int(np.count_nonzero(slots))
-        self.count = count
+        self.count, self._synced = count, 0
         self.end_ms, self.end_at = end_ms, self.place(count - 1)
         self._save_header()
 
@@ -338,8 +338,8 @@ class Index:
         self._hashed = rows[np.argsort(rows[:, 1], kind="stable")]
 
     def _grow(self, now_ms: int) -> None:
-        """Add a file, named by its time of creation, unlike any other."""
-        names = {file.path.name for file in self.files}
+        """Add a file, named by its time of creation, unlike any other: also one that waits to be deleted."""
+        names = {file.path.name for file in self.files} | {name for name, _ in self._disk.names(self._folder)}
         name = _time_name(now_ms)
         while name in names:
             now_ms += 1

@@ -106,18 +106,26 @@ class Queues:
         """Every topic that has a queue here."""
         return list(self._by_topic)
 
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """A topic's queues."""
+        return list(self._by_topic.get(topic, {}).values())
+
     def used_by(self, topic: str) -> int:
         """How many of a topic's queues have entries, or had some."""
         return sum(queue.max_offset > 0 for queue in self._by_topic.get(topic, {}).values())
 
     def drop_topic(self, topic: str) -> None:
-        """Delete a topic's queues."""
-        for queue in self._by_topic.pop(topic, {}).values():
+        """Delete a topic's queues.
+
+        :raises OSError: something could not be deleted; to be called again.
+        """
+        for queue in self._by_topic.get(topic, {}).values():
             queue.drop_all()
             for folder in (self._folder, self._notes_folder):
                 self._disk.delete_folder(folder / topic / str(queue.queue_id))
         for folder in (self._folder, self._notes_folder):
             self._disk.delete_folder(folder / topic)
+        self._by_topic.pop(topic, None)
 
     def close(self) -> None:
         for queue in self:

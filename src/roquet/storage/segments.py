@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,23 @@ NAME_DIGITS: Final = 20
 def file_name(start: int) -> str:
     """20 decimal digits."""
     return f"{start:0{NAME_DIGITS}d}"
+
+
+class Durable:
+    """How far the bytes of a range are on the drive.
+
+    Keeps: it only grows. Who cuts the range takes another one, so that a thread that still syncs what was cut away says
+    nothing of what comes in its place.
+    """
+
+    __slots__ = ("end",)
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+
+    def cut(self, end: int) -> Durable:
+        """What it is of a range that ends there."""
+        return Durable(min(self.end, end))
 
 
 class Segments:
@@ -142,10 +159,32 @@ class Segments:
         for file, first, last in self.pieces(start, end):
             file.sync(first, last)
 
+    def sync_work(self, durable: Durable, end: int) -> Callable[[], None]:
+        """What makes the bytes before `end` durable and says so; may be called off the loop."""
+        pieces = list(self.pieces(durable.end, end))
+
+        def work() -> None:
+            for file, first, last in pieces:
+                file.sync(first, last)
+            durable.end = max(durable.end, end)
+
+        return work
+
     def drop_after(self, end: int) -> None:
-        """Delete the files that begin at or after `end`."""
+        """Delete the files that begin at or after `end`, the last one first.
+
+        :raises OSError: one could not be deleted; it is still there, and so are those before it.
+        """
         while self.starts and self.starts[-1] >= end:
-            self._forget(len(self.starts) - 1)()
+            deletion = Deletion(self._disk, self._paths[-1], self._files[-1])
+            self._files[-1] = None
+            try:
+                deletion()
+            except OSError:
+                if not deletion.is_there:
+                    self._forget(-1)
+                raise
+            self._forget(-1)
 
     def erase(self, at: int) -> None:
         """Zero what stands from `at` to the end of its file, durably."""
@@ -164,8 +203,8 @@ class Segments:
         return deletions
 
     def drop_all(self) -> None:
-        while self.starts:
-            self._forget(len(self.starts) - 1)()
+        """Delete all files; as `drop_after`."""
+        self.drop_after(0)
 
     def _forget(self, index: int) -> Deletion:
         self.starts.pop(index)

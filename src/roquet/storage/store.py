@@ -80,7 +80,10 @@ class FilterBits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What deletes files that the store has forgotten, oldest first; each may be called off the loop."""
+    """What deletes files that the store has forgotten, each of which may be called off the loop.
+
+    The log's go oldest first, so that a crash leaves no gap; so do those of one folder in the other lists.
+    """
 
     log: list[Deletion]
     queues: list[Deletion]
@@ -94,6 +97,10 @@ class KeyHits:
     records: list[bytes]
     last_ms: int
     last_at: int
+
+
+def _without(mark: Mark, queues: int) -> Mark:
+    return replace(mark, queue_count=max(0, mark.queue_count - queues))
 
 
 class Store:
@@ -227,13 +234,6 @@ class Store:
             self.index.forget_cached()
 
     @property
-    def trouble(self) -> str:
-        """What is wrong with log and dispatch, for those who look at replication; empty while nothing is."""
-        dispatch = self.dispatch
-        holes = f"{dispatch.holes} damaged places stepped over ({dispatch.hole_bytes} bytes)" if dispatch.holes else ""
-        return "; ".join(filter(None, (dispatch.why_behind, holes)))
-
-    @property
     def failure(self) -> OSError | None:
         """The sync that failed and ended all trust in the files (decision 0025); it is known before `take_failure`."""
         return self._trust.failure
@@ -272,7 +272,22 @@ class Store:
             self._lock = None
 
     def checkpoint_work(self) -> Callable[[], None]:
-        """What makes log, queues and index durable as they are now and notes it; may be run off the loop."""
+        """What makes log, queues and index durable as they are now and notes it."""
+        sync, save = self.checkpoint_works()
+
+        def work() -> None:
+            sync()
+            save()
+
+        return work
+
+    def checkpoint_works(self, leaving: Collection[ConsumeQueue] = ()) -> tuple[Callable[[], None], Callable[[], None]]:
+        """What makes log, queues and index durable as they are now, and what notes it after that; both may be run off
+        the loop, one checkpoint after the other.
+
+        :param leaving: queues that are going to be deleted. After that no recovery takes them for lost, nor brings back
+            what they hold now.
+        """
         self.flush_index()
         syncs = [self.log.sync_work(self.log.end)]
         mark = None if self._held_up else self._mark()
@@ -280,14 +295,19 @@ class Store:
         syncs += [sync for queue in self.queues if (sync := queue.sync_work()) is not None]
         syncs += self.index.sync_work() if self.index is not None else []
 
-        def work() -> None:
+        fewer = sum(queue.max_offset > 0 for queue in leaving)
+
+        def sync_all() -> None:
             for sync in syncs:
                 sync()
             self._trust.check()
-            self.checkpoint.note(store_ms, mark)
+
+        def save() -> None:
+            noted = mark or self.checkpoint.mark
+            self.checkpoint.note(store_ms, noted and _without(noted, fewer))
             self.checkpoint.save()
 
-        return work
+        return sync_all, save
 
     def _mark(self) -> Mark | None:
         """How far log, queues and index are now; None as long as no queue points to a record."""
@@ -362,16 +382,13 @@ class Store:
         self.checkpoint_work()()
 
     def drop_topic(self, topic: str) -> None:
-        """Delete a topic's queues; its records stay in the log until they expire."""
-        self._forget_queues(self.queues.used_by(topic))
-        self.queues.drop_topic(topic)
+        """Delete a topic's queues; its records stay in the log until they expire. Blocks for a checkpoint.
 
-    def _forget_queues(self, count: int) -> None:
-        """So many queues are going to be deleted: no recovery takes them for lost."""
-        mark = self.checkpoint.mark
-        if mark is not None and count:
-            self.checkpoint.mark = replace(mark, queue_count=max(0, mark.queue_count - count))
-            self.checkpoint.save()
+        :raises OSError: something could not be deleted; to be called again.
+        """
+        for work in self.checkpoint_works(self.queues.of_topic(topic)):
+            work()
+        self.queues.drop_topic(topic)
 
     # retention
 
@@ -400,15 +417,20 @@ class Store:
         queues = [deletion for queue in self.queues for deletion in queue.trim(log.start)]
         return Expired(deletions, queues, self.index.forget_before(log.start) if self.index is not None else [])
 
-    def drop_expired_queues(self, kept: Collection[str]) -> None:
-        """Delete queues whose messages are all gone from the log, but for the topics `kept`.
-
-        The next message in such a queue has the offset 0 again (CLEAN_EXPIRED_CONSUMEQUEUE).
-        """
+    def expired_queues(self, kept: Collection[str]) -> list[ConsumeQueue]:
+        """Queues whose messages are all gone from the log, but for the topics `kept`."""
         start = self.log.start
         expired = [queue for queue in self.queues if queue.max_offset and queue.log_end <= start]
-        expired = [queue for queue in expired if queue.topic not in kept]
-        self._forget_queues(len(expired))
+        return [queue for queue in expired if queue.topic not in kept]
+
+    def drop_expired_queues(self, kept: Collection[str]) -> None:
+        """Delete them; the next message in such a queue has the offset 0 again. Blocks for a checkpoint.
+
+        :raises OSError: as `drop_topic`.
+        """
+        expired = self.expired_queues(kept)
+        for work in self.checkpoint_works(expired):
+            work()
         for queue in expired:
             queue.drop_all()
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.cleaning import Cleaning
+from roquet.broker.queue_deletion import QueueDeletion
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.message import HALF_OP_TOPIC, SCHEDULE_TOPIC
@@ -19,10 +20,11 @@ _NEVER_UNUSED: Final = frozenset({SCHEDULE_TOPIC, HALF_OP_TOPIC})
 class StoreAdmin:
     """Deletes expired files, and queues that are not needed any more."""
 
-    def __init__(self, store: Store, catalogue: Catalogue, cleaning: Cleaning) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, cleaning: Cleaning, deletion: QueueDeletion) -> None:
         self._store = store
         self._catalogue = catalogue
         self._cleaning = cleaning
+        self._deletion = deletion
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -31,15 +33,23 @@ class StoreAdmin:
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired_files,
         }
 
-    def clean_expired_queues(self, request: Command, connection: Connection) -> Command:
-        self._store.drop_expired_queues(_KEPT)
+    def clean_expired_queues(self, request: Command, connection: Connection) -> None:
+        connection.answer_later(request, self._clean_expired_queues(request))
+
+    async def _clean_expired_queues(self, request: Command) -> Command:
+        await self._deletion.of_queues(lambda: self._store.expired_queues(_KEPT))
         return request.answer(ResponseCode.SUCCESS)
 
-    def clean_unused_topics(self, request: Command, connection: Connection) -> Command:
-        for topic in self._store.queues.topics:
-            if topic not in self._catalogue.topics and topic not in _NEVER_UNUSED:
-                self._store.drop_topic(topic)
+    def clean_unused_topics(self, request: Command, connection: Connection) -> None:
+        connection.answer_later(request, self._clean_unused_topics(request))
+
+    async def _clean_unused_topics(self, request: Command) -> Command:
+        await self._deletion.of_topics(self._unused_topics)
         return request.answer(ResponseCode.SUCCESS)
+
+    def _unused_topics(self) -> list[str]:
+        used = self._catalogue.topics
+        return [topic for topic in self._store.queues.topics if topic not in used and topic not in _NEVER_UNUSED]
 
     def delete_expired_files(self, request: Command, connection: Connection) -> Command:
         """Answered at once; the next passes of cleaning do it, at whatever hour."""

@@ -7,6 +7,7 @@ from functools import partial
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.handlers.saved import answer_saved, refuse_on_slave
 from roquet.broker.progress import ConsumerProgress
+from roquet.broker.queue_deletion import QueueDeletion
 from roquet.broker.topics import FILTER_TYPES
 from roquet.errors import MessageError, Refused
 from roquet.protocol.bodies import TopicConfig, queue_to_json
@@ -27,12 +28,20 @@ class TopicAdmin:
     """
 
     def __init__(
-        self, catalogue: Catalogue, progress: ConsumerProgress, store: Store, broker_name: str, *, is_slave: bool
+        self,
+        catalogue: Catalogue,
+        progress: ConsumerProgress,
+        store: Store,
+        broker_name: str,
+        deletion: QueueDeletion,
+        *,
+        is_slave: bool,
     ) -> None:
         self._catalogue = catalogue
         self._progress = progress
         self._store = store
         self._broker_name = broker_name
+        self._deletion = deletion
         self._is_slave = is_slave
 
     def routes(self) -> dict[int, Handler]:
@@ -58,7 +67,10 @@ class TopicAdmin:
         name = TopicHeader.read(request.fields).topic
         _check(name)
         self._refuse_system(name)
-        self._store.drop_topic(name)
+        connection.answer_later(request, self._delete(name, request, connection))
+
+    async def _delete(self, name: str, request: Command, connection: Connection) -> None:
+        await self._deletion.of_topics(lambda: [name])
         self._progress.forget_topic(name)
         self._catalogue.delete_topic(name, partial(answer_saved, request, connection))
 
