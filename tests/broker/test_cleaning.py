@@ -117,7 +117,7 @@ def test_what_cannot_be_deleted_now_goes_later_and_never_before_what_is_older(se
     served.sim.run_for(90)
     assert served.names(LOG) == served.files
     served.host.drive.trouble = None
-    served.sim.run_for(30)
+    served.sim.run_for(60)
     assert served.names(LOG) == served.files[-1:]
     assert served.names(QUEUE)[0] == f"{served.range()[0] // 10 * 200:020}"
 

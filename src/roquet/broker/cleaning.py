@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
+from roquet.broker.deletions import Deletions
 from roquet.runtime import Runtime
 from roquet.storage.retention import PASSES_WHEN_ASKED, Retention, Usage
 from roquet.storage.store import Store
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 
 FIRST_LOOK_S: Final = 1.0
 FIRST_PASS_S: Final = 60.0
+LOG: Final = Path("commitlog")
+"""The row of the log's files, in however many folders they are."""
 
 
 class Cleaning:
@@ -44,8 +47,7 @@ class Cleaning:
         self._log_pause_s = log_pause_ms / 1000
         self._queue_pause_s = queue_pause_ms / 1000
         self._asked = 0
-        self._deletions: deque[tuple[Callable[[], None], float]] = deque()
-        """What is still to be deleted, and how long to wait after it. The order counts: no gap may come to be."""
+        self._deletions = Deletions(runtime, self._period_s)
 
     def ask(self) -> None:
         """Let what has expired go at any hour, in the next passes (DELETE_EXPIRED_COMMITLOG)."""
@@ -63,7 +65,7 @@ class Cleaning:
         await asyncio.sleep(FIRST_PASS_S)
         while True:
             await _tried(self.clean)
-            await _tried(self._delete)
+            await _tried(self._deletions.run)
             await asyncio.sleep(self._period_s)
 
     async def look(self) -> Usage:
@@ -93,17 +95,12 @@ class Cleaning:
         expired = self._store.drop_oldest(count)
         log.info("the log begins at %d now, %d files go", self._store.log.start, count)
         self._gone()
-        self._deletions += [(deletion, self._log_pause_s) for deletion in expired.log]
-        self._deletions += [(deletion, self._queue_pause_s) for deletion in expired.queues]
-        self._deletions += [(deletion, 0) for deletion in expired.index]
-
-    async def _delete(self) -> None:
-        """Delete what was forgotten. One that fails is the first to be tried again."""
-        while self._deletions:
-            deletion, pause_s = self._deletions[0]
-            await self._runtime.blocking(deletion)
-            self._deletions.popleft()
-            await asyncio.sleep(pause_s)
+        for deletion in expired.log:
+            self._deletions.add(LOG, deletion, self._log_pause_s)
+        for deletion in expired.queues:
+            self._deletions.add(deletion.path.parent, deletion, self._queue_pause_s)
+        for deletion in expired.index:
+            self._deletions.add(deletion.path.parent, deletion, 0)
 
 
 async def _tried(work: Callable[[], Awaitable[object]]) -> None:

@@ -166,8 +166,7 @@ def _state(member: Member) -> tuple[str, str]:
     if member.status is None:
         return "not told", "it knows no such request, as Apache's 4.x"
     follower = member.status.follower
-    state, reason = ("master", "") if follower is None else (follower.state, follower.reason)
-    return state, "; ".join(filter(None, (reason, member.status.trouble)))
+    return ("master", "") if follower is None else (follower.state, follower.reason)
 
 
 def _slave_rows(found: list[Replicas]) -> Iterator[tuple[str, ...]]:
