@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         RouteNotFound,
         TlsError,
     )
+    from roquet.protocol.compression import plain_body
     from roquet.protocol.message import Message, MessageQueue
     from roquet.protocol.signing import Credentials
     from roquet.transport.tls import Tls
@@ -62,6 +63,7 @@ __all__ = [
     "TransactionResult",
     "TransactionState",
     "dev",
+    "plain_body",
 ]
 
 _HOMES = {
@@ -82,6 +84,7 @@ _HOMES = {
     "TransactionProducer": "client.transactions",
     "TransactionResult": "client.transactions",
     "TransactionState": "client.transactions",
+    "plain_body": "protocol.compression",
 }
 """Where a public name comes from; from errors, when it is not here."""
 

@@ -307,7 +307,14 @@ class FakeBroker:
             return request.answer(ResponseCode.SYSTEM_ERROR, "no such message")
         properties = {RETRY_TOPIC: record.topic, **split_properties(record.properties_text), DELAY: "3"}
         retry_topic = RETRY_PREFIX + request.fields["group"]
-        self.store(retry_topic, 0, record.body, join_properties(properties), reconsume_times=record.reconsume_times + 1)
+        self.store(
+            retry_topic,
+            0,
+            record.body,
+            join_properties(properties),
+            sys_flag=record.sys_flag,
+            reconsume_times=record.reconsume_times + 1,
+        )
         return request.answer(0)
 
     def _lock(self, request: Command, _: Connection) -> Answer:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -149,18 +151,55 @@ def test_progress_does_not_pass_a_message_that_is_still_to_come_again(cluster: F
     assert stored(broker) == {0: 1}
 
 
-def test_a_message_whose_body_is_damaged_goes_the_way_of_failed_ones(
-    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+DAMAGED = (b"junk", "the compressed body is damaged")
+BOMB = (zlib.compress(bytes(2001)), "has more than 2000 when it is decompressed")
+
+
+@pytest.mark.parametrize(("body", "why"), [DAMAGED, BOMB])
+def test_a_message_that_cannot_be_opened_goes_the_way_of_failed_ones(
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture, body: bytes, why: str
 ) -> None:
+    """Back to the broker, which makes a dead letter of it in the end; it is told of once, those behind it come."""
+
     async def consume() -> list[bytes]:
-        async with consumer(cluster) as c:
-            found = await bodies(c, 1)
-            await asyncio.sleep(1)
+        async with consumer(cluster, uncompressed_max=2000) as c:
+            found = await bodies(c, 2)
+            assert await c.get_many(1, timeout_ms=200) == []
             return found
 
     fill(broker, 0)
-    broker.store("T", 0, b"junk", sys_flag=1)
+    broker.store("T", 0, body, "UNIQ_KEY\x01U1", sys_flag=1)
+    broker.store("T", 0, zlib.compress(bytes(2000)), sys_flag=1)
+    broker.store("T", 0, b"hi")
+    assert cluster.run(consume) == [bytes(2000), b"hi"]
+    assert len(broker.requests[SEND_BACK]) > 1, "it came again"
+    (told,) = [each.getMessage() for each in caplog.records if "cannot be opened" in each.getMessage()]
+    assert why in told
+    assert told.endswith("topic=T broker=broker-a queue=0 offset=0 msgId=U1")
+    assert stored(broker) == {0: 3}
+
+
+@pytest.mark.parametrize("kind", ["ordered", "broadcast"])
+def test_what_cannot_be_opened_stops_no_queue(
+    cluster: FakeCluster, broker: FakeBroker, tmp_path: Path, kind: str
+) -> None:
+    async def consume() -> list[bytes]:
+        options = {"ordered": True} if kind == "ordered" else {"broadcast": True, "progress_folder": tmp_path}
+        async with consumer(cluster, uncompressed_max=2000, host=None, **options) as c:
+            return await bodies(c, 1)
+
+    fill(broker, 0)
+    broker.store("T", 0, BOMB[0], sys_flag=1)
     broker.store("T", 0, b"hi")
     assert cluster.run(consume) == [b"hi"]
-    assert len(broker.requests[SEND_BACK]) == 1
-    assert "damaged" in caplog.text
+
+
+def test_so_many_bodies_come_at_once_as_one_may_be_large(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> list[int]:
+        async with consumer(cluster, uncompressed_max=2000) as c:
+            return [len(await c.get_many(32)) for _ in range(3)]
+
+    fill(broker, 0)
+    for _ in range(7):
+        broker.store("T", 0, zlib.compress(bytes(900)), sys_flag=1)
+    assert cluster.run(consume) == [3, 3, 1]

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from roquet.client.received import NEVER_AGAIN, ReceivedMessage, plain_body, received
+from roquet.client.received import NEVER_AGAIN, ReceivedMessage, received
 from roquet.errors import MessageError
 from roquet.protocol.message import MessageQueue, join_properties
 from roquet.protocol.record import Record, host_bytes
@@ -46,15 +46,11 @@ def test_a_message_that_comes_again_has_the_topic_it_was_sent_to() -> None:
     assert (message.topic, message.queue.topic) == ("T", "%RETRY%g")
 
 
-@pytest.mark.parametrize("sys_flag", [0x1, 0x301])
-def test_a_compressed_body_is_decompressed(sys_flag: int) -> None:
-    assert plain_body(zlib.compress(b"hello"), sys_flag) == b"hello"
-
-
-@pytest.mark.parametrize(("sys_flag", "why"), [(0x1, "damaged"), (0x101, "LZ4"), (0x201, "ZSTD"), (0x701, "0x700")])
-def test_a_body_that_cannot_be_decompressed_is_not_passed_off_as_one_that_can(sys_flag: int, why: str) -> None:
-    with pytest.raises(MessageError, match=why):
-        plain_body(b"junk", sys_flag)
+def test_a_compressed_body_comes_as_it_was_if_it_is_not_too_large() -> None:
+    compressed = record(body=zlib.compress(b"hello"), sys_flag=1)
+    assert received(compressed, "broker-a", 0, uncompressed_max=5).body == b"hello"
+    with pytest.raises(MessageError, match="has more than 4 when it is decompressed"):
+        received(compressed, "broker-a", 0, uncompressed_max=4)
 
 
 def test_the_end_of_the_block_acknowledges() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from roquet.client.process_queue import ProcessQueue
 from roquet.client.received import ReceivedMessage, received
+from roquet.protocol.compression import UNCOMPRESSED_MAX
 from roquet.protocol.record import Record
 
 
@@ -27,11 +28,14 @@ class Delivery:
         self._settled = False
 
     def message(
-        self, failed: Callable[[Delivery, int], None], dealt_with: Callable[[Delivery], None] | None = None
+        self,
+        failed: Callable[[Delivery, int], None],
+        dealt_with: Callable[[Delivery], None] | None = None,
+        uncompressed_max: int = UNCOMPRESSED_MAX,
     ) -> ReceivedMessage:
         """:param failed: told the delay level of the next try.
         :param dealt_with: told when there is none.
-        :raises MessageError: its body cannot be decompressed.
+        :raises MessageError: its body cannot be decompressed, or not to so few bytes.
         """
 
         def settle(delay_level: int | None) -> None:
@@ -45,7 +49,7 @@ class Delivery:
                 if dealt_with is not None:
                     dealt_with(self)
 
-        return received(self.record, self.broker_name, self.reconsume_times, settle)
+        return received(self.record, self.broker_name, self.reconsume_times, settle, uncompressed_max)
 
     def done(self) -> None:
         """Its queue may go on; of one that was taken away this counts only if somebody stores its progress later."""

@@ -28,8 +28,9 @@ from roquet.client.start_position import Start, start_offset, wire_name
 from roquet.client.tasks import Tasks, every
 from roquet.errors import ConfigError, MessageError, RouteNotFound
 from roquet.protocol.bodies import BROADCASTING, CLUSTERING, ConsumerData, Subscription
+from roquet.protocol.compression import UNCOMPRESSED_MAX
 from roquet.protocol.filters import ALL
-from roquet.protocol.message import RETRY_PREFIX, MessageQueue, check_group, check_topic
+from roquet.protocol.message import RETRY_PREFIX, UNIQ_KEY, MessageQueue, check_group, check_topic
 from roquet.protocol.record import Record
 from roquet.protocol.signing import Credentials
 from roquet.runtime import Runtime
@@ -73,6 +74,8 @@ class Consumer:
         is logged and does not come again (where they come in order: not after `max_reconsume_times`).
     :param batch_size: messages per pull at most.
     :param limits: what may wait here per queue before pulling pauses.
+    :param uncompressed_max: bytes that a body may have when it is decompressed. A message with more, or that cannot be
+        decompressed, is not handed out; it goes the way of failed ones, and the log says so.
     :param strategy: how members share out queues; the same in all of them.
     :param credentials: sign every request, for brokers that check who asks (`aclEnable=true`).
     :param tls: encrypt the connections to name servers and brokers, and verify whose they are.
@@ -96,6 +99,7 @@ class Consumer:
         max_reconsume_times: int | None = None,
         batch_size: int = 32,
         limits: Limits | None = None,
+        uncompressed_max: int = UNCOMPRESSED_MAX,
         strategy: Strategy = average,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
@@ -111,6 +115,7 @@ class Consumer:
         self._subscriptions = _subscriptions(topics, retry_topic, self._session.runtime.now_ms())
         self._message_model = BROADCASTING if broadcast else CLUSTERING
         self._max_reconsume_times = max_reconsume_times
+        self._uncompressed_max = uncompressed_max
         self._in_order = OrderedInbox() if ordered else None
         self._locks = OrderLocks(self._session, group) if ordered and not broadcast else None
         self._inbox = self._in_order or Inbox()
@@ -242,15 +247,18 @@ class Consumer:
 
     def _open(self, delivery: Delivery) -> ReceivedMessage | None:
         """The message for the application; one that cannot be opened goes the way of failed ones."""
+        dealt_with = self._in_order.dealt_with if self._in_order is not None else None
         try:
-            return delivery.message(self._failed, self._in_order.dealt_with if self._in_order is not None else None)
+            return delivery.message(self._failed, dealt_with, self._uncompressed_max)
         except MessageError as error:
-            log.error("message %s cannot be opened: %s", delivery.record.offset_message_id, error)
+            _tell_unopened(delivery, error)
             self._failed(delivery, 0 if self._in_order is None else NEVER_AGAIN)  # nothing behind it would come
             return None
 
     async def get_many(self, max_messages: int = 32, timeout_ms: int = 1000) -> list[ReceivedMessage]:
         """Up to `max_messages` that are there, after waiting for the first one at most `timeout_ms`.
+
+        They are fewer where their bodies come to `uncompressed_max` bytes together.
 
         The next call acknowledges those that are not settled by then; so only one task should call this.
         """
@@ -266,10 +274,15 @@ class Consumer:
         except TimeoutError:
             first = None
         messages = [] if first is None else [first]
-        while messages and len(messages) < count_max and (delivery := self._inbox.take()) is not None:
+        size = len(first.body) if first is not None else 0
+        while messages and len(messages) < count_max and size < self._uncompressed_max:
+            delivery = self._inbox.take()
+            if delivery is None:
+                break
             message = self._open(delivery)
             if message is not None:
                 messages.append(message)
+                size += len(message.body)
         return messages
 
     def _failed(self, delivery: Delivery, delay_level: int = 0) -> None:
@@ -357,3 +370,18 @@ def _subscriptions(
     if retry_topic is not None:
         wanted[retry_topic] = ALL
     return {topic: subscription_to(topic, selector, version) for topic, selector in wanted.items()}
+
+
+def _tell_unopened(delivery: Delivery, error: MessageError) -> None:
+    """Once of each message: it comes again some times before it is a dead letter, as other members may open it."""
+    record = delivery.record
+    log.log(
+        logging.DEBUG if delivery.reconsume_times else logging.ERROR,
+        "message cannot be opened, it goes the way of failed ones: %s topic=%s broker=%s queue=%d offset=%d msgId=%s",
+        error,
+        record.topic,
+        delivery.broker_name,
+        record.queue_id,
+        record.queue_offset,
+        record.properties.get(UNIQ_KEY, record.offset_message_id),
+    )

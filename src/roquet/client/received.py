@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-from roquet.errors import MessageError
-from roquet.protocol.message import (
-    COMPRESSED,
-    COMPRESSION_LZ4,
-    COMPRESSION_TYPE_BITS,
-    COMPRESSION_ZLIB,
-    COMPRESSION_ZSTD,
-    KEYS,
-    RETRY_TOPIC,
-    TAGS,
-    UNIQ_KEY,
-    MessageQueue,
-)
+from roquet.protocol.compression import UNCOMPRESSED_MAX, plain_body
+from roquet.protocol.message import KEYS, RETRY_TOPIC, TAGS, UNIQ_KEY, MessageQueue
 from roquet.protocol.record import Record
 
 log = logging.getLogger(__name__)
@@ -97,13 +85,19 @@ class ReceivedMessage:
         return True
 
 
-def received(record: Record, broker_name: str, reconsume_times: int, settle: Settle | None = None) -> ReceivedMessage:
-    """:raises MessageError: the body cannot be decompressed."""
+def received(
+    record: Record,
+    broker_name: str,
+    reconsume_times: int,
+    settle: Settle | None = None,
+    uncompressed_max: int = UNCOMPRESSED_MAX,
+) -> ReceivedMessage:
+    """:raises MessageError: the body cannot be decompressed, or has more bytes than `uncompressed_max` then."""
     properties = record.properties
     offset_message_id = record.offset_message_id
     return ReceivedMessage(
         properties.get(RETRY_TOPIC, record.topic),
-        plain_body(record.body, record.sys_flag),
+        plain_body(record.body, record.sys_flag, uncompressed_max),
         properties.get(TAGS),
         tuple(properties.get(KEYS, "").split()),
         properties,
@@ -119,20 +113,3 @@ def received(record: Record, broker_name: str, reconsume_times: int, settle: Set
         record.sys_flag,
         settle,
     )
-
-
-def plain_body(body: bytes, sys_flag: int) -> bytes:
-    """The body as the producer gave it (protocol.md 5.2).
-
-    :raises MessageError: it is damaged, or compressed in another way than zlib.
-    """
-    if not sys_flag & COMPRESSED:
-        return body
-    kind = sys_flag & COMPRESSION_TYPE_BITS
-    if kind not in (0, COMPRESSION_ZLIB):
-        name = {COMPRESSION_LZ4: "LZ4", COMPRESSION_ZSTD: "ZSTD"}.get(kind, f"kind {kind:#x}")
-        raise MessageError(f"the body is compressed with {name}, only zlib is supported")
-    try:
-        return zlib.decompress(body)
-    except zlib.error as error:
-        raise MessageError(f"the compressed body is damaged: {error}") from error

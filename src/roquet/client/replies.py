@@ -8,11 +8,12 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from roquet.client.received import ReceivedMessage, plain_body
+from roquet.client.received import ReceivedMessage
 from roquet.errors import MessageError
 from roquet.protocol import message as m
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.protocol.compression import plain_body
 from roquet.protocol.headers.send import PushReplyHeader
 from roquet.runtime import Runtime
 from roquet.transport.connection import Connection, Handler
