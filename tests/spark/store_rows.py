@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from roquet.spark.corrupt import schema_with_damage, spark_field
 from roquet.spark.schema import SPARK_SCHEMA
-from roquet.spark.store_damage import schema_with_damage, spark_field
 from roquet.spark.store_options import StoreOptions
 from roquet.spark.store_pieces import StorePart
 from roquet.spark.store_plan import parts

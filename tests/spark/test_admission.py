@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.protocol.message import MessageQueue
-from roquet.spark.admission import Pace, admitted
+from roquet.spark.admission import Pace, admitted, within_bytes
 
 QUEUES = [MessageQueue("orders", "broker-a", queue_id) for queue_id in range(6)]
 BACKLOGS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 10**7))
@@ -52,3 +52,19 @@ def test_the_wait_counts_from_the_batch_before() -> None:
 
 def test_without_a_least_number_every_batch_is_due() -> None:
     assert Pace(None, 1000).is_due(0, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 5000)), max_size=8), st.integers(1, 100_000))
+def test_a_batch_has_so_many_bytes_or_one_message_of_each_queue(waiting: list[tuple[int, int]], most: int) -> None:
+    queues = [MessageQueue("orders", "broker-a", number) for number in range(len(waiting))]
+    counts = {queue: count for queue, (count, _) in zip(queues, waiting, strict=True) if count}
+    sizes = {queue: size for queue, (_, size) in zip(queues, waiting, strict=True)}
+
+    taken = within_bytes(counts, sizes, most)
+
+    assert taken.keys() == counts.keys(), "no queue is left behind"
+    assert all(1 <= taken[queue] <= counts[queue] for queue in counts)
+    beyond_one = sum((taken[queue] - 1) * sizes[queue] for queue in counts)
+    assert beyond_one <= most
+    if sum(counts[queue] * sizes[queue] for queue in counts) <= most:
+        assert taken == counts

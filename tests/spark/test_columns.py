@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,9 +20,10 @@ from hypothesis import strategies as st
 from roquet.errors import CorruptRecord
 from roquet.protocol.message import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from roquet.protocol.record import MAGIC_V2, Record, decode_all, host_bytes, host_text
-from roquet.spark import columns
-from roquet.spark.columns import Records, UnknownCompression, decode
+from roquet.spark import bodies, columns
+from roquet.spark.columns import BadBody, Records, decode
 from roquet.spark.schema import ARROW_SCHEMA
+from roquet.spark.slices import binary
 from roquet.units import PhysicalOffset, QueueOffset
 
 A_WHILE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
@@ -52,6 +54,19 @@ def a_record(**changes: Any) -> Record:
         "properties_text": "TAGS\x01TagA",
     }
     return Record(**(fields | changes))
+
+
+def table(records: Records, schema: pa.Schema = ARROW_SCHEMA, **options: Any) -> pa.Table:
+    """The rows of all batches, none of which is empty."""
+    batches = [each for each in decode(records, schema, **options) if not isinstance(each, BadBody)]
+    assert all(batch.num_rows for batch in batches)
+    return pa.Table.from_batches(batches, schema)
+
+
+def bad(records: Records, **options: Any) -> list[BadBody]:
+    """The records whose bodies cannot be had."""
+    found = decode(records, ARROW_SCHEMA, broker_name="b", **options)
+    return [each for each in found if isinstance(each, BadBody)]
 
 
 def row(record: Record, broker_name: str) -> dict[str, Any]:
@@ -130,7 +145,7 @@ def test_columns_equal_records_decoded_one_by_one(records: list[Record], answers
     bodies = [b"".join(stored[part::answers]) for part in range(answers)]
     expected = [row(record, "broker-a") for body in bodies for record in decode_all(body)]
     joined = Records.joined(Records.walk(body) for body in bodies)
-    assert rows(decode(joined, ARROW_SCHEMA, broker_name="broker-a")) == expected
+    assert rows(table(joined, ARROW_SCHEMA, broker_name="broker-a")) == expected
 
 
 @A_WHILE
@@ -146,7 +161,7 @@ def test_a_range_keeps_queue_offsets_from_its_start_up_to_its_end(records: list[
 def test_a_tag_filter_keeps_messages_with_one_of_the_tags(records: list[Record]) -> None:
     wanted = frozenset({"K", "aK", "é"})
     walked = Records.walk(b"".join(record.encode() for record in records))
-    batch = decode(walked, ARROW_SCHEMA, broker_name="b", tags=wanted)
+    batch = table(walked, ARROW_SCHEMA, broker_name="b", tags=wanted)
     stored = decode_all(walked.data)
     assert rows(batch) == [row(record, "b") for record in stored if record.properties.get("TAGS") in wanted]
 
@@ -157,13 +172,13 @@ def test_damaged_bytes_raise_or_decode_but_never_read_beyond_the_record(record: 
     stored = bytearray(record.encode())
     stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
     try:
-        decode(Records.walk(bytes(stored)), ARROW_SCHEMA, broker_name="b").validate(full=True)
-    except (CorruptRecord, UnknownCompression):
+        table(Records.walk(bytes(stored)), ARROW_SCHEMA, broker_name="b").validate(full=True)
+    except CorruptRecord:
         return
 
 
 def test_a_message_stored_by_apache_decodes() -> None:
-    (only,) = rows(decode(Records.walk(GOLDEN), ARROW_SCHEMA, broker_name="broker-a"))
+    (only,) = rows(table(Records.walk(GOLDEN), ARROW_SCHEMA, broker_name="broker-a"))
     assert only == row(a_record(body_crc=1486039724), "broker-a")
     assert only["msgId"] == "0A00000100002A9F00000000000003E8"
     assert only["bornHost"] == "10.0.0.9:50000"
@@ -171,20 +186,19 @@ def test_a_message_stored_by_apache_decodes() -> None:
 
 def test_a_projection_has_its_columns_in_its_order() -> None:
     schema = pa.schema([ARROW_SCHEMA.field("body"), ARROW_SCHEMA.field("queueOffset")])
-    batch = decode(Records.walk(GOLDEN), schema, broker_name="b")
+    batch = table(Records.walk(GOLDEN), schema, broker_name="b")
     assert batch.to_pydict() == {"body": [b"hi"], "queueOffset": [5]}
 
 
-def test_no_records_make_an_empty_batch() -> None:
-    batch = decode(Records.joined([]), ARROW_SCHEMA, broker_name="b", tags=frozenset({"A"}))
-    assert batch.num_rows == 0
-    assert batch.schema == ARROW_SCHEMA
+def test_no_records_make_no_batch() -> None:
+    assert list(decode(Records.joined([]), ARROW_SCHEMA, broker_name="b", tags=frozenset({"A"}))) == []
+    assert list(decode(Records.walk(GOLDEN), ARROW_SCHEMA, broker_name="b", tags=frozenset({"B"}))) == []
 
 
 def test_a_topic_length_of_two_bytes_is_read() -> None:
     longer = struct.pack(">I", len(GOLDEN) + 1)
     stored = longer + struct.pack(">I", MAGIC_V2) + GOLDEN[8:90] + b"\0" + GOLDEN[90:]
-    assert rows(decode(Records.walk(stored), ARROW_SCHEMA, broker_name="b"))[0]["topic"] == "T"
+    assert rows(table(Records.walk(stored), ARROW_SCHEMA, broker_name="b"))[0]["topic"] == "T"
 
 
 @pytest.mark.parametrize(("codec", "kind"), [("lz4", COMPRESSION_LZ4), ("zstd", COMPRESSION_ZSTD)])
@@ -193,34 +207,97 @@ def test_lz4_and_zstd_frames_are_decompressed(codec: str, kind: int) -> None:
     with pa.CompressedOutputStream(sink, codec) as stream:
         stream.write(b"hello " * 1000)
     stored = a_record(sys_flag=COMPRESSED | kind, body=sink.getvalue().to_pybytes()).encode()
-    (only,) = rows(decode(Records.walk(stored + b""), ARROW_SCHEMA, broker_name="b"))
+    (only,) = rows(table(Records.walk(stored + b""), ARROW_SCHEMA, broker_name="b"))
     assert only["body"] == b"hello " * 1000
 
 
-def test_an_unknown_compression_is_named() -> None:
-    stored = a_record(sys_flag=COMPRESSED | 0x500).encode()
-    with pytest.raises(UnknownCompression, match="0x500"):
-        decode(Records.walk(stored), ARROW_SCHEMA, broker_name="b")
+@pytest.mark.parametrize("kind", [0, COMPRESSION_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD, 0x500])
+def test_a_body_that_does_not_decompress_is_told_and_the_others_are_given(kind: int) -> None:
+    sound = a_record().encode()
+    damaged = a_record(sys_flag=COMPRESSED | kind, body=b"no such stream", queue_offset=QueueOffset(6))
+    walked = Records.walk(sound + damaged.encode() + sound)
+
+    (found,) = bad(walked)
+
+    assert (found.at, found.place) == (len(sound), "T@b:3, queue offset 6")
+    assert found.reason.startswith("the body is compressed with kind 0x500" if kind == 0x500 else "the compressed body")
+    (odd,) = found.row(ARROW_SCHEMA, {}).to_pylist()
+    expected = row(replace(damaged, sys_flag=0), "b") | {
+        "body": None,
+        "sysFlag": damaged.sys_flag,
+        "bodyCRC": odd["bodyCRC"],
+    }
+    assert {**odd, "properties": dict(odd["properties"])} == expected
+    assert table(walked, broker_name="b")["queueOffset"].to_pylist() == [5, 5]
 
 
-@pytest.mark.parametrize("kind", [0, COMPRESSION_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD])
-def test_a_body_that_does_not_decompress_is_a_corrupt_record(kind: int) -> None:
-    first = a_record().encode()
-    stored = first + a_record(sys_flag=COMPRESSED | kind, body=b"no such stream").encode()
-    with pytest.raises(CorruptRecord, match="does not decompress") as error:
-        decode(Records.walk(stored), ARROW_SCHEMA, broker_name="b")
-    assert error.value.at == len(first)
+@pytest.mark.parametrize("codec", ["zlib", "lz4", "zstd"])
+def test_a_body_may_have_so_many_bytes_and_no_more(codec: str) -> None:
+    kind = {"zlib": COMPRESSION_ZLIB, "lz4": COMPRESSION_LZ4, "zstd": COMPRESSION_ZSTD}[codec]
+    body = zlib.compress(bytes(5000)) if codec == "zlib" else squeezed(codec, bytes(5000))
+    walked = Records.walk(a_record(sys_flag=COMPRESSED | kind, body=body).encode())
+
+    assert table(walked, broker_name="b", uncompressed_max=5000)["body"].to_pylist() == [bytes(5000)]
+    (found,) = bad(walked, uncompressed_max=4999)
+    assert found.reason == f"the body, stored in {len(body)} bytes, has more than 4999 when it is decompressed"
+
+
+def squeezed(codec: str, body: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(body)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+@A_WHILE
+@given(st.lists(RECORDS | RECORDS.map(compressed), min_size=1, max_size=12), st.integers(1, 400))
+def test_what_becomes_large_comes_in_parts_of_a_bounded_size(records: list[Record], most: int) -> None:
+    walked = Records.walk(b"".join(record.encode() for record in records))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bodies, "PART_BYTES", most)
+        batches = [each for each in decode(walked, ARROW_SCHEMA, broker_name="b") if not isinstance(each, BadBody)]
+
+    assert rows(pa.Table.from_batches(batches)) == [row(record, "b") for record in decode_all(walked.data)]
+    if any(record.sys_flag & COMPRESSED for record in records):
+        assert all(batch.num_rows == 1 or _size(batch) <= most for batch in batches)
+
+
+def _size(batch: pa.RecordBatch) -> int:
+    return sum(len(body) for body in batch["body"].to_pylist())
+
+
+def test_the_bodies_of_a_chunk_are_not_in_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the reader hands them on, one batch after the other."""
+    monkeypatch.setattr(bodies, "PART_BYTES", 1 << 20)
+    stored = a_record(sys_flag=COMPRESSED, body=zlib.compress(bytes(400_000))).encode()
+    walked = Records.walk(stored * 100)
+    tracemalloc.start()
+    before = pa.total_allocated_bytes()
+    try:
+        held, count = 0, 0
+        for each in decode(walked, ARROW_SCHEMA, broker_name="b"):
+            assert not isinstance(each, BadBody)
+            held, count = max(held, pa.total_allocated_bytes() - before), count + each.num_rows
+        assert count == 100
+        assert tracemalloc.get_traced_memory()[1] + held < 8 << 20, "of 40 MB"
+    finally:
+        tracemalloc.stop()
+
+
+def test_bytes_that_an_array_cannot_count_are_refused() -> None:
+    with pytest.raises(OverflowError, match=f"{2**31} bytes are too many for one column"):
+        binary([bytes(1 << 20)] * 2048)
 
 
 def test_a_body_not_asked_for_is_not_decompressed() -> None:
     schema = pa.schema([ARROW_SCHEMA.field("topic")])
     stored = a_record(sys_flag=COMPRESSED, body=b"no such stream").encode()
-    assert decode(Records.walk(stored), schema, broker_name="b").to_pydict() == {"topic": ["T"]}
+    assert table(Records.walk(stored), schema, broker_name="b").to_pydict() == {"topic": ["T"]}
 
 
 def test_properties_that_are_no_utf8_do_not_fail_the_read() -> None:
     stored = a_record(properties_text="TAGS\x01TagA").encode().replace(b"TagA", b"\xd6\xd0AA")
-    (only,) = rows(decode(Records.walk(stored), ARROW_SCHEMA, broker_name="b"))
+    (only,) = rows(table(Records.walk(stored), ARROW_SCHEMA, broker_name="b"))
     assert only["tags"] == "��AA"
 
 
@@ -233,13 +310,13 @@ def test_an_answer_cut_short_is_refused(cut: int) -> None:
 
 def test_an_unknown_magic_is_refused() -> None:
     with pytest.raises(CorruptRecord, match="magic"):
-        decode(Records.walk(GOLDEN[:4] + b"\0\0\0\0" + GOLDEN[8:]), ARROW_SCHEMA, broker_name="b")
+        table(Records.walk(GOLDEN[:4] + b"\0\0\0\0" + GOLDEN[8:]), ARROW_SCHEMA, broker_name="b")
 
 
 def test_a_record_that_says_it_stands_before_the_log_has_an_id_all_the_same() -> None:
     stored = a_record(physical_offset=PhysicalOffset(-1), properties_text="").encode()
 
-    (row,) = decode(Records.walk(stored), ARROW_SCHEMA, broker_name="b").to_pylist()
+    (row,) = table(Records.walk(stored), ARROW_SCHEMA, broker_name="b").to_pylist()
 
     assert row["msgId"].endswith("F" * 16)
 
@@ -251,8 +328,8 @@ import roquet.spark.batch_reader, roquet.spark.sink, roquet.spark.store_reader, 
 from roquet.spark.columns import Records, decode
 from roquet.spark.schema import ARROW_SCHEMA
 records = Records.walk(bytes.fromhex("{(GOLDEN + a_record(properties_text="").encode()).hex()}"))
-assert decode(records, ARROW_SCHEMA, broker_name="b").num_rows == 2
-assert decode(records, ARROW_SCHEMA, broker_name="b", tags=frozenset(["TagA"])).num_rows == 1
+assert next(decode(records, ARROW_SCHEMA, broker_name="b")).num_rows == 2
+assert next(decode(records, ARROW_SCHEMA, broker_name="b", tags=frozenset(["TagA"]))).num_rows == 1
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

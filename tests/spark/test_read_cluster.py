@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
-from roquet.errors import RoquetError, RouteNotFound
+from roquet.errors import RouteNotFound
 from roquet.protocol.message import MessageQueue
+from roquet.spark.corrupt import CORRUPT, TOLD_MAX, CorruptBody
 from roquet.spark.option_values import OptionError
 from roquet.spark.options import ReadOptions
 from roquet.spark.queue_read import NoProgress
@@ -245,6 +247,32 @@ def test_a_wrong_kind_of_answer_names_the_range() -> None:
     held = queues(10)
     held["orders", 0][3] = record(0, 3, b"no stream", sys_flag=1)
     schema = pa.schema([ARROW_SCHEMA.field("body")])
-    with cluster(Broker(0, held)) as stand_in, pytest.raises(RoquetError, match="does not decompress") as error:
+    damaged = "orders@broker-a:0, queue offset 3: the compressed body is damaged.*; mode=PERMISSIVE reads the rest"
+    with cluster(Broker(0, held)) as stand_in, pytest.raises(CorruptBody, match=damaged) as error:
         list(read(QueueRange(QUEUE, 0, 10), options(stand_in), schema))
     assert error.value.__notes__ == ["while reading orders@broker-a:0[0, 10)"]
+
+
+def test_bodies_that_cannot_be_had_are_that_row_s_affair(caplog: pytest.LogCaptureFixture) -> None:
+    """With `_corrupt` in the schema they are rows, without it they are left out; of many the log has some."""
+    bomb = zlib.compress(bytes(5000))
+    held = {("orders", 0): [record(0, offset, bomb, sys_flag=offset % 2) for offset in range(40)]}
+    columns = [ARROW_SCHEMA.field(name) for name in ("queueOffset", "body", "keys")]
+    with cluster(Broker(0, held)) as stand_in:
+        wanted = options(stand_in, mode="permissive", maxuncompressedbytes="4999")
+
+        def found(*more: pa.Field) -> list[dict[str, object]]:
+            batches = read(QueueRange(QUEUE, 0, 40), wanted, pa.schema([*columns, *more]))
+            return [row for batch in batches for row in batch.to_pylist()]
+
+        sound = [{"queueOffset": offset, "body": bomb, "keys": f"k{offset}"} for offset in range(0, 40, 2)]
+        assert found() == sound
+        lines = [each.message for each in caplog.records]
+        assert len(lines) == TOLD_MAX + 1
+        assert lines[0].startswith("left out: orders@broker-a:0, queue offset 1: the body, stored in")
+        assert lines[-1].startswith("left out: 20 messages of orders@broker-a:0[0, 40) in all")
+
+        rows = found(pa.field(CORRUPT, pa.string()))
+        assert [row for row in rows if row.pop(CORRUPT) is None] == sound
+        odd = [row for row in rows if row["body"] is None]
+        assert [(row["queueOffset"], row["keys"]) for row in odd] == [(at, f"k{at}") for at in range(1, 40, 2)]

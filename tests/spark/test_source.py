@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from roquet.cli.pipeline_spark import line_of
 from roquet.protocol.record import checksum
 from roquet.spark.schema import SPARK_SCHEMA
 from tests.spark.stand_in import Broker, StandIn, cluster, record
@@ -23,7 +24,9 @@ def stand_in() -> Iterator[StandIn]:
         ("orders", index): [record(index, offset, f"{index}-{offset}".encode()) for offset in range(10, 10 + size)]
         for index, size in enumerate(SIZES)
     }
-    with cluster(Broker(0, held | {("empty", 0): []})) as running:
+    poison = [record(0, offset, b"no zlib", topic="poison", sys_flag=int(offset == 3)) for offset in range(5)]
+    others = {("empty", 0): [], ("poison", 0): poison}
+    with cluster(Broker(0, held | others)) as running:
         yield running
 
 
@@ -31,6 +34,26 @@ def load(spark: SparkSession, stand_in: StandIn, *, schema: str | None = None, *
     given = {"nameServer": stand_in.name_server, "subscribe": "orders"} | options
     reader = spark.read.format("rocketmq").options(**given)
     return (reader.schema(schema) if schema else reader).load()
+
+
+def test_one_message_that_cannot_be_opened_ends_a_read_that_says_which_or_is_a_row_of_its_own(
+    spark: SparkSession, stand_in: StandIn
+) -> None:
+    place = "poison@broker-a:0, queue offset 3: the compressed body is damaged"
+    with pytest.raises(PySparkException) as failure:
+        load(spark, stand_in, subscribe="poison").count()
+    line = line_of(failure.value)
+    assert line is not None
+    assert line.startswith(place)
+    assert line.endswith("and logs what it leaves out (while reading poison@broker-a:0[0, 5))")
+
+    rest = load(spark, stand_in, subscribe="poison", mode="PERMISSIVE")
+    assert sorted(row.queueOffset for row in rest.collect()) == [0, 1, 2, 4]
+    columns = "topic string, queueOffset long, body binary, _corrupt string"
+    told = load(spark, stand_in, schema=columns, subscribe="poison", mode="PERMISSIVE").where("_corrupt IS NOT NULL")
+    (row,) = told.collect()
+    assert (row.topic, row.queueOffset, row.body) == ("poison", 3, None)
+    assert row._corrupt.startswith(place)
 
 
 def test_every_message_is_read_once(spark: SparkSession, stand_in: StandIn) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from roquet.spark.mode import Mode
 from roquet.spark.option_values import OptionError
-from roquet.spark.store_options import BYTES_PER_PARTITION, Mode, StoreOptions
+from roquet.spark.store_options import BYTES_PER_PARTITION, StoreOptions
 
 
 def options(**given: str) -> StoreOptions:

@@ -16,9 +16,10 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 from roquet.errors import StoreError
 from roquet.protocol import message as m
 from roquet.protocol.record import MAGIC, checksum
+from roquet.spark.corrupt import CORRUPT
 from roquet.spark.option_values import OptionError
 from roquet.spark.pushed_filters import narrowed
-from roquet.spark.store_damage import CORRUPT, CorruptStore
+from roquet.spark.store_damage import CorruptStore
 from roquet.spark.store_plan import parts
 from roquet.spark.store_read import read
 from roquet.storage.consume_queue import ENTRY_SIZE
@@ -525,9 +526,23 @@ def test_a_body_that_does_not_decompress_is_a_damage(tmp_path: Path) -> None:
     broker.put(b"last")
     broker.stop()
 
-    with pytest.raises(CorruptStore, match="does not decompress"):
+    with pytest.raises(CorruptStore, match=r"bytes 97 to .* queue offset 1: the compressed body is damaged"):
         bodies(tmp_path)
     assert bodies(tmp_path, mode="PERMISSIVE") == [b"first", b"last"]
+
+
+def test_a_body_that_would_become_too_large_is_a_damage(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    for size in (4999, 5000, 5001):
+        broker.put(zlib.compress(bytes(size)), sys_flag=m.COMPRESSED)
+    broker.stop()
+
+    found = rows(tmp_path, schema=WITH_CORRUPT, mode="PERMISSIVE", maxUncompressedBytes="5000")
+
+    assert [len(row["body"]) for row in found if row[CORRUPT] is None] == [4999, 5000]
+    (odd,) = [row[CORRUPT] for row in found if row[CORRUPT] is not None]
+    assert "queue offset 2: the body, stored in" in odd
+    assert odd.endswith("has more than 5000 when it is decompressed")
 
 
 @pytest.mark.parametrize("each", [TINY, "1000000"])

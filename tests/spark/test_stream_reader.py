@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -340,6 +341,22 @@ def test_a_query_for_what_is_there_ends_with_what_was_there() -> None:
         before = query.at
         assert query.batch(ReadMaxRows(4)) == []
         assert query.at == before
+
+
+def test_a_batch_takes_about_so_many_bytes_and_never_nothing() -> None:
+    """By what bodies are when they are read; with a number of messages, whichever comes first."""
+    zeros = zlib.compress(bytes(100_000))
+    held: Queues = {("orders", 0): [record(0, offset, zeros, sys_flag=1) for offset in range(30)]}
+    with cluster(Broker(0, held)) as stand_in:
+        for options, expected in (
+            ({"maxbytespertrigger": "1010000"}, [10, 10, 10, 0]),
+            ({"maxbytespertrigger": "1010000", "maxoffsetspertrigger": "12"}, [10, 10, 10, 0]),
+            ({"maxbytespertrigger": "1010000", "maxoffsetspertrigger": "7"}, [7, 7, 7, 7, 2, 0]),
+            ({"maxbytespertrigger": "1"}, [1, 1]),
+        ):
+            with querying(stand_in, **options) as query:
+                limit = query.reader.getDefaultReadLimit()
+                assert [sum(part.size for part in query.batch(limit)) for _ in expected] == expected
 
 
 def test_a_least_number_does_not_keep_a_query_for_what_is_there_from_its_end() -> None:

@@ -26,7 +26,8 @@ SESSION_CONF: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """Times that other programs read the same, and that Parquet keeps statistics of."""
-_OUR_ERROR: Final = re.compile(r"^roquet\.[\w.]+: (.+)$", re.MULTILINE)
+_OUR_ERROR: Final = re.compile(r"^roquet\.[\w.]+: (.+)(?:\n(while (?:reading|writing) .+))?$", re.MULTILINE)
+"""A line of ours in a traceback, and the note behind it that says what was read or written."""
 
 _name_servers = click.option(
     "-n",
@@ -133,4 +134,7 @@ def line_of(error: Exception) -> str | None:
     if not isinstance(error, PySparkException):
         return None
     ours = _OUR_ERROR.findall(str(error))
-    return str(ours[-1]) if ours else next(iter(str(error).strip().splitlines()), type(error).__name__)
+    if not ours:
+        return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    text, note = ours[-1]
+    return f"{text} ({note})" if note else text

@@ -27,6 +27,18 @@ def admitted(backlog: Mapping[MessageQueue, int], most: int) -> dict[MessageQueu
     return given
 
 
+def within_bytes(
+    counts: Mapping[MessageQueue, int], sizes: Mapping[MessageQueue, int], most: int
+) -> dict[MessageQueue, int]:
+    """As many messages of each queue as make `most` bytes together, in proportion; at least one of each.
+
+    :param counts: as from `admitted`: no more of a queue are taken.
+    :param sizes: bytes of a message of each queue, on average.
+    """
+    shares = admitted({queue: count * sizes[queue] for queue, count in counts.items() if count}, most)
+    return {queue: min(counts[queue], max(1, share // sizes[queue])) for queue, share in shares.items()}
+
+
 class Pace:
     """Waits for `least` messages, but not longer than `delay_ms`, counted from the batch before."""
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from roquet.spark.corrupt import schema_with_damage
 from roquet.spark.options import ReadOptions
 from roquet.spark.pushed_filters import EVERYTHING, narrowed
 from roquet.spark.ranges import partitions
 from roquet.spark.read_cluster import plan, read_partition
-from roquet.spark.schema import arrow_schema
 from roquet.spark.worker import filters_are_pushed
 
 
@@ -28,7 +28,7 @@ class RocketMQReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = arrow_schema(schema)
+        self._schema = schema_with_damage(schema)
         self._narrowing = EVERYTHING
 
     def partitions(self) -> list[InputPartition]:

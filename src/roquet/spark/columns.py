@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, cast
@@ -13,15 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roquet.errors import CorruptRecord, RoquetError
+from roquet.errors import CorruptRecord
 from roquet.protocol.columns import gather
+from roquet.protocol.compression import UNCOMPRESSED_MAX
 from roquet.protocol.message import (
     BORN_HOST_V6,
     COMPRESSED,
-    COMPRESSION_LZ4,
     COMPRESSION_TYPE_BITS,
-    COMPRESSION_ZLIB,
-    COMPRESSION_ZSTD,
     KEYS,
     STORE_HOST_V6,
     TAGS,
@@ -30,7 +27,9 @@ from roquet.protocol.message import (
 )
 from roquet.protocol.record import MAGIC, MAGIC_V2, SIZE_MIN, host_text
 from roquet.protocol.record_block import RecordBlock, Shape, record_starts, v6_more
+from roquet.spark.bodies import Part, decompressed, parts
 from roquet.spark.property_columns import PropertyColumns
+from roquet.spark.schema import ARROW_SCHEMA
 from roquet.spark.slices import Bools, Ints, binary, indices, numbers, slices, text, words
 from roquet.units import PhysicalOffset
 
@@ -55,12 +54,8 @@ _LARGE: Final = 32 << 10
 _IN_STEP_MAX: Final = 64
 """Records in each answer up to which going through all answers in step pays."""
 _HOST_SIZE: Final = 8
+_PLACE: Final = pa.schema([ARROW_SCHEMA.field(name) for name in ("topic", "brokerName", "queueId", "queueOffset")])
 _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
-_OTHER_CODECS: Final = {COMPRESSION_LZ4: "lz4", COMPRESSION_ZSTD: "zstd"}
-
-
-class UnknownCompression(RoquetError):  # noqa: N818
-    """A body is compressed in a way that cannot be undone here; reading without the column body still works."""
 
 
 @dataclass(frozen=True)
@@ -123,31 +118,97 @@ class Records:
         return Records(self.data, self.starts[kept])
 
 
+@dataclass(frozen=True)
+class BadBody:
+    """A record, the one in `records`, whose body cannot be had: damaged, or more bytes than are allowed."""
+
+    records: Records
+    broker_name: str
+    reason: str
+
+    @property
+    def at(self) -> int:
+        """The record's index in the data."""
+        return int(self.records.starts[0])
+
+    @property
+    def place(self) -> str:
+        """Topic, broker, queue, and queue offset."""
+        row = self.row(_PLACE, {}).to_pylist()[0]
+        return "{topic}@{brokerName}:{queueId}, queue offset {queueOffset}".format(**row)
+
+    def row(self, schema: pa.Schema, others: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        """Its columns; null as the body; `others`: those that no record has."""
+        columns = _Columns(self.records, self.broker_name)
+        known = {**others, "body": pa.nulls(1, pa.binary())}
+        arrays = [known[each.name] if each.name in known else columns.named(each.name, each.type) for each in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 def decode(
-    records: Records, schema: pa.Schema, *, broker_name: str, tags: frozenset[str] | None = None
-) -> pa.RecordBatch:
-    """The records as a batch with the columns of `schema` (names and types as in `schema.ARROW_SCHEMA`).
+    records: Records,
+    schema: pa.Schema,
+    *,
+    broker_name: str,
+    tags: frozenset[str] | None = None,
+    uncompressed_max: int = UNCOMPRESSED_MAX,
+) -> Iterator[pa.RecordBatch | BadBody]:
+    """The records as batches with the columns of `schema` (names and types as in `schema.ARROW_SCHEMA`), none empty.
+
+    One batch holds them all, unless they become larger as they are decompressed (`bodies.PART_BYTES`). In between come
+    the records whose bodies are asked for and cannot be had.
 
     :param tags: keep messages with one of these tags only; None keeps all.
+    :param uncompressed_max: bytes that a body may have.
     :raises CorruptRecord: a record's parts do not add up; `at` is its index in the data.
-    :raises UnknownCompression: a body was asked for that cannot be decompressed.
     """
     columns = _Columns(records, broker_name)
     if tags is not None and len(records):
         matches = pc.is_in(columns.tags(), value_set=words(sorted(tags)))
-        columns = _Columns(records.where(_true_rows(matches)), broker_name)
-    arrays = [columns.named(column.name, column.type) for column in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        columns = columns.of(_true_rows(matches))
+    if "body" in schema.names and columns.are_compressed:
+        yield from columns.in_parts(schema, uncompressed_max)
+    elif len(columns):
+        yield columns.batch(schema)
 
 
 class _Columns:
-    """Each column on demand, and what several of them share worked out once."""
+    """Each column on demand, and what several of them share worked out once.
 
-    def __init__(self, records: Records, broker_name: str) -> None:
+    :param plain: the bodies of those that are compressed, in order; needed for the column body alone.
+    """
+
+    def __init__(self, records: Records, broker_name: str, plain: Sequence[bytes] = ()) -> None:
+        self._plain = plain
         self._records = records
         self._data = records.data
         self._starts = records.starts
         self._broker_name = broker_name
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def of(self, rows: Ints, plain: Sequence[bytes] = ()) -> _Columns:
+        """Those of some of the records."""
+        return _Columns(self._records.where(rows), self._broker_name, plain)
+
+    @property
+    def are_compressed(self) -> bool:
+        """Whether any of the bodies is."""
+        return len(self) > 0 and bool((self._head["sysFlag"] & COMPRESSED).any())
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([self.named(each.name, each.type) for each in schema], schema=schema)
+
+    def in_parts(self, schema: pa.Schema, uncompressed_max: int) -> Iterator[pa.RecordBatch | BadBody]:
+        is_compressed: Bools = (self._head["sysFlag"] & COMPRESSED) != 0
+        stored = self._shape.body_end - self._shape.body_at
+        sizes: Ints = self._head["size"] - np.where(is_compressed, stored, 0)
+        for part in parts(sizes, is_compressed, lambda row: self._decompressed(row, uncompressed_max)):
+            if isinstance(part, Part):
+                yield self.of(part.rows, part.plain).batch(schema)
+            else:
+                yield BadBody(self._records.where(np.array([part.row])), self._broker_name, part.reason)
 
     def named(self, name: str, kind: pa.DataType) -> pa.Array:
         if len(self._starts) == 0:
@@ -185,10 +246,7 @@ class _Columns:
     def body(self) -> pa.Array:
         stored = slices(self._data, self._shape.body_at, self._shape.body_end)
         compressed = np.flatnonzero(self._head["sysFlag"] & COMPRESSED)
-        if len(compressed) == 0:
-            return stored
-        whole = binary([self._decompressed(row) for row in compressed.tolist()])
-        return _replaced(stored, compressed, whole)
+        return _replaced(stored, compressed, binary(self._plain)) if len(compressed) else stored
 
     def born_timestamp(self) -> pa.Array:
         return _timestamps(self._head["bornTimestamp"])
@@ -259,13 +317,9 @@ class _Columns:
     def _properties(self) -> PropertyColumns:
         return PropertyColumns(slices(self._data, self._shape.properties_at, self._ends))
 
-    def _decompressed(self, row: int) -> bytes:
+    def _decompressed(self, row: int, size_max: int) -> bytes:
         stored = self._data[self._shape.body_at[row] : self._shape.body_end[row]]
-        kind = int(self._head["sysFlag"][row]) & COMPRESSION_TYPE_BITS
-        try:
-            return decompress(stored, kind)
-        except (zlib.error, OSError) as error:
-            raise CorruptRecord(int(self._starts[row]), f"its body does not decompress: {error}") from error
+        return decompressed(stored, int(self._head["sysFlag"][row]) & COMPRESSION_TYPE_BITS, size_max)
 
     def _offset_message_id(self, row: int) -> str:
         store_host = self._data[self._store_host_at[row] : self._store_host_end[row]]
@@ -290,22 +344,6 @@ _MAKERS: Final[Mapping[str, Callable[[_Columns], pa.Array]]] = {
     "reconsumeTimes": _Columns.reconsume_times,
 }
 """Columns that take more than a look at the head."""
-
-
-def decompress(stored: bytes, kind: int) -> bytes:
-    """A body as it was before its sender compressed it.
-
-    :param kind: the compression bits of the sysFlag (protocol.md 5.2); Arrow brings LZ4 and ZSTD along.
-    :raises UnknownCompression: there is no such kind, or this Arrow was built without it.
-    """
-    if kind in (0, COMPRESSION_ZLIB):
-        return zlib.decompress(stored)
-    codec = _OTHER_CODECS.get(kind)
-    if codec is None or not pa.Codec.is_available(codec):
-        name = codec or f"bits {kind:#x} of the sysFlag"
-        raise UnknownCompression(f"a body is compressed by {name}, which this pyarrow cannot undo")
-    with pa.input_stream(pa.py_buffer(stored), compression=codec) as stream:
-        return cast(bytes, stream.read())
 
 
 def _starts_by_magic(data: bytes) -> Ints | None:

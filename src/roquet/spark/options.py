@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, TypeAlias, cast
 
 from roquet.admin.access import NO_ACCESS, Access
+from roquet.protocol.compression import UNCOMPRESSED_MAX
+from roquet.spark.mode import Mode, mode, uncompressed_max
 from roquet.spark.option_access import ACCESS_NAMES, access
 from roquet.spark.option_values import OptionError, by_right_name, count, group, name_server, one_of, tags, truth
 from roquet.spark.places import Offsets, ending, starting
@@ -48,8 +50,11 @@ class ReadOptions:
     pull_group: str = DEFAULT_GROUP
     consumer_group: str | None = None
     max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 15 * 60_000
+    mode: Mode = Mode.FAILFAST
+    uncompressed_max: int = UNCOMPRESSED_MAX
     access: Access = NO_ACCESS
 
     @property
@@ -139,8 +144,11 @@ _SIMPLE: Final[tuple[tuple[str, str, Callable[[str, str], object]], ...]] = (
     ("groupIdPrefix", "pull_group", group),
     ("consumerGroup", "consumer_group", group),
     ("maxOffsetsPerTrigger", "max_offsets_per_trigger", count),
+    ("maxBytesPerTrigger", "max_bytes_per_trigger", count),
     ("minOffsetsPerTrigger", "min_offsets_per_trigger", count),
     ("maxTriggerDelay", "max_trigger_delay_ms", _delay),
+    ("mode", "mode", mode),
+    ("maxUncompressedBytes", "uncompressed_max", uncompressed_max),
 )
 """Options that stand for themselves: name, the field each one fills, how its text is read."""
 
@@ -151,7 +159,9 @@ _STARTING: Final = (
     "startingOffsetsByTimestampStrategy",
 )
 _BATCH_ONLY: Final = frozenset(("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"))
-_STREAM_ONLY: Final = frozenset(("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"))
+_STREAM_ONLY: Final = frozenset(
+    ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+)
 _NAMES: Final = (
     *("nameServer", "subscribe", "subscribePattern", "assign"),
     *ACCESS_NAMES,

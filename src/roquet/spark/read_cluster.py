@@ -11,9 +11,10 @@ from functools import partial
 
 import pyarrow as pa
 
-from roquet.errors import RoquetError
+from roquet.errors import CorruptRecord, PeerError, RoquetError
 from roquet.protocol.message import MessageQueue
-from roquet.spark.columns import decode
+from roquet.spark.columns import BadBody, Records, decode
+from roquet.spark.corrupt import BodyReport, of_messages
 from roquet.spark.options import ReadOptions
 from roquet.spark.pushed_filters import EVERYTHING, Narrowing
 from roquet.spark.queue_read import QueueRead
@@ -82,17 +83,35 @@ def read(part: QueueRange, options: ReadOptions, schema: pa.Schema) -> Iterator[
 
     :raises roquet.spark.ranges.DataLoss: some are gone and that is not allowed.
     :raises NoProgress: no broker answered, or none had the next message.
+    :raises PeerError: a broker's answer is no run of records.
+    :raises CorruptBody: a body is damaged or too large, and mode is FAILFAST.
     """
     with asyncio.Runner() as runner:
         consumer = runner.run(client(options).__aenter__())
         try:
-            reading = QueueRead(consumer, part, options)
+            reading, report = QueueRead(consumer, part, options), BodyReport(options.mode, schema)
             while (records := runner.run(reading.chunk())) is not None:
-                batch = decode(records, schema, broker_name=part.queue.broker_name, tags=options.tags)
-                if batch.num_rows:
-                    yield batch
+                for each in _decoded(records, part, options, of_messages(schema)):
+                    if (rows := report.rows(each)) is not None:
+                        yield rows
+            report.close(part)
+        except CorruptRecord as error:  # its offset is one in what was pulled, not in the log
+            at = f"byte {error.at} of what was pulled"
+            raise PeerError(f"while reading {part}: no valid record at {at}: {error.reason}") from error
         except RoquetError as error:
             error.add_note(f"while reading {part}")
             raise
         finally:
             runner.run(consumer.__aexit__(None, None, None))
+
+
+def _decoded(
+    records: Records, part: QueueRange, options: ReadOptions, schema: pa.Schema
+) -> Iterator[pa.RecordBatch | BadBody]:
+    return decode(
+        records,
+        schema,
+        broker_name=part.queue.broker_name,
+        tags=options.tags,
+        uncompressed_max=options.uncompressed_max,
+    )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,13 +23,14 @@ import pyarrow.compute as pc
 
 from roquet.protocol.message import MessageQueue
 from roquet.protocol.record import Record
-from roquet.spark.columns import Records, decode
+from roquet.spark.columns import BadBody, Records, decode
 from roquet.spark.schema import ARROW_SCHEMA
 from roquet.spark.sink_broker import HITS_MAX, Broker, Brokers
 from roquet.spark.sink_encoding import row_number
-from roquet.spark.sink_rows import ROW_ID, Rows
+from roquet.spark.sink_rows import ROW_ID, Rows, bits_in
 from roquet.spark.sink_send import SinkError
 
+_PROPERTIES: Final = pa.schema([ARROW_SCHEMA.field("properties")])
 _FOUND_SCHEMA: Final = pa.schema([ARROW_SCHEMA.field("body"), ARROW_SCHEMA.field("properties")])
 _DECODED_SIZE: Final = 1024 * 1024
 """What was pulled is decoded in parts of about this size: a pull alone brings too little for columns to pay."""
@@ -135,12 +136,25 @@ class TopicJournal:
         return found
 
     def _rows_in(self, body: bytes) -> Iterable[tuple[int, int]]:
-        messages = decode(Records.walk(body), _FOUND_SCHEMA, broker_name="")
-        ids = pc.map_lookup(messages.column("properties"), ROW_ID, "first")
-        is_ours = pc.fill_null(pc.starts_with(ids, self._id_front), False)
-        ours = messages.filter(is_ours)
-        for row_id, content in zip(ids.filter(is_ours).to_pylist(), ours.column("body"), strict=True):
-            yield row_number(row_id), zlib.crc32(content.as_buffer())
+        """What others send to the queue is looked at no further than its properties: its bodies may be anything."""
+        records = Records.walk(body)
+        for headed in _batches(records, _PROPERTIES):
+            is_ours = pc.fill_null(pc.starts_with(_row_ids(headed), self._id_front), False)
+            for batch in _batches(records.where(bits_in(is_ours)), _FOUND_SCHEMA):
+                for row_id, content in zip(_row_ids(batch).to_pylist(), batch.column("body"), strict=True):
+                    yield row_number(row_id), zlib.crc32(content.as_buffer())
+
+
+def _row_ids(batch: pa.RecordBatch) -> pa.Array:
+    return pc.map_lookup(batch.column("properties"), ROW_ID, "first")
+
+
+def _batches(records: Records, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """One, unless bodies become large."""
+    for each in decode(records, schema, broker_name=""):
+        if isinstance(each, BadBody):
+            raise SinkError(f"{each.place}, a row that was sent before: {each.reason}")
+        yield each
 
 
 def _intent(stored: Record) -> dict[str, Any]:

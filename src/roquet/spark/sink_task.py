@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from roquet.client.identity import address_bytes
 from roquet.client.sender import Sender
@@ -20,9 +21,9 @@ from roquet.errors import RoquetError
 from roquet.spark.sink_broker import Brokers
 from roquet.spark.sink_encoding import pieces
 from roquet.spark.sink_journal import TopicJournal
-from roquet.spark.sink_rows import Rows, rows_of, targets
+from roquet.spark.sink_rows import Rows, numbers_in, rows_of, targets
 from roquet.spark.sink_send import PIECES_MAX, Counts, PieceSender, patiently
-from roquet.spark.slices import indices
+from roquet.spark.slices import Ints, indices
 from roquet.spark.write_options import Delivery, WriteOptions
 
 ROWS_MAX: Final = 10_000
@@ -143,10 +144,18 @@ class _Writing:
 
 
 def parts(batch: pa.RecordBatch, bytes_max: int = BYTES_MAX) -> Iterator[pa.RecordBatch]:
-    """The rows, as many at a time as are encoded at once."""
-    count = max(1, min(ROWS_MAX, batch.num_rows * bytes_max // max(1, batch.nbytes)))
-    if batch.num_rows <= count:
+    """The rows, as many at a time as are encoded at once: `bytes_max`, or one that is larger."""
+    count = batch.num_rows
+    if count <= ROWS_MAX and batch.nbytes <= bytes_max:
         yield batch
         return
-    for start in range(0, batch.num_rows, count):
-        yield batch.take(indices(np.arange(start, min(start + count, batch.num_rows))))
+    sizes: Ints = numbers_in(pc.fill_null(pc.binary_length(batch.column("body")), 0).cast(pa.int64()), np.int64)
+    others = max(0, batch.nbytes - int(sizes.sum())) // count  # of the other columns the average will do
+    ends = np.cumsum(sizes + others)
+    start = 0
+    while start < count:
+        before = int(ends[start - 1]) if start else 0
+        fitting = int(np.searchsorted(ends, before + bytes_max, "right"))
+        end = min(count, start + ROWS_MAX, max(fitting, start + 1))
+        yield batch.take(indices(np.arange(start, end)))
+        start = end

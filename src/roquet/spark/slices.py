@@ -7,6 +7,7 @@ Python processes, so that what is made while modules are imported or topics are 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ import pyarrow as pa
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
+_OFFSET_MAX: Final = 2**31 - 1
 
 
 def numbers(values: npt.NDArray[np.generic], kind: pa.DataType, valid: Bools | None = None) -> pa.Array:
@@ -33,10 +35,13 @@ def slices(data: bytes | Bytes, starts: Ints, ends: Ints) -> pa.Array:
 
     The parts must stand in `data` in that order and not overlap: the buffer is then described as a run of values
     part, gap, part, gap, ... and Arrow copies every other one.
+
+    :raises OverflowError: `data` has 2 GiB, which an array's offsets cannot count.
     """
     count = len(starts)
     if count == 0:
         return pa.nulls(0, pa.binary())
+    _check_countable(len(data))
     edges = np.empty(2 * count, np.int32)
     edges[0::2] = starts
     edges[1::2] = ends
@@ -46,9 +51,20 @@ def slices(data: bytes | Bytes, starts: Ints, ends: Ints) -> pa.Array:
 
 
 def binary(values: Sequence[bytes]) -> pa.Array:
-    """A binary array of bytes that are Python objects already."""
-    edges = np.cumsum([0, *map(len, values)], dtype=np.int32)
-    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(edges), pa.py_buffer(b"".join(values))])
+    """A binary array of bytes that are Python objects already.
+
+    :raises OverflowError: they are 2 GiB together, which its offsets cannot count.
+    """
+    edges = np.cumsum([0, *map(len, values)], dtype=np.int64)
+    _check_countable(int(edges[-1]))
+    buffers = [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(b"".join(values))]
+    return pa.Array.from_buffers(pa.binary(), len(values), buffers)
+
+
+def _check_countable(size: int) -> None:
+    """Whoever makes arrays keeps them far smaller; beyond this the numbers would wrap around to wrong bytes."""
+    if size > _OFFSET_MAX:
+        raise OverflowError(f"{size} bytes are too many for one column of a batch")
 
 
 def constant(value: bytes) -> pa.Scalar:

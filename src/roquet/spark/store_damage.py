@@ -3,48 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import StringType, StructField, StructType
 
 from roquet.errors import RoquetError
 from roquet.inspect.files import Series
 from roquet.inspect.log_walk import Damage
-from roquet.spark.option_values import OptionError
-from roquet.spark.schema import arrow_schema
+from roquet.spark.corrupt import CORRUPT
+from roquet.spark.mode import Mode
 from roquet.spark.slices import numbers, words
-from roquet.spark.store_options import Mode
-
-CORRUPT: Final = "_corrupt"
-"""The column that says of a row why it is none; only in a schema that names it."""
 
 
 class CorruptStore(RoquetError):  # noqa: N818
     """A store has bytes that should be records and are none; see option mode."""
-
-
-def schema_with_damage(wanted: StructType) -> pa.Schema:
-    """The Arrow schema of a user's schema, which may name the column `_corrupt`.
-
-    :raises OptionError: it names a column that there is not, or one of another type.
-    """
-    if CORRUPT not in wanted.fieldNames():
-        return arrow_schema(wanted)
-    place = wanted.fieldNames().index(CORRUPT)
-    if not isinstance(wanted[CORRUPT].dataType, StringType):
-        raise OptionError(f"schema: column {CORRUPT} is string, not {wanted[CORRUPT].dataType.simpleString()}")
-    for column in wanted:
-        if not column.nullable:
-            raise OptionError(f"schema: beside {CORRUPT} column {column.name} may be null: leave out NOT NULL")
-    others = arrow_schema(StructType([column for column in wanted if column.name != CORRUPT]))
-    return others.insert(place, pa.field(CORRUPT, pa.string()))
-
-
-def spark_field() -> StructField:
-    """The column `_corrupt`, for a schema made in Python."""
-    return StructField(CORRUPT, StringType())
 
 
 def in_words(log: Series, damage: Damage) -> str:

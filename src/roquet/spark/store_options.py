@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Final
 
-from roquet.spark.option_values import OptionError, by_right_name, count, listed, one_of, tags, truth
+from roquet.protocol.compression import UNCOMPRESSED_MAX
+from roquet.spark.mode import BODY_OPTIONS, Mode, mode, uncompressed_max
+from roquet.spark.option_values import OptionError, by_right_name, count, listed, tags, truth
 from roquet.spark.places import AtTime, Offsets, ending, starting
 from roquet.spark.pushed_filters import EVERYTHING, Narrowing
 from roquet.spark.selection import Selection
@@ -32,17 +33,10 @@ _NAMES: Final = (
     "tags",
     "includeProperties",
     "bytesPerPartition",
-    "mode",
+    *BODY_OPTIONS,
     "checkCrc",
 )
 _ALIASES: Final = {"topic": "subscribe"}
-
-
-class Mode(Enum):
-    """What becomes of a read that meets bytes which are no record: an error, or a row less and a line in the log."""
-
-    FAILFAST = "failfast"
-    PERMISSIVE = "permissive"
 
 
 @dataclass(frozen=True)
@@ -64,6 +58,7 @@ class StoreOptions:
     include_properties: bool = True
     bytes_per_partition: int = BYTES_PER_PARTITION
     mode: Mode = Mode.FAILFAST
+    uncompressed_max: int = UNCOMPRESSED_MAX
     check_crc: bool = True
     narrowing: Narrowing = EVERYTHING
 
@@ -85,7 +80,10 @@ class StoreOptions:
             tags=tags("tags", values.get("tags", "*")),
             include_properties=truth("includeProperties", values.get("includeProperties", "true")),
             bytes_per_partition=count("bytesPerPartition", values.get("bytesPerPartition", str(BYTES_PER_PARTITION))),
-            mode=Mode(one_of("mode", values.get("mode", "failfast"), [mode.value for mode in Mode])),
+            mode=mode("mode", values.get("mode", "failfast")),
+            uncompressed_max=uncompressed_max(
+                "maxUncompressedBytes", values.get("maxUncompressedBytes", str(UNCOMPRESSED_MAX))
+            ),
             check_crc=truth("checkCrc", values.get("checkCrc", "true")),
         )
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from roquet.errors import CorruptRecord
 from roquet.inspect.log_walk import Damage
 from roquet.protocol.columns import Ints
 from roquet.protocol.record_block import RecordBlock
-from roquet.spark.columns import Records, decode
-from roquet.spark.store_damage import CORRUPT, DamageReport
+from roquet.spark.columns import BadBody, Records, decode
+from roquet.spark.corrupt import of_messages, with_corrupt
+from roquet.spark.store_damage import DamageReport
 from roquet.spark.store_options import StoreOptions
 from roquet.spark.store_pieces import StorePart, pieces
 from roquet.spark.store_rows import RowChoice
@@ -41,9 +41,10 @@ class _Rows:
     def __init__(self, part: StorePart, options: StoreOptions, schema: pa.Schema) -> None:
         self._broker_name = part.broker_name
         self._tags, self._check_crc = options.tags, options.check_crc
+        self._uncompressed_max = options.uncompressed_max
         self.choice = RowChoice(options, part.broker_name)
         self._schema = schema
-        self._of_messages = pa.schema([column for column in schema if column.name != CORRUPT])
+        self._of_messages = of_messages(schema)
 
     def of(self, block: RecordBlock) -> Iterator[pa.RecordBatch | Damage]:
         rows = self.choice.of(block)
@@ -56,24 +57,18 @@ class _Rows:
         yield from self._decoded(block, rows)
 
     def _decoded(self, block: RecordBlock, rows: Ints) -> Iterator[pa.RecordBatch | Damage]:
-        while len(rows):
-            records = Records.of_block(block, rows)
-            try:
-                batch = decode(records, self._of_messages, broker_name=self._broker_name, tags=self._tags)
-            except CorruptRecord as error:
-                number = int(np.searchsorted(block.starts, error.at))
-                yield _damage(block, number, error.reason)
-                rows = rows[rows != number]
-                continue
-            yield self._with_corrupt(batch)
-            return
-
-    def _with_corrupt(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if CORRUPT not in self._schema.names:
-            return batch
-        arrays = list(batch.columns)
-        arrays.insert(self._schema.names.index(CORRUPT), pa.nulls(batch.num_rows, pa.string()))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        decoding = decode(
+            Records.of_block(block, rows),
+            self._of_messages,
+            broker_name=self._broker_name,
+            tags=self._tags,
+            uncompressed_max=self._uncompressed_max,
+        )
+        for each in decoding:
+            if isinstance(each, BadBody):
+                yield _damage(block, int(np.searchsorted(block.starts, each.at)), f"{each.place}: {each.reason}")
+            else:
+                yield with_corrupt(each, self._schema)
 
 
 def _damage(block: RecordBlock, number: int, reason: str) -> Damage:

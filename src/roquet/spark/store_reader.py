@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from roquet.spark.corrupt import CORRUPT, schema_with_damage
 from roquet.spark.pushed_filters import narrowed
-from roquet.spark.store_damage import CORRUPT, schema_with_damage
 from roquet.spark.store_options import StoreOptions
 from roquet.spark.store_pieces import StorePart
 from roquet.spark.store_plan import parts

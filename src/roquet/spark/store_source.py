@@ -25,6 +25,7 @@ class RocketMQStoreSource(DataSource):
     bytesPerPartition        67108864: bytes of the log per task
     mode                     FAILFAST: bytes that should be records and are none end the read; PERMISSIVE: they are
                              logged and left out, and shown in the column _corrupt of a schema that names it
+    maxUncompressedBytes     67108864: a compressed body with more counts as damaged
     checkCrc                 true: bodies are compared with their checksums
     """
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from roquet.client.pull_consumer import PullConsumer
 from roquet.errors import RoquetError
 from roquet.protocol.message import MessageQueue
+from roquet.spark.bodies import mean_size
 from roquet.spark.loop_thread import LoopThread
 from roquet.spark.options import ReadOptions
 from roquet.spark.queue_read import PAUSE_SECONDS_MAX, NoProgress
@@ -21,6 +22,10 @@ from roquet.spark.survey import Survey, client
 from roquet.spark.waiting import Waiting
 
 _T = TypeVar("_T")
+SAMPLE: Final = 16
+"""So many messages of a queue are looked at to tell how large they are."""
+
+log = logging.getLogger(__name__)
 
 
 class StreamCluster:
@@ -48,6 +53,15 @@ class StreamCluster:
         :raises DataLoss: a queue cannot be read any more, and that is not allowed.
         """
         return self._run(self._bounds(positions))
+
+    def message_sizes(
+        self, firsts: Mapping[MessageQueue, int], counts: Mapping[MessageQueue, int], *, otherwise: int
+    ) -> dict[MessageQueue, int]:
+        """The bytes of a message of each queue, as it is read, by a look at some of those that may come next.
+
+        :param otherwise: of queues that do not answer.
+        """
+        return self._run(self._message_sizes(firsts, counts, otherwise))
 
     def commit(self, positions: Mapping[MessageQueue, int]) -> None:
         """Note the progress of the group `consumerGroup` on the brokers; what fails is logged and tried next time."""
@@ -94,6 +108,24 @@ class StreamCluster:
         known, waiting = settled(selected, bounds)
         self._waiting.tell({**waiting, **away})
         return known | {queue: Bounds(selected[queue], selected[queue]) for queue in away}
+
+    async def _message_sizes(
+        self, firsts: Mapping[MessageQueue, int], counts: Mapping[MessageQueue, int], otherwise: int
+    ) -> dict[MessageQueue, int]:
+        consumer = await self._client()
+
+        async def size(queue: MessageQueue) -> int:
+            """The first, and those in the middle: the larger ones count, for rather too few messages than too many."""
+            places = sorted({firsts[queue], firsts[queue] + counts[queue] // 2})
+            try:
+                looked = await consumer.pull_all(queue, places, max_messages=SAMPLE)
+                return max((mean_size(each.records, self._options.uncompressed_max) for each in looked), default=1)
+            except (RoquetError, OSError) as error:
+                log.debug("size of messages not known: %s queue=%s", error, queue)
+                return otherwise
+
+        queues = [queue for queue, count in counts.items() if count > 0]
+        return dict(zip(queues, await asyncio.gather(*map(size, queues)), strict=True))
 
     async def _listed(
         self, consumer: PullConsumer, positions: Mapping[MessageQueue, int]
@@ -150,6 +182,6 @@ class StreamCluster:
             if failure is None:
                 self._committed[queue] = at
             elif isinstance(failure, (RoquetError, OSError)):
-                logging.getLogger(__name__).warning("progress of %s in %s is not noted: %s", group, queue, failure)
+                log.warning("progress of %s in %s is not noted: %s", group, queue, failure)
             else:
                 raise failure

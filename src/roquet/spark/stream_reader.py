@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -22,16 +22,18 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from roquet.protocol.message import MessageQueue
-from roquet.spark.admission import Pace, admitted
+from roquet.spark.admission import Pace, admitted, within_bytes
 from roquet.spark.backlog import Backlog
+from roquet.spark.corrupt import schema_with_damage
 from roquet.spark.options import ReadOptions
 from roquet.spark.ranges import Bounds, partitions
 from roquet.spark.read_cluster import read_partition
-from roquet.spark.schema import arrow_schema
 from roquet.spark.stream_cluster import StreamCluster
 from roquet.spark.stream_offset import StreamOffset
 
 _Json = dict[str, Any]
+_ROWS_MAX: Final = 2**63 - 1
+"""Where bytes are the limit alone: Spark is told of some, so that it does not ask for all that is available."""
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -39,7 +41,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = arrow_schema(schema)
+        self._schema = schema_with_damage(schema)
         self._cluster = StreamCluster(options)
         self._pace = Pace(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._ends_now = False
@@ -50,8 +52,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(self._cluster.starts(), is_first=True).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        if self._options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.max_offsets_per_trigger is not None or self._options.max_bytes_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger or _ROWS_MAX)
         if self._options.min_offsets_per_trigger is not None:
             return ReadMinRows(self._options.min_offsets_per_trigger)
         return ReadAllAvailable()
@@ -60,7 +62,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = StreamOffset.from_json(start)
         backlog = Backlog.since(before, self._bounds(before), fail_on_data_loss=self._options.fail_on_data_loss)
         self._newest = StreamOffset(backlog.ends)
-        return backlog.taking(self._counts(backlog.sizes, limit)).to_json()
+        counts = self._counts(backlog.sizes, limit)
+        if self._options.max_bytes_per_trigger is not None and not isinstance(limit, ReadAllAvailable):
+            sizes = self._cluster.message_sizes(backlog.firsts, counts, otherwise=self._options.max_bytes_per_trigger)
+            counts = within_bytes(counts, sizes, self._options.max_bytes_per_trigger)
+        return backlog.taking(counts).to_json()
 
     def reportLatestOffset(self) -> _Json | None:
         return None if self._newest is None else self._newest.to_json()

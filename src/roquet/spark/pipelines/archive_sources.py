@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from roquet.protocol.message import MessageQueue
+from roquet.spark.mode import Mode
 from roquet.spark.option_values import OptionError
 from roquet.spark.options import ReadOptions
 from roquet.spark.pipelines.archive_plan import Held, new_rows, new_stored_rows
@@ -33,7 +34,7 @@ from roquet.spark.pipelines.ranges_read import (
 from roquet.spark.queue_json import to_tree
 from roquet.spark.ranges import Bounds, QueueRange, settled
 from roquet.spark.schema import SPARK_SCHEMA
-from roquet.spark.store_options import Mode, StoreOptions
+from roquet.spark.store_options import StoreOptions
 from roquet.spark.waiting import Waiting
 
 _PLACES: Final = StructType([SPARK_SCHEMA[name] for name in (*QUEUE, "queueOffset")])
@@ -82,7 +83,8 @@ class Topics:
 
     @property
     def is_exact(self) -> bool:
-        return self._read.fail_on_data_loss and self._read.tags is None
+        read = self._read
+        return read.fail_on_data_loss and read.tags is None and read.mode is Mode.FAILFAST
 
     def backlog(self, spark: SparkSession, progress: Mapping[MessageQueue, int]) -> list[QueueRange]:
         """Raises as `new_ranges`."""
