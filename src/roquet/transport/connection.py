@@ -38,6 +38,8 @@ _FIRST_FRAMES: Final = 16
 """By the first few frames of a connection its shortcuts are learnt, for the others that came with them."""
 _GENERAL_COST: Final = 16
 """A request that goes the general way takes so many times as long as one that a shortcut takes."""
+_LATER_COST: Final = 1024
+"""Bytes that a request costs whose answer comes later, beside its own."""
 _BYTES_PER_COST: Final = 4096
 """Bytes of large answers take as long as one request: they are copied three times."""
 _TURN_COST: Final = 4096
@@ -334,7 +336,7 @@ class Connection(asyncio.Protocol):
                 f"[OVERLOAD]{len(self._later)} requests of {self.peer_address} wait for others with {waiting} bytes"
             )
             raise Refused(ResponseCode.SYSTEM_BUSY, remark)
-        size = len(request.body) + sum(map(len, request.fields.values()))
+        size = _LATER_COST + len(request.body) + sum(map(len, request.fields.values()))
         task = self._loop.create_task(self._answer_later(request, work))
         self._later[task] = size
         task.add_done_callback(self._later.pop)
@@ -398,6 +400,21 @@ class Connection(asyncio.Protocol):
         finally:
             timer.cancel()
             self._calls.pop(opaque, None)
+
+    async def ask(self, request: Command, timeout_ms: int) -> Command:
+        """As `call`, for what others want of this peer: of one that does not read nothing more is kept for it here.
+
+        :raises Refused: it does not read; says how much waits for it.
+        """
+        if self.is_open and not self.is_writable:
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{self.why_deaf}")
+        return await self.call(request, timeout_ms)
+
+    @property
+    def why_deaf(self) -> str:
+        """What to say of a peer that is not writable."""
+        unread = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return f"client {self.peer_address} does not read, {unread} bytes wait for it"
 
     async def call_all(self, requests: Sequence[Command], timeout_ms: int) -> list[Command]:
         """Send requests by one write and wait for the responses to all of them, for a fraction of what calls cost.

@@ -66,6 +66,10 @@ class ProgressAdmin:
         if not channels:
             remark = f"no consumer of group {header.group} is online: reset its offsets in {header.topic} one by one"
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        for channel in channels:
+            if channel.is_open and not channel.is_writable:  # told half, a group would be in two places
+                remark = f"[OVERLOAD]{channel.why_deaf}: nobody is told to reset {header.group}, try again"
+                raise Refused(ResponseCode.SYSTEM_BUSY, remark)
         fields = ResetOffsetHeader(header.topic, header.group, header.timestamp).write()
         body = _table_of_c(offsets) if request.language == "CPP" else _table(offsets)
         for channel in channels:
@@ -125,7 +129,7 @@ class ProgressAdmin:
         fields = ConsumerStatusHeader(header.topic, header.group).write()
         asked = Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields)
         try:
-            answer = await channel.call(asked, STATUS_TIMEOUT_MS)
+            answer = await channel.ask(asked, STATUS_TIMEOUT_MS)
             if answer.code == ResponseCode.SUCCESS:
                 return parse(answer.body, _status_table)
             log.warning("%s does not say where it is: %s", channel.peer_address, answer.remark)

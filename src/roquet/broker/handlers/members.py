@@ -100,12 +100,16 @@ class MemberRequests:
         return wrong
 
     def _tell(self, group_name: str) -> None:
-        """Say to all members of a group that it changed."""
+        """Say to all members of a group that it changed, but for those that do not read: they look for themselves, too,
+        as all clients do every 20 s.
+        """
         group = self._catalogue.groups.get(group_name)
         if not self._notify or (group is not None and not group.notify_consumer_ids_changed_enable):
             return
         fields = ConsumerGroupHeader(group_name).write()
         for channel in self._consumers.channels(group_name):
+            if not channel.is_writable:
+                continue
             channel.notify(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))
 
     def unregister(self, request: Command, connection: Connection) -> Command:

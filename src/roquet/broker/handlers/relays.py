@@ -67,10 +67,10 @@ class Relays:
 async def relayed(channel: Connection, asked: Command, request: Command) -> Command:
     """A client's answer to `asked` as the answer to `request`.
 
-    :raises Refused: it did not answer in time, or left.
+    :raises Refused: it did not answer in time, left, or does not read.
     """
     try:
-        answer = await channel.call(asked, TIMEOUT_MS)
+        answer = await channel.ask(asked, TIMEOUT_MS)
     except CallTimeout as error:
         raise Refused(ResponseCode.CONSUME_MSG_TIMEOUT, str(error)) from error
     except ConnectionClosed as error:

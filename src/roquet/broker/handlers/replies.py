@@ -6,6 +6,7 @@ cluster's reply topic as well, unless that is switched off.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +20,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import BINARY, ONE_WAY, Command
 from roquet.protocol.headers.send import PushReplyHeader, SendHeader
 from roquet.protocol.record import host_text
+from roquet.seldom import Seldom
 from roquet.transport.connection import Answer, Connection, Handler
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,7 @@ class Replies:
         self._store_host = store_host
         self._now_ms = now_ms
         self._stores = stores
+        self._seldom = Seldom(log)
 
     def routes(self) -> dict[int, Handler]:
         return dict.fromkeys((RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2), self.reply)
@@ -55,7 +58,9 @@ class Replies:
         """Its sender is told why the client did not get it, even if it was stored."""
         why_not = await self._push(request, header, queue_id, connection)
         if why_not:
-            log.warning("a reply from %s was not handed over: %s", connection.peer_address, why_not)
+            told = "reply not handed over: %s from=%s"
+            now = asyncio.get_running_loop().time()
+            self._seldom.warning("reply", now, told, why_not, connection.peer_address)
             if self._stores:
                 self._sends.send(replace(request, flag=request.flag | ONE_WAY), connection)
             return request.answer(ResponseCode.SYSTEM_ERROR, why_not)
@@ -71,7 +76,7 @@ class Replies:
         if channel is None:
             return f"push reply message fail, channel of <{client_id}> not found."
         try:
-            answer = await channel.call(self._pushed(request, header, queue_id, pairs, connection), PUSH_TIMEOUT_MS)
+            answer = await channel.ask(self._pushed(request, header, queue_id, pairs, connection), PUSH_TIMEOUT_MS)
         except RoquetError as error:
             return f"push reply message to {client_id} fail: {error}"
         return "" if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail: {answer.remark}"

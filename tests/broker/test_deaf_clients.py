@@ -1,0 +1,164 @@
+"""Clients that do not read what they are sent: others are told why they get nothing from them, and nothing piles up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from roquet.protocol.bodies import ConsumerData, Heartbeat, Subscription
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.send import SendHeaderV2
+from roquet.protocol.json_dialect import dump_bytes
+from roquet.protocol.message import join_properties
+from roquet.transport.connection import Answer, Connection, Handler
+from tests.broker.harness import Client
+from tests.broker.served import send, serving, started
+from tests.simulation.nodes import BrokerNode
+from tests.simulation.simulation import Simulation
+
+ADDRESS = "10.0.0.1"
+TOPIC = "DefaultCluster_REPLY_TOPIC"
+KIB = 1024
+UNREAD_MAX = 64 * KIB
+LARGE = 100 * KIB
+"""Bytes of a reply; three fill the kernels on the way."""
+
+
+class Deaf(Client):
+    """A producer, and a member of group `g`, that stops reading when it is told to."""
+
+    def __init__(self, sim: Simulation, node: BrokerNode, address: str = "10.0.0.9") -> None:
+        self.heard: list[int] = []
+        codes = (RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)
+        handlers: dict[int, Handler] = dict.fromkeys(codes, self._hear)
+        super().__init__(sim, sim.host(address), node.address, handlers)
+        group = ConsumerData("g", subscriptions=(Subscription("T", version=1),))
+        self.heartbeat = dump_bytes(Heartbeat(address, ("P",), (group,)).to_json())
+        assert self.call(RequestCode.HEART_BEAT, self.heartbeat).code == 0
+
+    def _hear(self, request: Command, connection: Connection) -> Answer:
+        self.heard.append(request.code)
+        return request.answer(0)
+
+    def stop_reading(self) -> None:
+        self._transport().pause_reading()
+
+    def read_again(self) -> None:
+        self._transport().resume_reading()
+
+    def _transport(self) -> asyncio.Transport:
+        async def connection() -> Connection:
+            return await self.channels.connection(self.broker)
+
+        transport = self.host.call(connection)._transport
+        assert transport is not None
+        return transport
+
+
+class Replier(Client):
+    def reply(self, body: bytes) -> Command:
+        pairs = {"MSG_TYPE": "reply", "CORRELATION_ID": "7", "REPLY_TO_CLIENT": "10.0.0.9"}
+        header = SendHeaderV2("R", TOPIC, 0, 0, self.host.now_ms(), 3, properties=join_properties(pairs))
+        request = Command(RequestCode.SEND_REPLY_MESSAGE_V2, header.write(), body)
+        return self.host.call(lambda: self.channels.call(self.broker, request, 20_000))
+
+
+@pytest.fixture
+def node(sim: Simulation) -> BrokerNode:
+    return started(sim, ADDRESS, storeReplyMessageEnable="false", answerBytesPerConnectionMax=UNREAD_MAX)
+
+
+@pytest.fixture
+def deaf(sim: Simulation, node: BrokerNode) -> Deaf:
+    return Deaf(sim, node)
+
+
+@pytest.fixture
+def other(sim: Simulation, node: BrokerNode) -> Replier:
+    return Replier(sim, sim.host("10.0.0.8"), node.address)
+
+
+def fill(deaf: Deaf, other: Replier) -> list[Command]:
+    """Reply to a client that does not read; the answers."""
+    deaf.stop_reading()
+    return [other.reply(bytes(LARGE)) for _ in range(12)]
+
+
+def answer_bytes(node: BrokerNode) -> int:
+    async def look() -> int:
+        peers = serving(node).parts.peers
+        peers.look()
+        return peers.answers.size
+
+    return node.host.call(look)
+
+
+def test_replies_for_a_client_that_does_not_read_are_refused_and_their_sender_is_told_why(
+    node: BrokerNode, deaf: Deaf, other: Replier, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    answers = fill(deaf, other)
+    late = [answer for answer in answers if "does not read" in (answer.remark or "")]
+    assert len(late) >= 6
+    assert {answer.code for answer in answers} == {ResponseCode.SYSTEM_ERROR}
+    assert "bytes wait for it" in (late[0].remark or "")
+    assert answer_bytes(node) <= UNREAD_MAX + 2 * LARGE
+    assert len([line for line in caplog.messages if "reply not handed over" in line]) == 1, "one a minute"
+
+
+def test_relays_and_resets_for_it_are_refused_as_well(node: BrokerNode, deaf: Deaf, other: Replier) -> None:
+    assert send(other, b"one").code == 0
+    fill(deaf, other)
+    before = answer_bytes(node)
+    info = other.call(RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g", clientId="10.0.0.9")
+    assert info.code == ResponseCode.SYSTEM_BUSY
+    assert "does not read" in (info.remark or "")
+    place = {"topic": "T", "queueId": 0}
+    assert other.call(RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="g", commitOffset=0, **place).code == 0
+    asked = {"group": "g", "timestamp": -1, "isForce": "true", **place}
+    reset = other.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **asked)
+    assert reset.code == ResponseCode.SYSTEM_BUSY
+    assert "nobody is told" in (reset.remark or "")
+    assert answer_bytes(node) == before
+
+
+def test_the_group_goes_on_without_it_and_nothing_piles_up(sim: Simulation, node: BrokerNode, deaf: Deaf) -> None:
+    other = Replier(sim, sim.host("10.0.0.8"), node.address)
+    fill(deaf, other)
+    before = answer_bytes(node)
+    member = Deaf(sim, node, "10.0.0.7")
+    for _ in range(20):
+        assert member.call(RequestCode.UNREGISTER_CLIENT, clientID="10.0.0.7", consumerGroup="g").code == 0
+        assert member.call(RequestCode.HEART_BEAT, member.heartbeat).code == 0
+    assert answer_bytes(node) == before
+    assert member.heard.count(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED) >= 20
+
+
+def test_once_it_reads_it_is_told_and_replied_to_again(
+    sim: Simulation, node: BrokerNode, deaf: Deaf, other: Replier
+) -> None:
+    fill(deaf, other)
+    deaf.read_again()
+    sim.run_for(5)
+    assert answer_bytes(node) == 0
+    assert other.reply(b"again").code == 0
+
+
+def test_it_is_ended_after_the_idle_time_whatever_is_sent_to_it(
+    sim: Simulation, node: BrokerNode, deaf: Deaf, other: Replier
+) -> None:
+    fill(deaf, other)
+    sim.run_for(140)
+    assert answer_bytes(node) == 0
+    assert "not found" in (other.reply(b"x").remark or "")
+
+
+def test_the_broker_shows_what_it_holds(node: BrokerNode, deaf: Deaf, other: Replier) -> None:
+    fill(deaf, other)
+    body = other.call(RequestCode.GET_BROKER_RUNTIME_INFO).body.decode()
+    for name in ("connections", "connectionsPeak", "connectionsEnded", "answerBytesPeak", "requestBytesMax"):
+        assert f'"{name}"' in body
+    assert '"answerBytes":"0"' not in body.replace(" ", "")
