@@ -42,6 +42,7 @@ class Crowd:
     async def join(self, receive_buffer: int = 4096) -> socket.socket:
         peer = socket.socket()
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.setblocking(False)
         await asyncio.get_running_loop().sock_connect(peer, ("127.0.0.1", self.port))
         self.sockets.append(peer)
