@@ -22,6 +22,10 @@ class Seldom:
         self._told: dict[str, tuple[float, int]] = {}
 
     def warning(self, kind: str, now: float, message: str, *args: object) -> None:
+        """Tell of what went wrong; `now` as in `tell`."""
+        self.tell(logging.WARNING, kind, now, message, *args)
+
+    def tell(self, level: int, kind: str, now: float, message: str, *args: object) -> None:
         """:param now: the event loop's clock in seconds."""
         told_at, left_out = self._told.get(kind, (-self._period_s, 0))
         if now - told_at < self._period_s:
@@ -32,4 +36,4 @@ class Seldom:
         self._told[kind] = now, 0
         if left_out:
             message += f" (and {left_out} like it since the last such line)"
-        self._log.warning(message, *args)
+        self._log.log(level, message, *args)

@@ -69,7 +69,7 @@ OF_5X = {"bindAddress", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRat
 OURS = {
     *("mergeSlaveOffsets", "slaveSyncInterval", "waitingSendsMax", "connectionsMax", "connectionsPerAddressMax"),
     *("answerBytesMax", "answerBytesPerConnectionMax", "requestBytesMax", "requestBytesPerConnectionMax"),
-    *("partialRequestTimeout", "syncFailureAction"),
+    *("partialRequestTimeout", "haAllowedAddresses", "haConnectionsMax", "syncFailureAction"),
 }
 COMPUTED = """
 namesrvAddr brokerName brokerIP1 brokerIP2 rocketmqHome storePathRootDir messageDelayLevel sendMessageThreadPoolNums

@@ -17,6 +17,7 @@ from roquet.broker.store_settings import BrokerRole, ReplicationSettings, StoreS
 from roquet.errors import ConfigError
 from roquet.protocol.frame import FRAME_SIZE_MAX
 from roquet.protocol.message import READ_WRITE, TRACE_TOPIC, Permission
+from roquet.replication.admission import networks
 from roquet.settings import read_settings, setting
 from roquet.transport.channels import split_address
 from roquet.transport.limits import PeerLimits
@@ -222,6 +223,10 @@ def check(config: BrokerConfig) -> None:
         _ = config.delay_levels
     except ValueError as error:
         raise ConfigError(f"messageDelayLevel={config.store.message_delay_level}: {error}") from None
+    try:
+        networks(config.replication.ha_allowed_addresses)
+    except ValueError as error:
+        raise ConfigError(f"haAllowedAddresses: {error}: allowed are addresses and networks, joined by ,") from None
     try:
         _ = config.store.retention
     except ValueError:

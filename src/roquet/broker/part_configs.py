@@ -14,6 +14,7 @@ from roquet.broker.transactions import CheckRules
 from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.record import host_bytes
 from roquet.replication import master, slave
+from roquet.replication.admission import Admission, networks
 from roquet.storage.fetch import FetchLimits
 from roquet.storage.store import StoreConfig
 from roquet.transport.channels import split_address
@@ -113,6 +114,12 @@ def master_rules(config: BrokerConfig) -> master.Rules:
         heartbeat_ms=replication.ha_send_heartbeat_interval,
         silence_ms_max=replication.ha_housekeeping_interval,
     )
+
+
+def admission(config: BrokerConfig) -> Admission:
+    """Who may connect as a slave."""
+    replication = config.replication
+    return Admission(networks(replication.ha_allowed_addresses), replication.ha_connections_max)
 
 
 def slave_rules(config: BrokerConfig) -> slave.Rules:

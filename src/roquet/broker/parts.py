@@ -114,7 +114,8 @@ class Parts:
     def _make_ha_server(self) -> HaServer:
         store = self.store
         log = store.log if store.shows_at_once else ShownPart(store.log, lambda: store.shown_to)
-        return HaServer(log, lambda: self.durability.advance(), part_configs.master_rules(self.config))
+        rules, admission = part_configs.master_rules(self.config), part_configs.admission(self.config)
+        return HaServer(log, lambda: self.durability.advance(), rules, admission)
 
     def _make_ha_client(self) -> HaClient:
         return HaClient(self.store.log, self.dispatches.due, part_configs.slave_rules(self.config))

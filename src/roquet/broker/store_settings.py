@@ -153,6 +153,7 @@ class ReplicationSettings:
 
     `slave_sync_interval` and `merge_slave_offsets` are ours: how often a slave copies its master's tables (Apache's
     4.x: 10 s, 5.x: 60 s), and whether it tells the master what consumers committed to it (Apache's forgets that).
+    `ha_allowed_addresses` and `ha_connections_max` are ours, too: from where slaves may connect, and how many.
     """
 
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
@@ -167,3 +168,5 @@ class ReplicationSettings:
     merge_slave_offsets: bool = True
     slave_read_enable: bool = False
     offset_check_in_slave: bool = False
+    ha_allowed_addresses: str = ""
+    ha_connections_max: int = setting(64, at_least=1)

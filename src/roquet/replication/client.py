@@ -10,14 +10,17 @@ from typing import Final, cast
 
 from roquet.errors import PeerError, StoreError
 from roquet.replication import slave
-from roquet.replication.frames import ChunkStream, report
+from roquet.replication.frames import ChunkStream, kind, report
 from roquet.replication.log import ReplicatedLog, bytes_between
+from roquet.seldom import Seldom
 from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 5.0
+UNREAD_MAX: Final = 64 * 1024
+"""Bytes of reports, of 8 each, that may wait for a master that does not read."""
 
 
 def _now_ms() -> int:
@@ -54,6 +57,7 @@ class HaClient:
         self._timer: asyncio.TimerHandle | None = None
         self._end_before = log.end
         self._bytes_per_s = 0
+        self._seldom = Seldom(logging.getLogger(__name__))
 
     def set_master(self, address: str | None) -> None:
         """Follow the master at `host:port`, or none; the one it follows already is not disturbed."""
@@ -126,10 +130,12 @@ class HaClient:
                     self._current.close()
                     self._connection = None
         state = self._state
+        now = asyncio.get_running_loop().time()
         if state.reason not in ("", reason_before):
-            log.warning("master %s: %s", state.master, state.reason)
+            self._seldom.warning(kind(state.reason), now, "master %s: %s", state.master, state.reason)
         elif reason_before and not state.reason and state.phase is slave.Phase.FOLLOWING:
-            log.info("master %s is followed again, from %d on", state.master, state.position)
+            text = "master %s is followed again, from %d on"
+            self._seldom.tell(logging.INFO, text, now, text, state.master, state.position)
 
     @property
     def _current(self) -> _MasterConnection:
@@ -159,19 +165,26 @@ class _MasterConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self._transport.set_write_buffer_limits(high=UNREAD_MAX)
         self._client.connected(self)
 
     def data_received(self, data: bytes) -> None:
         try:
             frames = self._chunks.feed(data)
         except PeerError as error:
-            self._client.told(self, slave.Failed(f"the master broke the protocol: {error}"))
+            self._client.told(self, slave.Broken(f"the master broke the protocol: {error}"))
             return
         self._client.told(self, *frames, slave.ReadEnded())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._client.told(self, slave.Disconnected())
         self._lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._client.told(self, slave.Broken(f"the master does not read: {UNREAD_MAX} bytes of reports wait for it"))
+
+    def resume_writing(self) -> None:
+        """The connection is being closed."""
 
     def write(self, data: bytes) -> None:
         assert self._transport is not None

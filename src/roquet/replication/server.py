@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from roquet.errors import PeerError
 from roquet.replication import master
-from roquet.replication.frames import NOTHING, ReportStream, header
+from roquet.replication.admission import Admission
+from roquet.replication.frames import NOTHING, ReportStream, header, kind
 from roquet.replication.growth import GrowthClock
 from roquet.replication.log import ReplicatedLog
+from roquet.seldom import Seldom
 from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)
@@ -26,15 +27,20 @@ WRITE_BUFFER_MAX: Final = 1024 * 1024
 GONE_MAX: Final = 16
 """Of so many hosts it is known why their last slave is gone."""
 ENDED: Final = "the connection ended"
+LASTING_MS: Final = 5_000
+"""A connection that acknowledges for so long is a slave's, and its end is news."""
+
+
+_GONE: Final = ("0.0.0.0", 0)
+"""The address of a peer that left before it was looked at; the end of its connection is on its way."""
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _now_ms() -> int:
     return int(asyncio.get_running_loop().time() * 1000)
-
-
-def _kind(reason: str) -> str:
-    """What it says, whatever its numbers are."""
-    return re.sub(r"\d+", "", reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +67,27 @@ class HaServer:
     Keeps: `replicated_to` is the most that one of the `slave_count` slaves now streaming has acknowledged.
 
     :param on_ack: told when a slave has acknowledged more.
+    :param admission: who may connect; anybody without it. The protocol has no authentication: who connects, and says
+        that it has a message, is believed.
     """
 
-    def __init__(self, log: ReplicatedLog, on_ack: Callable[[], None], rules: master.Rules | None = None) -> None:
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        on_ack: Callable[[], None],
+        rules: master.Rules | None = None,
+        admission: Admission | None = None,
+    ) -> None:
         self.log = log
         self.on_ack = on_ack
         self.rules = rules or master.Rules()
+        self.admission = admission or Admission()
         self.replicated_to = NOTHING
         self.slave_count = 0
         self._connections: dict[_SlaveConnection, None] = {}
         self._gone: dict[str, tuple[SlaveProgress, int]] = {}
         self._growth = GrowthClock()
+        self._seldom = Seldom(logging.getLogger(__name__))
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -114,8 +130,33 @@ class HaServer:
             connection.look_at_the_log()
             connection.tick()
 
-    def opened(self, connection: _SlaveConnection) -> None:
+    def opened(self, connection: _SlaveConnection) -> bool:
+        """Take a connection, unless it is none that may come; what scans ports is told of once in a while.
+
+        Where there are as many as may be, one goes that has said nothing, the oldest first: slaves speak at once.
+        """
+        why_not = self.admission.why_not(connection.host)
+        if not why_not and len(self._connections) >= self.admission.connections_max and not self._make_room():
+            why_not = f"too many are connected, haConnectionsMax={self.admission.connections_max}"
+        if why_not:
+            self._seldom.warning(why_not, _now_s(), "slave refused: %s peer=%s", why_not, connection.address)
+            return False
         self._connections[connection] = None
+        return True
+
+    def _make_room(self) -> bool:
+        for each in self._connections:
+            if each.slave.phase is master.Phase.JOINING and not each.transport.is_closing():
+                each.transport.abort()
+                return True
+        return False
+
+    def joined(self, connection: _SlaveConnection) -> None:
+        """From now on what it reports counts as replicated: whoever reads the log should know every one that counts."""
+        text = "slave counts: its reports acknowledge sends peer=%s has=%d"
+        self._seldom.tell(
+            logging.INFO, f"joined {connection.host}", _now_s(), text, connection.address, connection.slave.acked
+        )
 
     def moved(self) -> None:
         """A slave has joined, acknowledged or gone."""
@@ -124,16 +165,19 @@ class HaServer:
         self.replicated_to = max((each.slave.acked for each in streaming), default=NOTHING)
 
     def is_gone(self, connection: _SlaveConnection, progress: SlaveProgress) -> None:
-        """Of a host's slaves that go for the same reason, be it with other numbers, and were of no use before, only the
-        first is logged.
+        """The loss of a slave that was one for a while is always logged. Of the others one is for each reason a minute,
+        and of one host only the first that goes for it, be it with other numbers.
         """
         before = self._gone.pop(connection.host, None)
         self._gone[connection.host] = progress, connection.slave.heard_ms
         if len(self._gone) > GONE_MAX:
             del self._gone[next(iter(self._gone))]
-        is_same = before is not None and _kind(before[0].reason) == _kind(progress.reason)
-        level = logging.DEBUG if is_same and not connection.was_of_use else logging.WARNING
-        log.log(level, "slave %s is gone: %s", progress.address, progress.reason)
+        is_same = before is not None and kind(before[0].reason) == kind(progress.reason)
+        told = kind(progress.reason)
+        if connection.was_of_use and _now_ms() - connection.opened_ms >= LASTING_MS:
+            told = progress.address
+        if connection.was_of_use or not is_same:
+            self._seldom.warning(told, _now_s(), "slave %s is gone: %s", progress.address, progress.reason)
         self.moved()
 
     def closed(self, connection: _SlaveConnection) -> None:
@@ -178,20 +222,26 @@ class _SlaveConnection(asyncio.Protocol):
         self._is_paused = False
         self._sent_before = NOTHING
         self._bytes_per_s = 0
+        self._is_admitted = False
         self.was_of_use = False
+        self.opened_ms = _now_ms()
         self.address = self.host = ""
         self.lost: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
-        self.host, port = transport.get_extra_info("peername")[:2]
+        self.host, port = (transport.get_extra_info("peername") or _GONE)[:2]
         self.address = f"{self.host}:{port}"
         start, end, file_size = self._log.start, self._log.end, self._log.file_size
         self.slave = master.joining(start, end, file_size, self._server.rules, _now_ms())
-        self._server.opened(self)
+        self._is_admitted = self._server.opened(self)
+        if not self._is_admitted:
+            self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        if not self._is_admitted:
+            return
         try:
             offset = self._reports.feed(data)
         except PeerError as error:
@@ -202,6 +252,9 @@ class _SlaveConnection(asyncio.Protocol):
             self.feed(master.Reported(offset))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if not self._is_admitted:
+            self.lost.set_result(None)
+            return
         is_news = self.slave.phase is master.Phase.STREAMING
         before = self.progress(ENDED if exc is None else f"{ENDED}: {exc}")
         try:
@@ -245,6 +298,8 @@ class _SlaveConnection(asyncio.Protocol):
                     self._drop(reason)
         if frames:
             self._write(b"".join(frames))
+        if not had_joined and self.slave.phase is master.Phase.STREAMING:
+            self._server.joined(self)
         if is_acked:
             self._server.moved()
             self._server.on_ack()

@@ -17,6 +17,8 @@ RETRY_MS: Final = 5_000
 """After a connect that failed, or a session that brought nothing."""
 RETRY_SOON_MS: Final = 1_000
 """After a session that brought something."""
+RETRY_LATE_MS: Final = 60_000
+"""The longest pause after sessions in which the master broke the protocol: each doubles the one before."""
 IDLE_HEARTBEATS_MAX: Final = 1
 """A master's first heartbeat may come before the bytes it has; a second one means it has none."""
 
@@ -66,6 +68,9 @@ class Follower:
     heard_anything: bool = False
     idle_heartbeats: int = 0
     retry_ms: int = 0
+    broken: int = 0
+    """Sessions in which the master broke the protocol, since one lasted."""
+    connected_ms: int = 0
     reason: str = ""
     """Why it does not follow, or did not last time; empty while all is well."""
 
@@ -121,11 +126,18 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """What listens there is no master, or a damaged one: its bytes are no frames, or it does not read."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 
 
-Event: TypeAlias = MasterKnown | Connected | Heartbeat | Chunk | ReadEnded | Disconnected | Failed | Tick
+Event: TypeAlias = MasterKnown | Connected | Heartbeat | Chunk | ReadEnded | Disconnected | Failed | Broken | Tick
 
 
 # actions
@@ -165,11 +177,14 @@ def step(slave: Follower, event: Event, now_ms: int) -> Step:
             return _look_at_the_clock(slave, now_ms)
         case Connected(end, tail) if slave.phase is Phase.CONNECTING:
             fresh = replace(slave, phase=Phase.FOLLOWING, end=end, tail=tail, idle_heartbeats=0)
-            return _report(replace(fresh, heard_ms=now_ms, heard_anything=False), now_ms)
+            return _report(replace(fresh, heard_ms=now_ms, connected_ms=now_ms, heard_anything=False), now_ms)
         case Failed(reason) if slave.phase in (Phase.CONNECTING, Phase.FOLLOWING):
             return _wait(slave, reason, now_ms + RETRY_MS), [Close()]
         case _ if slave.phase is not Phase.FOLLOWING:
             return slave, []
+        case Broken(reason):
+            pause_ms = min(RETRY_MS << min(slave.broken, 10), RETRY_LATE_MS)
+            return _wait(replace(slave, broken=slave.broken + 1), reason, now_ms + pause_ms), [Close()]
         case Disconnected():
             return _disconnected(slave, now_ms), []
         case Heartbeat(at):
@@ -177,7 +192,9 @@ def step(slave: Follower, event: Event, now_ms: int) -> Step:
         case Chunk(at, data):
             return _chunk(slave, at, data)
         case ReadEnded():
-            heard = replace(slave, heard_ms=now_ms, heard_anything=True, reason="")
+            lasted = now_ms - slave.connected_ms >= RETRY_LATE_MS
+            broken = 0 if lasted else slave.broken
+            heard = replace(slave, heard_ms=now_ms, heard_anything=True, broken=broken, reason="")
             return (heard, []) if heard.position == heard.reported else _report(heard, now_ms)
         case _:
             return slave, []
@@ -189,8 +206,9 @@ def _follow(slave: Follower, address: str | None, now_ms: int) -> Step:
         return slave, []
     closing: list[Action] = [Close()] if slave.phase in (Phase.CONNECTING, Phase.FOLLOWING) else []
     if address is None:
-        return replace(slave, phase=Phase.IDLE, master=None, reason=""), closing
-    return replace(slave, phase=Phase.CONNECTING, master=address, reason=""), [*closing, Connect(address)]
+        return replace(slave, phase=Phase.IDLE, master=None, broken=0, reason=""), closing
+    fresh = replace(slave, phase=Phase.CONNECTING, master=address, broken=0, reason="")
+    return fresh, [*closing, Connect(address)]
 
 
 def _report(slave: Follower, now_ms: int) -> Step:

@@ -1,0 +1,339 @@
+"""Strangers and broken peers at both ends of a real replication connection: nobody else is disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import pytest
+import uvloop
+
+from roquet.replication import master, slave
+from roquet.replication.admission import Admission, networks
+from roquet.replication.client import HaClient
+from roquet.replication.frames import header, report
+from roquet.replication.server import HaServer
+from roquet.units import PhysicalOffset
+from tests.replication.memory_log import MemoryLog
+
+FILE_SIZE = 1 << 20
+LOG = bytes(range(256)) * 16
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: the end of this socket is a reset."""
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
+    def whole(scene: Awaitable[None]) -> None:
+        async def within_time() -> None:
+            async with asyncio.timeout(20):
+                await scene
+
+        factory = uvloop.new_event_loop if request.param == "uvloop" else None
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(within_time())
+
+    return whole
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.002)
+
+
+def reports(offset: int) -> bytes:
+    return report(PhysicalOffset(offset))
+
+
+class Master:
+    """A server of slaves, whose rules and admission a test chooses."""
+
+    def __init__(self, rules: master.Rules | None = None, admission: Admission | None = None) -> None:
+        self.log = MemoryLog(FILE_SIZE, LOG)
+        self.acks = 0
+        self.server = HaServer(self.log, self._acked, rules, admission)
+        self.port = 0
+
+    def _acked(self) -> None:
+        self.acks += 1
+
+    async def __aenter__(self) -> Master:
+        self.port = await self.server.listen("127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.server.close()
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port))
+
+    async def copy_once(self) -> None:
+        """A slave comes and gets the whole log."""
+        copy = MemoryLog(FILE_SIZE, b"")
+        client = HaClient(copy, lambda: None)
+        client.set_master(f"127.0.0.1:{self.port}")
+        await until(lambda: copy.end == self.log.end and self.server.replicated_to == self.log.end)
+        await client.close()
+
+
+def test_a_hundred_resets_are_no_tracebacks_and_no_lines(
+    run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        async with Master() as its:
+            for _ in range(100):
+                peer = its.connect()
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                peer.close()
+            await its.copy_once()
+
+    run(scene())
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 8, reports(1)[:5], reports(1 << 40)])
+def test_what_is_no_slave_is_told_of_once_however_often_it_comes(
+    run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture, said: bytes
+) -> None:
+    async def scene() -> None:
+        async with Master() as its:
+            for _ in range(40):
+                peer = its.connect()
+                peer.sendall(said)
+                peer.close()
+            await its.copy_once()
+            await until(lambda: its.server.slave_count == 0)
+
+    run(scene())
+    assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 2
+
+
+def test_reports_beyond_what_was_sent_or_backwards_acknowledge_nothing(
+    run: Callable[[Awaitable[None]], None],
+) -> None:
+    async def scene() -> None:
+        async with Master() as its:
+            honest = its.connect()
+            honest.sendall(reports(1000))
+            await until(lambda: its.server.replicated_to == 1000)
+            honest.sendall(reports(10))
+            await until(lambda: its.server.progress()[0].silent_ms < 1000)
+            assert its.server.replicated_to == 1000
+            honest.sendall(reports(len(LOG) + 1))
+            await until(lambda: its.server.slave_count == 0)
+            assert its.server.replicated_to == 0
+            honest.close()
+
+    run(scene())
+
+
+def test_slaves_that_do_not_read_are_dropped_and_their_memory_is_back(
+    run: Callable[[Awaitable[None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.replication.server.TICK_S", 0.05)
+
+    async def scene() -> None:
+        rules = master.Rules(chunk_size=1 << 20, silence_ms_max=200)
+        async with Master(rules) as its:
+            its.log.append(bytes(8 << 20))
+            peers = [its.connect() for _ in range(20)]
+            for peer in peers:
+                peer.sendall(reports(1))
+            await until(lambda: its.server.slave_count > 0)
+            await until(lambda: not its.server._connections)
+            assert {each.reason.split(" for ")[0] for each in its.server.progress()} == {"the slave has been silent"}
+            for peer in peers:
+                peer.close()
+
+    run(scene())
+
+
+def test_the_number_of_slaves_is_bounded_and_the_mute_make_room(
+    run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        async with Master(admission=Admission(connections_max=3)) as its:
+            mute = [its.connect() for _ in range(30)]
+            await its.copy_once()
+            assert len(its.server._connections) <= 3
+            slaves = [its.connect() for _ in range(3)]
+            for each in slaves:
+                each.sendall(reports(1))
+            await until(lambda: its.server.slave_count == 3)
+            late = [its.connect() for _ in range(20)]
+            for each in late:
+                each.settimeout(5)
+                with suppress(ConnectionResetError):
+                    assert await asyncio.to_thread(each.recv, 1) == b""
+            assert its.server.slave_count == 3
+            for each in [*mute, *slaves, *late]:
+                each.close()
+
+    run(scene())
+    assert len([line for line in caplog.messages if "haConnectionsMax=3" in line]) == 1
+
+
+def test_only_slaves_from_allowed_addresses_acknowledge(
+    run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fake slave that stores nothing is believed by a master that lets it in: there is no authentication."""
+    caplog.set_level(logging.INFO)
+
+    async def scene() -> None:
+        async with Master(admission=Admission(networks("10.0.0.0/8, 192.168.1.7"))) as its:
+            for _ in range(10):
+                fake = its.connect()
+                with suppress(OSError):
+                    fake.sendall(reports(len(LOG)))
+                    assert await asyncio.to_thread(fake.recv, 1) == b""
+                fake.close()
+            assert its.acks == its.server.slave_count == 0
+        async with Master(admission=Admission(networks("127.0.0.0/8"))) as its:
+            await its.copy_once()
+
+    run(scene())
+    assert len([line for line in caplog.messages if "haAllowedAddresses" in line]) == 1
+    assert [line for line in caplog.messages if line.startswith("slave counts: ") and "peer=127.0.0.1:" in line]
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "is_among"),
+    [
+        ("", "10.1.2.3", True),
+        ("10.1.2.3", "10.1.2.3", True),
+        ("10.1.2.3", "10.1.2.4", False),
+        ("10.1.2.0/24; fd00::/8", "10.1.2.200", True),
+        ("10.1.2.0/24; fd00::/8", "::ffff:10.1.2.200", True),
+        ("10.1.2.0/24; fd00::/8", "fd00::1%eth0", True),
+        ("10.1.2.0/24; fd00::/8", "fe80::1", False),
+    ],
+)
+def test_addresses_and_networks(text: str, host: str, is_among: bool) -> None:
+    assert (Admission(networks(text)).why_not(host) == "") is is_among
+
+
+# the slave's side
+
+
+class Fake:
+    """Listens as a master does; `say` is what each connection gets."""
+
+    def __init__(self, say: Callable[[], bytes], *, reads: bool = True, closes: bool = False) -> None:
+        self._say = say
+        self._reads = reads
+        self._closes = closes
+        self.connections: list[asyncio.StreamWriter] = []
+        self.port = 0
+
+    async def __aenter__(self) -> Fake:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.append(writer)
+        writer.write(self._say())
+        if self._closes:
+            writer.close()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for writer in self.connections:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+BAD = {
+    "garbage": lambda: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "a negative size": lambda: header(PhysicalOffset(0), 0)[:8] + struct.pack(">i", -1),
+    "a huge size": lambda: header(PhysicalOffset(0), 0)[:8] + struct.pack(">i", 1 << 30),
+    "a negative offset": lambda: struct.pack(">qi", -8, 10),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_master_that_sends_what_is_no_frame_is_asked_ever_less_often_and_told_of_once(
+    run: Callable[[Awaitable[None]], None],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    monkeypatch.setattr(slave, "RETRY_MS", 10)
+    monkeypatch.setattr("roquet.replication.client.TICK_S", 0.002)
+    caplog.set_level(logging.INFO)
+
+    async def scene() -> None:
+        async with Fake(BAD[kind]) as fake:
+            copy = MemoryLog(FILE_SIZE, b"")
+            client = HaClient(copy, lambda: None)
+            began = asyncio.get_running_loop().time()
+            client.set_master(f"127.0.0.1:{fake.port}")
+            await until(lambda: len(fake.connections) == 6)
+            assert asyncio.get_running_loop().time() - began >= 0.010 + 0.020 + 0.040 + 0.080 + 0.160
+            assert copy.end == 0
+            await client.close()
+
+    run(scene())
+    assert len(caplog.messages) == 1
+    assert "the master announces" in caplog.text
+
+
+def test_a_master_that_ends_each_session_is_told_of_once_a_minute(
+    run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slave, "RETRY_SOON_MS", 5)
+    monkeypatch.setattr("roquet.replication.client.TICK_S", 0.002)
+    caplog.set_level(logging.INFO)
+
+    async def scene() -> None:
+        async with Fake(lambda: header(PhysicalOffset(0), 0), closes=True) as fake:
+            client = HaClient(MemoryLog(FILE_SIZE, b""), lambda: None)
+            client.set_master(f"127.0.0.1:{fake.port}")
+            await until(lambda: len(fake.connections) == 12)
+            await client.close()
+
+    run(scene())
+    assert len(caplog.messages) == 2
+
+
+def test_a_master_that_says_nothing_is_left_and_told_of_once(
+    run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slave, "RETRY_SOON_MS", 5)
+    monkeypatch.setattr("roquet.replication.client.TICK_S", 0.002)
+
+    async def scene() -> None:
+        async with Fake(lambda: b"\0\0\0") as fake:
+            client = HaClient(MemoryLog(FILE_SIZE, b""), lambda: None, slave.Rules(silence_ms_max=20))
+            client.set_master(f"127.0.0.1:{fake.port}")
+            await until(lambda: len(fake.connections) == 6)
+            await client.close()
+
+    run(scene())
+    (line,) = caplog.messages
+    assert "has been silent" in line
+
+
+def test_a_master_that_never_reads_reports_is_left(
+    run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.replication.client.UNREAD_MAX", 1024)
+    monkeypatch.setattr("roquet.replication.client.TICK_S", 0.002)
+
+    async def scene() -> None:
+        deaf = socket.create_server(("127.0.0.1", 0))
+        client = HaClient(MemoryLog(FILE_SIZE, LOG), lambda: None)
+        client.set_master(f"127.0.0.1:{deaf.getsockname()[1]}")
+        await until(lambda: client.phase is slave.Phase.FOLLOWING)
+        while client.phase is slave.Phase.FOLLOWING:
+            client._current.write(bytes(1 << 20))
+            await asyncio.sleep(0)
+        await client.close()
+        deaf.close()
+
+    run(scene())
+    assert "the master does not read" in caplog.text
