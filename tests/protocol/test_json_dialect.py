@@ -149,6 +149,61 @@ def test_a_reference_that_leads_nowhere_is_refused(text: str) -> None:
         load(text)
 
 
+def bomb(levels: int, width: int) -> str:
+    """Lists of references to the list before: a short text that stands for `width ** levels` objects."""
+    references = (",".join([f'{{"$ref":"$.a{level}"}}'] * width) for level in range(levels))
+    lists = [f'"a{level}":[{each}]' for level, each in enumerate(references, 1)]
+    return "{" + ",".join(['"a0":[{"x":1}]', *lists]) + "}"
+
+
+def values_of(document: Any) -> int:
+    """How many values a reader comes across that goes through all of it."""
+    items = document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
+    return 1 + sum(map(values_of, items))
+
+
+def test_references_make_no_more_values_than_the_text_has_characters() -> None:
+    with pytest.raises(ValueError, match="references make more than"):
+        load(bomb(levels=9, width=10))
+
+
+def test_the_same_path_in_many_spellings_is_counted_each_time() -> None:
+    many = ",".join(["1"] * 1000)
+    spellings = ",".join(f'{{"$ref":"$.b[{"0" * at}0]"}}' for at in range(60))
+    with pytest.raises(ValueError, match="references make more than"):
+        load(f'{{"b":[[{many}]],"c":[{spellings}]}}')
+
+
+@given(width=st.integers(0, 12), levels=st.integers(0, 6))
+def test_whatever_is_shared_the_result_stays_in_proportion_to_the_text(width: int, levels: int) -> None:
+    text = bomb(levels, width)
+    try:
+        document = load(text)
+    except ValueError:
+        return
+    assert values_of(document) <= max(1000, len(text))
+
+
+def test_objects_that_are_used_some_times_are_shared() -> None:
+    """As fastjson writes a heartbeat of groups that have one subscription in common."""
+    subscription = '{"topic":"T","subString":"*","subVersion":1,"tagsSet":[],"codeSet":[],"expressionType":"TAG"}'
+    first = f'{{"groupName":"g0","subscriptionDataSet":[{subscription}]}}'
+    others = ",".join(
+        f'{{"groupName":"g{at}","subscriptionDataSet":[{{"$ref":"$.consumerDataSet[0].subscriptionDataSet[0]"}}]}}'
+        for at in range(1, 500)
+    )
+    document = load(f'{{"consumerDataSet":[{first},{others}]}}')
+    assert document["consumerDataSet"][499]["subscriptionDataSet"][0]["topic"] == "T"
+
+
+def test_a_text_in_the_dialect_has_no_more_values_than_its_reader_takes() -> None:
+    text = "{" + ",".join(f"{at}:{at}" for at in range(50)) + "}"
+    assert len(load(text, 101)) == 50
+    with pytest.raises(ValueError, match="too many values"):
+        load(text, 100)
+    assert load('[1,{"a":[2,3]}]', 0) == [1, {"a": [2, 3]}]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -19,6 +19,12 @@ from roquet.protocol.message import READ_WRITE, MessageQueue
 
 T = TypeVar("T")
 
+_REQUEST_DIALECT_MAX: Final = 4096
+"""Values of a request in fastjson's dialect. Requests have no tables with bare keys, so that none needs it; this many
+take some 10 ms."""
+_REASON_MAX: Final = 500
+"""Characters of a reason: the member it is about may be as long as the body."""
+
 _SIZE: Final = Struct(">i")
 REGISTRATION_SIZE_MAX: Final = 64 * 1024 * 1024
 """What a compressed registration may grow to; some 500 000 topics."""
@@ -512,15 +518,27 @@ def _table(json: Mapping[str, Any] | None, item: Callable[[Mapping[str, Any]], T
     return {str(key): item(value) for key, value in (json or {}).items()}
 
 
-def parse(body: bytes, kind: Callable[[Mapping[str, Any]], T]) -> T:
+def parse(body: bytes, kind: Callable[[Mapping[str, Any]], T], dialect_values_max: int | None = None) -> T:
     """A body as one of the types above: `parse(body, Heartbeat.from_json)`.
 
+    :param dialect_values_max: as `load`.
     :raises ValueError: it is no JSON object, or one without a member that the type needs.
     """
-    json = load(body)
+    json = load(body, dialect_values_max)
     if not isinstance(json, dict):
         raise ValueError(f"JSON object expected, found {type(json).__name__}")
     try:
         return kind(json)
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(f"JSON member missing or of a wrong type: {error!r}") from error
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"JSON member missing or of a wrong type: {error!r}"[:_REASON_MAX]) from error
+
+
+def parse_request(body: bytes, kind: Callable[[Mapping[str, Any]], T], size_max: int) -> T:
+    """`parse` for a server, which answers others meanwhile: a body that takes long to read is refused.
+
+    :param size_max: bytes; a MiB of standard JSON takes some 10 ms.
+    :raises ValueError: as `parse`, or it is too large.
+    """
+    if len(body) > size_max:
+        raise ValueError(f"a JSON body of {len(body)} bytes, allowed are {size_max}")
+    return parse(body, kind, _REQUEST_DIALECT_MAX)

@@ -2,7 +2,7 @@
 
 `load` takes standard JSON and the dialect alike. Keys come out as text: a bare integer key as its digits, an
 object key as its own compact JSON text with sorted members (`load` it again to get the object).
-`$ref` members are resolved against the document.
+`$ref` members are resolved against the document, as long as the result stays in proportion to the text.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ except ImportError:  # no wheel for this interpreter: the standard library does 
     orjson = None  # type: ignore[assignment]
 
 _DEPTH_MAX: Final = 64
+_VALUES_MIN: Final = 1000
+"""So many values the references of a text may make of it, however short it is; of a longer one as many as it has
+characters. Without references it cannot have more than half of that."""
 
 
 if orjson is not None:
@@ -109,16 +112,19 @@ def _close(depth: int, bracket: str) -> str:
     return "\n" + "\t" * depth + bracket
 
 
-def load(text: bytes | str) -> Any:
+def load(text: bytes | str, dialect_values_max: int | None = None) -> Any:
     """Standard JSON or fastjson's dialect.
 
+    :param dialect_values_max: so many values a text in the dialect may have: Python reads it, a hundred times slower
+        than standard JSON is read. None: any number.
     :raises ValueError: neither; says what was found where.
     """
     try:
         document = load_standard(text)
     except (ValueError, RecursionError):
-        document = _Reader(text.decode() if isinstance(text, bytes) else text).document()
-    return _without_references(document) if (b'"$ref"' if isinstance(text, bytes) else '"$ref"') in text else document  # type: ignore[operator]
+        document = _Reader(text.decode() if isinstance(text, bytes) else text, dialect_values_max).document()
+    has_references = (b'"$ref"' if isinstance(text, bytes) else '"$ref"') in text  # type: ignore[operator]
+    return _References(document, max(len(text), _VALUES_MIN)).resolved() if has_references else document
 
 
 _BLANK: Final = re.compile(r"[ \t\r\n]*")
@@ -135,11 +141,15 @@ def _requoted(match: re.Match[str]) -> str:
 
 
 class _Reader:
-    """Recursive descent over one text; `_at` is the next character to look at."""
+    """Recursive descent over one text; `_at` is the next character to look at.
 
-    def __init__(self, text: str) -> None:
+    Keeps: no more than `values_max` values, keys among them, are read.
+    """
+
+    def __init__(self, text: str, values_max: int | None = None) -> None:
         self._text = text
         self._at = 0
+        self._values_left = len(text) if values_max is None else values_max
 
     def document(self) -> Any:
         value = self._value(0)
@@ -164,6 +174,9 @@ class _Reader:
     def _value(self, depth: int) -> Any:
         if depth > _DEPTH_MAX:
             raise ValueError(f"JSON: nested deeper than {_DEPTH_MAX}")
+        self._values_left -= 1
+        if self._values_left < 0:
+            raise ValueError("JSON: too many values that are not standard JSON")
         match self._peek():
             case "{":
                 return self._table(depth)
@@ -250,29 +263,54 @@ _STEP: Final = re.compile(r"\.((?:[^.\[\]\\]|\\.)+)|\[(\d+)\]")
 _ESCAPED: Final = re.compile(r"\\(.)")
 
 
-def _without_references(document: Any) -> Any:
-    """The document with each `{"$ref": path}` replaced by what stands at that path from the root `$`."""
-    known: dict[str, Any] = {}
+class _References:
+    """Replaces each `{"$ref": path}` of a document by what stands at that path from the root `$`.
 
-    def replaced(value: Any, depth: int) -> Any:
+    What is referred to may hold references itself, so that a short text can stand for any number of values. A referred
+    value is one object, however often it is used, but readers go through it once per use.
+
+    Keeps: the values of the result, those of a referred value counted once per use, are no more than `values_max`.
+    """
+
+    def __init__(self, document: Any, values_max: int) -> None:
+        self._document = document
+        self._values_max = values_max
+        self._values_left = values_max
+        self._known: dict[str, tuple[Any, int]] = {}
+        """Path -> what stands there, and how many values that is."""
+
+    def resolved(self) -> Any:
+        """:raises ValueError: a reference leads nowhere or into itself, or the result is too large."""
+        return self._resolved(self._document, 0)
+
+    def _resolved(self, value: Any, depth: int) -> Any:
         if depth > _DEPTH_MAX:
             raise ValueError(f"JSON: nested deeper than {_DEPTH_MAX}, or a reference to what it is part of")
+        if isinstance(value, dict) and list(value) == ["$ref"]:
+            return self._referred(value["$ref"], depth + 1)
+        self._count(1)
         if isinstance(value, dict):
-            if list(value) == ["$ref"]:
-                return referred(value["$ref"], depth + 1)
-            return {key: replaced(item, depth + 1) for key, item in value.items()}
+            return {key: self._resolved(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list):
-            return [replaced(item, depth + 1) for item in value]
+            return [self._resolved(item, depth + 1) for item in value]
         return value
 
-    def referred(path: Any, depth: int) -> Any:
+    def _referred(self, path: Any, depth: int) -> Any:
         if not isinstance(path, str) or not path.startswith("$"):
-            raise ValueError(f"JSON: reference {path!r} is not a path from the root")
-        if path not in known:
-            known[path] = replaced(_at(document, path), depth)
-        return known[path]
+            raise ValueError(f"JSON: reference {str(path)[:100]!r} is not a path from the root")
+        known = self._known.get(path)
+        if known is not None:
+            self._count(known[1])
+            return known[0]
+        before = self._values_left
+        value = self._resolved(_at(self._document, path), depth)
+        self._known[path] = value, before - self._values_left
+        return value
 
-    return replaced(document, 0)
+    def _count(self, values: int) -> None:
+        self._values_left -= values
+        if self._values_left < 0:
+            raise ValueError(f"JSON: references make more than {self._values_max} values of a text of that length")
 
 
 def _at(document: Any, path: str) -> Any:
@@ -280,11 +318,11 @@ def _at(document: Any, path: str) -> Any:
     while at < len(path):
         step = _STEP.match(path, at)
         if step is None:
-            raise ValueError(f"JSON: reference {path!r} cannot be followed")
+            raise ValueError(f"JSON: reference {path[:100]!r} cannot be followed")
         name, index = step.groups()
         try:
             value = value[_ESCAPED.sub(r"\1", name)] if name is not None else value[int(index)]
         except (KeyError, IndexError, TypeError) as error:
-            raise ValueError(f"JSON: reference {path!r} leads nowhere") from error
+            raise ValueError(f"JSON: reference {path[:100]!r} leads nowhere") from error
         at = step.end()
     return value
