@@ -13,6 +13,8 @@ ALL: Final = "*"
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 CODE_MIN: Final = -0x80000000
+EXPRESSION_SIZE_MAX: Final = 8 * 1024
+"""Characters of an expression that a broker takes, of tags or SQL92; Apache's takes any."""
 _KEPT: Final = 1024
 
 
@@ -27,6 +29,8 @@ class Stages:
     by_code: Callable[[int], bool] | None = None
     by_note: Callable[[int, bytes], bool] | None = None
     by_record: Callable[[bytes | bytearray], bool] | None = None
+    cost: int = 1
+    """How many usual messages one takes as long as: of what costs more, one fetch looks at fewer."""
 
 
 class Filter(Protocol):

@@ -134,7 +134,8 @@ def _scan(
     file_size, by_code, by_record = log.file_size, stages.by_code, stages.by_record
     count = size_taken = scanned = last_at = 0
     was_removed = False
-    entries = queue.entries(offset, max(_SCAN_BYTES // ENTRY_SIZE, count_max))
+    scan_max = max(_SCAN_BYTES // ENTRY_SIZE, count_max)
+    entries = queue.entries(offset, max(1, scan_max // stages.cost))
     if stages.by_note is not None:
         entries, by_code = _noted(queue, offset, entries, stages.by_note), _UNWANTED.__ne__
     for at, size, code in entries:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
+from roquet.errors import FilterError
+from roquet.protocol.filters import EXPRESSION_SIZE_MAX
 from roquet.protocol.sql92.parser import Parser
 from roquet.protocol.sql92.terms import Evaluate, NotComparable
 
@@ -21,10 +23,15 @@ _KEPT: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class SqlFilter:
-    """A compiled expression."""
+    """A compiled expression.
+
+    Keeps: it has at most `TERMS_MAX` terms, each of which is evaluated once for a message at most.
+    """
 
     expression: str
     _evaluate: Evaluate = field(repr=False, compare=False)
+    terms: int = field(default=1, repr=False, compare=False)
+    """How many names and values it has: what it costs to ask it."""
 
     def evaluate(self, properties: Mapping[str, str]) -> bool | None:
         """What the expression is for a message with these properties; None: unknown.
@@ -42,7 +49,17 @@ class SqlFilter:
             return False
 
 
-@lru_cache(_KEPT)
 def compile_sql(expression: str) -> SqlFilter:
-    """:raises FilterError: it is no such expression; the message says where and what was expected."""
-    return SqlFilter(expression, Parser(expression).condition())
+    """:raises FilterError: it is no such expression, or too long; the message says where and what was expected."""
+    if len(expression) > EXPRESSION_SIZE_MAX:
+        raise FilterError(
+            EXPRESSION_SIZE_MAX, f"the expression has {len(expression)} characters, allowed are {EXPRESSION_SIZE_MAX}"
+        )
+    return _compiled(expression)
+
+
+@lru_cache(_KEPT)
+def _compiled(expression: str) -> SqlFilter:
+    parser = Parser(expression)
+    evaluate = parser.condition()
+    return SqlFilter(expression, evaluate, parser.terms)

@@ -18,6 +18,8 @@ from roquet.units import INT_MAX, LONG_MAX
 
 DEPTH_MAX: Final = 64
 """Deeper nesting is refused; Apache's parser goes some hundred levels further before its stack ends."""
+TERMS_MAX: Final = 1024
+"""Names and values of an expression, those in lists left out: some 100 us for each message that is tried on them."""
 _VALUE: Final = "a value, a name, NOT, +, - or ("
 _WORDS: Final[Mapping[str, Term]] = {
     "TRUE": t.constant(Type.TRUTH, True),
@@ -27,9 +29,10 @@ _WORDS: Final[Mapping[str, Term]] = {
 
 
 class Parser:
-    """Reads one expression."""
+    """Reads one expression; `terms` is how many names and values were read so far."""
 
     def __init__(self, text: str) -> None:
+        self.terms = 0
         self._tokens = Tokens(text)
         self._open = 0
 
@@ -157,6 +160,9 @@ class Parser:
 
     def _primary(self) -> Term:
         token = self._tokens.take()
+        self.terms += 1
+        if self.terms > TERMS_MAX:
+            raise FilterError(token.position, f"more than {TERMS_MAX} names and values")
         if token.text == "(":
             self._go_deeper(token)
             inner = self._any()
