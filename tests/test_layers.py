@@ -42,6 +42,7 @@ ROOT: Final[Mapping[str, frozenset[str]]] = {
     "seldom": frozenset(),
     "properties": frozenset(),
     "settings": frozenset({"errors", "properties"}),
+    "steps": frozenset(),
 }
 """The modules that all may import, and what they may import of each other."""
 

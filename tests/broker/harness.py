@@ -37,6 +37,7 @@ from roquet.storage.store import Store, StoreConfig
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.server import Server
+from roquet.transport.slices import Slices
 from tests.simulation.simulation import Host, Simulation
 
 ADDRESS: Final = "10.0.0.1"
@@ -58,6 +59,7 @@ class World:
     def __init__(self, sim: Simulation, **settings: object) -> None:
         pairs = {"brokerName": "broker-a", "brokerIP1": ADDRESS, "brokerIP2": ADDRESS, **settings}
         self.sim = sim
+        self.slices = Slices()
         self.config, _ = read_config([(name, str(value)) for name, value in pairs.items()], environment={})
         self.host = sim.host(ADDRESS)
         self.host.boot()
@@ -74,6 +76,7 @@ class World:
             lambda: self.store.newest_ms,
             filter_by_properties=self.config.filters.enable_property_filter,
             notify=self.config.notify_consumer_ids_changed_enable,
+            limits=self.config.limits,
         )
         self.routes = self._routes()
         server = Server(self.routes, self.members.connection_closed)
@@ -97,16 +100,17 @@ class World:
     def _build_tables(self, config: BrokerConfig) -> None:
         runtime, now_ms = self.host.runtime(), self.host.now_ms()
         at_start = topics_at_start(config.broker_cluster_name, config.broker_name)
-        self.topics = TopicRegistry(at_start, now_ms, auto_create=config.auto_create_topic_enable)
-        self.groups = GroupRegistry(now_ms, auto_create=config.auto_create_subscription_group)
+        limits = config.limits
+        self.topics = TopicRegistry(at_start, now_ms, auto_create=config.auto_create_topic_enable, limits=limits)
+        self.groups = GroupRegistry(now_ms, auto_create=config.auto_create_subscription_group, limits=limits)
         folder, disk = config.state_folder, self.host.disk
         self.topics_file = StateFile(disk, folder / TOPICS, self.topics.to_table, runtime)
         self.groups_file = StateFile(disk, folder / GROUPS, self.groups.to_table, runtime)
-        self.filters = FilterRegistry(config.filters.bloom, config.filters.filter_data_clean_time_span)
-        self.progress, self.delays = ConsumerProgress(), DelayProgress()
+        self.filters = FilterRegistry(config.filters.bloom, config.filters.filter_data_clean_time_span, limits)
+        self.progress, self.delays = ConsumerProgress(limits=limits), DelayProgress()
         self.consumers, self.producers = Consumers[Connection](), Producers[Connection]()
         self.catalogue = Catalogue(
-            self.topics, self.groups, self._topics_changed, self.groups_file.changed, self.host.now_ms
+            self.topics, self.groups, self._topics_changed, self.groups_file.changed, self.host.now_ms, limits
         )
 
     def _topics_changed(self, then: Then | None = None) -> None:
@@ -120,19 +124,21 @@ class World:
         self.measurements = Measurements(
             store, catalogue, cluster, now_ms, lambda: self.sim.now_s * 1000, detailed=detailed
         )
-        info = RuntimeInfo(config, store, self.delays, now_ms, (self.measurements.figures,))
+        info = RuntimeInfo(config, store, self.delays, now_ms, (), self.measurements.figures)
         positions = Positions(catalogue, self.consumers, progress, store, name, self.measurements.tps)
-        groups = GroupAdmin(catalogue, self.consumers, self.producers, progress, positions, is_slave=is_slave)
+        groups = GroupAdmin(
+            catalogue, self.consumers, self.producers, progress, positions, self.slices, is_slave=is_slave
+        )
         deletion = QueueDeletion(store, self.host.runtime(), asyncio.Lock())
         return {
             **self.members.routes(),
             **ProgressRequests(progress, store, is_slave=is_slave).routes(),
-            **LockRequests(LeaseTable(), now_ms).routes(),
+            **LockRequests(LeaseTable(config.limits), now_ms, config.limits).routes(),
             **QueryRequests(store, 32, 64).routes(),
-            **TopicAdmin(catalogue, progress, store, name, deletion, is_slave=is_slave).routes(),
+            **TopicAdmin(catalogue, progress, store, name, deletion, self.slices, is_slave=is_slave).routes(),
             **groups.routes(),
-            **StatsAdmin(self.measurements.stats, positions, catalogue, BROKER).routes(),
-            **BrokerAdmin(config, DataVersion(now_ms()), info, progress, self.delays).routes(),
+            **StatsAdmin(self.measurements.stats, positions, catalogue, BROKER, self.slices).routes(),
+            **BrokerAdmin(config, DataVersion(now_ms()), info, progress, self.delays, self.slices).routes(),
         }
 
     def on_broker(self, work: Callable[[], T]) -> T:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from roquet.broker.config import BrokerConfig, read_config
+from roquet.broker.limits import Limits
 from roquet.broker.store_settings import BrokerRole, FlushDisk
 from roquet.errors import ConfigError
 from roquet.properties import parse
@@ -70,6 +71,7 @@ OURS = {
     *("mergeSlaveOffsets", "slaveSyncInterval", "waitingSendsMax", "connectionsMax", "connectionsPerAddressMax"),
     *("answerBytesMax", "answerBytesPerConnectionMax", "requestBytesMax", "requestBytesPerConnectionMax"),
     *("partialRequestTimeout", "haAllowedAddresses", "haConnectionsMax", "syncFailureAction"),
+    *setting_names(Limits),
 }
 COMPUTED = """
 namesrvAddr brokerName brokerIP1 brokerIP2 rocketmqHome storePathRootDir messageDelayLevel sendMessageThreadPoolNums

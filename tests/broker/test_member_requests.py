@@ -6,6 +6,7 @@ from roquet.broker.members import SILENCE_MS_MAX
 from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.json_dialect import dump_bytes
+from roquet.steps import finished
 from tests.broker.harness import Client, World
 from tests.simulation.simulation import Simulation
 
@@ -109,7 +110,7 @@ def test_a_silent_member_is_disconnected(world: World) -> None:
     silent.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g")
     beat(lively, "d", "g")
     world.sim.run_for(6)
-    world.on_broker(world.members.close_silent)
+    world.on_broker(lambda: finished(world.members.close_silent()))
     world.sim.run_for(1)
     assert world.consumers.client_ids("g") == ["d"]
     assert lively.told == ["g", "g"]

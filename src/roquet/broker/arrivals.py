@@ -11,9 +11,13 @@ from typing import Final
 
 from roquet.errors import Refused
 from roquet.protocol.codes import ResponseCode
+from roquet.steps import Steps, in_parts
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.transport.connection import Connection
 
+LOOKED_AT_ONCE: Final = 256
+"""Pulls that are woken in one turn of the loop; looking takes some 10 us."""
+_SWEPT_AT_ONCE: Final = 16
 SWEEP_MS: Final = 5000
 """How often held pulls are looked at although nothing woke them."""
 _ANSWERS_AT_ONCE: Final = 16 * 1024 * 1024
@@ -46,6 +50,9 @@ class Arrivals:
         self._now_ms = now_ms
         self._count_max = count_max
         self._queues: dict[ConsumeQueue, None] = {}
+        self._to_wake: dict[ConsumeQueue, int] = {}
+        """How many of a queue's pulls, the first ones, are still to be looked at since it grew."""
+        self._is_waking = False
         self.count = 0
 
     def hold(
@@ -70,31 +77,53 @@ class Arrivals:
         self.count += 1
 
     def wake(self, grown: Iterable[ConsumeQueue]) -> None:
-        """Answer the pulls that wait at these queues and now find something; one write per connection."""
-        answers = _Answers()
-        for queue in dict.fromkeys(grown):
-            self._answer(queue, lambda _: False, answers)
+        """Answer the pulls that wait at these queues and now find something; one write per connection and turn."""
+        self._to_wake.update((queue, len(queue.waiting)) for queue in grown if queue.waiting)
+        if not self._is_waking:
+            self._wake_some()
+
+    def _wake_some(self) -> None:
+        """Of thousands of pulls that wait for one message a part in each turn of the loop."""
+        self._is_waking = False
+        answers, left = _Answers(), LOOKED_AT_ONCE
+        while self._to_wake and left:
+            queue, count = self._to_wake.popitem()
+            if count > left:
+                self._to_wake[queue] = count - left
+            self._answer(queue, min(count, left), answers)
+            left -= min(count, left)
         self._send(answers)
+        if self._to_wake:
+            self._is_waking = True
+            asyncio.get_running_loop().call_soon(self._wake_some)
 
     def wake_since(self, at: int) -> None:
         """The same at all queues with a record at or behind physical offset `at`, which could not be read so far."""
         self.wake([queue for queue in self._queues if queue.log_end > at])
 
-    def sweep(self) -> None:
+    def sweep(self) -> Steps[None]:
         """Answer what waited its time, and what a wake-up passed over (its tags did not match: time to move on)."""
         now_ms = self._now_ms()
-        answers = _Answers()
         for queue in list(self._queues):
-            self._answer(queue, lambda held: now_ms >= held.until_ms or held.queue.max_offset > held.offset, answers)
-        self._send(answers)
+            for _ in in_parts(range(len(queue.waiting or ())), _SWEPT_AT_ONCE):
+                answers = _Answers()
+                self._answer(queue, _SWEPT_AT_ONCE, answers, now_ms)
+                self._send(answers)
+                yield
 
-    def _answer(self, queue: ConsumeQueue, is_due: Callable[[HeldPull], bool], answers: _Answers) -> None:
+    def _answer(self, queue: ConsumeQueue, count: int, answers: _Answers, swept_ms: float | None = None) -> None:
+        """Look at the first `count` of a queue's pulls; those that go on waiting are its last ones then.
+
+        :param swept_ms: when the queue did not grow, but is swept: others than those that are due need not look again.
+        """
         waiting: list[HeldPull] = queue.waiting or []  # type: ignore[assignment]
-        still: list[object] = []
-        for held in waiting:
+        still: list[object] = list(waiting[count:])
+        for held in waiting[:count]:
             if not held.connection.is_open:
                 continue
-            answer = held.fetch_again(is_due(held)) if answers.takes(held.connection) else None
+            is_due = swept_ms is not None and (swept_ms >= held.until_ms or queue.max_offset > held.offset)
+            looks = (is_due or swept_ms is None) and answers.takes(held.connection)
+            answer = held.fetch_again(is_due) if looks else None
             if answer is None:
                 still.append(held)
             else:

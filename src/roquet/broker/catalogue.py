@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from roquet.broker.groups import GroupRegistry
+from roquet.broker.limits import Limits
 from roquet.broker.state_files import Changed, Then
 from roquet.broker.topics import TopicRegistry, dead_letter_topic, retry_topic
 from roquet.errors import MessageError
@@ -30,7 +31,9 @@ class Catalogue:
         topics_changed: Changed,
         groups_changed: Changed,
         now_ms: Callable[[], int],
+        limits: Limits | None = None,
     ) -> None:
+        self._limits = limits or Limits()
         self.topic_registry = topics
         self.group_registry = groups
         self._topics_changed = topics_changed
@@ -40,7 +43,10 @@ class Catalogue:
         self.groups: Final[Mapping[str, GroupConfig]] = groups.groups
 
     def group(self, name: str) -> GroupConfig | None:
-        """A group, made if it may be; None: an admin has to create it first."""
+        """A group, made if it may be; None: an admin has to create it first.
+
+        :raises Refused: there are too many groups.
+        """
         known = self.groups.get(name)
         if known is not None:
             return known
@@ -53,6 +59,8 @@ class Catalogue:
         """A topic, made after the pattern topic if it may be; None: it has to be created first.
 
         The caller has checked that the name is a legal one.
+
+        :raises Refused: there are too many topics.
         """
         known = self.topics.get(name)
         if known is not None:
@@ -64,7 +72,8 @@ class Catalogue:
 
     def retry_topic(self, group: GroupConfig, sys_flag: int = 0) -> TopicConfig | None:
         """The group's retry topic, made if need be; None: the group's name leaves no room for one."""
-        return self._made(retry_topic(group.name, max(1, group.retry_queues), sys_flag))
+        queues = min(max(1, group.retry_queues), self._limits.topic_queue_nums_max)
+        return self._made(retry_topic(group.name, queues, sys_flag))
 
     def dead_letter_topic(self, group: str) -> TopicConfig | None:
         """The group's dead letter topic, made if need be; None: the group's name leaves no room for one."""

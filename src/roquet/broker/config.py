@@ -13,6 +13,7 @@ from roquet.broker.addresses import free_listen_port, own_address
 from roquet.broker.delay_levels import DelayLevels
 from roquet.broker.filter_settings import FilterSettings
 from roquet.broker.java_settings import JavaSettings
+from roquet.broker.limits import Limits
 from roquet.broker.store_settings import BrokerRole, ReplicationSettings, StoreSettings
 from roquet.errors import ConfigError
 from roquet.protocol.frame import FRAME_SIZE_MAX
@@ -97,6 +98,7 @@ class BrokerConfig:
     filters: FilterSettings = field(default_factory=FilterSettings)
     peers: PeerLimits = field(default_factory=PeerLimits)
     java: JavaSettings = field(default_factory=JavaSettings)
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def is_slave(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from roquet.broker.limits import Limits
 from roquet.errors import FilterError
 from roquet.protocol.bloom import BloomShape, mask_of
 from roquet.protocol.bodies import Subscription
@@ -18,9 +19,12 @@ from roquet.protocol.filters import SQL92, TAG, Stages
 from roquet.protocol.message import RETRY_TOPIC
 from roquet.protocol.record import properties_of
 from roquet.protocol.sql92 import SqlFilter, compile_sql
+from roquet.protocol.sql92.parser import TERMS_MAX
 
 log = logging.getLogger(__name__)
 
+_TERMS_OF_USUAL_COST: Final = 32
+"""So many terms take about as long as reading the properties of the message that they are asked about."""
 DEAD_AT_START_MS: Final = 30_000
 """So long before a broker's start the groups in its file count as gone, until they come back."""
 
@@ -47,7 +51,8 @@ class SqlWanted:
 
     @property
     def stages(self) -> Stages:
-        return Stages(by_note=self.may_pass if self.mask else None, by_record=self.wants_record)
+        cost = 1 + self.sql.terms // _TERMS_OF_USUAL_COST
+        return Stages(by_note=self.may_pass if self.mask else None, by_record=self.wants_record, cost=cost)
 
     def may_pass(self, store_ms: int, bits: bytes) -> bool:
         """False only where the message cannot be wanted: it was tried on this filter when it was stored."""
@@ -74,15 +79,20 @@ class FilterRegistry:
     """Topic -> group -> filter.
 
     Keeps: every filter here is compiled; one whose group left stays `clean_after_ms`, and messages are tried on it
-           like on others, so that the group finds their bits when it comes back.
+           like on others, so that the group finds their bits when it comes back. `_topics` and `_of_group` name the
+           same pairs.
 
     :param clean_after_ms: how long a group may be gone.
+    :param limits: how many filters clients may make it keep.
     """
 
-    def __init__(self, bloom: BloomShape, clean_after_ms: int) -> None:
+    def __init__(self, bloom: BloomShape, clean_after_ms: int, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
         self._bloom = bloom
         self._clean_after_ms = clean_after_ms
         self._topics: dict[str, dict[str, _Registered]] = {}
+        self._of_group: dict[str, dict[str, None]] = {}
+        """Group -> topics for which it has a filter: a heartbeat looks at these only."""
         self._is_changed = False
 
     # what heartbeats bring
@@ -101,20 +111,26 @@ class FilterRegistry:
             except FilterError as error:
                 self._forget(subscription.topic, group)
                 errors.append(FilterError(error.position, f"{error.reason} ({group} wants {subscription.topic})"))
-        for topic, groups in self._topics.items():
-            if group in groups and topic not in wanted:
-                self._bury(groups[group], now_ms)
+        for topic in self._of_group.get(group, ()):
+            if topic not in wanted:
+                self._bury(self._topics[topic][group], now_ms)
         return errors
 
     def _register(self, group: str, subscription: Subscription, now_ms: int) -> None:
         """A filter gives way to a newer one only (protocol.md 7.3, trap 28)."""
         old = self._registered(subscription.topic, group)
+        if old is None and self._count() >= self._limits.filter_nums_max:
+            reason = f"this broker keeps {self._limits.filter_nums_max} filters already (filterNumsMax)"
+            raise FilterError(1, reason)
         if old is None or (subscription.version > old.data.version and _differs(old.data, subscription)):
             self._add(self._new(group, subscription, now_ms))
         elif subscription.version > old.data.version:
             self._change(old, version=subscription.version, dead_ms=0)
         elif subscription.version == old.data.version and old.data.is_dead:
             self._change(old, dead_ms=0)
+
+    def _count(self) -> int:
+        return sum(map(len, self._topics.values()))
 
     def _new(self, group: str, subscription: Subscription, now_ms: int) -> FilterData:
         topic = subscription.topic
@@ -134,6 +150,7 @@ class FilterRegistry:
         mask = mask_of(data.bloom.positions, data.bloom.bits) if data.bloom is not None else b""
         wanted = SqlWanted(compiled(data.expression_type, data.expression), mask, data.born_ms)
         self._topics.setdefault(data.topic, {})[data.group] = _Registered(data, wanted)
+        self._of_group.setdefault(data.group, {})[data.topic] = None
         self._is_changed = True
 
     def _change(self, registered: _Registered, **changes: int) -> None:
@@ -142,9 +159,8 @@ class FilterRegistry:
 
     def unregister(self, group: str, now_ms: int) -> None:
         """A group has no members any more."""
-        for groups in self._topics.values():
-            if group in groups:
-                self._bury(groups[group], now_ms)
+        for topic in self._of_group.get(group, ()):
+            self._bury(self._topics[topic][group], now_ms)
 
     def _bury(self, registered: _Registered, now_ms: int) -> None:
         if not registered.data.is_dead:
@@ -152,7 +168,14 @@ class FilterRegistry:
 
     def _forget(self, topic: str, group: str) -> None:
         if self._topics.get(topic, {}).pop(group, None) is not None:
+            self._forget_topic_of(group, topic)
             self._is_changed = True
+
+    def _forget_topic_of(self, group: str, topic: str) -> None:
+        topics = self._of_group[group]
+        del topics[topic]
+        if not topics:
+            del self._of_group[group]
 
     # what pulls and dispatch ask
 
@@ -186,6 +209,7 @@ class FilterRegistry:
             for group, registered in list(groups.items()):
                 if registered.data.is_dead and now_ms - registered.data.dead_ms >= self._clean_after_ms:
                     del groups[group]
+                    self._forget_topic_of(group, registered.data.topic)
                     self._is_changed = True
         self._topics = {topic: groups for topic, groups in self._topics.items() if groups}
 
@@ -243,7 +267,7 @@ class RetryWanted:
 
     @property
     def stages(self) -> Stages:
-        return Stages(by_record=self.wants_record)
+        return Stages(by_record=self.wants_record, cost=1 + TERMS_MAX // _TERMS_OF_USUAL_COST)
 
     def wants_record(self, record: bytes | bytearray) -> bool:
         properties = properties_of(record) or {}

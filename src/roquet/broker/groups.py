@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from roquet.broker.limits import Limits, refuse_beyond
 from roquet.errors import MessageError
 from roquet.protocol.bodies import DataVersion, GroupConfig, GroupTable
 from roquet.protocol.message import check_group
@@ -20,6 +21,8 @@ GROUPS_AT_START: Final = (
     "CID_ONSAPI_OWNER",
 )
 SYSTEM_PREFIX: Final = "CID_RMQ_SYS_"
+_SHOWN: Final = 100
+"""Characters of a name that a remark repeats."""
 
 
 class GroupRegistry:
@@ -28,9 +31,11 @@ class GroupRegistry:
     Keeps: every change of a group moves `version` on; `groups` is the same view for ever.
 
     :param auto_create: whether a group comes to be when it is first heard of.
+    :param limits: how many groups clients may make.
     """
 
-    def __init__(self, now_ms: int, *, auto_create: bool = True) -> None:
+    def __init__(self, now_ms: int, *, auto_create: bool = True, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
         self._groups = {name: GroupConfig(name) for name in GROUPS_AT_START}
         self._auto_create = auto_create
         self.groups: Final[Mapping[str, GroupConfig]] = MappingProxyType(self._groups)
@@ -54,7 +59,10 @@ class GroupRegistry:
         return True
 
     def create_on_demand(self, name: str, now_ms: int) -> GroupConfig | None:
-        """Create an unknown group that somebody uses; None: it has to be created by an admin first."""
+        """Create an unknown group that somebody uses; None: it has to be created by an admin first.
+
+        :raises Refused: there are too many groups.
+        """
         if not (self._auto_create or name.startswith(SYSTEM_PREFIX)):
             return None
         try:
@@ -66,7 +74,16 @@ class GroupRegistry:
         return group
 
     def update(self, group: GroupConfig, now_ms: int) -> None:
-        """Create or change a group."""
+        """Create or change a group.
+
+        :raises Refused: there are too many groups, or its retry topic would have too many queues.
+        """
+        limits, queues = self._limits, f"retry queues of group {group.name[:_SHOWN]}"
+        old = self._groups.get(group.name)
+        if old is None:
+            refuse_beyond(len(self._groups) + 1, limits.group_nums_max, "groups of this broker", "groupNumsMax")
+        had = 0 if old is None else old.retry_queues
+        refuse_beyond(group.retry_queues, max(had, limits.topic_queue_nums_max), queues, "topicQueueNumsMax")
         self._groups[group.name] = group
         self.version = self.version.next(now_ms)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from roquet.broker.parts import Parts
 from roquet.broker.queue_locks import LEASE_MS
 from roquet.broker.stats import Window
 from roquet.broker.tasks import each
+from roquet.steps import Steps
 
 EXPIRY_SCAN_MS: Final = 10_000
 DURABILITY_SCAN_MS: Final = 100
@@ -32,7 +33,12 @@ def loops(parts: Parts) -> Iterator[Loop]:
     yield from _as_slave(parts) if parts.config.is_slave else _as_master(parts)
     yield each(RATES_MS, parts.measurements.look_at_rates)
     for window in Window:
-        yield each(window.period_ms, partial(parts.measurements.look, window))
+        yield each(window.period_ms, in_slices(parts, partial(parts.measurements.look, window)))
+
+
+def in_slices(parts: Parts, work: Callable[[], Steps[None]]) -> Callable[[], Awaitable[None]]:
+    """Work that goes through all queues, groups or clients of this broker, while it serves them."""
+    return lambda: parts.slices.run(work())
 
 
 def _storing(parts: Parts) -> Iterator[Loop]:
@@ -59,9 +65,9 @@ def _answering(parts: Parts) -> Iterator[Loop]:
     """What ends the waiting of those whose time is over."""
     if parts.durability.waits:
         yield each(DURABILITY_SCAN_MS, parts.durability.expire)
-    yield each(SWEEP_MS if parts.config.long_polling_enable else 1000, parts.arrivals.sweep)
-    yield each(EXPIRY_SCAN_MS, parts.members.close_silent)
-    yield each(LEASE_MS, parts.tables.drop_expired_leases)
+    yield each(SWEEP_MS if parts.config.long_polling_enable else 1000, in_slices(parts, parts.arrivals.sweep))
+    yield each(EXPIRY_SCAN_MS, in_slices(parts, parts.members.close_silent))
+    yield each(LEASE_MS, in_slices(parts, parts.tables.drop_expired_leases))
 
 
 def _remembering(parts: Parts) -> Iterator[Loop]:

@@ -12,10 +12,13 @@ from roquet.broker.rates import Flow, Rates
 from roquet.broker.stats import Stats, Total, Totals, Window
 from roquet.broker.traffic import Traffic
 from roquet.protocol.message import SCHEDULE_TOPIC
+from roquet.steps import Steps, in_one, in_parts
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
 
 RATES_MS: Final = 1000
+_QUEUES: Final = 512
+"""Queues of one step; of most nothing but a number is looked at."""
 GIVEN: Final = "GROUP_GET_NUMS"
 
 
@@ -58,35 +61,37 @@ class Measurements:
             GIVEN: traffic.messages_given,
             "GROUP_GET_SIZE": traffic.bytes_given,
             "GROUP_GET_LATENCY": traffic.times_taken if self._detailed else traffic.times_taken_by_group,
-            "SNDBCK_PUT_NUMS": traffic.messages_sent_back,
-            "BROKER_PUT_NUMS": lambda: {self._cluster: Total(self._store.stored, self._store.stored)},
-            "BROKER_GET_NUMS": lambda: {self._cluster: Total(traffic.messages, traffic.found)},
+            "SNDBCK_PUT_NUMS": in_one(traffic.messages_sent_back),
+            "BROKER_PUT_NUMS": in_one(lambda: {self._cluster: Total(self._store.stored, self._store.stored)}),
+            "BROKER_GET_NUMS": in_one(lambda: {self._cluster: Total(traffic.messages, traffic.found)}),
         }
         return {**items, **self._items_by_queue()} if self._detailed else items
 
     def _items_by_queue(self) -> Mapping[str, Totals]:
         return {
-            "QUEUE_PUT_NUMS": lambda: self._by_delay_level(lambda queue: queue.written),
-            "QUEUE_PUT_SIZE": lambda: self._by_delay_level(lambda queue: queue.written_size),
+            "QUEUE_PUT_NUMS": in_one(lambda: self._by_delay_level(lambda queue: queue.written)),
+            "QUEUE_PUT_SIZE": in_one(lambda: self._by_delay_level(lambda queue: queue.written_size)),
             "QUEUE_GET_NUMS": self.traffic.messages_delivered,
             "QUEUE_GET_SIZE": self.traffic.bytes_delivered,
         }
 
-    def _by_topic(self, value: Callable[[ConsumeQueue], int]) -> dict[str, Total]:
+    def _by_topic(self, value: Callable[[ConsumeQueue], int]) -> Steps[dict[str, Total]]:
         """Of the topics that anything was written to."""
         values: defaultdict[str, int] = defaultdict(int)
         times: defaultdict[str, int] = defaultdict(int)
-        for queue in self._store.queues:
-            if queue.written:
-                values[queue.topic] += value(queue)
-                times[queue.topic] += queue.written
+        for part in in_parts(self._store.queues.present(), _QUEUES):
+            for queue in part:
+                if queue.written:
+                    values[queue.topic] += value(queue)
+                    times[queue.topic] += queue.written
+            yield
         return {topic: Total(value, times[topic]) for topic, value in values.items()}
 
     def _by_delay_level(self, value: Callable[[ConsumeQueue], int]) -> dict[str, Total]:
         return {
             f"{queue.topic}@{queue.queue_id}": Total(value(queue), queue.written)
-            for queue in self._store.queues
-            if queue.topic == SCHEDULE_TOPIC and queue.written
+            for queue in self._store.queues.of_topic(SCHEDULE_TOPIC)
+            if queue.written
         }
 
     def tps(self, topic: str, group: str) -> float:
@@ -99,10 +104,11 @@ class Measurements:
         self._stored_before += messages
         self.rates.took(messages, int(seconds * 1000))
 
-    def look(self, window: Window) -> None:
+    def look(self, window: Window) -> Steps[None]:
         """Due each of the window's periods; totals of topics and groups that are no more are forgotten."""
-        self.traffic.keep(self._catalogue.topics, self._catalogue.groups)
-        self.stats.look(window, self._clock_ms())
+        now_ms = self._clock_ms()
+        yield from self.traffic.keep(self._catalogue.topics, self._catalogue.groups)
+        yield from self.stats.look(window, now_ms)
 
     def look_at_rates(self) -> None:
         """Due each `RATES_MS`."""
@@ -113,9 +119,13 @@ class Measurements:
         traffic = self.traffic
         return Flow(self._store.stored, traffic.found, traffic.missed, traffic.messages)
 
-    def figures(self) -> dict[str, str]:
+    def figures(self) -> Steps[dict[str, str]]:
         """What the broker tells of its rates and totals, under Apache's names."""
-        stored, size = self._store.stored, sum(queue.written_size for queue in self._store.queues)
+        size = 0
+        for part in in_parts(self._store.queues.present(), _QUEUES):
+            size += sum(queue.written_size for queue in part)
+            yield
+        stored = self._store.stored
         return {
             **self.rates.figures(self._flow()),
             "putMessageSizeTotal": str(size),

@@ -5,7 +5,7 @@ A channel is whatever the caller uses as one: it is only kept and compared here.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -153,9 +153,18 @@ class Consumers(Generic[C]):
         names = sorted(self._groups_of.get(channel, ()))
         return [name for name in names if self.unregister(channel, name)]
 
-    def silent(self, now_ms: float) -> list[C]:
-        """Channels to close; closing them is what takes them out."""
-        return _silent((group.members for group in self.groups.values()), now_ms)
+    def silent(self, now_ms: float) -> Iterator[list[C]]:
+        """Channels to close, group by group; closing them is what takes them out."""
+        return _silent([group.members for group in self.groups.values()], now_ms)
+
+    def groups_of(self, channel: C) -> set[str]:
+        """The groups of those who speak over a channel."""
+        return set(self._groups_of.get(channel, ()))
+
+    def has_room(self, channel: C, group: str, count_max: int) -> bool:
+        """Whether a channel is in a group, or may come to it where no more than `count_max` may be."""
+        found = self.groups.get(group)
+        return found is None or channel in found.members or len(found.members) < count_max
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
         """What a connected group wants of a topic."""
@@ -220,9 +229,18 @@ class Producers(Generic[C]):
         for group in sorted(self._groups_of.get(channel, ())):
             self.unregister(channel, group)
 
-    def silent(self, now_ms: float) -> list[C]:
-        """Channels to close; closing them is what takes them out."""
-        return _silent(self.groups.values(), now_ms)
+    def silent(self, now_ms: float) -> Iterator[list[C]]:
+        """As `Consumers.silent`."""
+        return _silent(list(self.groups.values()), now_ms)
+
+    def groups_of(self, channel: C) -> set[str]:
+        """The groups of those who speak over a channel."""
+        return set(self._groups_of.get(channel, ()))
+
+    def has_room(self, channel: C, group: str, count_max: int) -> bool:
+        """As `Consumers.has_room`."""
+        members = self.groups.get(group, {})
+        return channel in members or len(members) < count_max
 
     def channel_of(self, client_id: str) -> C | None:
         """Where a client is reached by its id, as answers to its requests need it."""
@@ -232,9 +250,6 @@ class Producers(Generic[C]):
         return list(self.groups.get(group, ()))
 
 
-def _silent(groups: Iterable[dict[C, Member]], now_ms: float) -> list[C]:
-    """Each channel that was silent for too long in any of its groups, once."""
-    silent = (
-        channel for members in groups for channel, member in members.items() if now_ms - member.seen_ms > SILENCE_MS_MAX
-    )
-    return list(dict.fromkeys(silent))
+def _silent(groups: Iterable[dict[C, Member]], now_ms: float) -> Iterator[list[C]]:
+    for members in groups:
+        yield [channel for channel, member in members.items() if now_ms - member.seen_ms > SILENCE_MS_MAX]

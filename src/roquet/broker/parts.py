@@ -32,6 +32,7 @@ from roquet.storage.disk import Disk, RealDisk
 from roquet.storage.store import Store
 from roquet.transport.channels import Channels
 from roquet.transport.peers import Peers, connections_allowed
+from roquet.transport.slices import Slices
 
 DISPATCH_PAUSE_S: Final = 0.005
 """A slave dispatches what came meanwhile at once: a hundred records cost little more than one."""
@@ -64,6 +65,7 @@ class Parts:
         self.config, self.runtime, self.become = config, runtime, become
         self.channels = Channels()
         self.peers = Peers(config.peers, connections_allowed(config.peers))
+        self.slices = Slices()
         disk = RealDisk() if disk is None else disk
         self.tables = Tables(config, runtime, disk, lambda: self.registrar.soon())
         self.store = Store(part_configs.store_config(config), now_ms, disk, self._filter_bits())
@@ -144,6 +146,7 @@ class Parts:
             lambda: store.newest_ms,
             filter_by_properties=config.filters.enable_property_filter,
             notify=config.notify_consumer_ids_changed_enable,
+            limits=config.limits,
         )
 
     def _make_slave_sync(self) -> SlaveSync:
@@ -173,6 +176,7 @@ class Parts:
             permission=config.broker_permission,
             master_known=self._master_known if config.is_slave else None,
             order_known=self.tables.catalogue.set_ordered,
+            slices=self.slices,
         )
 
     # who is told of what

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.members import Consumers
 from roquet.broker.progress import ConsumerProgress
 from roquet.protocol.bodies import TopicConfig, queue_to_json
-from roquet.protocol.json_dialect import ObjectKeys, dump_bytes
+from roquet.protocol.json_dialect import ObjectKeys, dump_bytes, dump_dialect
 from roquet.protocol.message import MessageQueue
+from roquet.steps import Steps, in_parts
 from roquet.storage.store import Store
 from roquet.transport.connection import Connection
 
@@ -46,20 +46,27 @@ class Positions:
         topics = (self._catalogue.topics.get(name) for name in names if not self._consumers.gave_up(group, name))
         return [topic for topic in topics if topic is not None]
 
-    def stats(self, group: str, topics: Iterable[TopicConfig]) -> dict[str, Any]:
-        """The table of ConsumeStats: where the group is in each queue of the topics, and how fast it goes."""
-        offsets, tps = ObjectKeys(), 0.0
-        for topic in topics:
-            queues = (MessageQueue(topic.name, self._broker_name, queue_id) for queue_id in range(topic.read_queues))
-            offsets.update(
-                (dump_bytes(queue_to_json(queue)).decode(), self._position(group, queue)) for queue in queues
-            )
-            tps += self._tps(topic.name, group)
-        return {"consumeTps": tps, "offsetTable": offsets}
+    def stats(self, group: str, topics: Iterable[TopicConfig]) -> Steps[tuple[bytes, int]]:
+        """ConsumeStats: where the group is in each queue of the topics, and how fast it goes; and how many messages it
+        has before it.
 
-    def behind(self, stats: dict[str, Any]) -> int:
-        """How many messages the group has before it."""
-        return sum(place["brokerOffset"] - place["consumerOffset"] for place in stats["offsetTable"].values())
+        :raises Refused: a topic has too many queues for an answer.
+        """
+        parts, tps, behind = [], 0.0, 0
+        for topic in topics:
+            places = self._places(group, topic)
+            for part in in_parts(places):
+                behind += sum(place["brokerOffset"] - place["consumerOffset"] for _, place in part)
+                parts.append(dump_dialect(ObjectKeys(part))[1:-1])
+                yield
+            tps += self._tps(topic.name, group)
+            yield
+        return b'{"consumeTps":%b,"offsetTable":{%b}}' % (dump_bytes(tps), b",".join(parts)), behind
+
+    def _places(self, group: str, topic: TopicConfig) -> Iterator[tuple[str, dict[str, int]]]:
+        for queue_id in self._catalogue.topic_registry.queues_to_scan(topic.name, topic.read_queues):
+            queue = MessageQueue(topic.name, self._broker_name, queue_id)
+            yield dump_bytes(queue_to_json(queue)).decode(), self._position(group, queue)
 
     def _position(self, group: str, queue: MessageQueue) -> dict[str, int]:
         consumed = self._progress.committed(group, queue.topic, queue.queue_id) or 0

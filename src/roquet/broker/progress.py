@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from roquet.broker.limits import Limits, refuse_beyond
+from roquet.errors import Refused
 from roquet.protocol.bodies import DelayOffsetTable, OffsetTable
+from roquet.protocol.codes import ResponseCode
 from roquet.units import QueueOffset
+
+_KEY_SIZE_MAX: Final = 1000
+"""Characters of a topic's and a group's name together; legal names have fewer."""
 
 
 def start_of_young_queue(min_offset: int, *, first_in_memory: bool) -> QueueOffset | None:
@@ -32,27 +39,58 @@ class ConsumerProgress:
     """The next offset of each group in each queue.
 
     Keeps: the last word counts, also when it goes backwards or comes from a former owner of the queue (trap 30);
-           `changes` grows with every change.
+           `changes` grows with every change; `count` is how many offsets there are; `_topics` and `_groups` name
+           exactly the pairs that `_offsets` has.
 
     :param remembers: (slaves) keep apart what is committed here, until the master has it.
+    :param limits: how many offsets clients may make it keep.
     """
 
-    def __init__(self, *, remembers: bool = False) -> None:
+    def __init__(self, *, remembers: bool = False, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
         self._offsets: dict[str, dict[int, int]] = {}
+        self._topics: dict[str, dict[str, None]] = {}
+        """Group -> topics in which it has progress."""
+        self._groups: dict[str, dict[str, None]] = {}
+        """Topic -> groups that have progress in it."""
+        self.count = 0
         self._own: dict[tuple[str, int], int] | None = {} if remembers else None
         self.changes = 0
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """What a group says of a queue; neither has to be known."""
+        """What a group says of a queue; neither has to be known.
+
+        :raises Refused: it is the first word on that queue, and there are too many offsets, or a name is too long.
+        """
         key = f"{topic}@{group}"
         queues = self._offsets.get(key)
-        if queues is None:
-            queues = self._offsets[key] = {}
-        if queues.get(queue_id) != offset:
+        before = None if queues is None else queues.get(queue_id)
+        if before is None:
+            queues = self._room_for(key)
+        if before != offset:
+            assert queues is not None
             queues[queue_id] = offset
             self.changes += 1
         if self._own is not None:
             self._own[key, queue_id] = offset
+
+    def _room_for(self, key: str) -> dict[int, int]:
+        """The offsets of a topic and group, to which one more is added."""
+        if len(key) > _KEY_SIZE_MAX:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"an offset of {key[:100]}...: topic or group have no such name")
+        refuse_beyond(self.count + 1, self._limits.offset_nums_max, "offsets of groups in queues", "offsetNumsMax")
+        self.count += 1
+        queues = self._offsets.get(key)
+        if queues is None:
+            queues = {}
+            self._put(key, queues)
+        return queues
+
+    def _put(self, key: str, queues: dict[int, int]) -> None:
+        topic, group = _split(key)
+        self._offsets[key] = queues
+        self._topics.setdefault(group, {})[topic] = None
+        self._groups.setdefault(topic, {})[group] = None
 
     def ahead_of(self, master: OffsetTable) -> list[Commit]:
         """What was committed here and goes beyond what the master has; what does not is forgotten."""
@@ -92,11 +130,11 @@ class ConsumerProgress:
 
     def topics_of(self, group: str) -> list[str]:
         """Topics in which the group has progress."""
-        return [topic for topic, of_group in map(_split, self._offsets) if of_group == group]
+        return list(self._topics.get(group, ()))
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have progress in the topic."""
-        return [group for of_topic, group in map(_split, self._offsets) if of_topic == topic]
+        return list(self._groups.get(topic, ()))
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Let one group stand in a topic where another does."""
@@ -112,15 +150,25 @@ class ConsumerProgress:
 
     def _forget(self, keys: Iterable[str]) -> None:
         for key in list(keys):
-            del self._offsets[key]
+            topic, group = _split(key)
+            self.count -= len(self._offsets.pop(key))
+            _drop(self._topics, group, topic)
+            _drop(self._groups, topic, group)
             self.changes += 1
+
+    def present(self) -> OffsetTable:
+        """The offsets themselves, for those who read them bit by bit: each is as it is then; no key comes or goes."""
+        return OffsetTable(dict(self._offsets))
 
     def to_table(self) -> OffsetTable:
         return OffsetTable({key: dict(queues) for key, queues in self._offsets.items()})
 
     def restore(self, saved: OffsetTable) -> None:
         """Begin with what was saved, and nothing else."""
-        self._offsets = {key: dict(queues) for key, queues in saved.offsets.items()}
+        self._offsets, self._topics, self._groups = {}, {}, {}
+        for key, queues in saved.offsets.items():
+            self._put(key, dict(queues))
+        self.count = sum(map(len, self._offsets.values()))
 
     def copy_master(self, table: OffsetTable) -> bool:
         """Take the master's word for every topic and group that it names (protocol.md 2.6, store-and-ha.md 5.5).
@@ -132,7 +180,9 @@ class ConsumerProgress:
         for own in self.ahead_of(table):
             offsets.setdefault(f"{own.topic}@{own.group}", {})[own.queue_id] = own.offset
         news = {key: queues for key, queues in offsets.items() if self._offsets.get(key) != queues}
-        self._offsets.update(news)
+        for key, queues in news.items():
+            self.count += len(queues) - len(self._offsets.get(key, ()))
+            self._put(key, queues)
         self.changes += len(news)
         return bool(news)
 
@@ -141,6 +191,13 @@ def _split(key: str) -> tuple[str, str]:
     """Topic and group; neither name can hold an `@`."""
     topic, _, group = key.partition("@")
     return topic, group
+
+
+def _drop(index: dict[str, dict[str, None]], key: str, value: str) -> None:
+    values = index[key]
+    del values[value]
+    if not values:
+        del index[key]
 
 
 class DelayProgress:

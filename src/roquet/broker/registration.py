@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from roquet.errors import CallTimeout, RoquetError
-from roquet.protocol import bodies
+from roquet.protocol import bodies, sliced_bodies
 from roquet.protocol.bodies import DataVersion, TopicTable
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.routing import BrokerHeader, RegisterBrokerAnswer, RegisterBrokerHeader
-from roquet.protocol.json_dialect import dump_bytes
 from roquet.protocol.message import READ_WRITE
 from roquet.protocol.record import checksum
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked
+from roquet.transport.slices import Slices
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,9 @@ class Registrar:
         permission: int = READ_WRITE,
         master_known: Callable[[str | None, str | None], None] | None = None,
         order_known: Callable[[frozenset[str]], None] | None = None,
+        slices: Slices | None = None,
     ) -> None:
+        self._slices = slices or Slices()
         self._channels = channels
         self._identity = identity
         self._topics = topics
@@ -136,9 +138,9 @@ class Registrar:
     async def _answer(self, address: str) -> Command:
         """The answer to a registration; over a new connection where the present one brings none."""
         try:
-            return await self._channels.call(address, self._request(), self._timeout_ms)
+            return await self._channels.call(address, await self._request(), self._timeout_ms)
         except CallTimeout:
-            return await self._channels.call(address, self._request(), self._timeout_ms)
+            return await self._channels.call(address, await self._request(), self._timeout_ms)
 
     def _take(self, address: str, answer: Command) -> None:
         if self._master_known is not None:
@@ -167,20 +169,23 @@ class Registrar:
         except RoquetError as error:
             log.info("name server %s did not hear that this broker stops: %s", address, error)
 
-    def _request(self) -> Command:
+    async def _request(self) -> Command:
         """A registration is always whole: 5.x refuses a first one with a single topic (store-and-ha.md 7)."""
-        body = self._body(self._topics())
+        body = await self._body(self._topics())
         own = self._identity
         header = RegisterBrokerHeader(
             own.name, own.address, own.cluster, own.ha_address, own.broker_id, self._compressed, checksum(body)
         )
         return Command(RequestCode.REGISTER_BROKER, header.write(), body)
 
-    def _body(self, table: TopicTable) -> bytes:
+    async def _body(self, table: TopicTable) -> bytes:
         """Made once for each version of the table, however many name servers and periods there are."""
         if self._encoded is None or self._encoded[0] != table.version:
-            registration = bodies.Registration(self._registered(table))
-            body = registration.to_compressed() if self._compressed else dump_bytes(registration.to_json())
+            registered = self._registered(table)
+            if self._compressed:
+                body = bodies.Registration(registered).to_compressed()
+            else:
+                body = await self._slices.run(sliced_bodies.registration(registered))
             self._encoded = table.version, body
         return self._encoded[1]
 

@@ -61,7 +61,7 @@ def _of_consumers(parts: Parts, intake: Intake) -> dict[int, Handler]:
         **SendBacks(intake, parts.measurements.traffic).routes(),
         **parts.members.routes(),
         **ProgressRequests(tables.progress, store, is_slave=config.is_slave).routes(),
-        **LockRequests(tables.leases, parts.runtime.steady_ms).routes(),
+        **LockRequests(tables.leases, parts.runtime.steady_ms, config.limits).routes(),
         **QueryRequests(store, config.store.default_query_max_num, config.store.max_msgs_num_batch).routes(),
     }
 
@@ -85,21 +85,23 @@ def _pulls(parts: Parts) -> Pulls:
 def _of_admins(parts: Parts) -> dict[int, Handler]:
     config, store, tables, measurements = parts.config, parts.store, parts.tables, parts.measurements
     name, is_slave, now_ms, catalogue = config.broker_name, config.is_slave, parts.runtime.now_ms, tables.catalogue
+    slices = parts.slices
     positions = Positions(catalogue, tables.consumers, tables.progress, store, name, measurements.tps)
-    info = RuntimeInfo(
-        config, store, tables.delays, now_ms, (measurements.figures, parts.durability.figures, parts.peers.figures)
+    figures = (parts.durability.figures, parts.peers.figures)
+    info = RuntimeInfo(config, store, tables.delays, now_ms, figures, measurements.figures)
+    groups = GroupAdmin(
+        catalogue, tables.consumers, tables.producers, tables.progress, positions, slices, is_slave=is_slave
     )
-    groups = GroupAdmin(catalogue, tables.consumers, tables.producers, tables.progress, positions, is_slave=is_slave)
     deletion = QueueDeletion(store, parts.runtime, parts.checkpointing)
     promotion = Promotion(config, store, catalogue, parts.channels, parts.ha_client, parts.slave_sync, parts.become)
     return {
-        **TopicAdmin(catalogue, tables.progress, store, name, deletion, is_slave=is_slave).routes(),
+        **TopicAdmin(catalogue, tables.progress, store, name, deletion, slices, is_slave=is_slave).routes(),
         **groups.routes(),
-        **StatsAdmin(measurements.stats, positions, catalogue, config.address).routes(),
-        **ProgressAdmin(catalogue, tables.consumers, tables.progress, store, name).routes(),
+        **StatsAdmin(measurements.stats, positions, catalogue, config.address, slices).routes(),
+        **ProgressAdmin(catalogue, tables.consumers, tables.progress, store, name, slices).routes(),
         **Relays(tables.consumers, store, name).routes(),
         **StoreAdmin(store, catalogue, parts.cleaning, deletion).routes(),
         **promotion.routes(),
         **HaAdmin(config, store, parts.ha_server, parts.ha_client, now_ms).routes(),
-        **BrokerAdmin(config, DataVersion(now_ms()), info, tables.progress, tables.delays).routes(),
+        **BrokerAdmin(config, DataVersion(now_ms()), info, tables.progress, tables.delays, slices).routes(),
     }

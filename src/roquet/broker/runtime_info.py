@@ -17,6 +17,7 @@ from roquet.errors import CorruptRecord
 from roquet.protocol.codes import VERSION, VERSION_NAME
 from roquet.protocol.message import SCHEDULE_TOPIC
 from roquet.protocol.record import decode
+from roquet.steps import Steps
 from roquet.storage.store import Store
 from roquet.units import PhysicalOffset
 
@@ -41,7 +42,7 @@ _NOT_MEASURED: Final = dict.fromkeys(_COUNTS, "0")
 class RuntimeInfo:
     """Gathers the state of one broker.
 
-    :param measured: who else has figures to tell, under Apache's names.
+    :param measured: who else has figures to tell, under Apache's names; `measured_in_steps`: whose take long to make.
     """
 
     def __init__(
@@ -51,16 +52,19 @@ class RuntimeInfo:
         delays: DelayProgress,
         now_ms: Callable[[], int],
         measured: Sequence[Callable[[], Mapping[str, str]]] = (),
+        measured_in_steps: Callable[[], Steps[Mapping[str, str]]] | None = None,
     ) -> None:
         self._config = config
         self._store = store
         self._delays = delays
         self._now_ms = now_ms
         self._measured = measured
+        self._measured_in_steps = measured_in_steps
         self._started_ms = now_ms()
 
-    def table(self) -> dict[str, str]:
+    def table(self) -> Steps[dict[str, str]]:
         """Name and value of each figure, by name."""
+        in_steps = (yield from self._measured_in_steps()) if self._measured_in_steps is not None else {}
         figures = {
             **_NOT_MEASURED,
             **self._broker(),
@@ -70,6 +74,7 @@ class RuntimeInfo:
         }
         for measured in self._measured:
             figures |= measured()
+        figures |= in_steps
         return dict(sorted(figures.items()))
 
     def _broker(self) -> dict[str, str]:

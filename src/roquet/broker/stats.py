@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 
+from roquet.steps import Steps, in_parts
+
 
 class Total(NamedTuple):
     """What was counted of one thing since the broker started: messages or bytes, and how many times that grew."""
@@ -20,8 +22,8 @@ class Total(NamedTuple):
     times: int
 
 
-Totals = Callable[[], Mapping[str, Total]]
-"""The present totals of one item, such as messages stored, by key, such as the topic's name."""
+Totals = Callable[[], Steps[Mapping[str, Total]]]
+"""In steps: the present totals of one item, such as messages stored, by key, such as the topic's name."""
 
 
 class Window(Enum):
@@ -53,6 +55,8 @@ class _Look:
 
 
 _NOTHING: Final = Total(0, 0)
+_KEYS: Final = 128
+"""Keys of one step."""
 
 
 class Stats:
@@ -70,22 +74,36 @@ class Stats:
             for window in Window
         }
 
-    def look(self, window: Window, now_ms: float) -> None:
+    def look(self, window: Window, now_ms: float) -> Steps[None]:
         """Look at all totals; due each of the window's periods."""
         looks = self._looks[window]
-        seen = {(item, key): total for item, totals in self._items.items() for key, total in totals().items()}
-        for gone in looks.keys() - seen.keys():
-            del looks[gone]
-        for name, total in seen.items():
-            found = looks[name]
-            if not found:
-                found.append(_Look(now_ms - window.period_ms, _NOTHING))
-            found.append(_Look(now_ms, total))
+        seen: dict[tuple[str, str], Total] = {}
+        for item, totals in self._items.items():
+            found = yield from totals()
+            for part in in_parts(found.items(), _KEYS):
+                seen.update(((item, key), total) for key, total in part)
+                yield
+        for names in in_parts(list(looks), _KEYS):
+            for name in names:
+                if name not in seen:
+                    del looks[name]
+            yield
+        for entries in in_parts(seen.items(), _KEYS):
+            for place, total in entries:
+                self._note(looks[place], window, now_ms, total)
+            yield
 
-    def describe(self, item: str, key: str) -> dict[str, Summary] | None:
+    def _note(self, looks: deque[_Look], window: Window, now_ms: float, total: Total) -> None:
+        if not looks:
+            looks.append(_Look(now_ms - window.period_ms, _NOTHING))
+        looks.append(_Look(now_ms, total))
+
+    def describe(self, item: str, key: str) -> Steps[dict[str, Summary] | None]:
         """What each window holds, by Apache's name of it; None: nobody counted that."""
         totals = self._items.get(item)
-        if totals is None or key not in totals():
+        if totals is None:
+            return None
+        if (item, key) not in self._looks[Window.MINUTE] and key not in (yield from totals()):
             return None
         return {window.title: self.summary(item, key, window) for window in Window}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +20,11 @@ from roquet.broker.topics import TopicRegistry
 from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable
 from roquet.protocol.filter_table import FilterTable
 from roquet.runtime import Runtime
+from roquet.steps import Steps
 from roquet.storage.disk import Disk
 from roquet.transport.connection import Connection
+
+log = logging.getLogger(__name__)
 
 
 class Tables:
@@ -30,19 +34,21 @@ class Tables:
     """
 
     def __init__(self, config: BrokerConfig, runtime: Runtime, disk: Disk, topics_changed: Callable[[], None]) -> None:
-        now_ms = runtime.now_ms()
+        now_ms, limits = runtime.now_ms(), config.limits
+        self._limits = limits
         self._runtime = runtime
         self._disk = disk
         self._folder = config.state_folder
         self._tell_of_topics = topics_changed
         self.topics = TopicRegistry(
-            part_configs.first_topics(config), now_ms, auto_create=config.auto_create_topic_enable
+            part_configs.first_topics(config), now_ms, auto_create=config.auto_create_topic_enable, limits=limits
         )
-        self.groups = GroupRegistry(now_ms, auto_create=config.auto_create_subscription_group)
-        self.progress = ConsumerProgress(remembers=config.is_slave and config.replication.merge_slave_offsets)
+        self.groups = GroupRegistry(now_ms, auto_create=config.auto_create_subscription_group, limits=limits)
+        remembers = config.is_slave and config.replication.merge_slave_offsets
+        self.progress = ConsumerProgress(remembers=remembers, limits=limits)
         self.delays = DelayProgress()
-        self.filters = FilterRegistry(config.filters.bloom, config.filters.filter_data_clean_time_span)
-        self.leases = LeaseTable()
+        self.filters = FilterRegistry(config.filters.bloom, config.filters.filter_data_clean_time_span, limits)
+        self.leases = LeaseTable(limits)
         self.consumers: Consumers[Connection] = Consumers()
         self.producers: Producers[Connection] = Producers()
 
@@ -54,7 +60,7 @@ class Tables:
             state_files.CONSUMER_FILTERS, lambda: self.filters.to_table(self._runtime.now_ms())
         )
         self.catalogue = Catalogue(
-            self.topics, self.groups, self._topics_changed, self._groups_file.changed, runtime.now_ms
+            self.topics, self.groups, self._topics_changed, self._groups_file.changed, runtime.now_ms, limits
         )
 
     def _file(self, name: str, table: Callable[[], T]) -> StateFile[T]:
@@ -90,14 +96,28 @@ class Tables:
         delays = self.delays_file.load(DelayOffsetTable.from_json)
         if delays is not None:
             self.delays.restore(delays)
+        self._warn_beyond_limits()
+
+    def _warn_beyond_limits(self) -> None:
+        """What was saved stays; only what is new is refused."""
+        limits = self._limits
+        queues = max(max(topic.read_queues, topic.write_queues) for topic in self.topics.topics.values())
+        for what, count, count_max, name in (
+            ("topics", len(self.topics.topics), limits.topic_nums_max, "topicNumsMax"),
+            ("queues of one topic", queues, limits.topic_queue_nums_max, "topicQueueNumsMax"),
+            ("groups", len(self.groups.groups), limits.group_nums_max, "groupNumsMax"),
+            ("offsets", self.progress.count, limits.offset_nums_max, "offsetNumsMax"),
+        ):
+            if count > count_max:
+                log.warning("saved table beyond a limit, no more are made: %s=%d %s=%d", what, count, name, count_max)
 
     def save_filters(self) -> None:
         """If there is anything new in them; groups that left long ago are forgotten."""
         if self.filters.is_due(self._runtime.now_ms()):
             self._filters_file.changed()
 
-    def drop_expired_leases(self) -> None:
-        self.leases.drop_expired(self._runtime.steady_ms())
+    def drop_expired_leases(self) -> Steps[None]:
+        return self.leases.drop_expired(self._runtime.steady_ms())
 
     async def save(self) -> None:
         """Wait until all of them are on disk as they are now.

@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from roquet.broker.limits import Limits, refuse_beyond
 from roquet.protocol.bodies import DataVersion, TopicConfig, TopicTable
 from roquet.protocol.message import (
     BENCHMARK_TOPIC,
@@ -82,9 +83,13 @@ class TopicRegistry:
     Keeps: every change of a topic moves `version` on; `topics` is the same view for ever.
 
     :param auto_create: whether sends to unknown topics may use the default topic as their pattern.
+    :param limits: how many topics, and queues of one, clients may make.
     """
 
-    def __init__(self, at_start: Iterable[TopicConfig], now_ms: int, *, auto_create: bool = True) -> None:
+    def __init__(
+        self, at_start: Iterable[TopicConfig], now_ms: int, *, auto_create: bool = True, limits: Limits | None = None
+    ) -> None:
+        self._limits = limits or Limits()
         self._topics = {topic.name: topic for topic in at_start}
         self._system = _SYSTEM | self._topics.keys()
         self._auto_create = auto_create
@@ -119,12 +124,16 @@ class TopicRegistry:
         return True
 
     def update(self, topic: TopicConfig, now_ms: int) -> None:
-        """Create or change a topic. Whether it is ordered stays: only the name servers decide that."""
+        """Create or change a topic. Whether it is ordered stays: only the name servers decide that.
+
+        :raises Refused: there are too many topics, or it has more queues than it may have and had before.
+        """
         old = self._topics.get(topic.name)
+        self._refuse_beyond_limits(topic, old)
         self._put(replace(topic, order=old.order) if old is not None else topic, now_ms)
 
     def create(self, topic: TopicConfig, now_ms: int) -> bool:
-        """Create a topic where there is none of that name; tells whether it did."""
+        """Create a topic of the broker's own, or of a group, where there is none of that name; tells whether it did."""
         if topic.name in self._topics:
             return False
         self._put(topic, now_ms)
@@ -136,6 +145,7 @@ class TopicRegistry:
         """Create an unknown topic that somebody sends to; None: it has to exist first (protocol.md 2.1 step 4).
 
         :param pattern_name: the topic whose permissions and number of queues it takes, where that may be inherited.
+        :raises Refused: there are too many topics.
         """
         pattern = self._pattern(pattern_name)
         if pattern is not None:
@@ -146,8 +156,26 @@ class TopicRegistry:
             topic = TopicConfig(name, 1, 1, READ_WRITE, sys_flag=sys_flag)
         else:
             return None
+        self._refuse_beyond_limits(topic, None)
         self._put(topic, now_ms)
         return topic
+
+    def _refuse_beyond_limits(self, topic: TopicConfig, old: TopicConfig | None) -> None:
+        limits = self._limits
+        if old is None:
+            refuse_beyond(len(self._topics) + 1, limits.topic_nums_max, "topics of this broker", "topicNumsMax")
+        had = 0 if old is None else max(old.read_queues, old.write_queues)
+        queues = max(topic.read_queues, topic.write_queues)
+        what = f"queues of topic {topic.name}"
+        refuse_beyond(queues, max(had, limits.topic_queue_nums_max), what, "topicQueueNumsMax")
+
+    def queues_to_scan(self, name: str, count: int) -> range:
+        """The ids of a topic's `count` queues, for an answer about each of them.
+
+        :raises Refused: an older table gave it so many that no answer could hold them.
+        """
+        refuse_beyond(count, self._limits.topic_queue_nums_max, f"queues of topic {name}", "topicQueueNumsMax")
+        return range(count)
 
     def _pattern(self, name: str) -> TopicConfig | None:
         topic = self._topics.get(name)

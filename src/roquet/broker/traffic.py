@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 from roquet.broker.stats import Total
 from roquet.protocol.message import SCHEDULE_TOPIC
+from roquet.steps import Steps, in_parts
 
+_KEYS: Final = 64
+"""Keys of one step."""
+_NOTHING: Final = Total(0, 0)
 DELIVERIES: Final = "SCHEDULE_CONSUMER"
 """The group that delayed messages count as given to when their time has come."""
 
@@ -71,47 +74,56 @@ class Traffic:
         """A consumer of the group could do nothing with a message of the topic."""
         self._sent_back[topic, group] = self._sent_back.get((topic, group), 0) + 1
 
-    def keep(self, topics: Container[str], groups: Container[str]) -> None:
+    def keep(self, topics: Container[str], groups: Container[str]) -> Steps[None]:
         """Forget what was given and sent back of other topics, or to other groups."""
-        for key in [key for key in self._given if key[0] not in topics or key[1] not in groups]:
-            del self._given[key]
+        for part in in_parts(list(self._given), _KEYS):
+            for key in part:
+                if key[0] not in topics or key[1] not in groups:
+                    del self._given[key]
+            yield
         for pair in [pair for pair in self._sent_back if pair[0] not in topics or pair[1] not in groups]:
             del self._sent_back[pair]
 
-    def messages_given(self) -> dict[str, Total]:
+    def messages_given(self) -> Steps[dict[str, Total]]:
         return self._by_group(lambda given: given.messages)
 
-    def bytes_given(self) -> dict[str, Total]:
+    def bytes_given(self) -> Steps[dict[str, Total]]:
         return self._by_group(lambda given: given.size)
 
-    def _by_group(self, value: Callable[[_Given], int]) -> dict[str, Total]:
-        return _sums(chain(self._given.values(), self._delivered.values()), _of_group, value)
+    def _by_group(self, value: Callable[[_Given], int]) -> Steps[dict[str, Total]]:
+        return _sums([*self._given.values(), *self._delivered.values()], _of_group, value)
 
-    def times_taken(self) -> dict[str, Total]:
+    def times_taken(self) -> Steps[dict[str, Total]]:
         """In ms, of pulls that found something, by queue and group."""
-        return _sums(self._given.values(), lambda given: f"{given.queue_id}@{_of_group(given)}", _ms)
+        return _sums(list(self._given.values()), lambda given: f"{given.queue_id}@{_of_group(given)}", _ms)
 
-    def times_taken_by_group(self) -> dict[str, Total]:
-        return _sums(self._given.values(), _of_group, _ms)
+    def times_taken_by_group(self) -> Steps[dict[str, Total]]:
+        return _sums(list(self._given.values()), _of_group, _ms)
 
-    def messages_delivered(self) -> dict[str, Total]:
+    def messages_delivered(self) -> Steps[dict[str, Total]]:
         return self._by_queue(lambda given: given.messages)
 
-    def bytes_delivered(self) -> dict[str, Total]:
+    def bytes_delivered(self) -> Steps[dict[str, Total]]:
         return self._by_queue(lambda given: given.size)
 
-    def _by_queue(self, value: Callable[[_Given], int]) -> dict[str, Total]:
-        return _sums(self._delivered.values(), lambda given: f"{given.topic}@{given.queue_id}@{given.group}", value)
+    def _by_queue(self, value: Callable[[_Given], int]) -> Steps[dict[str, Total]]:
+        return _sums(
+            list(self._delivered.values()), lambda given: f"{given.topic}@{given.queue_id}@{given.group}", value
+        )
 
     def messages_sent_back(self) -> dict[str, Total]:
         return {f"{topic}@{group}": Total(count, count) for (topic, group), count in self._sent_back.items()}
 
 
-def _sums(given: Iterable[_Given], key: Callable[[_Given], str], value: Callable[[_Given], int]) -> dict[str, Total]:
+def _sums(
+    given: Iterable[_Given], key: Callable[[_Given], str], value: Callable[[_Given], int]
+) -> Steps[dict[str, Total]]:
     totals: dict[str, Total] = {}
-    for each in given:
-        before = totals.get(key(each), Total(0, 0))
-        totals[key(each)] = Total(before.value + value(each), before.times + each.times)
+    for part in in_parts(given, _KEYS):
+        for each in part:
+            before = totals.get(key(each), _NOTHING)
+            totals[key(each)] = Total(before.value + value(each), before.times + each.times)
+        yield
     return totals
 
 

@@ -88,6 +88,11 @@ class Queues:
         for by_id in self._by_topic.values():
             yield from by_id.values()
 
+    def present(self) -> Iterator[ConsumeQueue]:
+        """Those that are there now, for somebody who goes through them bit by bit while queues come and go."""
+        for by_id in list(self._by_topic.values()):
+            yield from list(by_id.values())
+
     def __len__(self) -> int:
         return sum(map(len, self._by_topic.values()))
 

@@ -6,12 +6,15 @@ from roquet.broker.config import BrokerConfig
 from roquet.broker.progress import ConsumerProgress, DelayProgress
 from roquet.broker.runtime_info import RuntimeInfo
 from roquet.properties import dump
+from roquet.protocol import sliced_bodies
 from roquet.protocol.bodies import DataVersion
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.json_dialect import dump_bytes, dump_dialect
 from roquet.settings import show_settings
+from roquet.steps import Steps
 from roquet.transport.connection import Connection, Handler
+from roquet.transport.slices import Slices
 
 
 class BrokerAdmin:
@@ -27,7 +30,9 @@ class BrokerAdmin:
         info: RuntimeInfo,
         progress: ConsumerProgress,
         delays: DelayProgress,
+        slices: Slices,
     ) -> None:
+        self._slices = slices
         self._config = config
         self._config_version = config_version
         self._info = info
@@ -37,8 +42,8 @@ class BrokerAdmin:
     def routes(self) -> dict[int, Handler]:
         return {
             RequestCode.GET_BROKER_CONFIG: self.config,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.consumer_offsets,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._slices.handler(self.runtime_info),
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._slices.handler(self.consumer_offsets),
             RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
         }
 
@@ -47,11 +52,13 @@ class BrokerAdmin:
         version = dump_bytes(self._config_version.to_json()).decode()
         return request.answer(ResponseCode.SUCCESS, None, {"version": version}, text)
 
-    def runtime_info(self, request: Command, connection: Connection) -> Command:
-        return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"table": self._info.table()}))
+    def runtime_info(self, request: Command) -> Steps[Command]:
+        table = yield from self._info.table()
+        return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"table": table}))
 
-    def consumer_offsets(self, request: Command, connection: Connection) -> Command:
-        return request.answer(ResponseCode.SUCCESS, body=dump_dialect(self._progress.to_table().to_json()))
+    def consumer_offsets(self, request: Command) -> Steps[Command]:
+        body = yield from sliced_bodies.offset_table(self._progress.present())
+        return request.answer(ResponseCode.SUCCESS, body=body)
 
     def delay_offsets(self, request: Command, connection: Connection) -> Command:
         return request.answer(ResponseCode.SUCCESS, body=dump_dialect(self._delays.to_table().to_json()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.handlers.saved import answer_saved, refuse_on_slave
@@ -11,7 +12,8 @@ from roquet.broker.members import Consumers, Member, Producers
 from roquet.broker.positions import Positions
 from roquet.broker.progress import ConsumerProgress
 from roquet.errors import MessageError, Refused
-from roquet.protocol.bodies import GroupConfig, parse
+from roquet.protocol import sliced_bodies
+from roquet.protocol.bodies import GroupConfig, parse_request
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import (
@@ -21,9 +23,14 @@ from roquet.protocol.headers.admin import (
     ProducerGroupHeader,
     TopicHeader,
 )
-from roquet.protocol.json_dialect import dump_bytes, dump_dialect
+from roquet.protocol.json_dialect import dump_bytes
 from roquet.protocol.message import check_group
+from roquet.steps import Steps, in_parts
 from roquet.transport.connection import Connection, Handler
+from roquet.transport.slices import Slices
+
+_GROUP_SIZE_MAX: Final = 65_536
+"""Bytes of the settings of one group; Apache's have some 300."""
 
 
 class GroupAdmin:
@@ -39,9 +46,11 @@ class GroupAdmin:
         producers: Producers[Connection],
         progress: ConsumerProgress,
         positions: Positions,
+        slices: Slices,
         *,
         is_slave: bool,
     ) -> None:
+        self._slices = slices
         self._catalogue = catalogue
         self._consumers = consumers
         self._producers = producers
@@ -53,18 +62,18 @@ class GroupAdmin:
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._slices.handler(self.all_groups),
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.one_group,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._slices.handler(self.consumer_connections),
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._slices.handler(self.producer_connections),
+            RequestCode.GET_CONSUME_STATS: self._slices.handler(self.consume_stats),
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
         }
 
     def update(self, request: Command, connection: Connection) -> None:
         """Answered once the change is on disk."""
         refuse_on_slave(self._is_slave)
-        group = parse(request.body, GroupConfig.from_json)
+        group = parse_request(request.body, GroupConfig.from_json, _GROUP_SIZE_MAX)
         try:
             check_group(group.name)
         except MessageError as error:
@@ -78,38 +87,40 @@ class GroupAdmin:
             self._progress.forget_group(header.group_name)
         self._catalogue.delete_group(header.group_name, partial(answer_saved, request, connection))
 
-    def all_groups(self, request: Command, connection: Connection) -> Command:
-        body = dump_bytes(self._catalogue.group_registry.to_table().to_json())
+    def all_groups(self, request: Command) -> Steps[Command]:
+        body = yield from sliced_bodies.group_table(self._catalogue.group_registry.to_table())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
-    def consumer_connections(self, request: Command, connection: Connection) -> Command:
+    def consumer_connections(self, request: Command) -> Steps[Command]:
         name = GroupHeader.read(request.fields).consumer_group
         group = self._consumers.groups.get(name)
         if group is None:
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, f"no consumer of group {name} is connected")
+        connections = yield from _connections(group.members.values())
         document = {
-            "connectionSet": [_connection(member) for member in group.members.values()],
             "consumeFromWhere": group.consume_from,
             "consumeType": group.consume_type,
             "messageModel": group.message_model,
             "subscriptionTable": {topic: wanted.to_json() for topic, wanted in group.subscriptions.items()},
         }
-        return request.answer(ResponseCode.SUCCESS, body=dump_bytes(document))
+        body = b'{"connectionSet":%b,%b' % (connections, dump_bytes(document)[1:])
+        return request.answer(ResponseCode.SUCCESS, body=body)
 
-    def producer_connections(self, request: Command, connection: Connection) -> Command:
+    def producer_connections(self, request: Command) -> Steps[Command]:
         name = ProducerGroupHeader.read(request.fields).producer_group
         members = self._producers.groups.get(name)
         if members is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no producer of group {name} is connected")
-        document = {"connectionSet": [_connection(member) for member in members.values()]}
-        return request.answer(ResponseCode.SUCCESS, body=dump_bytes(document))
+        connections = yield from _connections(members.values())
+        return request.answer(ResponseCode.SUCCESS, body=b'{"connectionSet":%b}' % connections)
 
-    def consume_stats(self, request: Command, connection: Connection) -> Command:
+    def consume_stats(self, request: Command) -> Steps[Command]:
         """Where a group stands in each queue of its topics."""
         header = GroupHeader.read(request.fields)
         group, positions = header.consumer_group, self._positions
         topics = positions.still_wanted(group, [header.topic]) if header.topic else positions.topics_of(group)
-        return request.answer(ResponseCode.SUCCESS, body=dump_dialect(positions.stats(group, topics)))
+        body, _ = yield from positions.stats(group, topics)
+        return request.answer(ResponseCode.SUCCESS, body=body)
 
     def one_group(self, request: Command, connection: Connection) -> Command:
         name = GroupConfigHeader.read(request.fields).group
@@ -124,6 +135,14 @@ class GroupAdmin:
         online = (group.name for group in self._consumers.groups.values() if topic in group.subscriptions)
         names = sorted({*online, *self._progress.groups_of(topic)})
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"groupList": names}))
+
+
+def _connections(members: Iterable[Member]) -> Steps[bytes]:
+    parts = []
+    for part in in_parts(list(members)):
+        parts.append(dump_bytes([_connection(member) for member in part])[1:-1])
+        yield
+    return b"[%b]" % b",".join(parts)
 
 
 def _connection(member: Member) -> dict[str, Any]:

@@ -16,11 +16,15 @@ from roquet.protocol.command import Command
 from roquet.protocol.headers.progress import CloneOffsetHeader, ConsumerStatusHeader, ResetOffsetHeader
 from roquet.protocol.json_dialect import ObjectKeys, dump_bytes, dump_dialect
 from roquet.protocol.message import MessageQueue
+from roquet.steps import Steps
 from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
+from roquet.transport.slices import Slices
 
 log = logging.getLogger(__name__)
 
+_QUEUES_SHOWN: Final = 32
+"""So many queues a log line names."""
 STATUS_TIMEOUT_MS: Final = 5000
 TO_THE_END: Final = -1
 
@@ -38,7 +42,9 @@ class ProgressAdmin:
         progress: ConsumerProgress,
         store: Store,
         broker_name: str,
+        slices: Slices,
     ) -> None:
+        self._slices = slices
         self._catalogue = catalogue
         self._consumers = consumers
         self._progress = progress
@@ -47,21 +53,24 @@ class ProgressAdmin:
 
     def routes(self) -> dict[int, Handler]:
         return {
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._slices.handler(self.reset),
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.status,
-            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+            RequestCode.CLONE_GROUP_OFFSET: self._slices.handler(self.clone),
         }
 
     # resetting
 
-    def reset(self, request: Command, connection: Connection) -> Command:
+    def reset(self, request: Command) -> Steps[Command]:
         """Tell each member of an online group where to go on; it is they who store that."""
         header = ResetOffsetHeader.read(request.fields)
         topic = self._catalogue.topics.get(header.topic)
         if topic is None:
             remark = f"topic {header.topic} does not exist here: nothing is reset"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
-        offsets = {queue: self._wanted(header, queue) for queue in self._queues(topic, header.queue_id)}
+        offsets: dict[MessageQueue, int] = {}
+        for queue in self._queues(topic, header.queue_id):
+            offsets[queue] = self._wanted(header, queue)
+            yield
         channels = self._consumers.channels(header.group)
         if not channels:
             remark = f"no consumer of group {header.group} is online: reset its offsets in {header.topic} one by one"
@@ -74,12 +83,20 @@ class ProgressAdmin:
         body = _table_of_c(offsets) if request.language == "CPP" else _table(offsets)
         for channel in channels:
             channel.notify(Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(fields), body))
-        log.info("group %s is told to go on in %s at %s", header.group, header.topic, sorted(offsets.items()))
+            yield
+        shown = sorted((queue.queue_id, offset) for queue, offset in offsets.items())[:_QUEUES_SHOWN]
+        log.info(
+            "group is told where to go on: group=%s topic=%s queues=%d offsets=%s",
+            header.group,
+            header.topic,
+            len(offsets),
+            shown,
+        )
         return request.answer(ResponseCode.SUCCESS, body=_table(offsets))
 
     def _queues(self, topic: TopicConfig, wanted: int | None) -> list[MessageQueue]:
         """All of the topic, or the one that 5.x names."""
-        queue_ids = range(topic.write_queues)
+        queue_ids = self._catalogue.topic_registry.queues_to_scan(topic.name, topic.write_queues)
         if wanted is not None and wanted >= 0:
             if wanted not in queue_ids:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {topic.name} has no queue {wanted}")
@@ -139,7 +156,7 @@ class ProgressAdmin:
 
     # cloning
 
-    def clone(self, request: Command, connection: Connection) -> Command:
+    def clone(self, request: Command) -> Steps[Command]:
         """Let a group stand where another one does, in a topic or, other than at Apache's, in all of them."""
         header = CloneOffsetHeader.read(request.fields)
         source = header.src_group
@@ -150,6 +167,7 @@ class ProgressAdmin:
                 log.warning("the progress of %s in %s is not cloned: it does not consume that now", source, name)
             else:
                 self._progress.clone(source, header.dest_group, name)
+            yield
         return request.answer(ResponseCode.SUCCESS)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.positions import Positions
@@ -12,8 +11,10 @@ from roquet.errors import Refused
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import ConsumeStatsHeader, StatsHeader
-from roquet.protocol.json_dialect import dump_bytes, dump_dialect
-from roquet.transport.connection import Connection, Handler
+from roquet.protocol.json_dialect import dump_bytes
+from roquet.steps import Steps
+from roquet.transport.connection import Handler
+from roquet.transport.slices import Slices
 
 
 class StatsAdmin:
@@ -22,7 +23,8 @@ class StatsAdmin:
     :param address: the broker's own, as clients know it.
     """
 
-    def __init__(self, stats: Stats, positions: Positions, catalogue: Catalogue, address: str) -> None:
+    def __init__(self, stats: Stats, positions: Positions, catalogue: Catalogue, address: str, slices: Slices) -> None:
+        self._slices = slices
         self._stats = stats
         self._positions = positions
         self._catalogue = catalogue
@@ -30,28 +32,36 @@ class StatsAdmin:
 
     def routes(self) -> dict[int, Handler]:
         return {
-            RequestCode.VIEW_BROKER_STATS_DATA: self.stats,
-            RequestCode.GET_BROKER_CONSUME_STATS: self.consume_stats,
+            RequestCode.VIEW_BROKER_STATS_DATA: self._slices.handler(self.stats),
+            RequestCode.GET_BROKER_CONSUME_STATS: self._slices.handler(self.consume_stats),
         }
 
-    def stats(self, request: Command, connection: Connection) -> Command:
+    def stats(self, request: Command) -> Steps[Command]:
         header = StatsHeader.read(request.fields)
-        windows = self._stats.describe(header.stats_name, header.stats_key)
+        windows = yield from self._stats.describe(header.stats_name, header.stats_key)
         if windows is None:
             remark = f"nothing is counted as {header.stats_name} of {header.stats_key}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         body = dump_bytes({name: asdict(summary) for name, summary in windows.items()})
         return request.answer(ResponseCode.SUCCESS, body=body)
 
-    def consume_stats(self, request: Command, connection: Connection) -> Command:
+    def consume_stats(self, request: Command) -> Steps[Command]:
         """Of every group, a table for each of its topics; where ordered topics are asked for, of these only."""
         only_ordered = ConsumeStatsHeader.read(request.fields).is_order
-        tables: list[dict[str, list[dict[str, Any]]]] = []
-        behind = 0
-        for group in self._catalogue.groups:
-            topics = [topic for topic in self._positions.topics_of(group) if topic.order or not only_ordered]
-            stats = [self._positions.stats(group, [topic]) for topic in topics]
-            tables.append({group: stats})
-            behind += sum(map(self._positions.behind, stats))
-        document = {"brokerAddr": self._address, "consumeStatsList": tables, "totalDiff": behind}
-        return request.answer(ResponseCode.SUCCESS, body=dump_dialect(document))
+        tables: list[bytes] = []
+        behind_in_all = 0
+        for group in list(self._catalogue.groups):
+            stats: list[bytes] = []
+            for topic in self._positions.topics_of(group):
+                if topic.order or not only_ordered:
+                    table, behind = yield from self._positions.stats(group, [topic])
+                    stats.append(table)
+                    behind_in_all += behind
+            tables.append(b"{%b:[%b]}" % (dump_bytes(group), b",".join(stats)))
+            yield
+        body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d}' % (
+            dump_bytes(self._address),
+            b",".join(tables),
+            behind_in_all,
+        )
+        return request.answer(ResponseCode.SUCCESS, body=body)

@@ -10,14 +10,17 @@ from roquet.broker.progress import ConsumerProgress
 from roquet.broker.queue_deletion import QueueDeletion
 from roquet.broker.topics import FILTER_TYPES
 from roquet.errors import MessageError, Refused
+from roquet.protocol import sliced_bodies
 from roquet.protocol.bodies import TopicConfig, queue_to_json
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import CreateTopicHeader, TopicHeader
-from roquet.protocol.json_dialect import ObjectKeys, dump_bytes, dump_dialect
+from roquet.protocol.json_dialect import dump_bytes
 from roquet.protocol.message import MessageQueue, check_topic
+from roquet.steps import Steps
 from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
+from roquet.transport.slices import Slices
 
 
 class TopicAdmin:
@@ -34,9 +37,11 @@ class TopicAdmin:
         store: Store,
         broker_name: str,
         deletion: QueueDeletion,
+        slices: Slices,
         *,
         is_slave: bool,
     ) -> None:
+        self._slices = slices
         self._catalogue = catalogue
         self._progress = progress
         self._store = store
@@ -48,9 +53,9 @@ class TopicAdmin:
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._slices.handler(self.all_topics),
             RequestCode.GET_TOPIC_CONFIG: self.one_topic,
-            RequestCode.GET_TOPIC_STATS_INFO: self.stats,
+            RequestCode.GET_TOPIC_STATS_INFO: self._slices.handler(self.stats),
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
         }
 
@@ -78,8 +83,8 @@ class TopicAdmin:
         if self._catalogue.topic_registry.is_system(name):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {name} belongs to the broker, it stays as it is")
 
-    def all_topics(self, request: Command, connection: Connection) -> Command:
-        body = dump_bytes(self._catalogue.topic_registry.to_table().to_json())
+    def all_topics(self, request: Command) -> Steps[Command]:
+        body = yield from sliced_bodies.topic_table(self._catalogue.topic_registry.to_table())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def one_topic(self, request: Command, connection: Connection) -> Command:
@@ -92,14 +97,14 @@ class TopicAdmin:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist")
         return topic
 
-    def stats(self, request: Command, connection: Connection) -> Command:
+    def stats(self, request: Command) -> Steps[Command]:
         name = TopicHeader.read(request.fields).topic
-        topic = self._known(name)
-        offsets = ObjectKeys(
+        queue_ids = self._catalogue.topic_registry.queues_to_scan(name, self._known(name).write_queues)
+        offsets = yield from sliced_bodies.object_keys(
             (dump_bytes(queue_to_json(MessageQueue(name, self._broker_name, queue_id))).decode(), bounds)
-            for queue_id, bounds in enumerate(map(partial(self._bounds, name), range(topic.write_queues)))
+            for queue_id, bounds in enumerate(map(partial(self._bounds, name), queue_ids))
         )
-        return request.answer(ResponseCode.SUCCESS, body=dump_dialect({"offsetTable": offsets}))
+        return request.answer(ResponseCode.SUCCESS, body=b'{"offsetTable":%b}' % offsets)
 
     def _bounds(self, topic: str, queue_id: int) -> dict[str, int]:
         end = self._store.max_offset(topic, queue_id)

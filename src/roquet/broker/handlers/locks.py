@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from roquet.broker.limits import Limits
 from roquet.broker.queue_locks import LeaseTable
-from roquet.protocol.bodies import QueueLocks, parse, queue_to_json
+from roquet.protocol.bodies import QueueLocks, parse_request, queue_to_json
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.json_dialect import dump_bytes
@@ -18,7 +19,8 @@ class LockRequests:
     :param clock_ms: a clock that nobody sets.
     """
 
-    def __init__(self, leases: LeaseTable, clock_ms: Callable[[], float]) -> None:
+    def __init__(self, leases: LeaseTable, clock_ms: Callable[[], float], limits: Limits | None = None) -> None:
+        self._size_max = (limits or Limits()).json_body_size_max
         self._leases = leases
         self._clock_ms = clock_ms
 
@@ -26,12 +28,12 @@ class LockRequests:
         return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
     def lock(self, request: Command, connection: Connection) -> Command:
-        wanted = parse(request.body, QueueLocks.from_json)
+        wanted = parse_request(request.body, QueueLocks.from_json, self._size_max)
         held = self._leases.lock(wanted.group, wanted.client_id, wanted.queues, self._clock_ms())
         body = dump_bytes({"lockOKMQSet": [queue_to_json(queue) for queue in sorted(held)]})
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def unlock(self, request: Command, connection: Connection) -> Command:
-        given_back = parse(request.body, QueueLocks.from_json)
+        given_back = parse_request(request.body, QueueLocks.from_json, self._size_max)
         self._leases.unlock(given_back.group, given_back.client_id, given_back.queues)
         return request.answer(ResponseCode.SUCCESS)

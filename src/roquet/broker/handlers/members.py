@@ -5,24 +5,34 @@ Protocol.md 2.2, 2.3 and 7.3 (traps 25 to 28, 37).
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.filter_data import FilterRegistry, compiled
-from roquet.broker.handlers.pull import not_allowed
+from roquet.broker.handlers.pull import check_length, not_allowed
+from roquet.broker.limits import Limits, refuse_beyond
 from roquet.broker.members import Consumers, Member, Producers
 from roquet.errors import FilterError, Refused
-from roquet.protocol.bodies import ConsumerData, Heartbeat, Subscription, parse
+from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription, parse_request
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.members import ConsumerGroupHeader, UnregisterClientHeader
 from roquet.protocol.json_dialect import dump_bytes
+from roquet.steps import Steps
 from roquet.transport.connection import Connection, Handler
 
 log = logging.getLogger(__name__)
 
+_NAME_SIZE_MAX: Final = 1024
+"""Characters of a client id, a group or a topic; legal names of the latter two have 255 at most."""
+_TOLD_AT_ONCE: Final = 256
+"""Members that are told in one turn of the loop; that takes 2 ms."""
+_SQL_SIZE_MAX: Final = 32 * 1024
+"""Characters of all SQL92 expressions of a client; compiling takes a microsecond for each."""
 UNIT_SUBSCRIPTION: Final = 2
 """Bit of a retry topic's sysFlag: its group consumes units."""
 
@@ -30,13 +40,14 @@ UNIT_SUBSCRIPTION: Final = 2
 class MemberRequests:
     """Keeps the tables of members in step with heartbeats, farewells and connections that end.
 
-    Keeps: a consumer is registered, and its group told, before its heartbeat is answered; its first pull may follow
-           at once.
+    Keeps: a consumer is registered, and its group told unless that is a large one, before its heartbeat is answered;
+           its first pull may follow at once. `_to_tell` are members of large groups that are still to be told.
 
     :param now_ms: wall clock, which filters are dated by; `clock_ms` is one that nobody sets, for who is silent.
     :param newest_ms: the newest message's store time, which may be ahead of the clock.
     :param filter_by_properties: whether subscriptions other than tag expressions are served.
     :param notify: whether groups are told that their members changed.
+    :param limits: how large a heartbeat may be, and what it may make this broker keep.
     """
 
     def __init__(
@@ -51,7 +62,12 @@ class MemberRequests:
         *,
         filter_by_properties: bool = False,
         notify: bool = True,
+        limits: Limits | None = None,
     ) -> None:
+        self._limits = limits or Limits()
+        self._to_tell: dict[str, list[Connection]] = {}
+        self._to_tell_again: dict[str, None] = {}
+        self._is_telling = False
         self._consumers = consumers
         self._producers = producers
         self._catalogue = catalogue
@@ -71,8 +87,12 @@ class MemberRequests:
         }
 
     def heartbeat(self, request: Command, connection: Connection) -> Command:
-        """Everybody in it is registered, also where a filter of one cannot be used and it is refused for that."""
-        heartbeat = parse(request.body, Heartbeat.from_json)
+        """Everybody in it is registered, also where a filter of one cannot be used and it is refused for that.
+
+        One that goes beyond a limit is refused before it registers anybody.
+        """
+        heartbeat = parse_request(request.body, Heartbeat.from_json, self._limits.json_body_size_max)
+        self._refuse_beyond_limits(heartbeat, connection)
         address, seen_ms = connection.peer_address, self._clock_ms()
         member = Member(heartbeat.client_id, request.language, request.version, address, seen_ms)
         for group in heartbeat.producers:
@@ -82,12 +102,44 @@ class MemberRequests:
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "; ".join(map(str, wrong)))
         return request.answer(ResponseCode.SUCCESS)
 
+    def _refuse_beyond_limits(self, heartbeat: Heartbeat, connection: Connection) -> None:
+        limits, consumers = self._limits, heartbeat.consumers
+        names = [heartbeat.client_id, *heartbeat.producers, *(data.group for data in consumers)]
+        names += [subscription.topic for data in consumers for subscription in data.subscriptions]
+        longest = max(names, key=len)
+        if len(longest) > _NAME_SIZE_MAX:
+            remark = f"a name of {len(longest)} characters, allowed are {_NAME_SIZE_MAX}: {longest[:40]}..."
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        expressions = [subscription for data in consumers for subscription in data.subscriptions]
+        for subscription in expressions:
+            if subscription.is_by_tag:
+                check_length(subscription.expression)
+        size = sum(len(subscription.expression) for subscription in expressions if not subscription.is_by_tag)
+        if size > _SQL_SIZE_MAX:
+            remark = f"SQL92 expressions of {size} characters in one heartbeat, allowed are {_SQL_SIZE_MAX}"
+            raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
+        for data in consumers:
+            what = f"subscriptions of group {data.group}"
+            refuse_beyond(len(data.subscriptions), limits.subscription_nums_max, what, "subscriptionNumsMax")
+        self._refuse_full(self._consumers, [data.group for data in consumers], connection)
+        self._refuse_full(self._producers, heartbeat.producers, connection)
+
+    def _refuse_full(
+        self, registry: Consumers[Connection] | Producers[Connection], groups: Sequence[str], connection: Connection
+    ) -> None:
+        limits, count = self._limits, len(registry.groups_of(connection).union(groups))
+        refuse_beyond(count, limits.client_group_nums_max, "groups of this client", "clientGroupNumsMax")
+        for group in groups:
+            if not registry.has_room(connection, group, limits.member_nums_max):
+                remark = f"group {group} has {limits.member_nums_max} members already (memberNumsMax)"
+                raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+
     def _take_consumer(self, connection: Connection, member: Member, data: ConsumerData) -> list[FilterError]:
         """A group that may not be made is registered nevertheless; its pulls are what is refused.
 
         :return: what is wrong with its filters.
         """
-        group = self._catalogue.group(data.group)
+        group = self._known_group(data.group)
         if group is not None:
             self._catalogue.retry_topic(group, UNIT_SUBSCRIPTION if data.unit_mode else 0)
         is_news = self._consumers.register(connection, member, data)
@@ -99,6 +151,13 @@ class MemberRequests:
             self._tell(data.group)
         return wrong
 
+    def _known_group(self, name: str) -> GroupConfig | None:
+        """None where it may not be made: an admin has to do that, or there are too many."""
+        try:
+            return self._catalogue.group(name)
+        except Refused:
+            return None
+
     def _tell(self, group_name: str) -> None:
         """Say to all members of a group that it changed, but for those that do not read: they look for themselves, too,
         as all clients do every 20 s.
@@ -106,11 +165,35 @@ class MemberRequests:
         group = self._catalogue.groups.get(group_name)
         if not self._notify or (group is not None and not group.notify_consumer_ids_changed_enable):
             return
-        fields = ConsumerGroupHeader(group_name).write()
-        for channel in self._consumers.channels(group_name):
-            if not channel.is_writable:
-                continue
-            channel.notify(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))
+        channels = self._consumers.channels(group_name)
+        if len(channels) <= _TOLD_AT_ONCE:
+            _notify(group_name, channels)
+        elif self._to_tell.setdefault(group_name, []):
+            self._to_tell_again[group_name] = None
+        else:
+            self._to_tell[group_name] = channels
+            self._tell_some_soon()
+
+    def _tell_some_soon(self) -> None:
+        if not self._is_telling:
+            self._is_telling = True
+            asyncio.get_running_loop().call_soon(self._tell_some)
+
+    def _tell_some(self) -> None:
+        """Of a large group a part in each turn of the loop. What changes meanwhile is told once more, but only once,
+        however much it is: when 2,000 members come at the same time, each of them need not hear of each.
+        """
+        self._is_telling = False
+        group_name, channels = self._to_tell.popitem()
+        part, rest = channels[-_TOLD_AT_ONCE:], channels[:-_TOLD_AT_ONCE]
+        _notify(group_name, part)
+        if not rest and group_name in self._to_tell_again:
+            del self._to_tell_again[group_name]
+            rest = self._consumers.channels(group_name)
+        if rest:
+            self._to_tell[group_name] = rest
+        if self._to_tell:
+            self._tell_some_soon()
 
     def unregister(self, request: Command, connection: Connection) -> Command:
         header = UnregisterClientHeader.read(request.fields)
@@ -132,11 +215,13 @@ class MemberRequests:
             self._filters.unregister(group, self._now_ms())
         self._tell(group)
 
-    def close_silent(self) -> None:
+    def close_silent(self) -> Steps[None]:
         """Close the connections of members that were not heard of for too long; their end takes them out."""
         now_ms = self._clock_ms()
-        for connection in (*self._consumers.silent(now_ms), *self._producers.silent(now_ms)):
-            connection.end()
+        for connections in chain(self._consumers.silent(now_ms), self._producers.silent(now_ms)):
+            for connection in connections:
+                connection.end()
+            yield
 
     def consumer_ids(self, request: Command, connection: Connection) -> Command:
         group = ConsumerGroupHeader.read(request.fields).consumer_group
@@ -147,7 +232,7 @@ class MemberRequests:
 
     def check_client(self, request: Command, connection: Connection) -> Command:
         """Whether this broker can serve a subscription; tag expressions always."""
-        subscription = parse(request.body, _subscription)
+        subscription = parse_request(request.body, _subscription, self._limits.json_body_size_max)
         if subscription is not None and not subscription.is_by_tag:
             self._check_filter(subscription)
         return request.answer(ResponseCode.SUCCESS)
@@ -159,6 +244,14 @@ class MemberRequests:
             compiled(subscription.expression_type, subscription.expression)
         except FilterError as error:
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+
+
+def _notify(group_name: str, channels: Iterable[Connection]) -> None:
+    fields = ConsumerGroupHeader(group_name).write()
+    for channel in channels:
+        if not channel.is_writable:
+            continue
+        channel.notify(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))
 
 
 def _subscription(json: Mapping[str, Any]) -> Subscription | None:

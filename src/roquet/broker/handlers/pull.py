@@ -20,7 +20,7 @@ from roquet.protocol.answer_form import AnswerForm
 from roquet.protocol.bodies import BROADCASTING, GroupConfig, Subscription
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.filters import EVERYTHING, SQL92, TAG, Filter, tag_filter
+from roquet.protocol.filters import EVERYTHING, EXPRESSION_SIZE_MAX, SQL92, TAG, Filter, tag_filter
 from roquet.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullAnswer, PullHeader
 from roquet.protocol.message import RETRY_PREFIX, Permission
 from roquet.storage.fetch import Fetched, FetchStatus
@@ -42,6 +42,8 @@ _CORRECTS_THE_OFFSET: Final = frozenset(FetchStatus) - {
     FetchStatus.NO_MATCHED_MESSAGE,
     FetchStatus.MESSAGE_WAS_REMOVING,
 }
+_FETCHES_MAX: Final = 4
+"""So many times in a row a held pull looks for what it wants; each looks at some hundred messages."""
 COUNT_MAX: Final = 1024
 _ANSWER_FIELDS: Final = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
 
@@ -153,6 +155,7 @@ class Pulls:
         """What to filter by, from the request itself or from the group's heartbeats."""
         if header.sys_flag & SUBSCRIPTION:
             kind = header.expression_type or TAG
+            check_length(header.subscription)
             return tag_filter(header.subscription) if kind == TAG else self._sql_of_request(kind, header)
         subscription = self._subscription(header, group)
         if subscription.class_filter:
@@ -263,7 +266,7 @@ class Pulls:
         """What a held pull does when it is looked at again; a topic or group that is gone by then ends it.
 
         What was looked at once and is not wanted is passed over the next time, unless the group wants something else by
-        then.
+        then. Where there is much of that, the client is told how far it is, and asks again: others want to be served.
         """
         offset = header.queue_offset
 
@@ -279,16 +282,26 @@ class Pulls:
             if wanted_now != wanted:
                 wanted, offset = wanted_now, header.queue_offset
             fetched = self._fetch(header, header.queue_id, offset, wanted)
-            while fetched.status is FetchStatus.NO_MATCHED_MESSAGE:
+            for _ in range(_FETCHES_MAX):
+                if fetched.status is not FetchStatus.NO_MATCHED_MESSAGE:
+                    break
                 offset = fetched.next_offset
                 fetched = self._fetch(header, header.queue_id, offset, wanted)
-            if fetched.status is not FetchStatus.FOUND and not is_due:
+            is_through = fetched.status is not FetchStatus.NO_MATCHED_MESSAGE
+            if fetched.status is not FetchStatus.FOUND and is_through and not is_due:
                 return None
             if fetched.status is FetchStatus.OFFSET_OVERFLOW_ONE and offset > header.queue_offset:
                 fetched = replace(fetched, status=FetchStatus.NO_MATCHED_MESSAGE)
             return self._answer(request, header, group, fetched, began_ms)
 
         return fetch_again
+
+
+def check_length(expression: str | None) -> None:
+    """:raises Refused: it is longer than any that is wanted; each is kept for the pulls that bring it again."""
+    if expression is not None and len(expression) > EXPRESSION_SIZE_MAX:
+        remark = f"an expression of {len(expression)} characters, allowed are {EXPRESSION_SIZE_MAX}"
+        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
 
 
 def not_allowed(kind: str) -> str:

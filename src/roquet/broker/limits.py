@@ -1,0 +1,39 @@
+"""PURE: how much of everything one broker keeps for clients that ask for it; all of these settings are ours.
+
+Apache's broker has no such limits, and one request can make it keep, or go through, any amount. What was saved before
+counts as it is: tables beyond a limit are loaded, and only what would make them larger is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roquet.errors import Refused
+from roquet.protocol.codes import ResponseCode
+from roquet.settings import setting
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Counts, and `json_body_size_max` in bytes.
+
+    `topic_nums_max` counts retry and dead letter topics, too, but these are made for a group that exists beyond it as
+    well. A registration with 50,000 topics has 7 MB, and a frame may have 16 MiB.
+    """
+
+    json_body_size_max: int = setting(512 * 1024, at_least=4096)
+    topic_nums_max: int = setting(50_000, at_least=1)
+    topic_queue_nums_max: int = setting(4096, at_least=1)
+    group_nums_max: int = setting(20_000, at_least=1)
+    member_nums_max: int = setting(10_000, at_least=1)
+    subscription_nums_max: int = setting(2000, at_least=1)
+    client_group_nums_max: int = setting(2000, at_least=1)
+    filter_nums_max: int = setting(10_000, at_least=1)
+    offset_nums_max: int = setting(1_000_000, at_least=1)
+    lock_nums_max: int = setting(200_000, at_least=1)
+
+
+def refuse_beyond(count: int, count_max: int, what: str, name: str) -> None:
+    """:raises Refused: `count` is more than the setting `name` allows; the remark says what there is too much of."""
+    if count > count_max:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"{what}: {count}, allowed are {count_max} ({name})")

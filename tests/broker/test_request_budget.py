@@ -1,0 +1,112 @@
+"""No request holds the broker: what goes through thousands of things lets others be answered in between."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from roquet.broker.arrivals import LOOKED_AT_ONCE
+from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.pull import PullHeader
+from roquet.protocol.json_dialect import dump_bytes
+from roquet.transport.slices import STEPS_MAX
+from tests.broker.harness import Client, World
+from tests.broker.served import send, serving, started
+from tests.simulation.simulation import Simulation
+
+GROUPS: Final = 1200
+
+
+@pytest.fixture
+def crowded(world: World) -> World:
+    """A broker with many groups that have progress in a topic."""
+
+    def fill() -> None:
+        for number in range(GROUPS):
+            world.groups.update(GroupConfig(f"g{number}"), 1)
+            world.progress.commit(f"g{number}", "TBW102", 0, 0)
+
+    world.on_broker(fill)
+    return world
+
+
+def test_all_groups_are_gone_through_in_several_turns_of_the_loop(crowded: World) -> None:
+    before = crowded.slices.count
+    crowded.client().ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false")
+    assert crowded.slices.count - before > GROUPS // STEPS_MAX
+
+
+def test_what_is_made_in_slices_says_what_one_answer_said(crowded: World) -> None:
+    client = crowded.client()
+    crowded.put("TBW102", 0)
+    stats = client.ask(RequestCode.GET_BROKER_CONSUME_STATS, isOrder="false")
+    assert stats["totalDiff"] == GROUPS
+    tables = {name: table for each in stats["consumeStatsList"] for name, table in each.items()}
+    assert len(tables) == len(crowded.groups.groups)
+    assert tables["g7"] == [client.ask(RequestCode.GET_CONSUME_STATS, consumerGroup="g7")]
+    assert tables["TOOLS_CONSUMER"] == []
+    all_groups = client.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    assert all_groups == crowded.groups.to_table().to_json()
+    offsets = client.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)["offsetTable"]
+    assert offsets == {f"TBW102@g{number}": {"0": 0} for number in range(GROUPS)}
+
+
+def test_a_large_group_that_loses_many_members_at_once_hears_of_it_once_or_twice(world: World) -> None:
+    crowd = [world.client(f"10.1.{number // 250}.{number % 250 + 1}") for number in range(300)]
+    body = dump_bytes(Heartbeat("c", (), (ConsumerData("g", subscriptions=(Subscription("T"),)),)).to_json())
+    for member in crowd:
+        assert member.call(RequestCode.HEART_BEAT, body).code == 0
+    world.sim.run_for(1)
+    assert all(member.told for member in crowd), "who came last was told, too"
+    before = [len(member.told) for member in crowd]
+
+    def leave() -> None:
+        for connection in list(world.consumers.groups["g"].members)[-30:]:
+            world.members.connection_closed(connection)
+
+    world.on_broker(leave)
+    world.sim.run_for(1)
+    news = [len(member.told) - told for member, told in zip(crowd, before, strict=True)][:-30]
+    assert {*news} <= {1, 2}
+
+
+def test_thousands_of_held_pulls_are_woken_a_part_in_each_turn(sim: Simulation) -> None:
+    broker = serving(started(sim, "10.0.0.1"))
+    client = Client(sim, sim.host("10.0.0.9"))
+    assert send(client, b"first").code == 0
+    count, answers = 3 * LOOKED_AT_ONCE + 5, list[int]()
+    header = PullHeader("g", "T", 0, 1, 32, 2 | 4, 0, 15_000, "*", 1, "TAG")
+
+    async def pull() -> None:
+        answer = await client.channels.call(client.broker, Command(RequestCode.PULL_MESSAGE, header.write()), 60_000)
+        answers.append(answer.code)
+
+    for _ in range(count):
+        client.host.start(pull)
+    sim.run_for(1)
+    assert broker.parts.arrivals.count == count
+    assert send(client, b"second").code == 0
+    sim.run_for(0.1)
+    assert answers == [ResponseCode.SUCCESS] * count
+    assert broker.parts.arrivals.count == 0
+
+
+def test_thousands_of_held_pulls_whose_time_is_over_are_answered(sim: Simulation) -> None:
+    broker = serving(started(sim, "10.0.0.1"))
+    client = Client(sim, sim.host("10.0.0.9"))
+    assert send(client, b"first").code == 0
+    count, answers = 600, list[int]()
+    header = PullHeader("g", "T", 0, 1, 32, 2 | 4, 0, 4000, "*", 1, "TAG")
+
+    async def pull() -> None:
+        answer = await client.channels.call(client.broker, Command(RequestCode.PULL_MESSAGE, header.write()), 60_000)
+        answers.append(answer.code)
+
+    for _ in range(count):
+        client.host.start(pull)
+    sim.run_for(12)
+    assert answers == [ResponseCode.PULL_NOT_FOUND] * count
+    assert broker.parts.arrivals.count == 0
