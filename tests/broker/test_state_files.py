@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,38 @@ def test_what_was_reported_as_saved_survives_a_loss_of_power(seed: int) -> None:
         found = file_of(progress, host).load(OffsetTable.from_json)
         offset = -1 if found is None else found.offsets["T@g"][0]
         assert reported[-1] <= offset <= reported[-1] + 1
+
+
+def test_what_cannot_be_written_is_told_once_and_tried_again_until_it_can(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    progress = ConsumerProgress()
+    file = file_of(progress, host)
+    progress.commit("g", "T", 0, 1)
+    host.call(file.flush)
+    host.drive.trouble = errno.ENOSPC
+    progress.commit("g", "T", 0, 2)
+
+    async def try_again() -> None:
+        for _ in range(3):
+            file.retry() if caplog.records else file.changed()
+            await asyncio.sleep(1)
+
+    host.call(try_again)
+    assert file_of(progress, host).load(OffsetTable.from_json) == saved(1), "the old one is whole"
+    host.drive.trouble = None
+    host.call(try_again)
+    assert file_of(progress, host).load(OffsetTable.from_json) == saved(2)
+    told = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert told == ["file not written, it stays as it was and is tried again", "file written again"]
+
+
+def test_what_a_crash_left_of_a_write_is_removed(host: Host) -> None:
+    for path in (FILE, BACKUP):
+        host.disk.replace(path.with_name(path.name + ".tmp"), b"{")
+    host.disk.replace(FILE, b'{"offsetTable":{"T@g":{0:5}}}')
+    assert file_of(ConsumerProgress(), host).load(OffsetTable.from_json) == saved(5)
+    assert [name for name, _ in host.disk.names(FILE.parent)] == [FILE.name]
 
 
 def test_a_full_disk_is_reported_and_the_next_change_is_tried_again(host: Host) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from roquet.cli.main import main
 from roquet.cli.serve import serve
-from roquet.errors import ConfigError, StoreError
+from roquet.errors import ConfigError, DriveFailed, StoreError
 
 
 def write(folder: Path, text: str) -> Path:
@@ -85,6 +85,10 @@ class Failing:
         (StoreError("store/lock is held"), 1, "roquet: store/lock is held"),
         (PermissionError(13, "denied"), 1, "roquet: cannot listen on 127.0.0.1:80: Permission denied"),
         (gaierror(-2, "Name unknown"), 1, "roquet: cannot listen on 127.0.0.1:80: Name unknown"),
+        (OSError(30, "Read-only", "/s/lock"), 1, "roquet: cannot run here: [Errno 30] Read-only: '/s/lock'"),
+        (PermissionError(13, "denied", "/s"), 1, "roquet: cannot run here: [Errno 13] denied: '/s'"),
+        (OSError(28, "No space"), 1, "roquet: cannot run here: [Errno 28] No space"),
+        (DriveFailed("a sync has failed"), 74, "roquet: a sync has failed"),
     ],
 )
 def test_a_server_that_cannot_start_says_why(

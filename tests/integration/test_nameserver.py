@@ -405,10 +405,14 @@ async def test_a_broken_key_value_file_is_replaced_by_its_backup(tmp_path: Path)
     (tmp_path / "kv" / "kvConfig.json").write_bytes(b'{"configTable":')
 
     second = await start(config_in(tmp_path))
-    answer = await (await second.connect()).ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG")
+    peer = await second.connect()
+    answer = await peer.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG")
+    await put(peer, "a:16")
     await second.stop()
 
     assert answer.body == b'{"table":{"T":"a:4"}}'
+    backup = json.loads((tmp_path / "kv" / "kvConfig.json.bak").read_bytes())
+    assert backup == {"configTable": {"ORDER_TOPIC_CONFIG": {"T": "a:4"}}}, "not what is broken"
 
 
 def test_key_values_that_cannot_be_read_at_all_stop_the_server(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_a_start_after_a_sync_that_failed_reads_from_the_drive(seed: int) -> Non
     store.open()
     put(store, 0, 10)
     store.log.sync_work(store.log.end)()
-    put(store, 10, 30)
+    put(store, 10, 50)
     drive.trouble = errno.EIO
     with pytest.raises(OSError, match="Input/output error"):
         store.log.sync_work(store.log.end)()

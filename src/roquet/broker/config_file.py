@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from roquet.broker.config import BrokerConfig
+from roquet.files import replace_with_backup
 from roquet.properties import changed
 
 
@@ -17,8 +18,5 @@ def save_role(config: BrokerConfig) -> None:
         return
     path = Path(config.broker_config_path)
     text = path.read_text(encoding="utf-8")
-    path.with_name(f"{path.name}.bak").write_text(text, encoding="utf-8")
     new = {"brokerRole": config.replication.broker_role.name, "brokerId": str(config.broker_id)}
-    partial = path.with_name(f"{path.name}.tmp")
-    partial.write_text(changed(text, new), encoding="utf-8")
-    partial.replace(path)
+    replace_with_backup(path, changed(text, new).encode())

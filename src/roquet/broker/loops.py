@@ -20,6 +20,7 @@ EXPIRY_SCAN_MS: Final = 10_000
 DURABILITY_SCAN_MS: Final = 100
 KEEP_UP_MS: Final = 200
 FILTERS_SAVED_MS: Final = 10_000
+RETRY_MS: Final = 5_000
 
 Loop = Coroutine[Any, Any, None]
 
@@ -73,6 +74,7 @@ def _answering(parts: Parts) -> Iterator[Loop]:
 def _remembering(parts: Parts) -> Iterator[Loop]:
     yield each(parts.config.flush_consumer_offset_interval, parts.tables.progress_file.changed)
     yield each(FILTERS_SAVED_MS, parts.tables.save_filters)
+    yield each(RETRY_MS, parts.tables.retry)
 
 
 def _as_master(parts: Parts) -> Iterator[Loop]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -58,12 +59,14 @@ class StateFile(Generic[T]):
         self._dirty = False
         self._waiting: list[Then] = []
         self._writing: asyncio.Task[None] | None = None
+        self._is_failing = False
 
     def load(self, kind: Callable[[Mapping[str, Any]], R]) -> R | None:
         """What was saved, from the backup where the file itself cannot be read; None: nothing ever was.
 
         :raises StoreError: neither can be read.
         """
+        self._remove_unfinished()
         data = self._disk.read(self._path)
         try:
             if data:
@@ -71,6 +74,15 @@ class StateFile(Generic[T]):
         except ValueError as error:
             log.warning("%s cannot be read, its backup is used: %s", self._path, error)
         return self._load_backup(kind, is_needed=bool(data))
+
+    def _remove_unfinished(self) -> None:
+        """Delete what a crash left of a write that was under way."""
+        names = {name for name, _ in self._disk.names(self._path.parent)}
+        for path in (self._path, self._backup):
+            unfinished = path.with_name(path.name + ".tmp")
+            if unfinished.name in names:
+                with suppress(OSError):  # it does no harm where it is
+                    self._disk.delete(unfinished)
 
     def _load_backup(self, kind: Callable[[Mapping[str, Any]], R], *, is_needed: bool) -> R | None:
         """The backup takes the place of the file at once, lest the next write makes a backup of what is broken."""
@@ -98,6 +110,11 @@ class StateFile(Generic[T]):
         if self._writing is None:
             self._writing = asyncio.get_running_loop().create_task(self._write())
 
+    def retry(self) -> None:
+        """Write the table if it could not be written the last time."""
+        if self._is_failing:
+            self.changed()
+
     async def flush(self) -> None:
         """Wait until the table as it is now is on disk.
 
@@ -124,8 +141,15 @@ class StateFile(Generic[T]):
         try:
             await self._runtime.blocking(partial(self._save, self._table()))
         except OSError as error:
-            log.error("%s could not be written: %s", self._path, error)
+            if not self._is_failing:
+                log.error(
+                    "file not written, it stays as it was and is tried again: path=%s error=%s", self._path, error
+                )
+            self._is_failing = True
             return error
+        if self._is_failing:
+            log.warning("file written again: path=%s", self._path)
+        self._is_failing = False
         return None
 
     def _save(self, table: T) -> None:

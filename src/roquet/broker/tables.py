@@ -116,6 +116,15 @@ class Tables:
         if self.filters.is_due(self._runtime.now_ms()):
             self._filters_file.changed()
 
+    @property
+    def _files(self) -> tuple[StateFile[Any], ...]:
+        return self._topics_file, self._groups_file, self.progress_file, self.delays_file, self._filters_file
+
+    def retry(self) -> None:
+        """Write what could not be written before."""
+        for file in self._files:
+            file.retry()
+
     def drop_expired_leases(self) -> Steps[None]:
         return self.leases.drop_expired(self._runtime.steady_ms())
 
@@ -124,13 +133,6 @@ class Tables:
 
         :raises OSError: one could not be written; the others are.
         """
-        files: tuple[StateFile[Any], ...] = (
-            self._topics_file,
-            self._groups_file,
-            self.progress_file,
-            self.delays_file,
-            self._filters_file,
-        )
-        results = await asyncio.gather(*(file.flush() for file in files), return_exceptions=True)
+        results = await asyncio.gather(*(file.flush() for file in self._files), return_exceptions=True)
         for failure in filter(None, results):
             raise failure

@@ -108,7 +108,7 @@ def serve(name: str, host: str, port: int, make: Make) -> None:
         end(f"cannot listen on {host}:{port}: {error.strerror}", FAILED)
     except OSError as error:
         if error.errno not in _CANNOT_LISTEN or error.filename is not None:
-            end(f"cannot run on this machine as it is: {error}", FAILED)
+            end(f"cannot run here: {error}", FAILED)
         end(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}", FAILED)
 
 

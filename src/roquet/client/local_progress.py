@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Final
 
 from roquet.client.tasks import attempt
 from roquet.errors import ConfigError, StoreError
+from roquet.files import remove_unfinished, replace, replace_with_backup
 from roquet.protocol.bodies import parse, queue_from_json, queue_to_json
 from roquet.protocol.json_dialect import ObjectKeys, dump_dialect, dump_file, load
 from roquet.protocol.message import MessageQueue
@@ -79,7 +79,8 @@ class LocalProgress:
     async def _write(self) -> None:
         self._is_saved = True
         try:
-            await self._runtime.blocking(partial(_replace, self._folder, dump_file(_to_json(self._offsets))))
+            data = dump_file(_to_json(self._offsets))
+            await self._runtime.blocking(partial(replace_with_backup, self._folder / FILE, data))
         except OSError as error:
             self._is_saved = False
             raise StoreError(f"{self._folder / FILE} cannot be written: {error}") from error
@@ -108,6 +109,7 @@ def _from_json(json: Mapping[str, Any]) -> dict[MessageQueue, int]:
 def _read(folder: Path) -> dict[MessageQueue, int]:
     """From the backup where the file itself cannot be read; that then takes the place of the file."""
     failure: StoreError | None = None
+    remove_unfinished(folder / FILE)
     for path in (folder / FILE, folder / BACKUP):
         try:
             data = path.read_bytes()
@@ -119,26 +121,8 @@ def _read(folder: Path) -> dict[MessageQueue, int]:
             failure = StoreError(f"{path} cannot be read: {error}; repair it, or delete it to start anew")
             continue
         if path.name == BACKUP:
-            _write(folder / FILE, data)
+            replace(folder / FILE, data)
         return offsets
     if failure is not None:
         raise failure
     return {}
-
-
-def _replace(folder: Path, data: bytes) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / FILE
-    if path.exists():
-        _write(folder / BACKUP, path.read_bytes())
-    _write(path, data)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """As a whole, or not at all."""
-    fresh = path.with_name(path.name + ".tmp")
-    with fresh.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)

@@ -49,18 +49,20 @@ async def cancel(*tasks: asyncio.Task[None]) -> None:
 
 
 async def every(period_s: float, work: Callable[[], Awaitable[object]], what: str) -> None:
-    """Do `work` each `period_s` seconds, for ever; what goes wrong is logged and tried again next time."""
+    """Do `work` each `period_s` seconds, for ever; what goes wrong is tried again next time, and logged once until it
+    works again."""
+    works = True
     while True:
         await asyncio.sleep(period_s)
-        await attempt(work, what)
+        works = await attempt(work, what, logging.WARNING if works else logging.DEBUG)
 
 
-async def attempt(work: Callable[[], Awaitable[object]], what: str) -> bool:
+async def attempt(work: Callable[[], Awaitable[object]], what: str, level: int = logging.WARNING) -> bool:
     """Whether `work` succeeded; what went wrong is logged."""
     try:
         await work()
     except RoquetError as error:
-        log.warning("%s: %s", what, error)
+        log.log(level, "%s: %s", what, error)
     except Exception:
         log.exception("%s failed", what)
     else:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from roquet.errors import ConfigError
+from roquet.files import backup_of, remove_unfinished, replace
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.handlers import Requests
 from roquet.nameserver.kv_config import KvConfig
 from roquet.nameserver.routes import Routes
+from roquet.nameserver.saved_file import SavedFile
 from roquet.protocol import bodies
 from roquet.protocol.json_dialect import dump_bytes
 from roquet.runtime import Runtime
 from roquet.transport.peers import Peers, connections_allowed
 from roquet.transport.server import Server
+
+log = logging.getLogger(__name__)
 
 SCAN_S: Final = 10.0
 
@@ -31,7 +36,9 @@ class NameServer:
 
     def __init__(self, config: NamesrvConfig, runtime: Runtime | None = None) -> None:
         self._config = config
-        self._requests = _requests(config, runtime or Runtime())
+        self._kv_file = SavedFile(Path(config.kv_config_path).expanduser())
+        self._config_file = SavedFile(Path(config.config_store_path).expanduser())
+        self._requests = self._make_requests(runtime or Runtime())
         peers = Peers(config.peers, connections_allowed(config.peers))
         self._server = Server(self._requests.handlers(), self._requests.connection_ended, peers)
         self._scan: asyncio.Task[None] | None = None
@@ -43,7 +50,7 @@ class NameServer:
         :raises OSError: the port is taken, or the address is not one of this machine.
         """
         self.port = await self._server.listen(self._config.bind_address, self._config.listen_port)
-        self._scan = asyncio.create_task(_expire_for_ever(self._requests))
+        self._scan = asyncio.create_task(self._look_for_ever())
         return self.port
 
     async def stop(self) -> None:
@@ -52,51 +59,45 @@ class NameServer:
             self._scan.cancel()
         await self._server.close()
 
+    def _make_requests(self, runtime: Runtime) -> Requests:
+        """The files are small and change by a tool's hand only, so they are written before the answer, in place."""
+        return Requests(
+            Routes(),
+            _load_kv(self._kv_file.path),
+            self._config,
+            runtime.steady_ms,
+            lambda kv: self._kv_file.save(dump_bytes(kv.to_json())),
+            lambda text: self._config_file.save(text.encode()),
+        )
 
-def _requests(config: NamesrvConfig, runtime: Runtime) -> Requests:
-    """The files are small and change by a tool's hand only, so they are written before the answer, in place."""
-    kv_path = Path(config.kv_config_path).expanduser()
-    config_path = Path(config.config_store_path).expanduser()
-    return Requests(
-        Routes(),
-        _load_kv(kv_path),
-        config,
-        runtime.steady_ms,
-        lambda kv: _write(kv_path, dump_bytes(kv.to_json())),
-        lambda text: _write(config_path, text.encode()),
-    )
-
-
-async def _expire_for_ever(requests: Requests) -> None:
-    while True:
-        await asyncio.sleep(SCAN_S)
-        requests.expire()
+    async def _look_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(SCAN_S)
+            self._requests.expire()
+            self._kv_file.retry()
+            self._config_file.retry()
 
 
 def _load_kv(path: Path) -> KvConfig:
-    """The table in the file or, where a stop left that unfinished, in its backup; empty where there is neither."""
+    """The table in the file or, where that cannot be read, in its backup, which takes the file's place lest the next
+    write makes a backup of what is broken; empty where there is neither.
+    """
+    remove_unfinished(path)
     problems: list[str] = []
-    for candidate in (path, _backup_of(path)):
+    for candidate in (path, backup_of(path)):
         try:
-            return bodies.parse(candidate.read_bytes(), KvConfig.from_json)
+            data = candidate.read_bytes()
+            table = bodies.parse(data, KvConfig.from_json)
+            if candidate != path:
+                log.warning("file cannot be read, its backup is used: path=%s error=%s", path, problems or "missing")
+                with suppress(OSError):  # the table is known all the same
+                    replace(path, data)
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
             problems.append(f"{candidate}: {error}")
+        else:
+            return table
     if problems:
         raise ConfigError(f"the key-value table cannot be read, mend or remove it: {'; '.join(problems)}")
     return KvConfig()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Replace a file as a whole; what it held before stays as its backup."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".tmp")
-    unfinished.write_bytes(data)
-    if path.exists():
-        shutil.copyfile(path, _backup_of(path))
-    unfinished.replace(path)
-
-
-def _backup_of(path: Path) -> Path:
-    return path.with_name(path.name + ".bak")
