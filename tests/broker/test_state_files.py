@@ -12,7 +12,6 @@ import pytest
 from roquet.broker import state_files
 from roquet.broker.progress import ConsumerProgress
 from roquet.broker.state_files import StateFile
-from roquet.errors import StoreError
 from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable
 from roquet.protocol.filter_table import FilterTable
 from roquet.runtime import Runtime
@@ -76,18 +75,25 @@ def test_a_file_that_cannot_be_read_is_replaced_by_its_backup(host: Host, broken
     assert host.disk.read(FILE) == host.disk.read(BACKUP), "the next write must not make the broken file the backup"
 
 
-def test_an_empty_file_without_a_backup_is_an_empty_table(host: Host) -> None:
-    host.disk.replace(FILE, b"")
-    assert file_of(ConsumerProgress(), host).load(OffsetTable.from_json) is None
-
-
-def test_what_cannot_be_read_at_all_stops_the_start(host: Host) -> None:
-    host.disk.replace(FILE, b"{")
-    with pytest.raises(StoreError, match=r"consumerOffset.json cannot be read and has no backup"):
-        file_of(ConsumerProgress(), host).load(OffsetTable.from_json)
-    host.disk.replace(BACKUP, b"{")
-    with pytest.raises(StoreError, match=r"consumerOffset.json.bak cannot be read"):
-        file_of(ConsumerProgress(), host).load(OffsetTable.from_json)
+@pytest.mark.parametrize("broken", [b"", b"{"])
+def test_what_cannot_be_read_at_all_is_moved_aside_and_told_of_once(
+    host: Host, broken: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    host.disk.replace(FILE, broken)
+    host.disk.replace(BACKUP, b"{x")
+    file = file_of(ConsumerProgress(), host)
+    assert file.load(OffsetTable.from_json) is None
+    assert file.was_damaged
+    assert host.disk.read(FILE) is host.disk.read(BACKUP) is None
+    aside = FILE.with_name(f"{FILE.name}.damaged"), BACKUP.with_name(f"{BACKUP.name}.damaged")
+    assert [host.disk.read(path) for path in aside] == [broken, b"{x"]
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert all(str(path) in line for path in aside)
+    assert "the broker starts without what it said" in line
+    host.disk.replace(FILE, b"again")
+    file.load(OffsetTable.from_json)
+    assert host.disk.read(aside[0]) == broken
+    assert host.disk.read(FILE.with_name(f"{FILE.name}.damaged-2")) == b"again"
 
 
 def test_a_write_keeps_what_was_there_as_the_backup(host: Host) -> None:

@@ -10,11 +10,11 @@ from dataclasses import replace
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.config import MASTER_ID, BrokerConfig
 from roquet.broker.config_file import save_role
+from roquet.broker.found_topics import add_found_topics
 from roquet.broker.peers import Life, addresses_of, life_of, log_range_of
 from roquet.broker.slave_sync import SlaveSync
 from roquet.broker.store_settings import BrokerRole
 from roquet.errors import ConfigError, Refused, RoquetError
-from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import PromoteHeader
@@ -100,7 +100,7 @@ class Promotion:
             connection.send(request.answer(ResponseCode.SYSTEM_ERROR, "; ".join(against)).encode())
             return
         log.warning("promoted to be the %s of %s", role.name, config.broker_name)
-        self._add_unknown_topics()
+        add_found_topics(self._store, self._catalogue, stored_after=self._sync.topics_to)
         connection.send(request.answer(ResponseCode.SUCCESS).encode())
         become(config)
 
@@ -157,17 +157,6 @@ class Promotion:
                 missing = end - self._store.log.end
                 against.append(f"slave {broker_id} at {address} has {missing} bytes more: promote that one")
         return against
-
-    def _add_unknown_topics(self) -> None:
-        """Messages of a topic that was made since the master's topics were copied shall be found."""
-        store, known = self._store, self._catalogue.topics
-        counts: dict[str, int] = {}
-        for queue in store.queues:
-            if queue.topic not in known and queue.log_end > self._sync.topics_to:
-                counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
-        for topic, count in counts.items():
-            log.warning("the master's topic %s is not known here: it gets %d queues", topic, count)
-            self._catalogue.update_topic(TopicConfig(topic, count, count))
 
     def _promoted(self, role: BrokerRole) -> BrokerConfig:
         """The configuration of a master, in the file, too, where there is one."""

@@ -11,6 +11,7 @@ from typing import Final
 from roquet.broker import tasks
 from roquet.broker.config import MASTER_ID, BrokerConfig
 from roquet.broker.drive_failure import drive_failed
+from roquet.broker.found_topics import add_found_topics
 from roquet.broker.loops import Loop, loops
 from roquet.broker.lost_tail import set_back_progress
 from roquet.broker.parts import Parts
@@ -161,7 +162,8 @@ class Broker:
             self.parts.tables.filters.distrust_notes_until(self.store.newest_ms)
 
     def _load_tables(self) -> None:
-        self.parts.tables.load()
+        if self.parts.tables.load():
+            add_found_topics(self.store, self.parts.tables.catalogue)
         if not self.config.is_slave:
             set_back_progress(self.parts.tables.progress, self.store)
             self.parts.halves.load()

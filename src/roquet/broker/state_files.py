@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from roquet.errors import StoreError
 from roquet.protocol.bodies import parse
 from roquet.protocol.json_dialect import dump_file
 from roquet.runtime import Runtime
@@ -60,20 +59,33 @@ class StateFile(Generic[T]):
         self._waiting: list[Then] = []
         self._writing: asyncio.Task[None] | None = None
         self._is_failing = False
+        self.was_damaged = False
+        """Whether `load` found bytes that it could not read."""
 
     def load(self, kind: Callable[[Mapping[str, Any]], R]) -> R | None:
-        """What was saved, from the backup where the file itself cannot be read; None: nothing ever was.
+        """What was saved, from the backup where the file itself cannot be read; None: nothing that can be read.
 
-        :raises StoreError: neither can be read.
+        What cannot be read is moved aside, never deleted, and told of in one line: the broker starts whatever its
+        files say. A file without a byte was never written so: it is damaged, too.
         """
         self._remove_unfinished()
-        data = self._disk.read(self._path)
-        try:
-            if data:
-                return parse(data, kind)
-        except ValueError as error:
-            log.warning("%s cannot be read, its backup is used: %s", self._path, error)
-        return self._load_backup(kind, is_needed=bool(data))
+        data, backup = self._disk.read(self._path), self._disk.read(self._backup)
+        saved, why = _parsed(data, kind)
+        if why and data is not None:
+            self.was_damaged = True
+            why = f"{self._path} {why}; it was moved to {self._moved_aside(self._path, data)}"
+        if saved is None and backup is not None:
+            saved, why_not = _parsed(backup, kind)
+            if why_not:
+                self.was_damaged = True
+                moved = self._moved_aside(self._backup, backup)
+                why = "; ".join(filter(None, (why, f"{self._backup} {why_not}; it was moved to {moved}")))
+            else:
+                self._put_back(backup)
+        if why:
+            goes_on = "its backup is used" if saved is not None else "the broker starts without what it said"
+            log.error("damaged state file: %s; %s", why, goes_on)
+        return saved
 
     def _remove_unfinished(self) -> None:
         """Delete what a crash left of a write that was under way."""
@@ -84,23 +96,41 @@ class StateFile(Generic[T]):
                 with suppress(OSError):  # it does no harm where it is
                     self._disk.delete(unfinished)
 
-    def _load_backup(self, kind: Callable[[Mapping[str, Any]], R], *, is_needed: bool) -> R | None:
-        """The backup takes the place of the file at once, lest the next write makes a backup of what is broken."""
-        data = self._disk.read(self._backup)
-        if not data:
-            if is_needed:
-                raise StoreError(
-                    f"{self._path} cannot be read and has no backup; repair it, or delete it to start anew"
-                )
-            return None
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def keep_a_copy(self) -> None:
+        """Some of it cannot be used: the next write would lose that."""
+        data = self._disk.read(self._path)
+        if data is not None:
+            with suppress(OSError, StopIteration):
+                self._disk.replace(self._free_name(self._path, data), data)
+
+    def _free_name(self, path: Path, data: bytes) -> Path:
+        """A name for damaged bytes that nobody has yet, or that has the very same already.
+
+        :raises StopIteration: there are too many.
+        """
+        names = (path.with_name(f"{path.name}.damaged{number}") for number in ("", *map("-{}".format, range(2, 100))))
+        return next(name for name in names if self._disk.read(name) in (None, data))
+
+    def _moved_aside(self, path: Path, data: bytes) -> str:
+        """Where bytes that cannot be read are from now on."""
         try:
-            saved = parse(data, kind)
-        except ValueError as error:
-            raise StoreError(
-                f"{self._backup} cannot be read: {error}; repair it, or delete it to start anew"
-            ) from error
-        self._disk.replace(self._path, data)
-        return saved
+            free = self._free_name(path, data)
+            self._disk.replace(free, data)
+            self._disk.delete(path)
+        except (OSError, StopIteration) as error:
+            return f"nowhere ({error or 'there are too many'}), and is there until the next change of the table"
+        return str(free)
+
+    def _put_back(self, data: bytes) -> None:
+        """The backup takes the place of the file at once, lest the next write makes a backup of what is broken."""
+        try:
+            self._disk.replace(self._path, data)
+        except OSError as error:
+            log.error("%s could not be written from its backup: %s", self._path, error)
 
     def changed(self, then: Then | None = None) -> None:
         """The table changed: write it, soon."""
@@ -160,3 +190,15 @@ class StateFile(Generic[T]):
         if old:
             self._disk.replace(self._backup, old)
         self._disk.replace(self._path, data)
+
+
+def _parsed(data: bytes | None, kind: Callable[[Mapping[str, Any]], R]) -> tuple[R | None, str]:
+    """The table that the bytes of a file are, and why they are none."""
+    if data is None:
+        return None, ""
+    if not data:
+        return None, "has no bytes"
+    try:
+        return parse(data, kind), ""
+    except (ValueError, RecursionError, MemoryError) as error:
+        return None, f"cannot be read: {str(error)[:200]}"

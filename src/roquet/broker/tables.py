@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from roquet.broker import part_configs, state_files
@@ -15,7 +15,8 @@ from roquet.broker.groups import GroupRegistry
 from roquet.broker.members import Consumers, Producers
 from roquet.broker.progress import ConsumerProgress, DelayProgress
 from roquet.broker.queue_locks import LeaseTable
-from roquet.broker.state_files import StateFile, T, Then
+from roquet.broker.saved_tables import usable_delays, usable_filters, usable_groups, usable_offsets, usable_topics
+from roquet.broker.state_files import R, StateFile, T, Then
 from roquet.broker.topics import TopicRegistry
 from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable
 from roquet.protocol.filter_table import FilterTable
@@ -71,32 +72,27 @@ class Tables:
         self._tell_of_topics()
 
     def load_filters(self) -> None:
-        """These first: what the store dispatches while it recovers is tried on the filters of before.
-
-        :raises StoreError: as `load`.
-        """
-        filters = self._filters_file.load(FilterTable.from_json)
+        """These first: what the store dispatches while it recovers is tried on the filters of before."""
+        filters = _usable(self._filters_file, FilterTable.from_json, usable_filters)
         if filters is not None:
             self.filters.restore(filters, self._runtime.now_ms())
 
-    def load(self) -> None:
-        """All others, as they were saved.
-
-        :raises StoreError: a file can be read no more, nor can its backup.
-        """
-        topics = self._topics_file.load(TopicTable.from_json)
+    def load(self) -> bool:
+        """All others, as they were saved; tells whether topics may be missing that were known before."""
+        topics = _usable(self._topics_file, TopicTable.from_json, usable_topics)
         if topics is not None:
             self.topics.restore(topics, self._runtime.now_ms())
-        groups = self._groups_file.load(GroupTable.from_json)
+        groups = _usable(self._groups_file, GroupTable.from_json, usable_groups)
         if groups is not None:
             self.groups.restore(groups)
-        offsets = self.progress_file.load(OffsetTable.from_json)
+        offsets = _usable(self.progress_file, OffsetTable.from_json, usable_offsets)
         if offsets is not None:
             self.progress.restore(offsets)
-        delays = self.delays_file.load(DelayOffsetTable.from_json)
+        delays = _usable(self.delays_file, DelayOffsetTable.from_json, usable_delays)
         if delays is not None:
             self.delays.restore(delays)
         self._warn_beyond_limits()
+        return self._topics_file.was_damaged
 
     def _warn_beyond_limits(self) -> None:
         """What was saved stays; only what is new is refused."""
@@ -136,3 +132,17 @@ class Tables:
         results = await asyncio.gather(*(file.flush() for file in self._files), return_exceptions=True)
         for failure in filter(None, results):
             raise failure
+
+
+def _usable(
+    file: StateFile[Any], kind: Callable[[Mapping[str, Any]], R], choose: Callable[[R], tuple[R, int]]
+) -> R | None:
+    """What a file says, without the members that cannot be: the broker starts without these."""
+    saved = file.load(kind)
+    if saved is None:
+        return None
+    usable, dropped = choose(saved)
+    if dropped:
+        file.keep_a_copy()
+        log.error("%d members of %s cannot be and are ignored; the file as it was is beside it", dropped, file.path)
+    return usable

@@ -17,7 +17,7 @@ from typing import Final
 from roquet.errors import StoreError
 from roquet.storage.consume_queue import ENTRY_SIZE
 from roquet.storage.index_layout import NAME_DIGITS as INDEX_NAME_DIGITS
-from roquet.storage.segments import NAME_DIGITS, file_name
+from roquet.storage.segments import NAME_DIGITS, file_name, is_number
 
 QUEUE_FILE_SIZE: Final = 300_000 * ENTRY_SIZE
 """Apache's default, bytes."""
@@ -176,7 +176,7 @@ def _named(folders: Sequence[Path]) -> tuple[list[DataFile], list[Stray]]:
     for folder in folders:
         for entry in _entries(folder):
             path = Path(entry.path)
-            if len(entry.name) == NAME_DIGITS and entry.name.isdigit() and entry.is_file():
+            if len(entry.name) == NAME_DIGITS and is_number(entry.name) and entry.is_file():
                 files.append(DataFile(path, int(entry.name), entry.stat().st_size))
             else:
                 strays.append(Stray(path, "does not belong here: no broker opens a folder with such a file"))
@@ -249,7 +249,7 @@ def find_files(
     size = queue_file_size or _queue_file_size(root / "consumequeue")
     found = StoreFiles(root, log, find_queues(root, size), size, [], [])
     for entry in _entries(root / "index"):
-        if len(entry.name) == INDEX_NAME_DIGITS and entry.name.isdigit():
+        if len(entry.name) == INDEX_NAME_DIGITS and is_number(entry.name):
             found.index.append(Path(entry.path))
     return found
 
@@ -259,7 +259,7 @@ def find_queues(root: Path, file_size: int) -> dict[tuple[str, int], Series]:
     found: dict[tuple[str, int], Series] = {}
     for topic in subfolders(root / "consumequeue"):
         for queue_id in subfolders(root / "consumequeue" / topic):
-            if queue_id.isdigit():
+            if is_number(queue_id):
                 folder = root / "consumequeue" / topic / queue_id
                 found[topic, int(queue_id)] = series([folder], file_size or QUEUE_FILE_SIZE)
     return found

@@ -19,6 +19,7 @@ from roquet.protocol.columns import Ints
 from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk, DiskFile
 from roquet.storage.index_layout import ENTRY, HEADER, NAME_DIGITS, SLOT, entry_at, key_hash, key_hashes, slot_at
+from roquet.storage.segments import is_number
 
 log = logging.getLogger(__name__)
 
@@ -226,7 +227,7 @@ class Index:
         """Open the files."""
         for name, size in self._disk.names(self._folder):
             path = self._folder / name
-            if len(name) == NAME_DIGITS and name.isdigit() and size == self._size:
+            if len(name) == NAME_DIGITS and is_number(name) and size == self._size:
                 file = IndexFile(self._disk.open(path, self._size), path, self._slots, self._capacity)
                 self.files.append(file)
             else:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from roquet.protocol.message import is_legal_name
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.consume_queue_ext import BitsOf, ExtendedQueue, Notes
 from roquet.storage.disk import Disk
+from roquet.storage.segments import is_number
+
+log = logging.getLogger(__name__)
+
+_QUEUE_ID_END: Final = 1 << 31
+
+
+def _is_queue_id(name: str) -> bool:
+    """Whether a folder has the name that this broker gives to a queue's."""
+    return is_number(name) and str(int(name[:11])) == name and int(name) < _QUEUE_ID_END
 
 
 class Queues:
@@ -37,14 +49,19 @@ class Queues:
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
 
     def load(self) -> None:
-        """Open every queue that has a folder.
+        """Open every queue that has a folder; folders that can be no queue's are left alone.
 
         :raises StoreError: a file that does not belong there.
         """
+        others: list[Path] = []
         for topic in self._disk.folders(self._folder):
             for queue_id in self._disk.folders(self._folder / topic):
-                if queue_id.isdigit():
+                if is_legal_name(topic) and _is_queue_id(queue_id):
                     self.queue(topic, int(queue_id)).load()
+                else:
+                    others.append(self._folder / topic / queue_id)
+        if others:
+            log.warning("folders left alone: no queue is named so count=%d first=%r", len(others), str(others[0]))
 
     def forget_cached(self) -> None:
         """Read all files anew; before `load`."""

@@ -56,6 +56,11 @@ def recover(
         start = PhysicalOffset(mark.position)
     else:
         start = scan_start(log, checkpoint, queues.log_end, crashed=crashed)
+    if checkpoint.mark is not None and checkpoint.mark.position > log.end:
+        _log.warning(
+            "commit log is shorter than its checkpoint log_end=%d checkpoint=%d: files of the log are lost, or are "
+            "another log's; restore them from another broker or a backup", log.end, checkpoint.mark.position,
+        )  # fmt: skip
     known = _known(checkpoint, mark, queues, crashed=crashed)
     end, damaged = valid_end(log, start, known, verify=verify)
     save_tail(end)

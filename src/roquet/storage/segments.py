@@ -12,6 +12,13 @@ from roquet.storage.disk import Disk, DiskFile
 from roquet.storage.folders import Folders
 
 NAME_DIGITS: Final = 20
+_END_MAX: Final = 1 << 63
+"""Offsets are signed longs."""
+
+
+def is_number(name: str) -> bool:
+    """Whether a name is decimal digits and nothing else; `str.isdigit` takes "²", too, which is no number."""
+    return name.isascii() and name.isdigit()
 
 
 def file_name(start: int) -> str:
@@ -54,7 +61,7 @@ class Segments:
         """Read the files anew that end behind `start`, and make their names durable; before `load` and any opening."""
         unnamed: dict[Path, Path] = {}
         for path, _ in self._folders.files():
-            if path.name.isdigit() and int(path.name) + self.file_size > start:
+            if is_number(path.name) and int(path.name) + self.file_size > start:
                 self._disk.forget_cached(path)
                 unnamed[path.parent] = path
         for path in unnamed.values():
@@ -67,7 +74,8 @@ class Segments:
         """
         found = sorted((path.name, size, path) for path, size in self._folders.files())
         for name, _, path in found:
-            if len(name) != NAME_DIGITS or not name.isdigit() or int(name) % self.file_size:
+            is_name = len(name) == NAME_DIGITS and is_number(name) and int(name) + self.file_size <= _END_MAX
+            if not is_name or int(name) % self.file_size:
                 raise StoreError(f"{path} does not belong into a store of {self.file_size}-byte files; move it away")
         if found and found[-1][1] == 0:
             self._disk.delete(found.pop()[2])

@@ -1,0 +1,102 @@
+"""PURE: what of a saved table can be used; a file may say anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from roquet.protocol.bodies import (
+    DataVersion,
+    DelayOffsetTable,
+    GroupConfig,
+    GroupTable,
+    OffsetTable,
+    TopicConfig,
+    TopicTable,
+)
+from roquet.protocol.filter_table import FilterData, FilterTable
+from roquet.protocol.message import TOPIC_SIZE_MAX, is_legal_name
+
+INT_END: Final = 1 << 31
+LONG_END: Final = 1 << 63
+DELAY_LEVEL_MAX: Final = 1_000
+_POSITIONS_MAX: Final = 1_024
+"""Of a Bloom filter's bits."""
+
+V = TypeVar("V")
+
+
+def _kept(table: Mapping[str, V], is_usable: Callable[[str, V], bool]) -> tuple[dict[str, V], int]:
+    """The members that can be used, and how many cannot."""
+    kept = {name: value for name, value in table.items() if is_usable(name, value)}
+    return kept, len(table) - len(kept)
+
+
+def usable_topics(table: TopicTable) -> tuple[TopicTable, int]:
+    """What can be used, and how many topics cannot."""
+    topics, dropped = _kept(table.topics, _is_topic)
+    return TopicTable(topics, _version(table.version)), dropped
+
+
+def usable_groups(table: GroupTable) -> tuple[GroupTable, int]:
+    """What can be used, and how many groups cannot."""
+    groups, dropped = _kept(table.groups, _is_group)
+    return GroupTable(groups, _version(table.version)), dropped
+
+
+def usable_offsets(table: OffsetTable) -> tuple[OffsetTable, int]:
+    """What can be used, and of how many queues the progress cannot."""
+    offsets = {
+        key: {queue_id: at for queue_id, at in queues.items() if 0 <= queue_id < INT_END and -LONG_END <= at < LONG_END}
+        for key, queues in table.offsets.items()
+    }
+    return OffsetTable(offsets), sum(len(queues) - len(offsets[key]) for key, queues in table.offsets.items())
+
+
+def usable_delays(table: DelayOffsetTable) -> tuple[DelayOffsetTable, int]:
+    """What can be used, and of how many delay levels the progress cannot."""
+    offsets = {
+        level: at for level, at in table.offsets.items() if 0 < level <= DELAY_LEVEL_MAX and 0 <= at < LONG_END // 20
+    }
+    return DelayOffsetTable(offsets), len(table.offsets) - len(offsets)
+
+
+def usable_filters(table: FilterTable) -> tuple[FilterTable, int]:
+    """What can be used, and how many filters cannot."""
+    filters = {topic: _kept(groups, lambda _, data: _is_filter(data)) for topic, groups in table.filters.items()}
+    kept = {topic: groups for topic, (groups, _) in filters.items()}
+    return FilterTable(kept), sum(dropped for _, dropped in filters.values())
+
+
+def _is_topic(key: str, topic: TopicConfig) -> bool:
+    return (
+        key == topic.name
+        and is_legal_name(key)
+        and len(key) <= TOPIC_SIZE_MAX
+        and 0 <= topic.read_queues < INT_END
+        and 0 <= topic.write_queues < INT_END
+        and all(-INT_END <= number < INT_END for number in (topic.perm, topic.sys_flag))
+    )
+
+
+def _is_group(key: str, group: GroupConfig) -> bool:
+    numbers = group.retry_queues, group.retry_max_times, group.broker_id, group.which_broker_when_consume_slowly
+    is_named = key == group.name and is_legal_name(key)
+    return is_named and group.retry_queues < INT_END and all(-INT_END <= number < INT_END for number in numbers)
+
+
+def _is_filter(data: FilterData) -> bool:
+    times = data.version, data.born_ms, data.dead_ms
+    if not all(-LONG_END <= each < LONG_END for each in times):
+        return False
+    bloom = data.bloom
+    return bloom is None or (
+        0 < bloom.bits < INT_END
+        and len(bloom.positions) <= _POSITIONS_MAX
+        and all(0 <= position < bloom.bits for position in bloom.positions)
+    )
+
+
+def _version(version: DataVersion) -> DataVersion:
+    numbers = version.timestamp, version.counter, version.state_version
+    return version if all(-LONG_END <= number < LONG_END - 1 for number in numbers) else DataVersion()
