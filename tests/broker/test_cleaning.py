@@ -96,6 +96,59 @@ def test_what_has_expired_goes_at_its_hour(sim: Simulation) -> None:
     assert served.names(LOG) == served.files[-1:]
 
 
+HOUR_MS: Final = 3_600_000
+
+
+def lives_for(served: Served, hours: float) -> None:
+    """With a pass that deletes what has expired every ten minutes."""
+    for _ in range(round(hours * 6)):
+        served.client.call(RequestCode.DELETE_EXPIRED_COMMITLOG)
+        served.sim.run_for(600)
+
+
+@pytest.fixture
+def patient(sim: Simulation) -> Served:
+    """Keeps files for two hours."""
+    return Served(sim, fileReservedTime=2)
+
+
+@pytest.mark.parametrize("step_hours", [-26, 10_000])
+def test_a_clock_that_is_set_makes_no_file_go_sooner_or_later(patient: Served, step_hours: int) -> None:
+    patient.host.clock_ahead_ms += step_hours * HOUR_MS
+    lives_for(patient, 1.7)
+    assert patient.names(LOG) == patient.files
+    lives_for(patient, 0.7)
+    assert patient.names(LOG) == patient.files[-1:]
+
+
+def test_a_clock_that_was_ahead_for_a_while_makes_no_file_go(patient: Served) -> None:
+    patient.host.clock_ahead_ms += 26 * HOUR_MS
+    lives_for(patient, 1)
+    for number in range(COUNT):
+        patient.send(number)
+    patient.sim.run_for(2)
+    files = patient.names(LOG)
+    patient.host.clock_ahead_ms -= 26 * HOUR_MS
+    lives_for(patient, 0.7)
+    assert patient.names(LOG) == files
+    lives_for(patient, 0.7)
+    assert patient.names(LOG) == files[len(patient.files) - 1 :], "those from before are gone"
+    lives_for(patient, 1)
+    assert patient.names(LOG) == files[-1:], "and those from while it was ahead"
+
+
+@pytest.mark.parametrize("step_hours", [0, 26])
+def test_at_a_start_half_the_time_that_files_are_kept_has_passed_at_most(patient: Served, step_hours: int) -> None:
+    patient.node.stop()
+    patient.host.clock_ahead_ms += step_hours * HOUR_MS
+    patient.node.start()
+    patient.sim.run_until(lambda: patient.node.broker is not None, 10)
+    lives_for(patient, 0.8)
+    assert patient.names(LOG) == patient.files
+    lives_for(patient, 1.5)
+    assert patient.names(LOG) == patient.files[-1:]
+
+
 def test_an_admin_lets_what_has_expired_go_at_any_hour(sim: Simulation) -> None:
     served = Served(sim, fileReservedTime=0)
     sim.run_for(120)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from roquet.broker.deletions import Deletions
+from roquet.broker.stamp_clock import StampClock
 from roquet.runtime import Runtime
 from roquet.storage.retention import PASSES_WHEN_ASKED, Retention, Usage
 from roquet.storage.store import Store
@@ -20,6 +21,7 @@ FIRST_LOOK_S: Final = 1.0
 FIRST_PASS_S: Final = 60.0
 LOG: Final = Path("commitlog")
 """The row of the log's files, in however many folders they are."""
+_HOUR_MS: Final = 3_600_000
 
 
 class Cleaning:
@@ -33,6 +35,7 @@ class Cleaning:
         store: Store,
         rules: Retention,
         runtime: Runtime,
+        clock: StampClock,
         gone: Callable[[], None],
         *,
         period_ms: int,
@@ -42,6 +45,11 @@ class Cleaning:
         self._store = store
         self._rules = rules
         self._runtime = runtime
+        self._clock = clock
+        self._found_to = 0
+        """Where the log ended when this broker started."""
+        self._uncounted_ms = 0
+        """So much of the time before that does not count for the files from before it."""
         self._gone = gone
         self._period_s = period_ms / 1000
         self._log_pause_s = log_pause_ms / 1000
@@ -60,8 +68,21 @@ class Cleaning:
             await _tried(self.look)
             await asyncio.sleep(self._period_s)
 
+    def _look_back(self) -> None:
+        """Whether nothing was stored for days or the wall clock has been set meanwhile, nobody knows. What is kept too
+        long can go later, so at most half the time that files are kept passes while nothing is stored before a start.
+        """
+        silent_ms, counted_ms = self._clock.now_ms() - self._store.newest_ms, self._rules.kept_ms // 2
+        if not self._store.newest_ms or silent_ms <= counted_ms:
+            return
+        self._found_to, self._uncounted_ms = self._store.log.end, silent_ms - counted_ms
+        if silent_ms > self._rules.kept_ms:
+            text = "the newest message is %.1f h old: of that time %.1f h count for fileReservedTime"
+            log.warning(text, silent_ms / _HOUR_MS, counted_ms / _HOUR_MS)
+
     async def run(self) -> None:
         """Clean, for ever; what fails is tried again."""
+        self._look_back()
         await asyncio.sleep(FIRST_PASS_S)
         while True:
             await _tried(self.clean)
@@ -85,10 +106,10 @@ class Cleaning:
         usage = await self.look()
         if self._store.failure is not None:
             return
-        now_ms = self._runtime.now_ms()
+        now_ms = self._clock.now_ms()
         asked, self._asked = self._asked > 0, max(0, self._asked - 1)
         hour = datetime.fromtimestamp(now_ms / 1000).hour  # noqa: DTZ006
-        modified_ms = await self._runtime.blocking(self._store.modified_ms)
+        modified_ms = [self._modified_ms(*each) for each in await self._runtime.blocking(self._store.last_writes)]
         count = self._rules.files_to_go(modified_ms, now_ms, hour, usage.worst, asked=asked)
         if not count:
             return
@@ -101,6 +122,10 @@ class Cleaning:
             self._deletions.add(deletion.path.parent, deletion, self._queue_pause_s)
         for deletion in expired.index:
             self._deletions.add(deletion.path.parent, deletion, 0)
+
+    def _modified_ms(self, end: int, modified_ms: int) -> int:
+        """When a file that ends there was written last, by the wall clock as it is set now."""
+        return modified_ms + self._clock.set_since(end - 1) + (self._uncounted_ms if end <= self._found_to else 0)
 
 
 async def _tried(work: Callable[[], Awaitable[object]]) -> None:

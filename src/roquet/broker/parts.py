@@ -128,6 +128,7 @@ class Parts:
             self.store,
             settings.retention,
             self.runtime,
+            self.clock,
             self.growth.slaves_look,
             period_ms=settings.clean_resource_interval,
             log_pause_ms=settings.delete_commit_log_files_interval,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -398,9 +399,12 @@ class Store:
         log = min(ratio(folder) for folder in self.log.folders)
         return Usage(log, ratio(root / "consumequeue"), ratio(root / "index"))
 
-    def modified_ms(self) -> list[int]:
-        """When each file of the log but the last was written last, oldest first; may be called off the loop."""
-        return [self.log.modified_ms(start) for start in self.log.file_starts[:-1]]
+    def last_writes(self) -> list[tuple[PhysicalOffset, int]]:
+        """Where each file of the log but the last ends, and when it was written last, by the wall clock of then; oldest
+        first. May be called off the loop.
+        """
+        starts = self.log.file_starts
+        return [(PhysicalOffset(end), self.log.modified_ms(start)) for start, end in pairwise(starts)]
 
     def drop_oldest(self, count: int) -> Expired:
         """Forget the log's first `count` files, and what of queues and index points nowhere then.
