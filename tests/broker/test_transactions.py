@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.broker.transactions import CheckRules, Due, Half, OpenTransactions, began_ms, ended_halves, half_with
+from roquet.broker.transactions import CheckRules, Due, Half, OpenTransactions, ended_halves, half_with
 from roquet.protocol.message import join_properties
 from roquet.protocol.record import Record
 from roquet.units import PhysicalOffset, QueueOffset
@@ -52,12 +52,6 @@ def test_a_record_says_how_often_was_asked_and_how_long_nobody_is_to_be_asked() 
 @pytest.mark.parametrize("text", ["-1", "soon", "", "²", "9" * 20, "9" * 5000])
 def test_an_immunity_that_is_no_number_is_none(text: str) -> None:
     assert half_with({"CHECK_IMMUNITY_TIME_IN_SECONDS": text}, 7, 7, NOW, NOW).immune_ms is None
-
-
-def test_a_producers_clock_counts_as_far_as_it_may_be_right() -> None:
-    assert began_ms(NOW - 5, NOW) == NOW - 5
-    assert began_ms(NOW + 1000, NOW) == NOW
-    assert began_ms(NOW - 4 * 86_400_000, NOW) == NOW - 60_000
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from roquet.broker.server import Broker
 from roquet.broker.store_settings import BrokerRole, FlushDisk
 from roquet.storage.store import Store
+from tests.simulation.clocks import set_clocks
 from tests.simulation.cluster import Cluster
 from tests.simulation.delays import DelayWorld, check_delivered, check_not_late, check_received
 from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode, drawn_config, with_role
@@ -22,7 +23,6 @@ MINUTES = (0, 1, 2, 3, 4, 5, 6, 7)
 """Levels of up to 3 minutes, and none."""
 HOURS = (5, 10, 14, 15, 16, 17)
 SETTLE_S_MAX = 2 * 3600.0
-HOUR_MS = 3_600_000
 LATE_MS_MAX_OF_STEPS = 2000
 """A step back of up to a second repeats the last store time for so long; a second for requests and pulls."""
 
@@ -143,25 +143,10 @@ def test_a_slave_that_takes_over_goes_on_with_what_waits(seed: int) -> None:
         assert not cluster.forced
 
 
-STEPS_MS = (100, 60_000, 2 * HOUR_MS, 26 * HOUR_MS, 4 * 24 * HOUR_MS, 400 * 24 * HOUR_MS)
-
-
-def let_the_clock_step(world: DelayWorld, node: BrokerNode, times: int, pause_s: float) -> None:
-    """The broker's wall clock is set, ahead and back, now for a moment, now for good."""
-    chance = world.sim.chance("clock")
-    for _ in range(times):
-        world.sim.run_for(chance.uniform(0, pause_s))
-        step_ms = chance.choice(STEPS_MS) * chance.choice((-1, 1))
-        node.host.clock_ahead_ms += step_ms
-        world.sim.run_for(chance.choice((0, 0.1, 10)))
-        if chance.random() < 0.7:
-            node.host.clock_ahead_ms -= step_ms
-
-
 def test_a_clock_that_steps_by_hours_and_days_moves_nothing_that_waits(seed: int) -> None:
     with delay_world(seed, FlushDisk.ASYNC_FLUSH, MINUTES) as (world, node):
         world.sender.send(150, 1)
-        let_the_clock_step(world, node, 12, 20)
+        set_clocks(world.sim, [node.host, world.sim.host("10.0.0.1")], 12, 20)
         wait_until_dealt_with(world, serving(node).store)
         check_received(world.sender, [world.desk])
         check_not_late(world.sender, world.desk, LATE_MS_MAX_OF_STEPS)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from roquet.broker.store_settings import BrokerRole, FlushDisk
+from tests.simulation.clocks import set_clocks
 from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode, drawn_config, with_role
 from tests.simulation.order import Booking, Clerk, Ledger
 from tests.simulation.simulation import Simulation
@@ -103,5 +104,17 @@ def test_while_the_broker_lives_no_two_members_work_on_one_queue(seed: int) -> N
             place.sim.run_for(place.chance.uniform(0, 20))
             leaving = [clerk for clerk in place.clerks[1:] if clerk.is_member]
             place.chance.choice(leaving).leave()
+        place.settle()
+        assert place.ledger.overlaps == 0
+
+
+def test_wall_clocks_that_are_set_take_no_queue_from_who_works_on_it(seed: int) -> None:
+    """Those of servers and members, so that a lock seems to be over at once, or never."""
+    with office(seed) as place:
+        for clerk in place.clerks:
+            clerk.start()
+        place.booking.send(150, pause_s=0.6)
+        hosts = [place.sim.host("10.0.0.1"), place.broker.host, *(clerk.host for clerk in place.clerks)]
+        set_clocks(place.sim, hosts, 10, 15)
         place.settle()
         assert place.ledger.overlaps == 0

@@ -8,6 +8,7 @@ import pytest
 
 from roquet.broker.store_settings import FlushDisk
 from roquet.protocol.message import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from tests.simulation.clocks import set_clocks
 from tests.simulation.cluster import Cluster
 from tests.simulation.transactions import (
     COMMIT,
@@ -46,6 +47,15 @@ def check_asked_in_time(world: TransactionWorld) -> None:
     given_up = delivered(world.broker, CHECK_MAX_TIME_TOPIC)
     assert {len(database.asked[key]) for key in given_up} <= {rules.checks_max}
     assert set(given_up) == database.stored.keys() - database.decided.keys()
+
+
+def test_wall_clocks_that_are_set_by_hours_and_days_end_nothing_and_ask_nobody_sooner_or_later(seed: int) -> None:
+    with TransactionWorld(seed) as world:
+        world.work(30, 1200)
+        set_clocks(world.sim, [world.master.host, world.name_server.host], 12, 200)
+        world.settle()
+        check_settled(world.broker, world.database, troubles=0)
+        check_asked_in_time(world)
 
 
 def end_master(world: TransactionWorld, way: str) -> None:

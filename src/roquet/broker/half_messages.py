@@ -11,7 +11,7 @@ from roquet.broker.catalogue import Catalogue
 from roquet.broker.delay_levels import DelayLevels, put_aside, waiting_queue
 from roquet.broker.progress import ConsumerProgress
 from roquet.broker.stamp_clock import StampClock
-from roquet.broker.transactions import END_TAG, GROUP, Half, OpenTransactions, began_ms, ended_halves, half_with
+from roquet.broker.transactions import END_TAG, GROUP, Half, OpenTransactions, ended_halves, half_with
 from roquet.broker.turn import Turn
 from roquet.errors import CorruptRecord, Refused
 from roquet.protocol import message as m
@@ -129,8 +129,9 @@ class HalfMessages:
             if first is record:
                 transaction = offset
         ahead_ms = now_ms - self._clock.steady_ms()
-        began = min(record.born_ms, record.store_ms) if first is None else began_ms(first.born_ms, first.store_ms)
-        return half_with(pairs, transaction, offset, min(began, now_ms) - ahead_ms, record.store_ms - ahead_ms)
+        began_ms = min(record.born_ms, record.store_ms) if first is None else first.store_ms
+        times_ms = (min(ms, now_ms) - ahead_ms for ms in (began_ms, record.store_ms))
+        return half_with(pairs, transaction, offset, *times_ms)
 
     def _half_at(self, offset: int) -> Record | None:
         entry = self._queue(m.HALF_TOPIC).entry(offset)
@@ -194,9 +195,8 @@ class HalfMessages:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
         queue, host = self._queue(m.HALF_TOPIC), self._store.config.store_host
         kept = sys_flag & ~m.TRANSACTION_BITS  # an ordinary message where it waits (trap 5)
-        offset, stored_ms, now_ms = queue.max_offset, self._clock.steady_ms(), self._clock.now_ms()
-        began = began_ms(stored_ms + min(born_ms - now_ms, 0), stored_ms)
-        half = half_with(pairs, offset, offset, began, stored_ms)
+        offset, stored_ms = queue.max_offset, self._clock.steady_ms()
+        half = half_with(pairs, offset, offset, stored_ms, stored_ms)
         at = self._append(NewRecord(queue, body, properties, flag, kept, born_ms, born_host, host, reconsume_times))
         self.open.opened(half)
         return at

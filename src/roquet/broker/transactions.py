@@ -21,7 +21,6 @@ GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The consumer group that has the progress in both queues, half messages and ends."""
 END_TAG: Final = "d"
 """What an end of a transaction is tagged with."""
-_BEHIND_MS_MAX: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,8 @@ class Half:
     """The newest record of an open transaction.
 
     `transaction` is the queue offset of its first record, `offset` its own. Times are in ms, by a clock that nobody
-    sets: when the transaction began, and when this record was stored; `immune_ms` is how long after its beginning
-    nobody is to be asked, None where the message does not say.
+    sets: when the transaction's first record was stored, and when this one was; `immune_ms` is how long after the
+    first nobody is to be asked, None where the message does not say.
     """
 
     transaction: int
@@ -46,13 +45,6 @@ def half_with(pairs: Mapping[str, str], transaction: int, offset: int, began_ms:
     immune_s = long_or(pairs.get(m.CHECK_IMMUNITY_SECONDS), -1)
     checks = max(0, int_or(pairs.get(m.CHECK_TIMES), 0))
     return Half(transaction, offset, began_ms, stored_ms, checks, immune_s * 1000 if immune_s >= 0 else None)
-
-
-def began_ms(born_ms: float, stored_ms: float) -> float:
-    """When a transaction began, by the producer's clock and by ours. That clock counts as far as it is right: ahead of
-    ours it makes nothing due later, behind it by more than a minute nothing sooner.
-    """
-    return min(max(born_ms, stored_ms - _BEHIND_MS_MAX), stored_ms)
 
 
 def ended_halves(record: Record) -> list[int]:
