@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -106,10 +107,12 @@ class Cleaning:
         usage = await self.look()
         if self._store.failure is not None:
             return
-        now_ms = self._clock.now_ms()
         asked, self._asked = self._asked > 0, max(0, self._asked - 1)
+        writes = await self._runtime.blocking(self._store.last_writes)
+        now_ms = self._clock.now_ms()
         hour = datetime.fromtimestamp(now_ms / 1000).hour  # noqa: DTZ006
-        modified_ms = [self._modified_ms(*each) for each in await self._runtime.blocking(self._store.last_writes)]
+        # the system may bring a page to a file, and the file up to date, after the clock was set
+        modified_ms = list(accumulate((self._modified_ms(*each) for each in writes), max))
         count = self._rules.files_to_go(modified_ms, now_ms, hour, usage.worst, asked=asked)
         if not count:
             return
