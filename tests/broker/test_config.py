@@ -70,7 +70,7 @@ OF_5X = {"bindAddress", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRat
 OURS = {
     *("mergeSlaveOffsets", "slaveSyncInterval", "waitingSendsMax", "connectionsMax", "connectionsPerAddressMax"),
     *("answerBytesMax", "answerBytesPerConnectionMax", "requestBytesMax", "requestBytesPerConnectionMax"),
-    *("partialRequestTimeout", "haAllowedAddresses", "haConnectionsMax", "syncFailureAction"),
+    *("partialRequestTimeout", "haAllowedAddresses", "haConnectionsMax", "syncFailureAction", "loopDelayWarningMs"),
     *setting_names(Limits),
 }
 COMPUTED = """

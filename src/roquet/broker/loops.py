@@ -28,6 +28,7 @@ Loop = Coroutine[Any, Any, None]
 def loops(parts: Parts) -> Iterator[Loop]:
     """Each of these goes on until it is cancelled."""
     yield parts.registrar.run()
+    yield parts.peers.watch.run()
     yield from _storing(parts)
     yield from _answering(parts)
     yield from _remembering(parts)

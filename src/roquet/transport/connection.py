@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias, cast
 
@@ -48,6 +49,10 @@ _LARGE_READ: Final = 128 * 1024
 """Bytes. As long as reads fill its buffer uvloop goes on with a connection, dozens of times, before it sees another."""
 _GONE: Final = ("0.0.0.0", 0)
 """The address of a peer that left before it was looked at; the end of its connection is on its way."""
+
+
+_REMARK_MAX: Final = 1000
+"""Characters of an error that a remark or a log line repeats: what a peer sent may be part of it."""
 
 
 Otherwise: TypeAlias = Callable[[bytes], bytes | None]
@@ -226,7 +231,11 @@ class Connection(asyncio.Protocol):
             count = max(1, min(count_max if self._general else _FIRST_FRAMES, left // self._frame_cost))
             part, frames = (frames, []) if len(frames) <= count else (frames[:count], frames[count:])
             before = self._general
+            began = self._loop.time()
             answers = self._answers(part)
+            took = self._loop.time() - began
+            if took >= self._peers.watch.notable_s:
+                self._peers.watch.held(took, self.peer_address, part, began + took)
             taken = len(part) - len(self._left)
             frames = self._left + frames if self._left else frames
             cost = taken + (self._general - before) * _GENERAL_COST + self._made // _BYTES_PER_COST
@@ -317,12 +326,13 @@ class Connection(asyncio.Protocol):
             case Refused():
                 return request.answer(error.code, error.remark)
             case ValueError():
-                return request.answer(ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}")
+                return request.answer(ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}"[:_REMARK_MAX])
             case OSError():
-                log.error("request %s from %s failed: %s", request.code, self.peer_address, error)
+                self._peers.failed(self, request.code, str(error))
             case _:
-                log.error("request %s from %s failed", request.code, self.peer_address, exc_info=error)
-        return request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+                self._peers.failed(self, request.code, _in_one_line(error))
+                log.debug("request %s from %s failed", request.code, self.peer_address, exc_info=error)
+        return request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"[:_REMARK_MAX])
 
     def answer_later(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
         """Answer with what `work` comes to, or with its error; it is cancelled when the connection ends first.
@@ -504,6 +514,14 @@ class Connection(asyncio.Protocol):
         if half and now - self._frame_began >= partial_s + whole / SLOWEST:
             return f"its request does not come to an end, or too slowly bytes={half} of={whole}"
         return SILENT if is_silent else ""
+
+
+def _in_one_line(error: Exception) -> str:
+    """What it is and where it was raised; the rest is for who debugs."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{text[:_REMARK_MAX]}{where}"
 
 
 def checked(response: Command, address: str, accepted: Iterable[int] = (ResponseCode.SUCCESS,)) -> Command:

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from roquet.seldom import Seldom
 from roquet.transport.limits import PeerLimits
+from roquet.transport.watch import LoopWatch
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class Peers:
         self.unread_max = self.limits.answer_bytes_per_connection_max
         self._of_host: Counter[str] = Counter()
         self.descriptors = Descriptors()
+        self.watch = LoopWatch(self.limits.loop_delay_warning_ms)
         self._seldom = Seldom(log)
         self._until_look = 0
         self._plan_next_look()
@@ -116,6 +118,14 @@ class Peers:
         now = asyncio.get_running_loop().time()
         self._seldom.warning(
             "broken", now, "connection ended: it broke the protocol: %s peer=%s", why, peer.peer_address
+        )
+
+    def failed(self, peer: Peer, code: int, why: str) -> None:
+        """A request of a peer ended in an error that nobody foresaw; one that is repeated gets a line a minute."""
+        now = asyncio.get_running_loop().time()
+        kind = f"failed {code} {peer.peer_host_name}"
+        self._seldom.tell(
+            logging.ERROR, kind, now, "request failed: code=%s peer=%s error=%s", code, peer.peer_address, why
         )
 
     def closed(self, peer: Peer) -> None:
@@ -222,7 +232,7 @@ class Peers:
         }
         for name, held in (("answerBytes", self.answers), ("requestBytes", self.requests)):
             figures |= {name: held.size, f"{name}Peak": held.peak, f"{name}Max": held.limit}
-        return {name: str(figure) for name, figure in figures.items()}
+        return {name: str(figure) for name, figure in figures.items()} | self.watch.figures()
 
 
 def connections_allowed(limits: PeerLimits) -> int:
