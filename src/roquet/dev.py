@@ -113,6 +113,14 @@ class Cluster:
             filters=FilterSettings(enable_property_filter=True),
         )
 
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return (self.port,)
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
     async def stop(self) -> None:
         """Stop both, the broker first.
 

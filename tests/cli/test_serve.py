@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from socket import gaierror
 
@@ -67,6 +68,8 @@ class Failing:
     """A server that cannot start."""
 
     port = 0
+    ports = (0,)
+    address = ""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -99,3 +102,46 @@ def test_a_server_that_cannot_start_says_why(
 
     assert ended.value.code == code
     assert capsys.readouterr().err.splitlines() == [line]
+
+
+class Brief:
+    """A server that asks for its end as soon as it runs."""
+
+    port = 10911
+    ports = (10911, 10909, 10912)
+
+    def __init__(self, stop: Callable[[], None], address: str) -> None:
+        self._stop = stop
+        self.address = address
+
+    async def start(self) -> int:
+        self._stop()
+        return self.port
+
+    async def stop(self) -> None:
+        self.port = 0
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "line", "warnings"),
+    [
+        ("127.0.0.1", "127.0.0.1:10911", "ready on 127.0.0.1:10911", 0),
+        ("0.0.0.0", "10.0.0.5:10911", "ready on 0.0.0.0:10911, told to clients as 10.0.0.5:10911", 1),
+        ("10.0.0.5", "10.0.0.5:10911", "ready on 10.0.0.5:10911", 1),
+    ],
+)
+def test_a_server_says_where_clients_find_it_and_who_may_come(
+    host: str,
+    address: str,
+    line: str,
+    warnings: int,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    serve("broker", host, 10911, lambda stop: Brief(stop, address))
+
+    assert capsys.readouterr().out == f"roquet broker {line}\n"
+    assert len(caplog.messages) == warnings
+    for message in caplog.messages:
+        assert "without authentication" in message
+        assert f"bindAddress={host} ports=10911,10909,10912" in message

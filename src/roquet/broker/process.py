@@ -48,6 +48,16 @@ class BrokerProcess:
         self.config, self.broker = broker.config, broker
         return self.port
 
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Those of clients and tools, and of a master's slaves."""
+        config = self.config
+        return (config.listen_port, config.fast_port, *(() if config.is_slave else (config.ha_port,)))
+
+    @property
+    def address(self) -> str:
+        return self.config.address
+
     async def stop(self) -> None:
         """As `Broker.stop`; raises what kept the latest one from starting."""
         if self._change is not None:

@@ -24,15 +24,30 @@ from roquet.properties import dump
 from roquet.runtime import Runtime
 from roquet.settings import read_settings, show_settings
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
+
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+_EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
 _CANNOT_LISTEN: Final = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 
 class AsyncServer(Protocol):
-    """What all servers have in common; `port` counts once `start` has returned."""
+    """What all servers have in common; `port`, `ports` and `address` count once `start` has returned."""
 
     port: int
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """All that it listens on."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Where clients are told to find it."""
+        ...
 
     async def start(self) -> object: ...
 
@@ -117,11 +132,23 @@ async def _run(name: str, host: str, make: Make) -> None:
     _on_signals(stopping.set)
     server = make(stopping.set)
     await server.start()
-    click.echo(f"roquet {name} ready on {host}:{server.port}")
+    _say_who_may_come(host, server.ports)
+    own = f"{host}:{server.port}"
+    click.echo(
+        f"roquet {name} ready on {own}" + ("" if server.address == own else f", told to clients as {server.address}")
+    )
     try:
         await stopping.wait()
     finally:
         await server.stop()
+
+
+def _say_who_may_come(host: str, ports: tuple[int, ...]) -> None:
+    """Anybody who reaches a port may delete topics, reset groups and promote slaves."""
+    if host not in _LOOPBACK:
+        who = "every network of this machine" if host in _EVERYWHERE else "whoever reaches that address"
+        text = "ports are open to %s, without authentication: bindAddress=%s ports=%s; restrict them, or use a firewall"
+        log.warning(text, who, host, ",".join(map(str, ports)))
 
 
 def _allow_many_files() -> None:

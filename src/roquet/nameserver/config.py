@@ -8,7 +8,12 @@ from typing import Final
 from roquet.settings import setting
 from roquet.transport.limits import PeerLimits
 
-_NEVER_REMOTELY: Final = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
+_NEVER_REMOTELY: Final = (
+    *("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"),
+    *("listenPort", "bindAddress"),
+)
+"""Files that would be written, and ports that would be opened. Apache's lets anybody set the latter, so that a name
+server that was bound to a loopback address comes back on all of them."""
 
 
 @dataclass(frozen=True, slots=True)

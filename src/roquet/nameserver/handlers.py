@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from roquet.errors import ConfigError, Refused
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
-from roquet.nameserver.routes import Broker, Registered, Routes
+from roquet.nameserver.routes import MASTER, Broker, Registered, Routes
 from roquet.properties import dump, parse
 from roquet.protocol import bodies
 from roquet.protocol.bodies import DataVersion, Registration, Route, TopicTable
@@ -33,11 +33,13 @@ from roquet.protocol.headers.routing import (
 )
 from roquet.protocol.json_dialect import dump_ascii, dump_bytes, dump_dialect
 from roquet.protocol.record import checksum
-from roquet.settings import show_settings, update_settings
+from roquet.settings import setting_names, show_settings, update_settings
 from roquet.transport.connection import Connection, Handler
 
 log = logging.getLogger(__name__)
 
+_CONFIG_SIZE_MAX: Final = 65_536
+"""Bytes of changed settings; all of them together have less than 2,000."""
 UNIT = 1
 UNIT_SUBSCRIPTION = 2
 
@@ -46,7 +48,7 @@ class Requests:
     """Carries a name server's tables to those who ask.
 
     :param save_kv: keeps the key-value table for the next start.
-    :param save_config: keeps the text of a changed configuration.
+    :param save_config: keeps settings that were changed, by name.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class Requests:
         config: NamesrvConfig,
         clock_ms: Callable[[], float],
         save_kv: Callable[[KvConfig], None],
-        save_config: Callable[[str], None],
+        save_config: Callable[[Mapping[str, str]], None],
     ) -> None:
         self._routes = routes
         self._kv = kv
@@ -220,17 +222,22 @@ class Requests:
         return request.answer(ResponseCode.SUCCESS, body=dump(show_settings(self._config)).encode())
 
     def update_config(self, request: Command, connection: Connection) -> Command:
-        """Where to listen counts from the next start, all else at once."""
+        """What is changed counts at once, and is kept in the operator's file. Where to listen only that file says."""
+        if len(request.body) > _CONFIG_SIZE_MAX:
+            remark = f"settings of {len(request.body)} bytes, allowed are {_CONFIG_SIZE_MAX}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         pairs = parse(request.body.decode()).pairs
         if not self._config.protected.isdisjoint(name for name, _ in pairs):
             raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         try:
-            self._config, warnings = update_settings(self._config, pairs, f"update from {connection.peer_address}")
+            config, warnings = update_settings(self._config, pairs, f"update from {connection.peer_address}")
         except ConfigError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         for warning in warnings:
             log.warning("%s", warning)
-        self._save_config(dump(show_settings(self._config)))
+        self._config, known = config, setting_names(NamesrvConfig)
+        self._save_config({name: value for name, value in pairs if name in known})
+        log.warning("settings changed from afar: peer=%s names=%s", connection.peer_address, _names(pairs))
         return request.answer(ResponseCode.SUCCESS)
 
 
@@ -247,13 +254,29 @@ def _topics(request: Command, *, compressed: bool) -> TopicTable:
 
 def _log_registration(broker: Broker, table: TopicTable, registered: Registered) -> None:
     if registered.replaced is not None:
-        log.warning("%s takes the name and id of the live one at %s", _described(broker), registered.replaced)
+        what = (
+            "master is replaced while it lives, stop one of the two"
+            if broker.broker_id == MASTER
+            else "slave is replaced"
+        )
+        log.warning(
+            "%s: name=%s id=%d before=%s now=%s",
+            what,
+            broker.name,
+            broker.broker_id,
+            registered.replaced,
+            broker.address,
+        )
     if registered.is_new:
         log.info("%s registered, %s topics", _described(broker), len(table.topics))
 
 
 def _described(broker: Broker) -> str:
     return f"broker {broker.name} ({broker.broker_id}) of {broker.cluster} at {broker.address}"
+
+
+def _names(pairs: Iterable[tuple[str, str]]) -> str:
+    return ",".join(name for name, _ in pairs)[:200]
 
 
 def _topic_list(request: Command, topics: list[str], address: str | None = None) -> Command:

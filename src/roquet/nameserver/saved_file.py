@@ -17,6 +17,18 @@ class SavedFile:
         self.path = path
         self._unsaved: bytes | None = None
 
+    def read(self) -> bytes:
+        """What it holds, or shall hold; nothing where there is no file.
+
+        :raises OSError: it cannot be read.
+        """
+        if self._unsaved is not None:
+            return self._unsaved
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+
     def save(self, data: bytes) -> None:
         """
         :raises OSError: it could not be written; `retry` does that later.

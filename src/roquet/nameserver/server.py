@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from roquet.nameserver.handlers import Requests
 from roquet.nameserver.kv_config import KvConfig
 from roquet.nameserver.routes import Routes
 from roquet.nameserver.saved_file import SavedFile
+from roquet.properties import changed
 from roquet.protocol import bodies
 from roquet.protocol.json_dialect import dump_bytes
 from roquet.runtime import Runtime
@@ -39,7 +41,8 @@ class NameServer:
         self._kv_file = SavedFile(Path(config.kv_config_path).expanduser())
         self._config_file = SavedFile(Path(config.config_store_path).expanduser())
         self._requests = self._make_requests(runtime or Runtime())
-        peers = Peers(config.peers, connections_allowed(config.peers))
+        self._watch: asyncio.Task[None] | None = None
+        peers = self._peers = Peers(config.peers, connections_allowed(config.peers))
         self._server = Server(self._requests.handlers(), self._requests.connection_ended, peers)
         self._scan: asyncio.Task[None] | None = None
         self.port = 0
@@ -51,12 +54,21 @@ class NameServer:
         """
         self.port = await self._server.listen(self._config.bind_address, self._config.listen_port)
         self._scan = asyncio.create_task(self._look_for_ever())
+        self._watch = asyncio.create_task(self._peers.watch.run())
         return self.port
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return (self.port,)
+
+    @property
+    def address(self) -> str:
+        return f"{self._config.bind_address}:{self.port}"
 
     async def stop(self) -> None:
         """Close the port and every connection."""
-        if self._scan is not None:
-            self._scan.cancel()
+        for task in filter(None, (self._scan, self._watch)):
+            task.cancel()
         await self._server.close()
 
     def _make_requests(self, runtime: Runtime) -> Requests:
@@ -67,8 +79,16 @@ class NameServer:
             self._config,
             runtime.steady_ms,
             lambda kv: self._kv_file.save(dump_bytes(kv.to_json())),
-            lambda text: self._config_file.save(text.encode()),
+            self._save_config,
         )
+
+    def _save_config(self, pairs: Mapping[str, str]) -> None:
+        """Put values into the operator's file; its comments, its order and all other settings stay.
+
+        :raises OSError: it cannot be read or written.
+        :raises ValueError: somebody made it something that cannot be read.
+        """
+        self._config_file.save(changed(self._config_file.read().decode(), pairs).encode())
 
     async def _look_for_ever(self) -> None:
         while True:
