@@ -7,9 +7,9 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pytest
@@ -81,29 +81,19 @@ def opened(drive: Drive, *, pooled: bool, notes: bool) -> Store:
 
 
 BORDERS: Final = (-1, 0, 1, (1 << 31) - 1, 1 << 31, -(1 << 31) - 1, (1 << 63) - 1, 1 << 63, -(1 << 63) - 1, 1 << 200)
-numbers: Final = st.one_of(st.just(0), st.sampled_from(BORDERS), st.integers(-(1 << 65), 1 << 65))
-fine_numbers: Final = st.one_of(st.just(0), st.integers(-(1 << 31), (1 << 31) - 1))
-texts: Final = st.one_of(
-    st.binary(max_size=40),
-    st.sampled_from(
-        (
-            b"",
-            b"TAGS\x01a\x02KEYS\x01k l",
-            b"UNIQ_KEY\x01U",
-            b"A\x01\xff\xfe",
-            b"A\x01\xed\xa0\x80",
-            b"A\x01b\0",
-            b"odd",
-        )
-    ),
-    st.sampled_from((b"x" * 32_767, b"x" * 32_768, b"x" * 70_000, b"A\x01" + b"p" * 2000)),
+fine_numbers: Final = st.integers(-(1 << 31), (1 << 31) - 1)
+numbers: Final = st.one_of(fine_numbers, st.sampled_from(BORDERS), st.integers(-(1 << 65), 1 << 65))
+fine_texts: Final = st.sampled_from(
+    (b"", b"TAGS\x01a\x02KEYS\x01k l", b"UNIQ_KEY\x01U", b"A\x01\xff\xfe", b"A\x01\xed\xa0\x80", b"B\x01odd")
 )
-bodies: Final = st.one_of(st.binary(max_size=50), st.sampled_from((b"", b"b" * 900, b"b" * 3900, b"b" * 5000)))
+texts: Final = st.one_of(
+    fine_texts,
+    st.binary(max_size=40),
+    st.sampled_from((b"A\x01b\0", b"x" * 32_767, b"x" * 32_768, b"x" * 70_000, b"A\x01" + b"p" * 2000)),
+)
+fine_bodies: Final = st.one_of(st.binary(max_size=50), st.just(b"b" * 700))
+bodies: Final = st.one_of(fine_bodies, st.sampled_from((b"b" * 3900, b"b" * 5000)))
 key_lists: Final = st.lists(st.binary(min_size=1, max_size=4), max_size=3)
-
-
-def mostly(fine: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.one_of(fine, fine, fine, odd)
 
 
 @dataclass(frozen=True)
@@ -121,17 +111,19 @@ class Fields:
     queue_id: int
 
 
-fields: Final = st.builds(
-    Fields,
-    bodies,
-    texts,
-    key_lists,
-    mostly(fine_numbers, numbers),
-    mostly(fine_numbers, numbers),
-    mostly(st.sampled_from((0, 1, 4, 8, 12)), numbers),
-    mostly(fine_numbers, numbers),
-    mostly(fine_numbers, numbers),
-    st.integers(0, 2),
+sys_flags: Final = st.sampled_from((0, 0, 0, 1, 4, 8, 12))
+queue_ids: Final = st.integers(0, 2)
+fine_fields: Final = st.builds(
+    Fields, fine_bodies, fine_texts, key_lists, *[fine_numbers] * 2, sys_flags, *[fine_numbers] * 2, queue_ids
+)
+odd_fields: Final = st.builds(
+    Fields, bodies, texts, key_lists, *[numbers] * 2, st.one_of(sys_flags, numbers), *[numbers] * 2, queue_ids
+)
+field_lists: Final = st.one_of(
+    st.lists(fine_fields, min_size=1, max_size=12),
+    st.lists(fine_fields, min_size=1, max_size=3),
+    st.tuples(st.lists(fine_fields, max_size=3), odd_fields).map(lambda both: [*both[0], both[1]]),
+    st.tuples(odd_fields, st.lists(fine_fields, max_size=3)).map(lambda both: [both[0], *both[1]]),
 )
 
 
@@ -243,13 +235,13 @@ def state(store: Store) -> tuple[object, ...]:
     st.lists(
         st.tuples(
             st.sampled_from(ROADS),
-            st.lists(fields, min_size=1, max_size=12),
-            st.sampled_from((None, None, None, 1000, 1 << 64)),
-            st.sampled_from((1 << 60, 1 << 60, 0, 1, 2, 3)),
+            field_lists,
+            st.sampled_from((None, None, None, None, 1000, 1 << 64)),
+            st.sampled_from((*[1 << 60] * 5, 0, 1, 2, 3)),
             st.integers(1, 3),
         ),
-        min_size=1,
-        max_size=12,
+        min_size=5,
+        max_size=25,
     ),
     st.booleans(),
     st.booleans(),
@@ -359,3 +351,32 @@ def test_nothing_is_stored_behind_records_that_are_in_no_queue_yet() -> None:
     append(store, [fine], None)
     assert [decode(data).body for data in records_of(store)] == [b"of the master", b"here"]
     check_entries(store, records_of(store))
+
+
+def test_a_run_makes_room_for_the_notes_on_its_entries_too() -> None:
+    """The queue has room for thousands of entries when its notes' file, or their room on the drive, ends."""
+    drive = FailingDrive(random.Random(1))
+    small = config(pooled=False, notes=True)
+    large = replace(small, commit_log_file_size=1 << 20, consume_queue_file_size=20 * 1000, notes_file_size=40 * 10)
+    store = Store(large, lambda: NOW_MS, drive.mount(), Flags())
+    store.open()
+    fine = Fields(b"body", b"", (), 0, 0, 0, 1, 0, 0)
+    for _ in range(20):
+        append_alike(store, [fine] * 7, None)
+    drive.fails_in, drive.fails = 0, 1 << 60
+    with pytest.raises(OSError, match="No space"):
+        append_alike(store, [fine] * 60, None)
+    drive.fails_in = 1 << 60
+    append_alike(store, [fine] * 60, None)
+    check_entries(store, records_of(store))
+    assert store.stored == 200
+
+
+def test_a_filter_that_fails_on_a_message_does_not_keep_it_out_of_its_queue(caplog: pytest.LogCaptureFixture) -> None:
+    store = opened(Drive(random.Random(1)), pooled=False, notes=True)
+    for body in (b"odd", b"even", b"odd"):
+        append(store, [Fields(body, b"", (), 0, 0, 0, 1, 0, 0)], None)
+    check_entries(store, records_of(store))
+    queue = store.queue("T", 0)
+    assert [queue.filter_bits(offset) is not None for offset in range(3)] == [False, True, False]
+    assert len(caplog.records) == 1
