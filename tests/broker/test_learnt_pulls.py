@@ -102,3 +102,19 @@ def test_no_changed_byte_makes_a_learnt_pull_mean_something_else(form: int) -> N
         assert learning.progress.to_table() == general.progress.to_table()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("form", [JSON, BINARY])
+@pytest.mark.parametrize("number", ["queueId", "queueOffset", "commitOffset", "maxMsgNums", "subVersion"])
+def test_a_number_at_or_beyond_javas_range_is_answered_as_on_the_general_path(number: str, form: int) -> None:
+    async def run() -> None:
+        learning, general = Side(), Side()
+        usual = decode(pull_frame(1234, USUAL, form))
+        for text in (
+            *("1", "000000000001", "2147483647", "2147483648", "9999999999", "+1", "1_0", "-1", "-2147483649"),
+            *("0000000000000000001", "9223372036854775807", "9223372036854775808", "9999999999999999999"),
+        ):
+            usual.fields[number] = text
+            compare([usual.encode()[4:]] * 4, learning, general, per_read=1)
+
+    asyncio.run(run())

@@ -273,6 +273,59 @@ def test_a_tag_that_is_no_text_in_a_run_comes_out_the_same(header_type: int) -> 
     run_both([frame, frame, *[frame] * 5, damaged, *[frame] * 5], [1, 1, 40])
 
 
+NUMBER_TEXTS = [
+    *("3", "1000000000", "2147483647", "2147483648", "9999999999", "0000000003", "+000000003", "1_00000000"),
+    *("999999999999999999", "1000000000000000000", "9223372036854775807", "9223372036854775808"),
+    *("9999999999999999999", "-1", "-2147483648", "-2147483649", "-9223372036854775808", "-9223372036854775809"),
+]
+
+
+@pytest.mark.parametrize("header_type", [JSON, BINARY])
+@pytest.mark.parametrize(
+    "code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
+)
+@pytest.mark.parametrize("number", ["queue_id", "born_timestamp", "flag", "sys_flag", "reconsume_times"])
+def test_a_number_at_or_beyond_javas_range_comes_out_the_same(header_type: int, code: int, number: str) -> None:
+    """Each after one of the same length that is learnt where that may be."""
+    kind = SendHeader if code == RequestCode.SEND_MESSAGE else SendHeaderV2
+    is_batch = code == RequestCode.SEND_BATCH_MESSAGE
+    header = kind("group", "TopicTest", 3, 0, NOW_MS, 0, properties="WAIT\x01true", batch=is_batch)
+    wire = kind.SPELLING.get(number) or {"queue_id": "queueId", "born_timestamp": "bornTimestamp"}.get(number, number)
+    wire = {"sys_flag": "sysFlag", "reconsume_times": "reconsumeTimes"}.get(wire, wire)
+    body = batch_item(0, b"body", b"UNIQ_KEY\x01" + b"k" * 32) if is_batch else b"body"
+    frames = []
+    for text in NUMBER_TEXTS:
+        command = Command(code, {**header.write(), wire: text}, body, 1234, header_type=header_type)
+        frames += [command.encode()[4:]] * 7
+    learning, _ = run_both(frames, [1])
+    assert learning.forms
+    run_both([*frames[::7], *frames[::-7], *frames], [1, 1, 3, 40])
+
+
+def test_an_opaque_beyond_javas_range_comes_out_the_same() -> None:
+    frames = [send_frame(opaque, 1, {"UNIQ_KEY": UNIQUE_KEY.format(1)}) for opaque in (1_000_000_000, 2_147_483_647)]
+    beyond = [send_frame(opaque, 1, {"UNIQ_KEY": UNIQUE_KEY.format(1)}) for opaque in (2_147_483_648, 9_999_999_999)]
+    for reads in ([1], [8]):
+        learning, _ = run_both([*frames * 4, *(frames + beyond) * 4], [1, 1, *reads])
+        assert learning.forms == 1
+
+
+@pytest.mark.parametrize("flag", [0, -1, (1 << 31) - 1, -(1 << 31)])
+@pytest.mark.parametrize("size", [0, -1, 21, 22, 1 << 20, (1 << 31) - 1, -(1 << 31)])
+@pytest.mark.parametrize("at", [0, 16, 20 + 4])
+def test_any_numbers_inside_a_batch_come_out_the_same(flag: int, size: int, at: int) -> None:
+    """Its message's size, the size of the body, or that of the properties (two bytes)."""
+    item = batch_item(flag, b"body", b"UNIQ_KEY\x01" + b"k" * 32)
+    number = size.to_bytes(4, "big", signed=True)
+    changed = item[:at] + (number if at < 20 else number[2:]) + item[at + (4 if at < 20 else 2) :]
+    header = SendHeaderV2("group", "TopicTest", 1, 0, NOW_MS, 0, properties="WAIT\x01true", batch=True)
+    frames = [
+        Command(RequestCode.SEND_BATCH_MESSAGE, header.write(), body, 1234, header_type=BINARY).encode()[4:]
+        for body in (item, item, item + changed, changed, item * 3, changed + item, item)
+    ]
+    run_both(frames * 2, [1, 1, 3])
+
+
 @pytest.mark.parametrize("header_type", [JSON, BINARY])
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 @pytest.mark.parametrize("more", [{}, {"DELAY": "2"}])

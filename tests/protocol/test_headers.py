@@ -6,8 +6,8 @@ import dataclasses
 import importlib
 import pkgutil
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -25,8 +25,8 @@ from roquet.protocol.headers.query import QueryMessageHeader
 from roquet.protocol.headers.routing import RegisterBrokerHeader, RouteHeader
 from roquet.protocol.headers.send import PushReplyHeader, SendAnswer, SendHeader, SendHeaderV2
 from roquet.protocol.headers.transactions import CheckTransactionHeader, EndTransactionHeader
-from roquet.units import QueueOffset
-from tests.protocol.strategies import int64, text
+from roquet.units import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, Int32, Int64, PhysicalOffset, QueueOffset
+from tests.protocol.strategies import int32, int64, text
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "frames"
 
@@ -42,21 +42,23 @@ KINDS = sorted(set(below(Header)), key=lambda kind: kind.__name__)
 
 
 def values(annotation: Any) -> st.SearchStrategy[Any]:
-    members = get_args(annotation) or (annotation,)
-    return st.one_of([BY_TYPE[getattr(member, "__supertype__", member)] for member in members])
+    members = get_args(annotation) if isinstance(annotation, UnionType) or get_origin(annotation) is Union else ()
+    return st.one_of([BY_TYPE[member] for member in members or (annotation,)])
 
 
 BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
-    int: int64,
+    Int32: int32,
+    Int64: int64,
+    PhysicalOffset: int64,
+    QueueOffset: int64,
     str: text,
     bool: st.booleans(),
-    float: st.floats(allow_nan=False),
     NoneType: st.none(),
 }
 
 
 def any_of(kind: type[Header]) -> st.SearchStrategy[Header]:
-    types = get_type_hints(kind)
+    types = get_type_hints(kind, include_extras=True)
     return st.builds(kind, **{field.name: values(types[field.name]) for field in dataclasses.fields(kind)})  # type: ignore[arg-type]
 
 
@@ -139,10 +141,50 @@ def test_a_missing_mandatory_field_refuses_the_request() -> None:
 
 
 def test_a_field_of_the_wrong_type_refuses_the_request() -> None:
-    with pytest.raises(Refused, match="header field brokerId: 'first' is not int"):
+    with pytest.raises(Refused, match="header field brokerId: 'first' is no number of 64 bits"):
         RegisterBrokerHeader.read(
             {"brokerName": "b", "brokerAddr": "a", "clusterName": "c", "haServerAddr": "h", "brokerId": "first"}
         )
+
+
+NUMBERS: Final = [
+    (kind, field.name, kind.SPELLING.get(field.name), least, most)
+    for kind in KINDS
+    for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+    for annotation in [get_type_hints(kind, include_extras=True)[field.name]]
+    for types, least, most in (
+        ({Int32, Int32 | None}, INT_MIN, INT_MAX),
+        ({Int64, Int64 | None, PhysicalOffset, QueueOffset}, LONG_MIN, LONG_MAX),
+    )
+    if annotation in types
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "spelt", "least", "most"), NUMBERS, ids=[f"{kind.__name__}.{name}" for kind, name, *_ in NUMBERS]
+)
+def test_a_number_has_the_range_of_its_field_in_java(
+    kind: type[Header], name: str, spelt: str | None, least: int, most: int
+) -> None:
+    written = any_header(kind).write()
+    wire = spelt or next(wire for wire in written if wire.lower() == name.replace("_", ""))
+    for fine in (least, most, 0, -1):
+        assert getattr(kind.read({**written, wire: str(fine)}), name) == fine
+    for wrong in (str(least - 1), str(most + 1), "9" * 5000, "1_0", " 1", "1 ", "1.0", "0x1", "--1", "NaN"):
+        with pytest.raises(Refused, match=f"header field {wire}: .*no number of (32|64) bits") as refused:
+            kind.read({**written, wire: wrong})
+        assert refused.value.code == ResponseCode.SYSTEM_ERROR
+    assert getattr(kind.read({**written, wire: "+007"}), name) == 7
+    assert getattr(kind.read({**written, wire: "-" + "0" * 5000 + "7"}), name) == -7
+
+
+def any_header(kind: type[Header]) -> Header:
+    """With something in each field, but for none that may be missing."""
+    some: dict[Any, Any] = {str: "x", bool: False}
+    types = get_type_hints(kind, include_extras=True)
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    members = {field.name: (get_args(types[field.name]) or (types[field.name],)) for field in fields}
+    return kind(**{name: next((some[part] for part in parts if part in some), 0) for name, parts in members.items()})
 
 
 def test_a_missing_or_empty_optional_field_has_its_default() -> None:

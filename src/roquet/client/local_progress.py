@@ -14,6 +14,7 @@ from roquet.errors import ConfigError, StoreError
 from roquet.files import remove_unfinished, replace, replace_with_backup
 from roquet.protocol.bodies import parse, queue_from_json, queue_to_json
 from roquet.protocol.json_dialect import ObjectKeys, dump_dialect, dump_file, load
+from roquet.protocol.json_numbers import as_int64
 from roquet.protocol.message import MessageQueue
 from roquet.runtime import Runtime
 
@@ -103,7 +104,7 @@ def _to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:
 
 
 def _from_json(json: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    return {queue_from_json(load(key)): int(offset) for key, offset in json["offsetTable"].items()}
+    return {queue_from_json(load(key)): as_int64(offset) for key, offset in json["offsetTable"].items()}
 
 
 def _read(folder: Path) -> dict[MessageQueue, int]:

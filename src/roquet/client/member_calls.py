@@ -10,6 +10,7 @@ from roquet.errors import PeerError
 from roquet.protocol.bodies import ConsumerData, queue_from_json, queue_to_json
 from roquet.protocol.codes import VERSION_NAME
 from roquet.protocol.json_dialect import ObjectKeys, dump_bytes, dump_dialect, load
+from roquet.protocol.json_numbers import as_int64, json_long
 from roquet.protocol.message import MessageQueue
 
 
@@ -54,8 +55,8 @@ def reset_offsets(body: bytes) -> dict[MessageQueue, int]:
     try:
         table: Any = load(body)["offsetTable"]
         if isinstance(table, list):
-            return {queue_from_json(entry): int(entry["offset"]) for entry in table}
-        return {queue_from_json(load(key)): int(offset) for key, offset in table.items()}
+            return {queue_from_json(entry): json_long(entry, "offset") for entry in table}
+        return {queue_from_json(load(key)): as_int64(offset) for key, offset in table.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PeerError(f"no table of offsets: {error!r}") from error
 

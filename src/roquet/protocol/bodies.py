@@ -6,6 +6,7 @@ Apache's order. Unknown members of a peer are ignored, missing ones keep Apache'
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +16,13 @@ from typing import Any, Final, TypeVar
 
 from roquet.protocol.filters import EVERYTHING, TAG, TagFilter, tag_filter
 from roquet.protocol.json_dialect import IntKeys, dump_bytes, load
+from roquet.protocol.json_numbers import NumberError, as_int32, as_int64, json_int, json_long
 from roquet.protocol.message import READ_WRITE, MessageQueue
 
+K = TypeVar("K")
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _REQUEST_DIALECT_MAX: Final = 4096
 """Values of a request in fastjson's dialect. Requests have no tables with bare keys, so that none needs it; this many
@@ -46,7 +51,7 @@ class DataVersion:
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> DataVersion:
-        return cls(int(json.get("timestamp", 0)), int(json.get("counter", 0)), int(json.get("stateVersion", 0)))
+        return cls(json_long(json, "timestamp", 0), json_long(json, "counter", 0), json_long(json, "stateVersion", 0))
 
     def to_json(self) -> dict[str, Any]:
         state = {"stateVersion": self.state_version} if self.state_version else {}
@@ -67,11 +72,11 @@ class TopicConfig:
     def from_json(cls, json: Mapping[str, Any]) -> TopicConfig:
         return cls(
             str(json["topicName"]),
-            int(json.get("readQueueNums", 16)),
-            int(json.get("writeQueueNums", 16)),
-            int(json.get("perm", READ_WRITE)),
+            json_int(json, "readQueueNums", 16),
+            json_int(json, "writeQueueNums", 16),
+            json_int(json, "perm", READ_WRITE),
             str(json.get("topicFilterType") or "SINGLE_TAG"),
-            int(json.get("topicSysFlag", 0)),
+            json_int(json, "topicSysFlag", 0),
             bool(json.get("order", False)),
         )
 
@@ -97,7 +102,7 @@ class TopicTable:
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> TopicTable:
         return cls(
-            _table(json.get("topicConfigTable"), TopicConfig.from_json),
+            _table(json.get("topicConfigTable"), str, TopicConfig.from_json),
             DataVersion.from_json(json.get("dataVersion") or {}),
         )
 
@@ -129,10 +134,10 @@ class GroupConfig:
             bool(json.get("consumeEnable", True)),
             bool(json.get("consumeFromMinEnable", True)),
             bool(json.get("consumeBroadcastEnable", True)),
-            int(json.get("retryQueueNums", 1)),
-            int(json.get("retryMaxTimes", 16)),
-            int(json.get("brokerId", 0)),
-            int(json.get("whichBrokerWhenConsumeSlowly", 1)),
+            json_int(json, "retryQueueNums", 1),
+            json_int(json, "retryMaxTimes", 16),
+            json_long(json, "brokerId", 0),
+            json_long(json, "whichBrokerWhenConsumeSlowly", 1),
             bool(json.get("notifyConsumerIdsChangedEnable", True)),
         )
 
@@ -160,7 +165,7 @@ class GroupTable:
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> GroupTable:
         return cls(
-            _table(json.get("subscriptionGroupTable"), GroupConfig.from_json),
+            _table(json.get("subscriptionGroupTable"), str, GroupConfig.from_json),
             DataVersion.from_json(json.get("dataVersion") or {}),
         )
 
@@ -180,7 +185,7 @@ class OffsetTable:
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> OffsetTable:
         table = json.get("offsetTable") or {}
-        return cls({key: {int(queue): int(at) for queue, at in queues.items()} for key, queues in table.items()})
+        return cls({key: _table(queues, as_int32, as_int64) for key, queues in table.items()})
 
     def to_json(self) -> dict[str, Any]:
         return {"offsetTable": {key: IntKeys(queues) for key, queues in self.offsets.items()}}
@@ -194,7 +199,7 @@ class DelayOffsetTable:
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> DelayOffsetTable:
-        return cls({int(level): int(at) for level, at in (json.get("offsetTable") or {}).items()})
+        return cls(_table(json.get("offsetTable"), as_int32, as_int64))
 
     def to_json(self) -> dict[str, Any]:
         return {"offsetTable": IntKeys(self.offsets)}
@@ -214,10 +219,10 @@ class QueueData:
     def from_json(cls, json: Mapping[str, Any]) -> QueueData:
         return cls(
             str(json["brokerName"]),
-            int(json["readQueueNums"]),
-            int(json["writeQueueNums"]),
-            int(json["perm"]),
-            int(json.get("topicSysFlag", json.get("topicSynFlag", 0))),
+            json_int(json, "readQueueNums"),
+            json_int(json, "writeQueueNums"),
+            json_int(json, "perm"),
+            as_int32(json.get("topicSysFlag", json.get("topicSynFlag", 0))),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -244,7 +249,7 @@ class BrokerData:
         return cls(
             str(json.get("cluster", "")),
             str(json["brokerName"]),
-            {int(broker_id): str(address) for broker_id, address in addresses.items()},
+            {as_int64(broker_id): str(address) for broker_id, address in addresses.items()},
         )
 
     def to_json(self, *, standard: bool = False) -> dict[str, Any]:
@@ -292,7 +297,7 @@ class ClusterInfo:
     def from_json(cls, json: Mapping[str, Any]) -> ClusterInfo:
         clusters = json.get("clusterAddrTable") or {}
         return cls(
-            _table(json.get("brokerAddrTable"), BrokerData.from_json),
+            _table(json.get("brokerAddrTable"), str, BrokerData.from_json),
             {cluster: tuple(names) for cluster, names in clusters.items()},
         )
 
@@ -373,7 +378,7 @@ def _words_of_topic(topic: TopicConfig) -> str:
 def _topic_from_words(text: str) -> TopicConfig:
     """Five words; a sixth, 5.x's attributes, may hold blanks and is ignored."""
     name, read, write, perm, filter_type = text.split(" ", 5)[:5]
-    return TopicConfig(name, int(read), int(write), int(perm), filter_type)
+    return TopicConfig(name, as_int32(read), as_int32(write), as_int32(perm), filter_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +405,7 @@ class Subscription:
         return cls(
             str(json["topic"]),
             str(json.get("subString") or "*"),
-            int(json.get("subVersion", 0)),
+            json_long(json, "subVersion", 0),
             str(json.get("expressionType") or TAG),
             bool(json.get("classFilterMode", False)),
         )
@@ -483,7 +488,7 @@ class Heartbeat:
 
 
 def queue_from_json(json: Mapping[str, Any]) -> MessageQueue:
-    return MessageQueue(str(json["topic"]), str(json["brokerName"]), int(json["queueId"]))
+    return MessageQueue(str(json["topic"]), str(json["brokerName"]), json_int(json, "queueId"))
 
 
 def queue_to_json(queue: MessageQueue) -> dict[str, Any]:
@@ -514,8 +519,17 @@ class QueueLocks:
         }
 
 
-def _table(json: Mapping[str, Any] | None, item: Callable[[Mapping[str, Any]], T]) -> dict[str, T]:
-    return {str(key): item(value) for key, value in (json or {}).items()}
+def _table(json: Mapping[str, Any] | None, key: Callable[[str], K], item: Callable[[Any], T]) -> dict[K, T]:
+    """A table, without the entries whose numbers are out of range: one odd topic or group must not take the others
+    with it, be it in a state file of an earlier version or in what a broker registers. They are told of.
+    """
+    found: dict[K, T] = {}
+    for name, value in (json or {}).items():
+        try:
+            found[key(name)] = item(value)
+        except NumberError as error:
+            log.warning("table entry left out: %s name=%.80r", error, name)
+    return found
 
 
 def parse(body: bytes, kind: Callable[[Mapping[str, Any]], T], dialect_values_max: int | None = None) -> T:
@@ -529,7 +543,9 @@ def parse(body: bytes, kind: Callable[[Mapping[str, Any]], T], dialect_values_ma
         raise ValueError(f"JSON object expected, found {type(json).__name__}")
     try:
         return kind(json)
-    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except NumberError as error:
+        raise ValueError(f"JSON: {error}"[:_REASON_MAX]) from None
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"JSON member missing or of a wrong type: {error!r}"[:_REASON_MAX]) from error
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from roquet.errors import PeerError
 from roquet.protocol.codes import LANGUAGE_NUMBERS, LANGUAGES, VERSION
 from roquet.protocol.json_dialect import dump_bytes, load_standard
+from roquet.protocol.json_numbers import NumberError, as_int32
 
 JSON: Final = 0
 BINARY: Final = 1
@@ -167,11 +168,9 @@ def _decode_json(header: bytes, body: bytes) -> Command:
 def _int32(value: Any) -> int:
     """Of a number in another disguise, such as text."""
     try:
-        number = int(value)
-        _INT.pack(number)
-    except (TypeError, ValueError, OverflowError, struct_error) as error:
-        raise PeerError(f"header member {value!r} is missing or no 32-bit number") from error
-    return number
+        return as_int32(value)
+    except NumberError as error:
+        raise PeerError(f"header member is missing or no 32-bit number: {error}") from error
 
 
 def _decode_binary(frame: bytes, header_end: int) -> Command:

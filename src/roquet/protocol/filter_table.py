@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from roquet.protocol.filters import SQL92
+from roquet.protocol.json_numbers import as_int32, json_int, json_long
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,10 @@ class FilterData:
             str(json["topic"]),
             str(json["consumerGroup"]),
             str(json["expression"]),
-            int(json.get("clientVersion", 0)),
-            int(json.get("bornTime", 0)),
-            int(json.get("deadTime", 0)),
-            BloomData(int(bloom["bitNum"]), tuple(map(int, bloom["bitPos"]))) if bloom else None,
+            json_long(json, "clientVersion", 0),
+            json_long(json, "bornTime", 0),
+            json_long(json, "deadTime", 0),
+            BloomData(json_int(bloom, "bitNum"), tuple(map(as_int32, bloom["bitPos"]))) if bloom else None,
             str(json.get("expressionType") or SQL92),
         )
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from roquet.protocol.json_numbers import json_long
+
 
 @dataclass(frozen=True, slots=True)
 class SlaveStatus:
@@ -34,14 +36,14 @@ class SlaveStatus:
     def from_json(cls, json: Mapping[str, Any]) -> SlaveStatus:
         return cls(
             str(json.get("addr", "")),
-            int(json.get("slaveAckOffset", 0)),
-            int(json.get("diff", 0)),
+            json_long(json, "slaveAckOffset", 0),
+            json_long(json, "diff", 0),
             bool(json.get("inSync", False)),
-            int(json.get("transferredByteInSecond", 0)),
-            int(json.get("transferFromWhere", 0)),
+            json_long(json, "transferredByteInSecond", 0),
+            json_long(json, "transferFromWhere", 0),
             str(json.get("state", "")),
-            int(json.get("diffMs", 0)),
-            int(json.get("silentMs", 0)),
+            json_long(json, "diffMs", 0),
+            json_long(json, "silentMs", 0),
             str(json.get("reason", "")),
         )
 
@@ -80,10 +82,10 @@ class FollowerStatus:
     def from_json(cls, json: Mapping[str, Any]) -> FollowerStatus:
         return cls(
             str(json.get("masterAddr") or ""),
-            int(json.get("transferredByteInSecond", 0)),
-            int(json.get("maxOffset", 0)),
-            int(json.get("lastReadTimestamp", 0)),
-            int(json.get("lastWriteTimestamp", 0)),
+            json_long(json, "transferredByteInSecond", 0),
+            json_long(json, "maxOffset", 0),
+            json_long(json, "lastReadTimestamp", 0),
+            json_long(json, "lastWriteTimestamp", 0),
             bool(json.get("activated", False)),
             str(json.get("state", "")),
             str(json.get("reason", "")),
@@ -119,7 +121,7 @@ class HaStatus:
     def from_json(cls, json: Mapping[str, Any]) -> HaStatus:
         follower = json.get("haClientRuntimeInfo")
         return cls(
-            int(json.get("masterCommitLogMaxOffset", 0)),
+            json_long(json, "masterCommitLogMaxOffset", 0),
             tuple(SlaveStatus.from_json(each) for each in json.get("haConnectionInfo") or ()),
             None if json.get("master", True) else FollowerStatus.from_json(follower or {}),
         )
@@ -143,4 +145,4 @@ class LogRange:
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> LogRange:
-        return cls(int(json["table"]["commitLogMinOffset"]), int(json["table"]["commitLogMaxOffset"]))
+        return cls(json_long(json["table"], "commitLogMinOffset"), json_long(json["table"], "commitLogMaxOffset"))

@@ -22,6 +22,8 @@ _DEPTH_MAX: Final = 64
 _VALUES_MIN: Final = 1000
 """So many values the references of a text may make of it, however short it is; of a longer one as many as it has
 characters. Without references it cannot have more than half of that."""
+_DIGITS_MAX: Final = 400
+"""Of a number; Java's longest double has fewer, and Python makes no integer of thousands."""
 
 
 if orjson is not None:
@@ -248,8 +250,9 @@ class _Reader:
         if match is not None:
             self._at = match.end()
             digits = match.group()
-            number = int(digits) if digits.lstrip("-").isdigit() else float(digits)
-            if isinstance(number, float) and not isfinite(number):
+            is_long = len(digits) > _DIGITS_MAX
+            number = int(digits) if digits.lstrip("-").isdigit() and not is_long else float(digits)
+            if is_long or (isinstance(number, float) and not isfinite(number)):
                 raise ValueError(f"JSON: the number {digits[:40]} is too large")
             return number
         word = _WORD.match(self._text, self._at)

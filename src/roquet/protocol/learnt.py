@@ -19,29 +19,38 @@ from roquet.errors import PeerError
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import BINARY, JSON, OPAQUE_AT, Command, decode
 from roquet.protocol.message import KEYS, TAGS, UNIQ_KEY, split_properties
+from roquet.units import INT_MAX
 
 _SAFE: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_.:;,+*/@#$()=% "
 """Bytes that mean themselves in JSON, in properties and in UTF-8."""
 OPAQUE: Final = "opaque"
+_INT_MAX: Final = b"%d" % INT_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Varying:
     """What differs from request to request of one kind, beside opaque: fields that are numbers, and properties (in
-    the field `properties`) that are text."""
+    the field `properties`) that are text.
 
-    numbers: tuple[str, ...]
+    `numbers` have so many digits at most: any that long are in Java's range, so a frame that matches needs no check.
+    """
+
+    numbers: Mapping[str, int]
     properties: str = ""
     texts: tuple[str, ...] = ()
 
 
 _MESSAGE_TEXTS: Final = (UNIQ_KEY, KEYS, TAGS)
+_INT: Final = 9
+_LONG: Final = 18
+"""Digits with which every number fits an `int`, or a `long`."""
+_PULLED: Final = {"queueId": _INT, "queueOffset": _LONG, "commitOffset": _LONG}
 VARYING: Final[dict[int, Varying]] = {
-    RequestCode.SEND_MESSAGE: Varying(("queueId", "bornTimestamp"), "properties", _MESSAGE_TEXTS),
-    RequestCode.SEND_MESSAGE_V2: Varying(("e", "g"), "i", _MESSAGE_TEXTS),
-    RequestCode.SEND_BATCH_MESSAGE: Varying(("e", "g"), "i", _MESSAGE_TEXTS),
-    RequestCode.PULL_MESSAGE: Varying(("queueId", "queueOffset", "commitOffset")),
-    RequestCode.LITE_PULL_MESSAGE: Varying(("queueId", "queueOffset", "commitOffset")),
+    RequestCode.SEND_MESSAGE: Varying({"queueId": _INT, "bornTimestamp": _LONG}, "properties", _MESSAGE_TEXTS),
+    RequestCode.SEND_MESSAGE_V2: Varying({"e": _INT, "g": _LONG}, "i", _MESSAGE_TEXTS),
+    RequestCode.SEND_BATCH_MESSAGE: Varying({"e": _INT, "g": _LONG}, "i", _MESSAGE_TEXTS),
+    RequestCode.PULL_MESSAGE: Varying(_PULLED),
+    RequestCode.LITE_PULL_MESSAGE: Varying(_PULLED),
 }
 
 
@@ -73,8 +82,13 @@ def is_safe(text: bytes) -> bool:
 
 
 def is_number(digits: bytes) -> bool:
-    """Whether these are the digits in which everybody would write a number."""
-    return digits.isdigit() and (digits[0] != 48 or len(digits) == 1)
+    """Whether these are the digits in which everybody would write a number that is not negative, of Java's `int`."""
+    size = len(digits)
+    return (
+        digits.isdigit()
+        and (digits[0] != 48 or size == 1)
+        and (size <= _INT or (size == len(_INT_MAX) and digits <= _INT_MAX))
+    )
 
 
 def shape_key(frame: bytes) -> bytes:
@@ -89,7 +103,10 @@ def learn(frame: bytes, command: Command) -> Shape | None:
     pairs = split_properties(command.fields.get(varying.properties, ""))
     find = _find_json if command.header_type == JSON else _find_binary
     found = {OPAQUE: _find_opaque(frame, command, header_end)}
-    found |= {name: find(frame, header_end, name, command.fields.get(name, "")) for name in varying.numbers}
+    numbers = {name: command.fields.get(name, "") for name in varying.numbers}
+    if any(len(number) > varying.numbers[name] for name, number in numbers.items()):
+        return None
+    found |= {name: find(frame, header_end, name, number) for name, number in numbers.items()}
     found |= {name: _find_property(frame, header_end, name, pairs) for name in varying.texts if name in pairs}
     spans = {name: span for name, span in found.items() if span is not None}
     if len(spans) < len(found):

@@ -15,6 +15,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.progress import CloneOffsetHeader, ConsumerStatusHeader, ResetOffsetHeader
 from roquet.protocol.json_dialect import ObjectKeys, dump_bytes, dump_dialect
+from roquet.protocol.json_numbers import as_int64
 from roquet.protocol.message import MessageQueue
 from roquet.steps import Steps
 from roquet.storage.store import Store
@@ -183,4 +184,4 @@ def _table_of_c(offsets: dict[MessageQueue, int]) -> bytes:
 
 def _status_table(json: Any) -> ObjectKeys:
     """Queue -> offset of one member, its keys as they came."""
-    return ObjectKeys({str(key): int(offset) for key, offset in (json.get("messageQueueTable") or {}).items()})
+    return ObjectKeys({str(key): as_int64(offset) for key, offset in (json.get("messageQueueTable") or {}).items()})

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self, get_type_hints
+from types import UnionType
+from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
 from roquet.errors import Refused
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import to_text
+from roquet.protocol.java_numbers import read_int, read_long, read_truth
+from roquet.units import Int32, Int64, PhysicalOffset, QueueOffset
 
 
 class Header:
@@ -25,7 +28,11 @@ class Header:
 
     @classmethod
     def read(cls, fields: Mapping[str, str]) -> Self:
-        """:raises Refused: a mandatory field is missing or one has the wrong type."""
+        """:raises Refused: a mandatory field is missing, or one is no number of Java's range.
+
+        Apache's broker passes over an optional field that it cannot read; here it is an error, too: a message would
+        be stored as another than was said.
+        """
         values: dict[str, Any] = {}
         for name, wire_name, convert, mandatory in _plan_of(cls):
             text = fields.get(wire_name)
@@ -36,9 +43,8 @@ class Header:
             try:
                 values[name] = convert(text)
             except ValueError:
-                raise Refused(
-                    ResponseCode.SYSTEM_ERROR, f"header field {wire_name}: {text[:40]!r} is not {convert.__name__}"
-                ) from None
+                remark = f"header field {wire_name}: {text[:40]!a} is no number of {_BITS[convert]} bits"
+                raise Refused(ResponseCode.SYSTEM_ERROR, remark) from None
         return cls(**values)
 
     def write(self) -> dict[str, str]:
@@ -47,12 +53,16 @@ class Header:
         return {wire_name: to_text(value) for wire_name, value in values if value is not None}
 
 
-def boolean(text: str) -> bool:
-    """Java's Boolean.parseBoolean: true in any case, all else false."""
-    return text.lower() == "true"
-
-
-_CONVERTERS: dict[Any, Callable[[str], Any]] = {str: str, int: int, bool: boolean, float: float}
+_CONVERTERS: dict[Any, Callable[[str], Any]] = {
+    str: str,
+    bool: read_truth,
+    Int32: read_int,
+    Int64: read_long,
+    PhysicalOffset: read_long,
+    QueueOffset: read_long,
+}
+"""By the type of a field; a bare `int` has none: it must be said how large Java's is."""
+_BITS = {read_int: 32, read_long: 64}
 
 
 _Plan = tuple[tuple[str, str, Callable[[str], Any], bool], ...]
@@ -68,22 +78,25 @@ def _plan_of(header: type[Header]) -> _Plan:
 
 
 def _plan(header: type[Header]) -> _Plan:
-    types = get_type_hints(header)
+    types = get_type_hints(header, include_extras=True)
     return tuple(
         (
             item.name,
             header.SPELLING.get(item.name, _camel_case(item.name)),
-            next(_CONVERTERS[part] for part in _parts(types[item.name]) if part in _CONVERTERS),
+            _converter(header, item.name, types[item.name]),
             item.default is dataclasses.MISSING,
         )
         for item in dataclasses.fields(header)  # type: ignore[arg-type]
     )
 
 
-def _parts(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, a NewType's base, or the type itself."""
-    members = getattr(annotation, "__args__", None) or (annotation,)
-    return tuple(getattr(member, "__supertype__", member) for member in members)
+def _converter(header: type[Header], name: str, annotation: Any) -> Callable[[str], Any]:
+    """What reads a field of that type, or of the type in that union with None."""
+    is_union = isinstance(annotation, UnionType) or get_origin(annotation) is Union
+    for part in get_args(annotation) if is_union else (annotation,):
+        if part in _CONVERTERS:
+            return _CONVERTERS[part]
+    raise TypeError(f"{header.__name__}.{name}: nothing reads a header field of type {annotation}")
 
 
 def _camel_case(name: str) -> str:

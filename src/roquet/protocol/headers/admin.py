@@ -6,17 +6,18 @@ from dataclasses import dataclass
 
 from roquet.protocol.headers import Header
 from roquet.protocol.message import READ_WRITE
+from roquet.units import Int32
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicHeader(Header):
     topic: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int = READ_WRITE
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32 = READ_WRITE
     default_topic: str | None = None
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int32 = 0
     order: bool = False
 
 

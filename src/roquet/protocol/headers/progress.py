@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roquet.protocol.headers import Header
+from roquet.units import Int32, Int64
 
 
 @dataclass(frozen=True, slots=True)
 class QueryOffsetHeader(Header):
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: Int32
     bname: str | None = None
 
 
@@ -21,8 +22,8 @@ class UpdateOffsetHeader(Header):
 
     consumer_group: str
     topic: str
-    queue_id: int
-    commit_offset: int
+    queue_id: Int32
+    commit_offset: Int64
     bname: str | None = None
     only_forward: bool | None = None
 
@@ -32,33 +33,33 @@ class QueueHeader(Header):
     """Codes 30, 31, 32: one queue."""
 
     topic: str
-    queue_id: int
+    queue_id: Int32
     bname: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOffsetHeader(Header):
     topic: str
-    queue_id: int
-    timestamp: int
+    queue_id: Int32
+    timestamp: Int64
     bname: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswer(Header):
-    offset: int
+    offset: Int64
 
 
 @dataclass(frozen=True, slots=True)
 class StoreTimeAnswer(Header):
-    timestamp: int
+    timestamp: Int64
 
 
 @dataclass(frozen=True, slots=True)
 class ViewMessageHeader(Header):
     """`offset` is a physical one."""
 
-    offset: int
+    offset: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,10 @@ class ResetOffsetHeader(Header):
 
     topic: str
     group: str
-    timestamp: int
+    timestamp: Int64
     is_force: bool = False
-    queue_id: int | None = None
-    offset: int | None = None
+    queue_id: Int32 | None = None
+    offset: Int64 | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from roquet.protocol.headers import Header
+from roquet.units import Int32, Int64
 
 # sysFlag of a pull
 COMMIT_OFFSET: Final = 1
@@ -19,14 +20,14 @@ LITE_PULL: Final = 16
 class PullHeader(Header):
     consumer_group: str
     topic: str
-    queue_id: int
-    queue_offset: int
-    max_msg_nums: int
-    sys_flag: int
-    commit_offset: int
-    suspend_timeout_millis: int = 0
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: Int64
+    suspend_timeout_millis: Int64 = 0
     subscription: str | None = None
-    sub_version: int = 0
+    sub_version: Int64 = 0
     expression_type: str | None = None
     bname: str | None = None
 
@@ -35,7 +36,7 @@ class PullHeader(Header):
 class PullAnswer(Header):
     """All four go with every answer of code 0, 19, 20 and 21."""
 
-    suggest_which_broker_id: int
-    next_begin_offset: int
-    min_offset: int
-    max_offset: int
+    suggest_which_broker_id: Int64
+    next_begin_offset: Int64
+    min_offset: Int64
+    max_offset: Int64

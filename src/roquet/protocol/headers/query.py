@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from roquet.protocol.headers import Header
+from roquet.units import Int32, Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +15,13 @@ class QueryMessageHeader(Header):
 
     topic: str
     key: str
-    max_num: int
-    begin_timestamp: int
-    end_timestamp: int
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
     unique_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class QueryMessageAnswer(Header):
-    index_last_update_timestamp: int
-    index_last_update_phyoffset: int
+    index_last_update_timestamp: Int64
+    index_last_update_phyoffset: Int64

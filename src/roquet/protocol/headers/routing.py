@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from roquet.protocol.headers import Header
+from roquet.units import Int32, Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,9 +14,9 @@ class RegisterBrokerHeader(Header):
     broker_addr: str
     cluster_name: str
     ha_server_addr: str
-    broker_id: int
+    broker_id: Int64
     compressed: bool = False
-    body_crc32: int = 0
+    body_crc32: Int32 = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class BrokerHeader(Header):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: int
+    broker_id: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,12 @@ class BrokerNameHeader(Header):
 
 @dataclass(frozen=True, slots=True)
 class WipeAnswer(Header):
-    wipe_topic_count: int
+    wipe_topic_count: Int32
 
 
 @dataclass(frozen=True, slots=True)
 class AddPermissionAnswer(Header):
-    add_topic_count: int
+    add_topic_count: Int32
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from roquet.protocol.headers import Header
 from roquet.protocol.message import DEFAULT_TOPIC
-from roquet.units import PhysicalOffset, QueueOffset
+from roquet.units import Int32, Int64, PhysicalOffset, QueueOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,17 +17,17 @@ class SendHeader(Header):
 
     producer_group: str
     topic: str
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
-    flag: int
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
     default_topic: str = DEFAULT_TOPIC
-    default_topic_queue_nums: int = 4
+    default_topic_queue_nums: Int32 = 4
     properties: str = ""
-    reconsume_times: int = 0
+    reconsume_times: Int32 = 0
     unit_mode: bool = False
     batch: bool = False
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int32 | None = None
     bname: str | None = None
 
 
@@ -60,7 +60,7 @@ class SendAnswer(Header):
     SPELLING: ClassVar = {"msg_region": "MSG_REGION", "trace_on": "TRACE_ON"}
 
     msg_id: str
-    queue_id: int
+    queue_id: Int32
     queue_offset: QueueOffset
     transaction_id: str | None = None
     msg_region: str | None = "DefaultRegion"
@@ -73,17 +73,17 @@ class PushReplyHeader(Header):
 
     producer_group: str
     topic: str
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
-    flag: int
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
     born_host: str
     store_host: str
-    store_timestamp: int
+    store_timestamp: Int64
     default_topic: str = DEFAULT_TOPIC
-    default_topic_queue_nums: int = 4
+    default_topic_queue_nums: Int32 = 4
     properties: str = ""
-    reconsume_times: int = 0
+    reconsume_times: Int32 = 0
     unit_mode: bool = False
 
 
@@ -96,9 +96,9 @@ class SendBackHeader(Header):
 
     offset: PhysicalOffset
     group: str
-    delay_level: int
+    delay_level: Int32
     origin_msg_id: str | None = None
     origin_topic: str | None = None
     unit_mode: bool = False
-    max_reconsume_times: int | None = None
+    max_reconsume_times: Int32 | None = None
     bname: str | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from roquet.protocol.headers import Header
+from roquet.units import Int32, Int64
 
 # commitOrRollback of END_TRANSACTION; the first two are the bits of a record's sysFlag as well
 COMMIT: Final = 0x8
@@ -20,9 +21,9 @@ class EndTransactionHeader(Header):
     """
 
     producer_group: str
-    tran_state_table_offset: int
-    commit_log_offset: int
-    commit_or_rollback: int
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
     from_transaction_check: bool = False
     msg_id: str | None = None
     transaction_id: str | None = None
@@ -34,8 +35,8 @@ class EndTransactionHeader(Header):
 class CheckTransactionHeader(Header):
     """`msg_id` and `transaction_id` are the message's UNIQ_KEY; offsets as in `EndTransactionHeader`."""
 
-    tran_state_table_offset: int
-    commit_log_offset: int
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
     msg_id: str | None = None
     transaction_id: str | None = None
     offset_msg_id: str | None = None
