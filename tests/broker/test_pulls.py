@@ -72,6 +72,15 @@ def test_a_slave_keeps_no_progress_from_pulls() -> None:
     assert pulled(lambda: Side(SLAVE), 0, COMMIT_OFFSET)[3] == -1
 
 
+@pytest.mark.parametrize("count", [-1, -(2**31)])
+def test_less_than_no_message_cannot_be_pulled(count: int) -> None:
+    async def run() -> Command:
+        broker, asked = Side(), replace(USUAL, sys_flag=SUBSCRIPTION, max_msg_nums=count)
+        return decode(broker.connection._answers([pull_frame(1, asked)])[4:])
+
+    assert asyncio.run(run()).code == ResponseCode.SYSTEM_ERROR
+
+
 def test_no_more_pulls_wait_than_may() -> None:
     async def run() -> tuple[list[tuple[int, int]], Command]:
         broker = Side(held_max=2)

@@ -36,6 +36,15 @@ def test_no_more_are_given_than_the_broker_s_settings_allow(world: World) -> Non
     assert [record.physical_offset for record in decode_all(body)] == places[-64:]
 
 
+def test_less_than_no_message_cannot_be_asked_for(world: World) -> None:
+    """Apache's broker answers the same; with a unique key it does not look at the number."""
+    ask, more = world.client().call, {"topic": "T", "key": "k", **EVER}
+    for count in (-1, -(2**31)):
+        assert ask(RequestCode.QUERY_MESSAGE, maxNum=count, **more).code == ResponseCode.SYSTEM_ERROR
+    unique = ask(RequestCode.QUERY_MESSAGE, maxNum=-1, _UNIQUE_KEY_QUERY="true", **more)
+    assert unique.code == ResponseCode.QUERY_NOT_FOUND
+
+
 def test_a_key_that_nobody_used_is_not_found(world: World) -> None:
     answer = world.client().call(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=8, **EVER)
     assert answer.code == ResponseCode.QUERY_NOT_FOUND

@@ -118,6 +118,8 @@ class Pulls:
         return group, wanted, self._fetch(header, queue_id, queue_offset, wanted)
 
     def _fetch(self, header: PullHeader, queue_id: int, queue_offset: int, wanted: Filter) -> Fetched:
+        if header.max_msg_nums < 0:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"maxMsgNums is {header.max_msg_nums}")
         count = max(1, min(header.max_msg_nums, COUNT_MAX))
         return self._store.fetch(header.topic, queue_id, queue_offset, count, wanted)
 

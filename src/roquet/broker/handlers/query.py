@@ -30,6 +30,8 @@ class QueryRequests:
         """Hits are by the key's hash; the client looks at the keys themselves."""
         header = QueryMessageHeader.read(request.fields)
         wanted = self._unique_key_max if header.unique_key else header.max_num
+        if wanted < 0:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"maxNum is {wanted}")
         count_max = min(wanted, self._count_max)
         begin_ms, end_ms = header.begin_timestamp, header.end_timestamp
         hits = self._store.find_by_key(header.topic, header.key, count_max, begin_ms, end_ms)

@@ -76,7 +76,9 @@ class Sends:
             self._learn(request, connection, header, topic, sys_flag)
         if request.is_one_way:
             return None
-        answer = self._answer(request, queue_id, queue.max_offset - len(places), places)
+        takes_a_slot = is_half or not sys_flag & m.TRANSACTION_PREPARED
+        first = queue.max_offset - len(places) if takes_a_slot else 0
+        answer = self._answer(request, queue_id, first, places)
         if self._intake.durability.waits and pairs.get(m.WAIT) != "false":
             return self._intake.durability.hold(connection, answer, self._store.log.end)
         return answer
