@@ -17,6 +17,7 @@ from roquet.errors import DriveFailed
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.replication.slave import Phase
+from roquet.transport.limits import PeerLimits
 from tests.simulation.simulation import Host
 from tests.simulation.threads import Process
 
@@ -46,6 +47,11 @@ class BrokerNode:
     def broker(self) -> Broker | None:
         process = self._process
         return None if process is None or self.host.process is None else process.broker
+
+    def limit_peers(self, limits: PeerLimits) -> None:
+        """Before it starts for the first time."""
+        assert self._process is None
+        self._config = replace(self._config, peers=limits)
 
     @property
     def log_end(self) -> int | None:
