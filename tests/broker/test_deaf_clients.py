@@ -7,12 +7,14 @@ import logging
 
 import pytest
 
+from roquet.errors import CallTimeout
 from roquet.protocol.bodies import ConsumerData, Heartbeat, Subscription
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.send import SendHeaderV2
 from roquet.protocol.json_dialect import dump_bytes
 from roquet.protocol.message import join_properties
+from roquet.transport.channels import Channels
 from roquet.transport.connection import Answer, Connection, Handler
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started
@@ -162,3 +164,65 @@ def test_the_broker_shows_what_it_holds(node: BrokerNode, deaf: Deaf, other: Rep
     for name in ("connections", "connectionsPeak", "connectionsEnded", "answerBytesPeak", "requestBytesMax"):
         assert f'"{name}"' in body
     assert '"answerBytes":"0"' not in body.replace(" ", "")
+
+
+def test_what_held_pulls_keep_is_bounded_for_each_client(node: BrokerNode, other: Replier) -> None:
+    assert send(other, b"one").code == 0
+    place = {"topic": "T", "queueId": 0, "queueOffset": 1, "commitOffset": 0, "maxMsgNums": 1}
+    kinds = {
+        "sysFlag": 6,
+        "suspendTimeoutMillis": 60_000,
+        "consumerGroup": "h",
+        "subVersion": 0,
+        "expressionType": "TAG",
+    }
+
+    def request(text: str, body: bytes = b"") -> Command:
+        fields = {**place, **kinds, "subscription": text}
+        return Command(RequestCode.PULL_MESSAGE, {name: str(value) for name, value in fields.items()}, body)
+
+    async def pull_all() -> list[Command | BaseException]:
+        calls = [other.channels.call(other.broker, request("a" * 8_000), 8_000) for _ in range(20)]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    answers = other.host.call(pull_all)
+    refused = [answer for answer in answers if isinstance(answer, Command)]
+    assert len(answers) - len(refused) == 8, "they wait"
+    assert {answer.code for answer in refused} == {ResponseCode.SYSTEM_BUSY}
+
+    async def pull_with_a_body() -> None:
+        with pytest.raises(CallTimeout):
+            await other.channels.call(other.broker, request("a", bytes(UNREAD_MAX)), 1_000)
+
+    other.host.call(pull_with_a_body)
+    held = [peer.held(0.0) for peer in serving(node).parts.peers.connections if peer.peer_host_name == "10.0.0.8"]
+    assert [requests < 1_000 for _, requests in held] == [True], "neither body nor header stay"
+
+
+def test_a_one_way_sender_waits_for_a_broker_that_does_not_read(sim: Simulation, node: BrokerNode) -> None:
+    host = sim.host("10.0.0.6")
+    sent = 0
+
+    async def send_on(connection: Connection) -> None:
+        nonlocal sent
+        while sent < 200:
+            await connection.room(2_000)
+            connection.notify(Command(9999, body=bytes(LARGE)))
+            sent += 1
+
+    async def send_until_it_is_too_much() -> None:
+        connection = await Channels().connection(node.address)
+        with pytest.raises(CallTimeout, match="does not read"):
+            await send_on(connection)
+
+    async def stop_reading() -> None:
+        for each in serving(node).parts.peers.connections:
+            assert isinstance(each, Connection)
+            assert each._transport is not None
+            each._transport.pause_reading()
+
+    task = host.start(send_until_it_is_too_much)
+    sim.run_until(lambda: sent > 0, 5)
+    node.host.call(stop_reading)
+    sim.run_until(task.done, 10)
+    assert sent * LARGE < 6 * 1024 * KIB

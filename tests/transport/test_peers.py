@@ -255,7 +255,7 @@ def test_requests_whose_answers_come_later_are_bounded_and_the_peer_is_told(play
         await crowd.say(peer, b"".join(requests))
         refused = [decode(await crowd.answer(peer)) for _ in range(2)]
         assert [answer.code for answer in refused] == [ResponseCode.SYSTEM_BUSY] * 2
-        assert "4 requests of" in (refused[0].remark or "")
+        assert "bytes of requests of" in (refused[0].remark or "")
         ((unread, waiting),) = crowd.held
         assert unread == 0
         assert waiting // MIB == 4

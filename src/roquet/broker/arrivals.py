@@ -20,6 +20,8 @@ LOOKED_AT_ONCE: Final = 256
 _SWEPT_AT_ONCE: Final = 16
 SWEEP_MS: Final = 5000
 """How often held pulls are looked at although nothing woke them."""
+_COST: Final = 256
+"""Bytes that a held pull counts beside what it keeps of the request: 16,000 of one peer may wait."""
 _ANSWERS_AT_ONCE: Final = 16 * 1024 * 1024
 """Bytes of answers that one look makes before what it made can leave: one large message may be for thousands."""
 
@@ -36,6 +38,7 @@ class HeldPull:
     offset: int
     until_ms: int
     fetch_again: Callable[[bool], bytes | None] = field(repr=False)
+    size: int
 
 
 class Arrivals:
@@ -62,14 +65,18 @@ class Arrivals:
         offset: int,
         hold_ms: int,
         fetch_again: Callable[[bool], bytes | None],
+        size: int = 0,
     ) -> None:
         """Keep a pull until its queue grows beyond `offset`, at most `hold_ms` and a sweep.
 
-        :raises Refused: too many are held already.
+        :param size: bytes that `fetch_again` keeps of what the peer sent.
+        :raises Refused: too many are held already, or too much of this peer.
         """
         if self.count >= self._count_max:
             raise Refused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{self.count} pulls wait for messages already")
-        held = HeldPull(connection, queue, offset, int(self._now_ms()) + hold_ms, fetch_again)
+        size += _COST
+        connection.keep(size)
+        held = HeldPull(connection, queue, offset, int(self._now_ms()) + hold_ms, fetch_again, size)
         if queue.waiting is None:
             queue.waiting = []
         queue.waiting.append(held)
@@ -127,6 +134,7 @@ class Arrivals:
             if answer is None:
                 still.append(held)
             else:
+                held.connection.release(held.size)
                 answers.add(held.connection, answer)
         self.count -= len(waiting) - len(still)
         queue.waiting = still or None

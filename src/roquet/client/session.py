@@ -140,13 +140,15 @@ class Session:
             connection.abort()
 
     async def notify(self, address: str, request: Command, timeout_ms: int) -> None:
-        """Send a one-way request.
+        """Send a one-way request. It waits for a broker that does not read: nothing would slow the sender down else.
 
-        :raises ConnectionClosed: not reachable; CallTimeout: no connection in time.
+        :raises ConnectionClosed: not reachable; CallTimeout: no connection in time, or the broker did not read.
         """
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
             connection = await self._connect(address, timeout_ms)
+        if not connection.is_writable:
+            await connection.room(timeout_ms)
         connection.notify(request)
 
     async def call_broker(

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused
@@ -102,8 +103,9 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._frames = FrameBuffer(self._peers.limits.request_bytes_per_connection_max)
         self._calls: dict[int, asyncio.Future[Command]] = {}
-        self._later: dict[asyncio.Task[None], int] = {}
-        """Requests that are answered later, with their sizes."""
+        self._later: set[asyncio.Task[None]] = set()
+        self._kept = 0
+        """Bytes of requests that are answered later."""
         self._next_opaque = 0
         self._transport: asyncio.Transport | None = None
         self.shortcuts: list[Shortcut] = []
@@ -125,6 +127,8 @@ class Connection(asyncio.Protocol):
         """Frames that wait: for the peer to read what it asked for, or for the next turn."""
         self.on_writable: Callable[[], None] | None = None
         """Told once, when the peer reads again."""
+        self._for_room: list[asyncio.Future[None]] = []
+        """Those who wait to send more."""
         self.peer_address = self.peer_host_name = ""
         self.peer_host = b""
         """The peer as a record stores it: address and port."""
@@ -167,6 +171,7 @@ class Connection(asyncio.Protocol):
         loss = self._loss(exc)
         self._transport = None
         self._held_back.clear()
+        self._room()
         calls, self._calls = self._calls, {}
         for waiting in calls.values():
             if not waiting.done():
@@ -198,10 +203,32 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_full = False
+        self._room()
         self._go_on()
         told, self.on_writable = (self.on_writable, None) if self.is_writable else (None, self.on_writable)
         if told is not None:
             told()
+
+    def _room(self) -> None:
+        waiting, self._for_room = self._for_room, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+
+    async def room(self, timeout_ms: int) -> None:
+        """Wait until the peer has read enough of what it was sent, or is gone.
+
+        :raises CallTimeout: it has not by then.
+        """
+        if self.is_writable or not self.is_open:
+            return
+        waiting: asyncio.Future[None] = self._loop.create_future()
+        self._for_room.append(waiting)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await waiting
+        except TimeoutError:
+            raise CallTimeout(f"{self.peer_address} does not read: {self.unread} bytes wait for it") from None
 
     def _go_on(self) -> None:
         """Answer what was held back, and read again once that is done; who is gone is not answered."""
@@ -337,20 +364,35 @@ class Connection(asyncio.Protocol):
     def answer_later(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
         """Answer with what `work` comes to, or with its error; it is cancelled when the connection ends first.
 
-        :raises Refused: so much waits for later answers to this peer that nothing more of it can be kept.
+        :raises Refused: as `keep` does.
         """
-        waiting = sum(self._later.values())
-        if waiting >= self._peers.limits.answer_bytes_per_connection_max:
-            work.close()
-            remark = (
-                f"[OVERLOAD]{len(self._later)} requests of {self.peer_address} wait for others with {waiting} bytes"
-            )
-            raise Refused(ResponseCode.SYSTEM_BUSY, remark)
         size = _LATER_COST + len(request.body) + sum(map(len, request.fields.values()))
+        try:
+            self.keep(size)
+        except Refused:
+            work.close()
+            raise
         task = self._loop.create_task(self._answer_later(request, work))
-        self._later[task] = size
-        task.add_done_callback(self._later.pop)
+        self._later.add(task)
+        task.add_done_callback(partial(self._answered, size))
+
+    def _answered(self, size: int, task: asyncio.Task[None]) -> None:
+        self._later.discard(task)
+        self.release(size)
+
+    def keep(self, size: int) -> None:
+        """So many bytes of a request stay here until its answer, when they are to be released.
+
+        :raises Refused: so much of this peer waits for answers that nothing more of it can be kept.
+        """
+        if self._kept >= self._peers.limits.answer_bytes_per_connection_max:
+            remark = f"[OVERLOAD]{self._kept} bytes of requests of {self.peer_address} wait for their answers already"
+            raise Refused(ResponseCode.SYSTEM_BUSY, remark)
+        self._kept += size
         self._peers.passed(size)
+
+    def release(self, size: int) -> None:
+        self._kept -= size
 
     async def _answer_later(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
         try:
@@ -423,8 +465,12 @@ class Connection(asyncio.Protocol):
     @property
     def why_deaf(self) -> str:
         """What to say of a peer that is not writable."""
-        unread = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        return f"client {self.peer_address} does not read, {unread} bytes wait for it"
+        return f"client {self.peer_address} does not read, {self.unread} bytes wait for it"
+
+    @property
+    def unread(self) -> int:
+        """Bytes that were sent and not taken by the peer."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     async def call_all(self, requests: Sequence[Command], timeout_ms: int) -> list[Command]:
         """Send requests by one write and wait for the responses to all of them, for a fraction of what calls cost.
@@ -498,7 +544,7 @@ class Connection(asyncio.Protocol):
             return 0, 0
         unread = self._transport.get_write_buffer_size()
         self._reading.look(self._sent, unread, now, self._peers.limits.idle_s)
-        waiting = sum(map(len, self._held_back)) + sum(self._later.values())
+        waiting = sum(map(len, self._held_back)) + self._kept
         return unread, len(self._frames.pending) + waiting
 
     def still_s(self, now: float) -> tuple[float, float]:

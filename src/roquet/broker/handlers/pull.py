@@ -258,9 +258,10 @@ class Pulls:
         config = self._config
         hold_ms = header.suspend_timeout_millis if config.long_polling else config.short_polling_ms
         queue = self._store.queue(header.topic, header.queue_id)
-        self._arrivals.hold(
-            connection, queue, header.queue_offset, hold_ms, self._again(request, header, group, wanted)
-        )
+        kept = replace(request, fields={}, body=b"")  # to answer it; either could be 16 MiB
+        size = len(header.subscription or "") + len(header.consumer_group) + len(header.topic)
+        again = self._again(kept, header, group, wanted)
+        self._arrivals.hold(connection, queue, header.queue_offset, hold_ms, again, size)
 
     def _again(
         self, request: Command, header: PullHeader, group: GroupConfig, wanted: Filter
