@@ -284,6 +284,29 @@ def test_the_bodies_of_a_chunk_are_not_in_memory_at_once(monkeypatch: pytest.Mon
         tracemalloc.stop()
 
 
+@A_WHILE
+@given(st.lists(RECORDS | RECORDS.map(compressed), min_size=1, max_size=12), st.integers(1, 60), st.booleans())
+def test_much_of_properties_is_searched_part_by_part(records: list[Record], most: int, some_tags: bool) -> None:
+    walked = Records.walk(b"".join(record.encode() for record in records))
+    tags = frozenset({"K", "aK", "é"}) if some_tags else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "PROPERTIES_BYTES", most)
+        found = rows(table(walked, broker_name="b", tags=tags))
+
+    wanted = [each for each in decode_all(walked.data) if tags is None or each.properties.get("TAGS") in tags]
+    assert found == [row(record, "b") for record in wanted]
+
+
+def test_properties_of_nothing_but_separators_take_no_more_memory_than_others() -> None:
+    walked = Records.walk(a_record(properties_text="\x02" * 32_000).encode() * 250)
+    tracemalloc.start()
+    try:
+        assert table(walked, broker_name="b").num_rows == 250
+        assert tracemalloc.get_traced_memory()[1] < 160 << 20, "not 400 MB"
+    finally:
+        tracemalloc.stop()
+
+
 def test_bytes_that_an_array_cannot_count_are_refused() -> None:
     with pytest.raises(OverflowError, match=f"{2**31} bytes are too many for one column"):
         binary([bytes(1 << 20)] * 2048)

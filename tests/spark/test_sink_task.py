@@ -21,6 +21,7 @@ from roquet.spark.sink_rows import ROW_ID, RowError
 from roquet.spark.sink_send import SinkError
 from roquet.spark.sink_task import ROWS_MAX, Task, parts, write
 from roquet.spark.write_options import Delivery, WriteOptions
+from tests.interop import wire
 from tests.interop.ground import BROKER, QUICK, Ground
 from tests.spark.conftest import QUEUES
 from tests.spark.written import ROW, numbered, numbers, stored, then
@@ -82,6 +83,19 @@ def test_other_partitions_and_batches_are_not_taken_for_ones_own(ground: Ground,
     tasks = [TASK, Task(TASK.run, 5, 11), Task(TASK.run, 51, 1), Task("1" * 32, 5, 1)]
     assert [write(numbered(40), task, wanted).found for task in tasks] == [0, 0, 0, 0]
     assert Counter(numbers(stored(ground.namesrv, topic))) == dict.fromkeys(range(40), 4)
+
+
+def test_what_others_send_to_the_topic_does_not_stop_the_search_for_rows(ground: Ground, topic: str) -> None:
+    """Bodies that are no zlib although they say so: only those of our rows are decompressed."""
+    wanted = options(ground, topic, EO, compress_from_size=1)
+    with pytest.raises(Died):
+        write(then(numbered(3), die), TASK, wanted)
+    for queue_id in range(QUEUES):
+        fields = wire.send_fields(topic, queue_id) | {"sysFlag": "1"}
+        assert wire.ask(ground.broker.address, wire.SEND_MESSAGE, fields, b"no zlib").code == 0
+    written = write(numbered(5), TASK, wanted)
+    assert written.found + written.rows == 5
+    assert written.found > 0
 
 
 def test_compressed_rows_are_found_again(ground: Ground, topic: str) -> None:
@@ -170,6 +184,15 @@ def test_so_many_rows_are_encoded_at_once_as_memory_has_room_for(rows: int, size
     batch = pa.RecordBatch.from_arrays([pa.array([b"%*d" % (size, row) for row in range(rows)])], ["body"])
     found = list(parts(batch, 1024 * 1024))
     assert [part.num_rows for part in found] == cut
+    assert pa.Table.from_batches(found).column("body").to_pylist() == batch.column("body").to_pylist()
+
+
+def test_large_rows_in_a_row_are_not_encoded_at_once() -> None:
+    """However small those before and behind them are."""
+    sizes = [1] * 500 + [400_000] * 7 + [1] * 500
+    batch = pa.RecordBatch.from_arrays([pa.array([bytes(size) for size in sizes])], ["body"])
+    found = list(parts(batch, 1024 * 1024))
+    assert [part.num_rows for part in found] == [502, 2, 2, 501]
     assert pa.Table.from_batches(found).column("body").to_pylist() == batch.column("body").to_pylist()
 
 

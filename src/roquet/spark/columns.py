@@ -54,6 +54,10 @@ _LARGE: Final = 32 << 10
 _IN_STEP_MAX: Final = 64
 """Records in each answer up to which going through all answers in step pays."""
 _HOST_SIZE: Final = 8
+PROPERTIES_BYTES: Final = 2 << 20
+"""Properties that are searched at once. Those of usual messages are fewer in a whole chunk; but a client may send
+nothing but separators, and each byte of these takes forty in memory."""
+_OF_PROPERTIES: Final = frozenset(("msgId", "keys", "tags", "properties"))
 _PLACE: Final = pa.schema([ARROW_SCHEMA.field(name) for name in ("topic", "brokerName", "queueId", "queueOffset")])
 _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 
@@ -162,14 +166,16 @@ def decode(
     :param uncompressed_max: bytes that a body may have.
     :raises CorruptRecord: a record's parts do not add up; `at` is its index in the data.
     """
-    columns = _Columns(records, broker_name)
-    if tags is not None and len(records):
-        matches = pc.is_in(columns.tags(), value_set=words(sorted(tags)))
-        columns = columns.of(_true_rows(matches))
-    if "body" in schema.names and columns.are_compressed:
-        yield from columns.in_parts(schema, uncompressed_max)
-    elif len(columns):
-        yield columns.batch(schema)
+    whole = _Columns(records, broker_name)
+    looks_at_properties = tags is not None or not _OF_PROPERTIES.isdisjoint(schema.names)
+    for columns in whole.by_properties() if looks_at_properties and len(whole) else (whole,):
+        if tags is not None and len(columns):
+            matches = pc.is_in(columns.tags(), value_set=words(sorted(tags)))
+            columns = columns.of(_true_rows(matches))
+        if "body" in schema.names and columns.are_compressed:
+            yield from columns.in_parts(schema, uncompressed_max)
+        elif len(columns):
+            yield columns.batch(schema)
 
 
 class _Columns:
@@ -199,6 +205,16 @@ class _Columns:
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([self.named(each.name, each.type) for each in schema], schema=schema)
+
+    def by_properties(self) -> Iterator[_Columns]:
+        """Some records after the other, with about `PROPERTIES_BYTES` of properties; all, where there are no more."""
+        ends = np.cumsum(self._ends - self._shape.properties_at)
+        if ends[-1] <= PROPERTIES_BYTES:
+            yield self
+            return
+        cuts = np.flatnonzero(np.diff(ends // PROPERTIES_BYTES)) + 1
+        for rows in np.split(np.arange(len(self)), cuts):
+            yield self.of(rows)
 
     def in_parts(self, schema: pa.Schema, uncompressed_max: int) -> Iterator[pa.RecordBatch | BadBody]:
         is_compressed: Bools = (self._head["sysFlag"] & COMPRESSED) != 0

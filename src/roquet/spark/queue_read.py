@@ -86,16 +86,18 @@ class QueueRead:
         brought = await self._some(end)
         if isinstance(brought, Records):
             return brought
-        answers, size = [brought], len(brought.body)
+        answers, size, largest = [brought], len(brought.body), len(brought.body)
         self._step = max(self._at - first, self._step // 2)
         self._ahead.clear()
         while self._at < end and size < CHUNK_BYTES:
             if not self._ahead:
-                await self._look_ahead(end, min(AHEAD_BYTES, CHUNK_BYTES - size) // len(brought.body))
+                await self._look_ahead(end, min(AHEAD_BYTES, CHUNK_BYTES - size) // largest)
             if (answer := await self._next(end)) is None:
                 break  # whatever it is, the next chunk will see to it
             answers.append(answer)
             size += len(answer.body)
+            largest = max(largest, len(answer.body))
+        self._ahead.clear()  # nothing of it is kept while Spark works on the chunk
         return self._checked(answers, first)
 
     async def _look_ahead(self, end: int, count: int) -> None:

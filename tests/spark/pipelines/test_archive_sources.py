@@ -106,6 +106,12 @@ def test_a_queue_that_waits_does_not_keep_others(couple: Couple, alone: StandIn)
     assert ends(new) == {QUEUE: 2000, OTHER: 7}
 
 
+@pytest.mark.parametrize("option", [{"mode": "PERMISSIVE"}, {"tags": "A"}, {"failOnDataLoss": "false"}])
+def test_a_run_that_may_leave_messages_out_does_not_count_them(option: dict[str, str]) -> None:
+    assert Topics("ns:1", ("orders",)).is_exact
+    assert not Topics("ns:1", ("orders",), options=option).is_exact
+
+
 def test_a_slave_alone_is_not_asked_to_say_what_is_gone() -> None:
     with pytest.raises(OptionError, match="would leave out for ever what the slave does not have yet"):
         Topics("ns:1", ("orders",), options={"readFrom": "slave-only", "failOnDataLoss": "false"})
