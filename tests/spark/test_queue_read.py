@@ -17,7 +17,7 @@ from roquet.spark import queue_read
 from roquet.spark.options import ReadOptions
 from roquet.spark.places import Offsets
 from roquet.spark.queue_read import NoProgress, QueueRead
-from roquet.spark.ranges import DataLoss, QueueRange
+from roquet.spark.ranges import DataLoss, MasterAway, QueueRange
 from roquet.spark.selection import Selection
 from roquet.units import PhysicalOffset, QueueOffset
 
@@ -203,6 +203,23 @@ async def test_a_slave_that_lags_is_waited_for() -> None:
         return Answer(0, 0, 0)
 
     assert await offsets(Faulty(10, lagging, lagging), 0, 10) == list(range(10))
+
+
+@pytest.mark.parametrize("may_lose", [False, True])
+@pytest.mark.parametrize(
+    "slave", [Answer(0, 0, 0, of_master=False), Answer(5, 5, 20, of_master=False), Answer(6, 5, 20, record(5), False)]
+)
+async def test_what_a_slave_lacks_is_waited_for_and_never_passed_over(slave: Answer, may_lose: bool) -> None:
+    """It lags, or has lost what is old: whatever it says where to go on, only its master is believed."""
+    wanted = replace(OPTIONS, fail_on_data_loss=not may_lose)
+    assert await offsets(Faulty(20, lambda: slave, lambda: slave), 0, 10, wanted) == list(range(10))
+    with pytest.raises(MasterAway, match=r"wanted offset 0 of .*, but only a slave answered"):
+        await offsets(Faulty(20, *[lambda: slave] * 1000), 0, 10, wanted)
+
+
+async def test_a_part_that_a_slave_left_out_between_answers_is_asked_for_again() -> None:
+    first = Answer(4, 0, 20, record(0) + record(1), of_master=False)
+    assert await offsets(Faulty(20, lambda: first), 0, 10) == list(range(10))
 
 
 async def test_silence_ends_in_an_error_even_if_loss_is_allowed() -> None:

@@ -201,11 +201,13 @@ class QueueRead:
         return Records.joined(self._taken_in_turn(answers))
 
     def _taken_in_turn(self, answers: list[Pulled]) -> Iterator[Records]:
-        """Up to one that leads nowhere: what comes after that is asked for once more."""
+        """Up to one that leads nowhere, or that a slave ended too early: what comes next is asked for once more."""
         for answer in answers:
             if (taken := self._taken(answer)) is None:
                 return
             yield taken
+            if self._at < answer.next_offset and not self._bounds(answer).is_certain:
+                return
 
     def _give_up(self, bounds: Bounds | None, trouble: str) -> None:
         """The end of all patience: no answer, or none that leads on."""

@@ -1,0 +1,46 @@
+"""A body of 64 MiB in 64 KB, on a real broker: it stops nobody, and ends among the dead letters as it was stored."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+
+from roquet import Consumer, MessageQueue, Producer, PullConsumer
+from roquet.dev import Cluster
+from roquet.protocol.compression import UNCOMPRESSED_MAX
+from tests.interop import wire
+
+BOMB = zlib.compress(bytes(UNCOMPRESSED_MAX + 1))
+BRIEFLY = " ".join(["1s"] * 18)
+DEAD = MessageQueue("%DLQ%careful", "dev", 0)
+
+
+async def test_a_bomb_stops_no_group_and_is_a_dead_letter_in_the_end() -> None:
+    async with Cluster(delay_levels=BRIEFLY) as cluster, Producer(cluster.name_server, "shop") as producer:
+        first = await producer.send("orders", b"before")
+        assert cluster.broker is not None
+        fields = wire.send_fields("orders", first.queue.queue_id, "UNIQ_KEY\x01BOMB") | {"sysFlag": "1"}
+        address = f"127.0.0.1:{cluster.broker.port}"
+        answer = await asyncio.to_thread(wire.ask, address, wire.SEND_MESSAGE, fields, BOMB)
+        assert answer.code == 0
+        await producer.send("orders", b"behind", queue=first.queue)
+
+        async with (
+            Consumer(cluster.name_server, "careful", "orders", "first", max_reconsume_times=1) as consumer,
+            PullConsumer(cluster.name_server) as reader,
+            asyncio.timeout(60),
+        ):
+            found: list[bytes] = []
+            while len(found) < 2:
+                found += [message.body for message in await consumer.get_many(timeout_ms=500)]
+            assert found == [b"before", b"behind"]
+            while await end_of(reader, DEAD) == 0:
+                assert await consumer.get_many(timeout_ms=500) == []
+            (letter,) = (await reader.pull(DEAD, 0)).records
+            assert (letter.body, letter.properties["UNIQ_KEY"]) == (BOMB, "BOMB")
+            assert await consumer.get_many(timeout_ms=500) == []
+
+
+async def end_of(reader: PullConsumer, queue: MessageQueue) -> int:
+    """0 as long as there is no such topic."""
+    return await reader.max_offset(queue) if queue.topic in await reader.topics() else 0
