@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 
 import pytest
@@ -195,6 +196,8 @@ def test_what_held_pulls_keep_is_bounded_for_each_client(node: BrokerNode, other
             await other.channels.call(other.broker, request("a", bytes(UNREAD_MAX)), 1_000)
 
     other.host.call(pull_with_a_body)
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, Command) and len(each.body) == UNREAD_MAX]
     held = [peer.held(0.0) for peer in serving(node).parts.peers.connections if peer.peer_host_name == "10.0.0.8"]
     assert [requests < 1_000 for _, requests in held] == [True], "neither body nor header stay"
 

@@ -31,6 +31,7 @@ T = TypeVar("T")
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
+_NO_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _CANNOT_LISTEN: Final = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 
@@ -129,6 +130,7 @@ def serve(name: str, host: str, port: int, make: Make) -> None:
 
 async def _run(name: str, host: str, make: Make) -> None:
     stopping = asyncio.Event()
+    leave_refusals_to_the_server(asyncio.get_running_loop())
     _on_signals(stopping.set)
     server = make(stopping.set)
     await server.start()
@@ -149,6 +151,19 @@ def _say_who_may_come(host: str, ports: tuple[int, ...]) -> None:
         who = "every network of this machine" if host in _EVERYWHERE else "whoever reaches that address"
         text = "ports are open to %s, without authentication: bindAddress=%s ports=%s; restrict them, or use a firewall"
         log.warning(text, who, host, ",".join(map(str, ports)))
+
+
+def leave_refusals_to_the_server(loop: asyncio.AbstractEventLoop) -> None:
+    """asyncio tells of each attempt to accept a connection without a file descriptor, thousands of times, uvloop
+    of none. The server itself tells of it once.
+    """
+    loop.set_exception_handler(_complain)
+
+
+def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    if not (isinstance(error, OSError) and error.errno in _NO_RESOURCES and "accept" in context["message"]):
+        loop.default_exception_handler(context)
 
 
 def _allow_many_files() -> None:

@@ -20,6 +20,8 @@ TIGHT: Final = 64 * 1024
 """Bytes that may wait for one peer while half of what may wait for all is reached."""
 SILENT: Final = "silent"
 """Why most connections end that are ended here; too usual for the log."""
+CALM_S = 30.0
+"""So long there must have been file descriptors until that is told: while connections wait, one comes and goes."""
 _LOOKS_PER_TIMEOUT: Final = 12
 _FILES_KEPT: Final = 4
 """One of so many file descriptors is left to files: a broker that cannot open its next log file takes no message."""
@@ -257,15 +259,19 @@ class Descriptors:
 
     def __init__(self) -> None:
         self.are_left = True
+        self._failed_at = 0.0
 
     def look(self) -> None:
+        now = asyncio.get_running_loop().time()
         try:
             os.close(os.open(os.devnull, os.O_RDONLY))
         except OSError as error:
             if self.are_left:
-                log.error("no connection can be accepted: %s; raise the limit of open files (ulimit -n)", error)
-            self.are_left = False
+                log.error(
+                    "no connection can be accepted: %s; raise the limit of open files (ulimit -n)", error.strerror
+                )
+            self.are_left, self._failed_at = False, now
             return
-        if not self.are_left:
+        if not self.are_left and now - self._failed_at >= CALM_S:
             log.warning("connections are accepted again: there are file descriptors")
-        self.are_left = True
+            self.are_left = True

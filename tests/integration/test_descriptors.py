@@ -1,0 +1,81 @@
+"""A server without a file descriptor left serves those that are connected, says so once, and accepts again."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from roquet.protocol.command import Command
+from tests.interop.apache import wait_until
+
+pytestmark = pytest.mark.process
+
+CHILD = """
+import asyncio, logging, os, resource, sys
+import uvloop
+import roquet.transport.peers
+from roquet.transport.limits import PeerLimits
+from roquet.transport.peers import Peers
+from roquet.cli.serve import leave_refusals_to_the_server
+from roquet.transport.server import Server
+
+async def main():
+    roquet.transport.peers.CALM_S = 2.0
+    logging.basicConfig(level=logging.WARNING)
+    leave_refusals_to_the_server(asyncio.get_running_loop())
+    server = Server({1: lambda request, _: request.answer(0)}, peers=Peers(PeerLimits(partial_request_timeout=300)))
+    print(await server.listen("127.0.0.1", 0), flush=True)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 5,) * 2)
+    await asyncio.Event().wait()
+
+factory = uvloop.new_event_loop if sys.argv[1] == "uvloop" else None
+with asyncio.Runner(loop_factory=factory) as runner:
+    runner.run(main())
+"""
+
+
+@contextmanager
+def crowded_server(loop: str, log: Path) -> Iterator[int]:
+    with log.open("w") as output:
+        child = subprocess.Popen([sys.executable, "-c", CHILD, loop], stdout=subprocess.PIPE, stderr=output, text=True)
+        assert child.stdout is not None
+        try:
+            yield int(child.stdout.readline())
+        finally:
+            child.kill()
+            child.wait()
+            child.stdout.close()
+
+
+def is_served(peer: socket.socket) -> bool:
+    peer.settimeout(5)
+    try:
+        peer.sendall(Command(1).encode())
+        return bool(peer.recv(4096))
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts its descriptors in /proc")
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_no_descriptor_left_is_told_once_and_gets_over(loop: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with crowded_server(loop, log) as port, ExitStack() as peers:
+        first = peers.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert is_served(first)
+        with ExitStack() as crowd:
+            for _ in range(40):
+                crowd.enter_context(socket.create_connection(("127.0.0.1", port)))
+            wait_until(lambda: "no connection can be accepted" in log.read_text(), "the line in the log")
+            assert all(is_served(first) for _ in range(100))
+        wait_until(lambda: "connections are accepted again" in log.read_text(), "the other line")
+        late = peers.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert is_served(late)
+        assert is_served(first)
+        assert len(log.read_text().splitlines()) == 2
