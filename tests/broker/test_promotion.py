@@ -9,10 +9,14 @@ from roquet.broker.store_settings import BrokerRole
 from roquet.errors import ConfigError
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.protocol.ha_status import HaStatus
+from roquet.protocol.json_dialect import load
+from roquet.storage.store import Store
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started
 from tests.simulation.nodes import NameServerNode
 from tests.simulation.simulation import Simulation
+from tests.storage.records import bodies_in
 
 MASTER, SLAVE, OTHER, NAMES = "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.7"
 
@@ -186,3 +190,82 @@ def test_a_master_cannot_be_promoted_nor_can_anybody_to_a_slave(sim: Simulation,
     started(sim, MASTER)
     answer = Client(sim, sim.host("10.0.0.8")).call(RequestCode.PROMOTE_SLAVE, role=role)
     assert (answer.code, remark in str(answer.remark)) == (ResponseCode.SYSTEM_ERROR, True)
+
+
+def half_pack(couple: Couple) -> int:
+    """Leave in the master's log, and so in the slave's, what a version did that took the place for a record before a
+    field of it did not fit; where that is."""
+    store = serving(couple.master).store
+    record = store.message_at(last_record_at(store))
+    assert record is not None
+
+    async def write() -> int:
+        at = store.log.make_room(len(record))
+        store.log.write(record[:16].ljust(len(record), b"\0"))
+        store.dispatch.position = store.log.end
+        serving(couple.master).parts.growth.turn_ended()
+        return at
+
+    at = couple.master.host.call(write)
+    couple.sim.run_for(1)
+    return at
+
+
+def last_record_at(store: Store) -> int:
+    entry = store.queue("T", 0).entry(store.max_offset("T", 0) - 1)
+    assert entry is not None
+    return entry[0]
+
+
+def bodies(store: Store) -> list[bytes]:
+    return bodies_in(store, "T")
+
+
+def test_a_hole_in_the_log_costs_a_promoted_slave_nothing_behind_it(sim: Simulation, couple: Couple) -> None:
+    half_pack(couple)
+    for number in range(5, 25):
+        assert send(couple.to_master, b"%d" % number).code == ResponseCode.SUCCESS
+    sim.run_for(0.5)
+    slave = serving(couple.slave).store
+    assert bodies(slave) == [b"%d" % number for number in range(25)]
+    assert (slave.dispatch.behind, slave.dispatch.holes) == (0, 1)
+    couple.master.host.kill()
+    sim.run_for(1)
+    assert couple.promote().code == ResponseCode.SUCCESS
+    couple.run_until_promoted()
+    assert bodies(serving(couple.slave).store) == [b"%d" % number for number in range(25)]
+
+
+def test_a_crash_of_a_master_with_a_hole_costs_nothing_that_was_acknowledged(sim: Simulation, couple: Couple) -> None:
+    half_pack(couple)
+    for number in range(5, 25):
+        assert send(couple.to_master, b"%d" % number).code == ResponseCode.SUCCESS
+    couple.master.host.kill()
+    couple.master.host.boot()
+    couple.master.start()
+    sim.run_until(lambda: couple.master.broker is not None, 30)
+    assert bodies(serving(couple.master).store) == [b"%d" % number for number in range(25)]
+    assert send(couple.to_master, b"25").code in (ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE)
+    sim.run_until(lambda: couple.slave.follows(serving(couple.master)), 60)
+
+
+def test_a_slave_whose_dispatch_has_stopped_says_so_and_is_no_master(
+    sim: Simulation, couple: Couple, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = half_pack(couple)
+    sim.run_for(11)
+    told = [text for record in caplog.records if "dispatch stopped" in (text := record.getMessage())]
+    assert len(told) == 1
+    couple.master.host.kill()
+    sim.run_for(1)
+    reason = f"the record at physical offset {at} is damaged"
+    assert reason in couple.refused()
+    status = HaStatus.from_json(load(couple.to_slave.call(RequestCode.GET_BROKER_HA_STATUS).body))
+    assert reason in status.trouble
+    info = load(couple.to_slave.call(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+    assert reason in info["dispatchBehindReason"]
+    assert couple.promote(forced="true").code == ResponseCode.SUCCESS
+    couple.run_until_promoted()
+    new = serving(couple.slave).store
+    assert (bodies(new), new.log.end, new.trouble) == ([b"%d" % number for number in range(5)], at, "")
+    assert [path for path in couple.slave.host.drive.names.files if "lost" in path.parts]

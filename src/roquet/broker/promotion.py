@@ -125,7 +125,9 @@ class Promotion:
 
     def _against_our_log(self, client: HaClient) -> list[str]:
         own, progress, had = self._store.log, client.progress(), self._sync.master_log
-        against = []
+        self._store.replicated()
+        why_behind = self._store.dispatch.why_behind
+        against = [why_behind] if why_behind else []
         if progress.phase is Phase.STOPPED:
             against.append(f"this log does not fit the master's: {progress.reason}")
         if had is None:

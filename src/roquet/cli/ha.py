@@ -166,7 +166,8 @@ def _state(member: Member) -> tuple[str, str]:
     if member.status is None:
         return "not told", "it knows no such request, as Apache's 4.x"
     follower = member.status.follower
-    return ("master", "") if follower is None else (follower.state, follower.reason)
+    state, reason = ("master", "") if follower is None else (follower.state, follower.reason)
+    return state, "; ".join(filter(None, (reason, member.status.trouble)))
 
 
 def _slave_rows(found: list[Replicas]) -> Iterator[tuple[str, ...]]:

@@ -107,11 +107,15 @@ class FollowerStatus:
 
 @dataclass(frozen=True, slots=True)
 class HaStatus:
-    """`slaves` of a master, `follower` of a slave; `end` of the broker's own log, in bytes."""
+    """`slaves` of a master, `follower` of a slave; `end` of the broker's own log, in bytes.
+
+    `trouble`: what is wrong with the broker's own store, empty while nothing is.
+    """
 
     end: int
     slaves: tuple[SlaveStatus, ...] = ()
     follower: FollowerStatus | None = None
+    trouble: str = ""
 
     @property
     def is_master(self) -> bool:
@@ -124,6 +128,7 @@ class HaStatus:
             json_long(json, "masterCommitLogMaxOffset", 0),
             tuple(SlaveStatus.from_json(each) for each in json.get("haConnectionInfo") or ()),
             None if json.get("master", True) else FollowerStatus.from_json(follower or {}),
+            str(json.get("storeTrouble") or ""),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -133,6 +138,7 @@ class HaStatus:
             "inSyncSlaveNums": sum(slave.is_in_sync for slave in self.slaves),
             "master": self.is_master,
             "masterCommitLogMaxOffset": self.end,
+            **({"storeTrouble": self.trouble} if self.trouble else {}),
         }
 
 

@@ -66,6 +66,19 @@ class Dispatch:
         """Bytes of the log that are not dispatched yet."""
         return max(0, self._log.end - self.position)
 
+    @property
+    def why_behind(self) -> str:
+        """Why dispatch cannot reach the log's end, and what to do; else empty, also while half a record is the last."""
+        if self.stopped is not None:
+            return (
+                f"dispatch has stopped {self.behind} bytes before the log's end, the record at physical offset "
+                f"{self.stopped.at} is damaged ({self.stopped.reason}) and nothing valid follows: wipe this broker's "
+                "store, it is copied anew"
+            )
+        if self.is_held_up:
+            return f"dispatch is {self.behind} bytes behind, the drive has no room for queue entries: make some"
+        return ""
+
     def goes_on_at(self, at: int) -> bool:
         """Whether every record before `at` is dispatched: nothing is between but the blank that closed a file."""
         file_end = self._log.next_file(self.position)

@@ -50,7 +50,6 @@ def recover(
     :param room_wanted: within it a drive without room is told of once, and what was done there is tried again later.
     """
     mark = checkpoint.mark if checkpoint.mark and _is_of_this_log(log, checkpoint.mark) else None
-    checkpoint.mark = mark
     lost = mark.queue_count - queues.used if mark is not None else 0
     if mark is not None and crashed:
         start = PhysicalOffset(mark.position)
@@ -62,6 +61,7 @@ def recover(
             "another log's; restore them from another broker or a backup", log.end, checkpoint.mark.position,
         )  # fmt: skip
     known = _known(checkpoint, mark, queues, crashed=crashed)
+    checkpoint.mark = mark
     end, damaged = valid_end(log, start, known, verify=verify)
     save_tail(end)
     log.truncate(end, erase=crashed)
@@ -184,10 +184,12 @@ class Known:
 
 
 def _known(checkpoint: Checkpoint, mark: Mark | None, queues: Queues, *, crashed: bool) -> Known:
-    position, last_ms = (mark.position, mark.last_ms) if mark is not None else (0, 0)
+    """Times go back with the clock: they count only where a broker wrote them that makes no marks."""
+    if crashed and mark is not None:
+        return Known(mark.position, last_ms=mark.last_ms)
     if crashed:
-        return Known(position, checkpoint.safe_ms, last_ms=last_ms)
-    end = max(position, queues.log_end)
+        return Known(durable_ms=0 if checkpoint.mark is not None else checkpoint.safe_ms)
+    end = max(mark.position if mark is not None else 0, queues.log_end)
     return Known(end, checkpoint.safe_ms, is_whole=end > 0)
 
 

@@ -235,6 +235,13 @@ class Store:
             self.index.forget_cached()
 
     @property
+    def trouble(self) -> str:
+        """What is wrong with log and dispatch, for those who look at replication; empty while nothing is."""
+        dispatch = self.dispatch
+        holes = f"{dispatch.holes} damaged places stepped over ({dispatch.hole_bytes} bytes)" if dispatch.holes else ""
+        return "; ".join(filter(None, (dispatch.why_behind, holes)))
+
+    @property
     def failure(self) -> OSError | None:
         """The sync that failed and ended all trust in the files (decision 0025); it is known before `take_failure`."""
         return self._trust.failure

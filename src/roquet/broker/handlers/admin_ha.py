@@ -43,7 +43,7 @@ class HaAdmin:
     def status(self, request: Command, connection: Connection) -> Command:
         slaves = () if self._server is None else tuple(map(self._slave, self._server.progress()))
         follower = None if self._client is None else self._follower(self._client.progress())
-        status = HaStatus(self._store.log.end, slaves, follower)
+        status = HaStatus(self._store.log.end, slaves, follower, self._store.trouble)
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes(status.to_json()))
 
     def _slave(self, slave: SlaveProgress) -> SlaveStatus:
