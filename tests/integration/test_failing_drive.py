@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,8 @@ from roquet.client.producer import Producer, SendStatus
 from roquet.errors import RoquetError
 from roquet.storage.store import Store, StoreConfig
 from tests.integration.failing_drive import FailingDrive
+from tests.interop.apache import free_port
+from tests.interop.processes import Program
 from tests.interop.roquet_cluster import RoquetBroker, RoquetNameServer
 from tests.storage.records import bodies_in
 
@@ -98,3 +101,17 @@ async def test_what_was_acknowledged_is_there_after_the_drive_failed(drive: Fail
     kept = {body[:8] for body in stored(drive.root / "store")}
     lost = [body[:8] for body in load.acknowledged if body[:8] not in kept]
     assert not lost, f"of {len(load.acknowledged)}; the brokers said: {text}"
+
+
+async def test_a_laptops_cluster_ends_with_the_same_code(drive: FailingDrive) -> None:
+    """ASYNC_FLUSH: nobody waits for the disk, and it ends all the same."""
+    cluster = Program("roquet-dev")
+    with cluster:
+        port = free_port()
+        store = str(drive.root / "store")
+        cluster.launch([sys.executable, "-m", "roquet.cli.main", "dev", "--port", str(port), "--store", store])
+        cluster.wait_ready(lambda: "roquet dev ready" in cluster.output(), "its line")
+        drive.fail()
+        await Load(f"127.0.0.1:{port}").send(3)
+        assert await asyncio.to_thread(cluster.wait_end, 60) == DRIVE_FAILED
+        assert cluster.errors().count("CRITICAL") == 1
