@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet import files
 from roquet.errors import StoreError
 from roquet.storage.disk import RealDisk, is_locked_here
 
@@ -143,3 +145,38 @@ def test_a_lock_that_cannot_be_made_says_why_and_can_be_had_later(tmp_path: Path
         RealDisk().lock(tmp_path / "lock")
     (tmp_path / "lock").rmdir()
     RealDisk().lock(tmp_path / "lock").release()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="syncs by other calls")
+def test_a_file_whose_sync_failed_is_never_synced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system would say that all is well."""
+    file = RealDisk().open(tmp_path / "a", FILE_SIZE)
+    asked: list[int] = []
+
+    def fail_once(descriptor: int) -> None:
+        asked.append(descriptor)
+        if len(asked) == 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fdatasync", fail_once)
+    for _ in range(3):
+        with pytest.raises(OSError, match=r"Errno 5\] .*/a'$"):
+            file.sync(0, 1)
+    assert len(asked) == 1
+    file.close()
+
+
+def test_folders_are_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = RealDisk()
+    path = tmp_path / "queue" / "0" / "file"
+    file = disk.open(path, FILE_SIZE)
+    assert file.is_new
+    file.close()
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync", synced.append)
+    disk.sync_names(path)
+    disk.sync_names(path)
+    assert synced == [path.parent, path.parent.parent, tmp_path, path.parent]
+    again = disk.open(path, FILE_SIZE)
+    assert not again.is_new
+    again.close()

@@ -273,3 +273,17 @@ def test_a_record_that_was_refused_holds_up_nobody() -> None:
     now_ms += 60_000
     put(store, 0, 1)
     assert bodies_in(store, "T") == numbers(1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_name_of_a_new_file_is_durable_with_the_first_bytes_in_it(seed: int) -> None:
+    drive = Drive(random.Random(seed))
+    store = Store(config(Path("/s")), lambda: 1, drive.mount())
+    store.open()
+    for first in range(0, 200, 50):
+        put(store, first, 50)
+        store.log.sync_work(store.log.end)()
+    drive.crash()
+    again = Store(config(Path("/s")), lambda: 1, drive.mount())
+    again.open()
+    assert bodies_in(again, "T") == numbers(200)

@@ -30,6 +30,7 @@ from roquet.storage.dispatch import Dispatch
 from roquet.storage.folders import Folders
 from roquet.storage.index import Index
 from roquet.storage.queues import Queues
+from roquet.storage.trust import Trust, TrustedDisk
 from roquet.units import PhysicalOffset
 
 _NO_DELAY_MS: Final = 1000
@@ -176,9 +177,10 @@ class _Rebuild:
         self._end = PhysicalOffset(end)
         self._known = known
         self._log = CommitLog(disk, Folders(disk, files.log.folders), files.log.file_size)
-        self._queues = Queues(disk, files.root, plan.queue_file_size, plan.notes_file_size)
+        made = TrustedDisk(disk, Trust())
+        self._queues = Queues(made, files.root, plan.queue_file_size, plan.notes_file_size)
         shape = plan.shape
-        self._index = Index(disk, files.root / "index", shape.slots, shape.entries) if plan.index else None
+        self._index = Index(made, files.root / "index", shape.slots, shape.entries) if plan.index else None
         self._dispatch = Dispatch(self._log, self._queues, self._index, plan.delay_ms)
 
     def run(self, checkpoint: Checkpoint, progress: Callable[[int], None]) -> int:
