@@ -13,7 +13,8 @@ from functools import partial
 import pyarrow as pa
 
 from roquet.protocol.record import Record, checksum, decode_all, host_bytes
-from roquet.spark.columns import Records, decode
+from roquet.spark.columns import BadBody, decode
+from roquet.spark.records import Records
 from roquet.spark.schema import ARROW_SCHEMA
 from roquet.units import PhysicalOffset, QueueOffset
 
@@ -48,9 +49,9 @@ def stored(count: int, body_size: int) -> bytes:
     )
 
 
-def columns(names: list[str], data: bytes) -> pa.RecordBatch:
+def columns(names: list[str], data: bytes) -> list[pa.RecordBatch | BadBody]:
     schema = pa.schema([ARROW_SCHEMA.field(name) for name in names])
-    return decode(Records.walk(data), schema, broker_name="broker-a")
+    return list(decode(Records.walk(data), schema, broker_name="broker-a"))
 
 
 def one_by_one(data: bytes) -> list[dict[str, str]]:

@@ -21,7 +21,8 @@ from roquet.errors import CorruptRecord
 from roquet.protocol.message import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 from roquet.protocol.record import MAGIC_V2, Record, decode_all, host_bytes, host_text
 from roquet.spark import bodies, columns
-from roquet.spark.columns import BadBody, Records, decode
+from roquet.spark.columns import BadBody, decode
+from roquet.spark.records import LARGE, Records
 from roquet.spark.schema import ARROW_SCHEMA
 from roquet.spark.slices import binary
 from roquet.units import PhysicalOffset, QueueOffset
@@ -348,7 +349,8 @@ def test_spark_workers_are_spared_pandas() -> None:
     code = f"""
 import sys
 import roquet.spark.batch_reader, roquet.spark.sink, roquet.spark.store_reader, roquet.spark.stream_reader
-from roquet.spark.columns import Records, decode
+from roquet.spark.columns import decode
+from roquet.spark.records import LARGE, Records
 from roquet.spark.schema import ARROW_SCHEMA
 records = Records.walk(bytes.fromhex("{(GOLDEN + a_record(properties_text="").encode()).hex()}"))
 assert next(decode(records, ARROW_SCHEMA, broker_name="b")).num_rows == 2
@@ -362,7 +364,7 @@ assert "pandas" not in sys.modules
 def test_records_in_much_data_are_found_whatever_their_bodies_hold(body: bytes) -> None:
     stored = [a_record(body=body[: index % 100], queue_offset=QueueOffset(index)).encode() for index in range(300)]
     walked = Records.walk(b"".join(stored))
-    assert len(walked.data) > columns._LARGE
+    assert len(walked.data) > LARGE
     assert walked.queue_offsets.tolist() == list(range(300))
     assert walked.starts.tolist() == np.cumsum([0, *map(len, stored[:-1])]).tolist()
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from roquet.errors import LASTING, PeerError, RoquetError
 from roquet.protocol.message import MessageQueue
-from roquet.spark.columns import Records
 from roquet.spark.options import ReadOptions
 from roquet.spark.ranges import Bounds, QueueRange, lose, master_away
+from roquet.spark.records import Records
 
 CHUNK_BYTES: Final = 8 << 20
 CHUNK_RECORDS: Final = 10_000

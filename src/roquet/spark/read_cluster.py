@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from roquet.errors import CorruptRecord, PeerError, RoquetError
 from roquet.protocol.message import MessageQueue
-from roquet.spark.columns import BadBody, Records, decode
+from roquet.spark.columns import BadBody, decode
 from roquet.spark.corrupt import BodyReport, of_messages
 from roquet.spark.options import ReadOptions
 from roquet.spark.pushed_filters import EVERYTHING, Narrowing
 from roquet.spark.queue_read import QueueRead
 from roquet.spark.ranges import Bounds, QueueRange, resolve, times_wanted
+from roquet.spark.records import Records
 from roquet.spark.survey import Survey, client
 from roquet.spark.worker import begin_task
 

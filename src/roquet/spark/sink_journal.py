@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 
 from roquet.protocol.message import MessageQueue
 from roquet.protocol.record import Record
-from roquet.spark.columns import BadBody, Records, decode
+from roquet.spark.columns import BadBody, decode
+from roquet.spark.records import Records
 from roquet.spark.schema import ARROW_SCHEMA
 from roquet.spark.sink_broker import HITS_MAX, Broker, Brokers
 from roquet.spark.sink_encoding import row_number

@@ -10,8 +10,9 @@ import pyarrow as pa
 from roquet.inspect.log_walk import Damage
 from roquet.protocol.columns import Ints
 from roquet.protocol.record_block import RecordBlock
-from roquet.spark.columns import BadBody, Records, decode
+from roquet.spark.columns import BadBody, decode
 from roquet.spark.corrupt import of_messages, with_corrupt
+from roquet.spark.records import Records
 from roquet.spark.store_damage import DamageReport
 from roquet.spark.store_options import StoreOptions
 from roquet.spark.store_pieces import StorePart, pieces
