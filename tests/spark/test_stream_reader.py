@@ -28,6 +28,9 @@ SCHEMA = StructType().add("queueOffset", "long")
 ALL = ReadAllAvailable()
 
 
+SLAVE_ALONE = {"readfrom": "slave-only", "failondataloss": "false"}
+
+
 def queues(*sizes: int, start: int = 0, topic: str = "orders") -> Queues:
     return {
         (topic, index): [record(index, offset, topic=topic) for offset in range(start, start + size)]
@@ -303,11 +306,13 @@ def test_queues_taken_from_a_topic_with_unread_messages_end_the_query_or_stay_wh
         allowed.reader.stop()
 
 
-def test_a_slave_that_lags_behind_what_was_read_is_waited_for() -> None:
-    master, slave = Broker(0, queues(10)), Broker(1, queues(7))
-    with cluster(master, slave) as stand_in, querying(stand_in) as query:
+@pytest.mark.parametrize("options", [{}, {"failondataloss": "false"}, {"readfrom": "slave-only"}, SLAVE_ALONE])
+def test_a_slave_that_lags_behind_what_was_read_is_waited_for(options: dict[str, str]) -> None:
+    master, slave = Broker(0, queues(10)), Broker(1, queues(10))
+    with cluster(master, slave) as stand_in, querying(stand_in, **options) as query:
         assert query.batch() == ranges((0, 0, 10))
         stand_in.do(master.die)
+        stand_in.do(lambda: slave.queues.update(queues(7)))
         assert query.batch() == []
         stand_in.do(lambda: slave.queues.update(queues(12)))
         assert query.batch() == ranges((0, 10, 12))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self, TypeAlias, cast
 
 from roquet.admin.access import NO_ACCESS, Access
@@ -29,9 +29,10 @@ _UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_00
 class ReadOptions:
     """What a read was asked for. Times in milliseconds.
 
-    `tags` is None where every message is wanted; `no_progress_timeout_ms` bounds how long a read goes on trying
-    without getting one message further. `ending_offsets` counts in batch reads only, the offsets and the delay per
-    trigger in streams only.
+    `believes_slaves`: what a slave lacks counts as gone, as nobody else may be asked and gaps are allowed; never in a
+    stream, which would go on behind what the slave has not got yet. `tags` is None where every message is wanted;
+    `no_progress_timeout_ms` bounds how long a read goes on trying without getting one message further.
+    `ending_offsets` counts in batch reads only, the offsets and the delay per trigger in streams only.
     """
 
     name_server: str
@@ -56,15 +57,11 @@ class ReadOptions:
     mode: Mode = Mode.FAILFAST
     uncompressed_max: int = UNCOMPRESSED_MAX
     access: Access = NO_ACCESS
+    believes_slaves: bool = False
 
     @property
     def group(self) -> str:
         return self.consumer_group or self.pull_group
-
-    @property
-    def believes_slaves(self) -> bool:
-        """Whether what a slave lacks counts as gone. Nobody else may be asked then, and gaps are allowed."""
-        return self.read_from == "slave-only" and not self.fail_on_data_loss
 
     @property
     def takes_slaves_ends(self) -> bool:
@@ -79,7 +76,8 @@ class ReadOptions:
         """
         values = _values(options, not_here=_STREAM_ONLY, why="only a stream has it, this is a batch read")
         selection = Selection.of(values)
-        return cls._of(values, selection, starting(values, selection, default="earliest", wrong="latest"))
+        read = cls._of(values, selection, starting(values, selection, default="earliest", wrong="latest"))
+        return replace(read, believes_slaves=read.read_from == "slave-only" and not read.fail_on_data_loss)
 
     @classmethod
     def of_stream(cls, options: Mapping[str, str]) -> Self:
