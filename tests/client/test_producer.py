@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from roquet.client.producer import Producer, SendStatus
+from roquet.client.push_consumer import Consumer
 from roquet.client.sender import IN_FLIGHT_MAX
 from roquet.errors import CallTimeout, ConfigError, ConnectionClosed, MessageError, ResponseError, RouteNotFound
 from roquet.protocol.codes import RequestCode
@@ -399,3 +401,28 @@ def test_nothing_of_a_closed_producer_is_left(cluster: FakeCluster, broker: Fake
 
     cluster.run(send)
     assert cluster.nothing_is_left()
+
+
+def test_what_no_broker_can_read_is_refused_before_anything_is_sent(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def send() -> None:
+        async with producer(cluster) as p:
+            for queue_id in (-1, 1 << 31, 1 << 64):
+                queue = MessageQueue("T", "broker-a", queue_id)
+                with pytest.raises(MessageError, match=f"T@broker-a:{queue_id}: a queue id is a number from 0"):
+                    await p.send("T", b"hi", queue=queue)
+            large = Message("T", b"hi", properties={"n": "v" * 70_000})
+            for sending in (p.send(large), p.send_one_way(large), p.send_batch([large]), p.request(large)):
+                with pytest.raises(MessageError, match=r"properties, tags and keys of 70\d{3} bytes"):
+                    await sending
+
+    cluster.run(send)
+    assert bodies(broker) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("max_reconsume_times", 1 << 31), ("batch_size", 0), ("batch_size", 1 << 31)]
+)
+def test_a_consumer_is_not_made_with_a_number_that_no_broker_can_read(name: str, number: int) -> None:
+    numbers: dict[str, Any] = {name: number}
+    with pytest.raises(ConfigError, match=f"{name} is {number}"):
+        Consumer(NAME_SERVER, "G", "T", **numbers)

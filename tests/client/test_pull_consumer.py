@@ -276,3 +276,23 @@ def test_a_broker_that_does_not_answer_in_time_is_an_error(cluster: FakeCluster,
     broker.script[PULL] = [SILENCE] * 9
     with pytest.raises(CallTimeout, match="did not answer"):
         cluster.run(read)
+
+
+def test_a_number_that_no_broker_can_read_is_refused_by_its_name(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def read() -> None:
+        async with reader(cluster) as r:
+            beyond = 1 << 63
+            for name, asking in (
+                ("queue_offset", r.pull(QUEUE, beyond)),
+                ("max_msg_nums", r.pull(QUEUE, 0, max_messages=1 << 31)),
+                ("queue_offset", r.pull_all(QUEUE, [0, -beyond - 1])),
+                ("timestamp", r.offset_at(QUEUE, beyond)),
+                ("commit_offset", r.commit("G", QUEUE, beyond)),
+                ("queue_id", r.max_offset(MessageQueue("T", "broker-a", 1 << 31))),
+            ):
+                with pytest.raises(MessageError, match=rf"{name} is -?\d+: allowed are"):
+                    await asking
+
+    fill(broker, 1)
+    cluster.run(read)
+    assert set(broker.requests) <= {RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT}

@@ -93,3 +93,14 @@ def test_how_long_it_waits_may_be_said() -> None:
     message.retry(5)
     message.retry(NEVER_AGAIN)
     assert settled == [5, -1]
+
+
+@pytest.mark.parametrize("level", [1 << 31, -(1 << 31) - 1, 1 << 64])
+def test_a_delay_level_that_no_broker_has_settles_nothing(level: int) -> None:
+    settled: list[int | None] = []
+    message = opened(record(), settled)
+    with pytest.raises(MessageError, match=f"delay_level is {level}"):
+        message.retry(level)
+    assert settled == []
+    message.retry(2)
+    assert settled == [2]

@@ -133,8 +133,41 @@ def test_one_key_needs_no_tuple() -> None:
 
 
 def test_no_delay_is_shorter_than_none() -> None:
-    with pytest.raises(MessageError, match="delay level -1: 0 is none"):
+    with pytest.raises(MessageError, match="delay_level is -1: 0 is none"):
         Message("T", b"b", delay_level=-1)
+
+
+@pytest.mark.parametrize("number", [1 << 31, -(1 << 31) - 1, 1 << 63, 1 << 64])
+def test_a_number_that_does_not_fit_javas_int_is_refused_by_its_name(number: int) -> None:
+    with pytest.raises(MessageError, match=f"flag is {number}: allowed are -2147483648 to 2147483647"):
+        Message("T", b"x", flag=number)
+    with pytest.raises(MessageError, match=f"delay_level is {number}"):
+        Message("T", b"x", delay_level=number)
+
+
+@pytest.mark.parametrize("number", [(1 << 31) - 1, -(1 << 31)])
+def test_a_flag_is_any_int_of_javas(number: int) -> None:
+    assert Message("T", b"x", flag=number).flag == number
+
+
+def test_half_a_surrogate_pair_is_refused_wherever_it_stands() -> None:
+    bad = "a\ud800b"
+    for what, arguments in (
+        ("tags", {"tags": bad}),
+        ("keys", {"keys": ("k", bad)}),
+        ("properties", {"properties": {bad: "v"}}),
+        ("properties", {"properties": {"n": bad}}),
+    ):
+        with pytest.raises(MessageError, match=f"{what}: .* is no Unicode text"):
+            Message("T", b"x", **arguments)
+
+
+def test_properties_that_no_broker_takes_are_refused() -> None:
+    for value in ("v" * 32_767, "\u4e2d" * 11_000):
+        message = Message("T", b"x", properties={"n": value})
+        with pytest.raises(MessageError, match=r"properties, tags and keys of 3[0-9]{4} bytes, allowed are 32767"):
+            message.wire_properties("0A00")
+    Message("T", b"x", properties={"n": "v" * 32_000}).wire_properties("0A00")
 
 
 def test_a_message_needs_a_body() -> None:

@@ -32,6 +32,7 @@ from roquet.protocol.message import (
 from roquet.protocol.signing import Credentials
 from roquet.runtime import Runtime
 from roquet.transport.tls import Tls
+from roquet.units import INT_MAX
 
 __all__ = ["Producer", "SendResult", "SendStatus"]
 
@@ -319,6 +320,8 @@ def _pick(topic: str, sharding_key: str | None, queue: MessageQueue | None) -> P
     if queue is not None:
         if queue.topic != topic:
             raise MessageError(f"queue {queue} is not one of topic {topic}")
+        if not 0 <= queue.queue_id <= INT_MAX:
+            raise MessageError(f"queue {queue}: a queue id is a number from 0 to {INT_MAX}")
         return lambda _: queue
     if sharding_key is not None:
         return lambda queues: queue_of_key(queues, sharding_key)

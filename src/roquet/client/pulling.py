@@ -7,12 +7,14 @@ from typing import Final
 
 from roquet.client.pull_result import PullResult, PullStatus
 from roquet.client.queue_calls import answered
+from roquet.errors import MessageError
 from roquet.protocol.bodies import Subscription
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.pull import PullAnswer, PullHeader
 from roquet.protocol.message import MessageQueue
 from roquet.transport.connection import checked
+from roquet.units import LONG_MAX, LONG_MIN
 
 HOLD_SWEEP_MS: Final = 5000
 """Brokers look at the pulls they hold this often, so a hold may last that much longer (trap 66)."""
@@ -30,7 +32,12 @@ def pull_request(
     hold_ms: int,
     commit_offset: int = 0,
 ) -> Command:
-    """`sys_flag` says which of the rest counts: the subscription, the hold, the offset to commit."""
+    """`sys_flag` says which of the rest counts: the subscription, the hold, the offset to commit.
+
+    :raises MessageError: a number that no broker could read.
+    """
+    if not LONG_MIN <= offset <= LONG_MAX:
+        raise MessageError(f"queue_offset is {offset}: allowed are {LONG_MIN} to {LONG_MAX}")
     fields = _fields(group, queue, count, sys_flag, wanted, hold_ms)
     return Command(RequestCode.PULL_MESSAGE, {**fields, "queueOffset": str(offset), "commitOffset": str(commit_offset)})
 

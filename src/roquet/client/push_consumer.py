@@ -35,6 +35,7 @@ from roquet.protocol.record import Record
 from roquet.protocol.signing import Credentials
 from roquet.runtime import Runtime
 from roquet.transport.tls import Tls
+from roquet.units import INT_MAX
 
 __all__ = ["Consumer", "ReceivedMessage"]
 
@@ -108,6 +109,10 @@ class Consumer:
         runtime: Runtime | None = None,
     ) -> None:
         check_group(group)
+        tries_max = RECONSUME_TIMES_MAX if max_reconsume_times is None else max_reconsume_times
+        for name, number, least in (("max_reconsume_times", tries_max, -1), ("batch_size", batch_size, 1)):
+            if not least <= number <= INT_MAX:
+                raise ConfigError(f"{name} is {number}: allowed are {least} to {INT_MAX}")
         self._group = group
         self._start_at = start
         self._session = Session(name_server, credentials=credentials, tls=tls, client_id=client_id, runtime=runtime)
@@ -126,7 +131,6 @@ class Consumer:
             if broadcast
             else BrokerProgress(self._session, group)
         )
-        tries_max = RECONSUME_TIMES_MAX if max_reconsume_times is None else max_reconsume_times
         self._send_back = Dropped() if broadcast else SendBack(self._session, group, tries_max)
         order = PullOrder(
             self._session,

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
+from roquet.errors import MessageError
 from roquet.protocol.compression import UNCOMPRESSED_MAX, plain_body
 from roquet.protocol.message import KEYS, RETRY_TOPIC, TAGS, UNIQ_KEY, MessageQueue
 from roquet.protocol.record import Record
+from roquet.units import INT_MAX, INT_MIN
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +67,10 @@ class ReceivedMessage:
         A consumer that is `ordered` brings it again after a second, one that is to `broadcast` never.
 
         :param delay_level: of the broker (1 s, 5 s, 10 s ...) instead of the usual one; -1: among the dead letters now.
+        :raises MessageError: no broker has such a level; the message is not settled.
         """
+        if not INT_MIN <= delay_level <= INT_MAX:
+            raise MessageError(f"delay_level is {delay_level}: -1 is among the dead letters, 1 the shortest delay")
         if self._settle is not None:
             self._settle(delay_level)
 

@@ -11,7 +11,7 @@ from struct import error as struct_error
 from typing import Final
 
 from roquet.errors import MessageError
-from roquet.units import PhysicalOffset
+from roquet.units import INT_MAX, INT_MIN, PhysicalOffset
 
 NAME_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
@@ -172,23 +172,35 @@ class Message:
         check_topic(self.topic)
         if not self.body:
             raise MessageError("a message needs a body of at least one byte")
-        if self.delay_level < 0:
-            raise MessageError(f"delay level {self.delay_level}: 0 is none, 1 the shortest delay")
+        if not 0 <= self.delay_level <= INT_MAX:
+            raise MessageError(f"delay_level is {self.delay_level}: 0 is none, 1 the shortest delay")
+        if not INT_MIN <= self.flag <= INT_MAX:
+            raise MessageError(f"flag is {self.flag}: allowed are {INT_MIN} to {INT_MAX}")
         for name, value in self.properties.items():
             if name in RESERVED_PROPERTIES:
                 raise MessageError(f"property {name} belongs to the protocol; use another name")
             if not name.strip() or not value.strip():
                 raise MessageError(f"property {name!r}: neither name nor value may be blank")
-        for text in (*self.properties, *self.properties.values(), self.tags or "", *self.key_list):
-            if NAME_SEPARATOR in text or PROPERTY_SEPARATOR in text:
-                raise MessageError(f"{text!r} holds a byte 1 or 2, which separates properties")
+        for what, texts in (
+            ("properties", (*self.properties, *self.properties.values())),
+            ("tags", (self.tags or "",)),
+            ("keys", self.key_list),
+        ):
+            for text in texts:
+                if NAME_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+                    raise MessageError(f"{what}: {text!r} holds a byte 1 or 2, which separates properties")
+                if not text.isascii():
+                    _check_unicode(what, text)
 
     @property
     def key_list(self) -> tuple[str, ...]:
         return (self.keys,) if isinstance(self.keys, str) else self.keys
 
     def wire_properties(self, unique_key: str, more: Mapping[str, str] | None = None) -> str:
-        """The properties text of a send; `more` are the protocol's own."""
+        """The properties text of a send; `more` are the protocol's own.
+
+        :raises MessageError: it is larger than any broker takes.
+        """
         pairs = {**self.properties, **(more or {})}
         pairs[UNIQ_KEY] = unique_key
         pairs[WAIT] = "true" if self.wait_stored else "false"
@@ -198,7 +210,18 @@ class Message:
             pairs[KEYS] = " ".join(self.key_list)
         if self.delay_level:
             pairs[DELAY] = str(self.delay_level)
-        return join_properties(pairs)
+        text = join_properties(pairs)
+        if len(text) > PROPERTIES_SIZE_MAX // 4 and (size := len(text.encode())) > PROPERTIES_SIZE_MAX:
+            raise MessageError(f"properties, tags and keys of {size} bytes, allowed are {PROPERTIES_SIZE_MAX}")
+        return text
+
+
+def _check_unicode(what: str, text: str) -> None:
+    """:raises MessageError: the text holds half a surrogate pair, which has no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise MessageError(f"{what}: {text!r} is no Unicode text: {error.reason}") from None
 
 
 def reply_topic(cluster: str) -> str:

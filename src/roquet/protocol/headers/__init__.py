@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
-from roquet.errors import Refused
+from roquet.errors import MessageError, Refused
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import to_text
 from roquet.protocol.java_numbers import read_int, read_long, read_truth
-from roquet.units import Int32, Int64, PhysicalOffset, QueueOffset
+from roquet.units import INT_MAX, LONG_MAX, Int32, Int64, PhysicalOffset, QueueOffset
 
 
 class Header:
@@ -43,14 +43,24 @@ class Header:
             try:
                 values[name] = convert(text)
             except ValueError:
-                remark = f"header field {wire_name}: {text[:40]!a} is no number of {_BITS[convert]} bits"
+                remark = f"header field {wire_name}: {text[:40]!a} is no number up to {_MOST[convert]}"
                 raise Refused(ResponseCode.SYSTEM_ERROR, remark) from None
         return cls(**values)
 
     def write(self) -> dict[str, str]:
-        """The fields as text; those that are None are left out."""
-        values = ((wire_name, getattr(self, name)) for name, wire_name, _, _ in _plan_of(type(self)))
-        return {wire_name: to_text(value) for wire_name, value in values if value is not None}
+        """The fields as text; those that are None are left out.
+
+        :raises MessageError: a number is out of Java's range: whoever gets it could not read it.
+        """
+        fields: dict[str, str] = {}
+        for name, wire_name, convert, _ in _plan_of(type(self)):
+            value = getattr(self, name)
+            if value is not None:
+                most = _MOST.get(convert)
+                if most is not None and not -most - 1 <= value <= most:
+                    raise MessageError(f"{name} is {value}: allowed are {-most - 1} to {most}")
+                fields[wire_name] = to_text(value)
+        return fields
 
 
 _CONVERTERS: dict[Any, Callable[[str], Any]] = {
@@ -62,7 +72,7 @@ _CONVERTERS: dict[Any, Callable[[str], Any]] = {
     QueueOffset: read_long,
 }
 """By the type of a field; a bare `int` has none: it must be said how large Java's is."""
-_BITS = {read_int: 32, read_long: 64}
+_MOST: dict[Any, int] = {read_int: INT_MAX, read_long: LONG_MAX}
 
 
 _Plan = tuple[tuple[str, str, Callable[[str], Any], bool], ...]
