@@ -70,6 +70,10 @@ class StoreError(RoquetError):
     """The store directory cannot be used as it is; the message names the file and what to do."""
 
 
+class UnreadableFile(OSError):  # noqa: N818
+    """A file of the store cannot be read, or has lost bytes; who noticed it first has told of it, once per file."""
+
+
 class DriveFailed(StoreError):  # noqa: N818
     """A sync of the store has failed: what was written since the last one may be nowhere. The process has to end."""
 

@@ -31,10 +31,10 @@ class MemoryLog:
         del self.content[:size]
         self._start += size
 
-    def read(self, at: PhysicalOffset, size_max: int) -> memoryview:
+    def read(self, at: PhysicalOffset, size_max: int) -> bytes:
         assert self.start <= at <= self.end
         stop = min(at + size_max, self.end, at - at % self.file_size + self.file_size)
-        return memoryview(bytes(self.content))[at - self._start : stop - self._start]
+        return bytes(self.content)[at - self._start : stop - self._start]
 
     def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:
         if self.is_full:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from roquet.errors import StoreError
+from roquet.errors import StoreError, UnreadableFile
 from tests.simulation.loop import SimulationError
 from tests.simulation.threads import DeadProcessError, block, step
 
@@ -203,6 +203,10 @@ class Drive:
     ) -> None:
         self.speed = DriveSpeed()
         self.used_ratio = 0.5
+        self.unreadable: set[Path] = set()
+        """Files that fail each read."""
+        self.lost_from: dict[Path, int] = {}
+        """Files that somebody has cut, and at which byte."""
         self.undeletable: dict[Path, int] = {}
         """Files that somebody has protected, and how often it was tried to delete them."""
         self.descriptors_max = 1_000
@@ -405,7 +409,16 @@ class MountedFile:
         return drive
 
     def read(self, at: int, size: int) -> bytes:
+        if self._path in self._disk.unreadable:
+            raise UnreadableFile(errno.EIO, "the drive does not give it", str(self._path))
+        lost_from = self._disk.lost_from.get(self._path)
+        if lost_from is not None and min(self.size, at + size) > lost_from:
+            raise UnreadableFile(errno.EIO, f"it has lost its bytes from {lost_from} on", str(self._path))
         return bytes(self.buffer[at : at + size])
+
+    def require_whole(self) -> None:
+        if self._path in self._disk.lost_from:
+            raise UnreadableFile(errno.EIO, "it is shorter than it was made", str(self._path))
 
     def next_data(self, at: int) -> int:
         return min(at, self.size)
@@ -500,6 +513,20 @@ class MountedDisk:
             raise DeadProcessError(f"{operation} by a dead process")
         self._drive.admit(operation)
         return self._drive
+
+    def reopen(self, path: Path, size: int) -> MountedFile:
+        file = self.drive("read").names.files.get(path)
+        if file is None or file.size != size:
+            raise UnreadableFile(errno.EIO, "it is not there any more, or cut", str(path))
+        return self.open(path, size)
+
+    @property
+    def unreadable(self) -> set[Path]:
+        return self._drive.unreadable
+
+    @property
+    def lost_from(self) -> dict[Path, int]:
+        return self._drive.lost_from
 
     def open(self, path: Path, size: int) -> MountedFile:
         drive = self.drive("open")

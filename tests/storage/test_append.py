@@ -261,7 +261,7 @@ def test_it_is_whole_in_log_queue_and_index_or_nothing_changed(
             assert state(store) == before
             assert store.log.end in (end, store.log.next_file(end))
             behind = store.log.end % LOG_FILE
-            assert store.log.end != end or not any(store.log.file_buffer(end)[behind:]) or pooled
+            assert store.log.end != end or not any(store.log.stored(end, LOG_FILE - behind)) or pooled
         else:
             drive.fails_in = 1 << 60
             assert store.stored == count + written
@@ -317,7 +317,7 @@ def test_what_a_slave_could_write_of_its_masters_bytes_is_its_log(
     master = opened(Drive(random.Random(1)), pooled=False, notes=False)
     for number in range(20):
         append(master, [Fields(b"%d" % number * 300, b"", (), 0, 0, 0, 1, 0, number % 3)], None)
-    of_master = b"".join(bytes(master.log.file_buffer(at)) for at in master.log.file_starts)[: master.log.end]
+    of_master = b"".join(master.log.stored(at, LOG_FILE) for at in master.log.file_starts)[: master.log.end]
     drive = FailingDrive(random.Random(2))
     slave = opened(drive, pooled=pooled, notes=False)
     drive.fails_in, drive.fails = fails_in, 2
@@ -328,7 +328,7 @@ def test_what_a_slave_could_write_of_its_masters_bytes_is_its_log(
                 slave.log.replicate(at, of_master[at : at + size])
             slave.replicated()
     slave.log.commit()
-    of_slave = b"".join(bytes(slave.log.file_buffer(at)) for at in slave.log.file_starts)[: slave.log.end]
+    of_slave = b"".join(slave.log.stored(at, LOG_FILE) for at in slave.log.file_starts)[: slave.log.end]
     assert of_slave == of_master
     slave.replicated()
     assert entries_of(slave) == entries_of(master)

@@ -23,7 +23,7 @@ class ReplicatedLog(Protocol):
         """Where the next record goes."""
         ...
 
-    def read(self, at: PhysicalOffset, size_max: int) -> memoryview:
+    def read(self, at: PhysicalOffset, size_max: int) -> bytes:
         """Contiguous bytes of one file, never beyond the end."""
         ...
 
@@ -36,7 +36,7 @@ def bytes_between(log: ReplicatedLog, start: PhysicalOffset, end: PhysicalOffset
     """The log's bytes from `start` to `end`, in whatever files they are."""
     parts: list[bytes] = []
     while start < end:
-        part = bytes(log.read(start, end - start))
+        part = log.read(start, end - start)
         assert part, f"the log has no byte at {start}, but begins at {log.start} and ends at {log.end}"
         parts.append(part)
         start = PhysicalOffset(start + len(part))
@@ -65,7 +65,7 @@ class ShownPart:
     def end(self) -> PhysicalOffset:
         return self._end()
 
-    def read(self, at: PhysicalOffset, size_max: int) -> memoryview:
+    def read(self, at: PhysicalOffset, size_max: int) -> bytes:
         return self._log.read(at, min(size_max, self.end - at))
 
     def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:

@@ -283,12 +283,16 @@ class _SlaveConnection(asyncio.Protocol):
         self.slave, actions = master.step(self.slave, event, _now_ms())
         if not actions:
             return
-        frames: list[bytes | memoryview] = []
+        frames: list[bytes] = []
         is_acked = False
         for action in actions:
             match action:
                 case master.SendChunk(at, size):
-                    frames += (header(at, size), self._log.read(at, size))
+                    try:
+                        frames += (header(at, size), self._log.read(at, size))
+                    except OSError as error:
+                        self._drop(f"the log cannot be read at {at}: {error}")
+                        return
                 case master.SendHeartbeat(at):
                     frames.append(header(at, 0))
                 case master.Acked():
@@ -305,7 +309,6 @@ class _SlaveConnection(asyncio.Protocol):
             self._server.on_ack()
 
     def _write(self, data: bytes) -> None:
-        """A copy: views would keep the log's files mapped for as long as the slave is slow."""
         self.transport.write(data)
         if not self._is_paused:
             self._loop.call_soon(self.feed, master.WriteReady())

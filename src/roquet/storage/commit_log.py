@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -21,6 +21,8 @@ from roquet.storage.trust import Trust
 from roquet.units import PhysicalOffset
 
 RESERVED_AT_ONCE: Final = 1024 * 1024
+_NEAR: Final = 256 * 1024
+"""Bytes that one read brings as fast as a few dozen reads bring a piece each."""
 BLOCK_SIZE: Final = 1024 * 1024
 
 
@@ -50,6 +52,9 @@ class CommitLog:
         self._pool = pool
         self._trust = Trust() if trust is None else trust
         self._committed_to = PhysicalOffset(0)
+        self.mapped_from = PhysicalOffset(0)
+        """What stands from there on was written by this process: the system has it in memory, as a rule, and gives it
+        without asking the drive. What stands before it is read from the files (decision 0026)."""
         self._room_end = 0
         """Up to where the file in use has room on the drive."""
 
@@ -189,26 +194,22 @@ class CommitLog:
         self._trust.check()
         while data:
             self._enter_end()
+            self.require_whole()
             piece = data[: self._file_start + self.file_size - self.end]
             self.write(piece)
             data = data[len(piece) :]
 
-    def read(self, at: PhysicalOffset, size_max: int) -> memoryview:
-        """Up to `size_max` bytes from `at`, of one file, never beyond the end; none where `at` is not there."""
+    def read(self, at: PhysicalOffset, size_max: int) -> bytes:
+        """Up to `size_max` bytes from `at`, of one file, never beyond the end; none where `at` is not there.
+
+        :raises UnreadableFile: the file has lost them, or the drive does not give them.
+        """
         return self._segments.read(at, min(at + size_max, self.readable_to))
 
-    def copy(self, at: PhysicalOffset, size_max: int) -> bytes:
-        """What `read` gives, read from the file and not through its mapping.
-
-        A look through a mapping at a page that was never written takes room on a drive in memory (tmpfs), and ends the
-        process where there is none.
-        """
-        return self._segments.copy(at, min(at + size_max, self.readable_to))
-
     def copies(self, start: PhysicalOffset, end: PhysicalOffset) -> Iterator[bytes]:
-        """The bytes from `start` to `end`, in whatever files they are, as `copy` reads them."""
+        """The bytes from `start` to `end`, in whatever files they are, as `read` gives them."""
         while start < end:
-            piece = self.copy(start, min(BLOCK_SIZE, end - start))
+            piece = self.read(start, min(BLOCK_SIZE, end - start))
             if not piece:
                 return
             yield piece
@@ -220,9 +221,27 @@ class CommitLog:
 
     def record_bytes(self, at: int, size: int) -> bytes | None:
         """The `size` bytes at `at`, which a consume queue entry names; None once their file is deleted."""
-        index = at % self.file_size
-        data = self.file_buffer(at)[index : index + size] if at + size <= self.readable_to else b""
-        return bytes(data) if len(data) == size else None
+        data = self.stored(at, size) if at + size <= self.readable_to else b""
+        return data if len(data) == size else None
+
+    def stored(self, at: int, size: int) -> bytes:
+        """The `size` bytes at `at`, as far as they are in one file; none once that is deleted. They may wait for a
+        `commit`.
+
+        :raises UnreadableFile: as `read`.
+        """
+        return self._segments.read(at, at + size)
+
+    def runs(self, firsts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+        """What stands from each of `firsts`, which ascend, to the one of `ends` with it, each in one file.
+
+        One read brings them all where there is not much else between them.
+        """
+        start, end = firsts[0], ends[-1]
+        if len(firsts) > 1 and end - start <= _NEAR and start // self.file_size == (end - 1) // self.file_size:
+            data = self.stored(start, end - start)
+            return [data[first - start : last - start] for first, last in zip(firsts, ends, strict=True)]
+        return [self.stored(first, last - first) for first, last in zip(firsts, ends, strict=True)]
 
     def joined(self, physical: Ints, sizes: Ints) -> bytes:
         """The records that stand at these places, whose files are all there, end to end."""
@@ -231,26 +250,38 @@ class CommitLog:
         breaks = np.flatnonzero(apart) + 1
         firsts = physical[np.append(0, breaks)].tolist()
         lasts = (physical + sizes)[np.append(breaks, len(physical)) - 1].tolist()
-        pieces = []
-        for first, last in zip(firsts, lasts, strict=True):
-            start = first - first % self.file_size
-            pieces.append(self.file_buffer(first)[first - start : last - start])
-        return b"".join(pieces)
+        return b"".join(self.runs(firsts, lasts))
 
     def record_at(self, at: int) -> bytes | None:
         """The record at physical offset `at`, None where none stands."""
-        data = self.read(PhysicalOffset(at), self.file_size) if at >= self.start else memoryview(b"")
+        head = self.read(PhysicalOffset(at), BLANK_SIZE) if at >= self.start else b""
+        size = size_and_magic(head, 0)[0] if len(head) == BLANK_SIZE else 0
+        data = self.read(PhysicalOffset(at), size) if size > BLANK_SIZE else head
         try:
             record = decode(data)
         except CorruptRecord:
             return None
-        size = int.from_bytes(data[:4], "big")
-        return bytes(data[:size]) if record.physical_offset == at else None
+        return data if record.physical_offset == at and len(data) == size else None
 
-    def file_buffer(self, at: int) -> mmap.mmap | bytearray:
-        """All bytes of the file that holds `at`; none once it is deleted."""
+    def mapped(self, at: int) -> mmap.mmap | bytearray:
+        """All bytes of the file that holds `at`, for who reads them before anything else runs; `at` is not before
+        `mapped_from`.
+
+        :raises UnreadableFile: the file has lost bytes.
+        """
         file = self._segments.file_at(at)
-        return file.buffer if file is not None else bytearray()
+        if file is None:
+            return bytearray()
+        file.require_whole()
+        return file.buffer
+
+    def require_whole(self) -> None:
+        """To be called before new records are written.
+
+        :raises UnreadableFile: the file in use is shorter than it was made.
+        """
+        if self._file is not None:
+            self._file.require_whole()
 
     def blocks(self, at: PhysicalOffset) -> Iterator[RecordBlock]:
         """The records from `at` to the end, many at a time; blanks are skipped.
@@ -260,14 +291,14 @@ class CommitLog:
         :raises CorruptRecord: what stands there is neither a record nor a blank.
         """
         while at + BLANK_SIZE <= self.readable_to:
-            data = self.copy(at, BLOCK_SIZE)
+            data = self.read(at, BLOCK_SIZE)
             starts, end = record_starts(data)
             if not starts:
                 size = self._first_size(at)
                 if size is None:
                     at = self.next_file(at)
                     continue
-                data = self.copy(at, size)
+                data = self.read(at, size)
                 if len(data) < size:
                     return
                 starts, end = [0], size
@@ -279,7 +310,7 @@ class CommitLog:
 
         :raises CorruptRecord: neither does.
         """
-        data = self.copy(at, BLANK_SIZE)
+        data = self.read(at, BLANK_SIZE)
         if len(data) < BLANK_SIZE:
             raise CorruptRecord(at, "too near to the file's end")
         size, magic = size_and_magic(data, 0)

@@ -47,6 +47,10 @@ def _entries_struct(count: int) -> Struct:
     return Struct(">" + "qi8x" * count)
 
 
+def _nothing() -> None:
+    """Of no file."""
+
+
 def _is_leading_blank(physical: int, size: int) -> bool:
     return size == BLANK_RECORD_SIZE and not physical
 
@@ -65,8 +69,10 @@ class ConsumeQueue:
         "_file_end",
         "_file_size",
         "_file_start",
+        "_require_file",
         "_reserved_to",
         "_segments",
+        "checked",
         "log_end",
         "max_offset",
         "min_offset",
@@ -90,12 +96,15 @@ class ConsumeQueue:
         self.log_end = 0
         self._durable = Durable(0)
         self._buffer: mmap.mmap | bytearray = bytearray()
+        self._require_file: Callable[[], None] = _nothing
         self._file_start = 0
         self._file_end = 0
         self.room_to = 0
         """Queue offset up to which there is room for the next entries, so that `make_room` need not be asked."""
         self._reserved_to = 0
         """Queue offset up to which the queue's own files have room on the drive."""
+        self.checked: object = None
+        """The writer's turn in which it last looked whether the file in use is whole."""
         self.waiting: list[object] | None = None
         """Pulls held until this queue grows; the broker's arrivals keep them here, where an append sees them."""
         self.written = 0
@@ -129,7 +138,7 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             at = start + middle * ENTRY_SIZE
-            physical, size, _ = ENTRY.unpack(self._segments.copy(at, at + ENTRY_SIZE))
+            physical, size, _ = ENTRY.unpack(self._segments.read(at, at + ENTRY_SIZE))
             if is_so(physical, size):
                 low = middle + 1
             else:
@@ -142,6 +151,7 @@ class ConsumeQueue:
         :param first: queue offset of the first of them, where that is not the next one.
         :raises OSError: the drive is full; nothing changed.
         """
+        self.require_whole()
         start = self.max_offset if first is None else first
         if start + count > self._reserved_to:
             is_new = not self._segments.starts
@@ -165,6 +175,14 @@ class ConsumeQueue:
         for file, first_byte, last_byte in segments.pieces(reserved, end):
             file.reserve(first_byte, last_byte)
         self._reserved_to = end // ENTRY_SIZE
+
+    def require_whole(self) -> None:
+        """To be called before entries are written.
+
+        :raises UnreadableFile: the file of the next one is shorter than it was made.
+        """
+        if self._file_start <= self.max_offset * ENTRY_SIZE < self._file_end:
+            self._require_file()
 
     def _begin_at(self, offset: int) -> None:
         """Make the first file, which is filled with blanks up to the first entry."""
@@ -229,7 +247,8 @@ class ConsumeQueue:
         """Make the file of byte `at` the one in use."""
         file = self._segments.file_at(at)
         assert file is not None, f"{self.topic}:{self.queue_id} has no file for entry {at // ENTRY_SIZE}"
-        self._buffer = file.buffer
+        file.require_whole()
+        self._buffer, self._require_file = file.buffer, file.require_whole
         self._file_start = at - at % self._file_size
         self._file_end = self._file_start + self._file_size
 
@@ -241,7 +260,7 @@ class ConsumeQueue:
         return ENTRY.iter_unpack(self._segments.read(offset * ENTRY_SIZE, end * ENTRY_SIZE))
 
     def columns(self, offset: int, count_max: int) -> npt.NDArray[np.void]:
-        """The same as rows of `ENTRIES`, which are the queue's own: they change with it."""
+        """The same as rows of `ENTRIES`."""
         end = min(self.max_offset, offset + count_max)
         return np.frombuffer(self._segments.read(offset * ENTRY_SIZE, end * ENTRY_SIZE), ENTRIES)
 
@@ -253,7 +272,7 @@ class ConsumeQueue:
             return (), ()
         index = at % self._file_size
         count = min(count_max, self.max_offset - offset, (self._file_size - index) // ENTRY_SIZE)
-        values = _entries_struct(count).unpack_from(file.buffer, index)
+        values = _entries_struct(count).unpack(file.read(index, count * ENTRY_SIZE))
         return values[::2], values[1::2]
 
     def entry(self, offset: int) -> tuple[int, int, int] | None:

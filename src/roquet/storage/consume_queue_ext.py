@@ -82,6 +82,9 @@ class Notes:
 
         :raises OSError: the drive is full; nothing changed.
         """
+        file = self._segments.file_at(self._end)
+        if file is not None:
+            file.require_whole()
         end = self._end_after(count)
         if end <= self._room_to:
             return
@@ -125,7 +128,10 @@ class Notes:
     def get(self, address: int) -> Note | None:
         """The note at an address, None where there is none (any more)."""
         at = address - ADDRESS_OF_FIRST
-        return read_note(self._segments.read(at, at + NOTE_SIZE_MAX))
+        data = self._segments.read(at, at + self._size_max)
+        if len(data) >= 2 and len(data) < (size := _END_OF_FILE.unpack_from(data)[0]):
+            data = self._segments.read(at, at + size)
+        return read_note(data)
 
     def end_behind(self, address: int) -> None:
         """Let the note at `address` be the last one."""

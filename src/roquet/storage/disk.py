@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import math
 import mmap
 import os
@@ -15,13 +16,15 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from roquet import files
-from roquet.errors import StoreError
+from roquet.errors import StoreError, UnreadableFile
 from roquet.files import naming
 
 if sys.platform != "win32":
     import fcntl
 else:
     import msvcrt
+
+log = logging.getLogger(__name__)
 
 _CAN_SYNC_BY_DESCRIPTOR: Final = sys.platform == "linux"
 """Linux writes mapped pages of a file back on fdatasync; elsewhere the mapping has to be told first."""
@@ -48,7 +51,18 @@ class DiskFile(Protocol):
         ...
 
     def read(self, at: int, size: int) -> bytes:
-        """The same as a slice of `buffer`, but not through the mapping: a hole in the file needs no room for it."""
+        """The same as a slice of `buffer`, but not through the mapping: a hole in the file needs no room for it, and a
+        page that cannot be read does not end the process (decision 0026).
+
+        :raises UnreadableFile: the drive does not give the bytes, or the file has lost them.
+        """
+        ...
+
+    def require_whole(self) -> None:
+        """To be called before `buffer` is used: a look at bytes that the file has lost ends the process.
+
+        :raises UnreadableFile: it is shorter than it was made.
+        """
         ...
 
     def next_data(self, at: int) -> int:
@@ -100,6 +114,13 @@ class Lock(Protocol):
 
 class Disk(Protocol):
     """What the storage package asks of a file system."""
+
+    def reopen(self, path: Path, size: int) -> DiskFile:
+        """The file at `path`, which was there with this size.
+
+        :raises UnreadableFile: it is not there any more, or has another size.
+        """
+        ...
 
     def open(self, path: Path, size: int) -> DiskFile:
         """The file at `path`, made with `size` zero bytes where there is none; folders are made as needed."""
@@ -154,6 +175,16 @@ class Disk(Protocol):
         :raises StoreError: another process holds it.
         """
         ...
+
+
+def tell_unreadable(path: Path, why: str) -> None:
+    log.error(
+        "a file of the store cannot be read: path=%s why=%s; what is in it is refused, the rest is served. "
+        "Stop this broker and bring the file back, or let it begin anew as a slave; a queue's folder may be deleted, "
+        "the next start makes it from the log",
+        path,
+        why,
+    )
 
 
 class _Descriptor:
@@ -213,13 +244,14 @@ class _MappedFile:
         self.size = size
         self._syncing = threading.Lock()
         self._failure: OSError | None = None
+        self._is_told = False
         number, self.is_new = _open(path)
         self._descriptor = _Descriptor(number, self._unmap)
         self._is_discarded = False
         try:
             if os.fstat(number).st_size != size:
                 os.ftruncate(number, size)
-            self._map = mmap.mmap(number, size)
+            self._map = _mapped(number, size)
             self._advise("MADV_RANDOM")
         except OSError:
             os.close(number)
@@ -236,9 +268,27 @@ class _MappedFile:
         return self._map
 
     def read(self, at: int, size: int) -> bytes:
-        if sys.platform == "win32":
+        if sys.platform == "win32":  # where nobody can cut a mapped file
             return self._map[at : at + size]
-        return os.pread(self._descriptor.number, size, at)
+        try:
+            data = os.pread(self._descriptor.number, size, at)
+        except OSError as error:
+            if error.errno == errno.EBADF:
+                raise
+            raise self._unreadable(f"{error.strerror} at byte {at}") from error
+        if len(data) < size and len(data) < self.size - at:
+            raise self._unreadable(f"it has lost its bytes from {at + len(data)} on")
+        return data
+
+    def require_whole(self) -> None:
+        if sys.platform != "win32" and os.lseek(self._descriptor.number, 0, os.SEEK_END) < self.size:
+            raise self._unreadable("it is shorter than it was made")
+
+    def _unreadable(self, why: str) -> UnreadableFile:
+        if not self._is_told:
+            tell_unreadable(self._path, why)
+        self._is_told = True
+        return UnreadableFile(errno.EIO, f"a file of the store cannot be read: {why}", str(self._path))
 
     def write(self, at: int, data: bytes | memoryview) -> None:
         if sys.platform == "win32":
@@ -335,6 +385,13 @@ class _MappedFile:
             return
 
 
+def _mapped(number: int, size: int) -> mmap.mmap:
+    """Where Python can, without a second descriptor that the mapping would keep for itself."""
+    if sys.version_info >= (3, 13) and sys.platform != "win32":
+        return mmap.mmap(number, size, trackfd=False)
+    return mmap.mmap(number, size)
+
+
 def _open(path: Path) -> tuple[int, bool]:
     """A descriptor of the file at `path`, and whether it was made."""
     flags = os.O_RDWR | getattr(os, "O_BINARY", 0)
@@ -402,6 +459,22 @@ class RealDisk:
 
     def __init__(self) -> None:
         self._made: set[Path] = set()
+        self._told: set[Path] = set()
+
+    def reopen(self, path: Path, size: int) -> DiskFile:
+        try:
+            found = path.stat().st_size
+        except FileNotFoundError:
+            raise self._unreadable(path, "it is not there any more") from None
+        if found != size:
+            raise self._unreadable(path, f"it has {found} bytes, it was made with {size}")
+        return _MappedFile(path, size)
+
+    def _unreadable(self, path: Path, why: str) -> UnreadableFile:
+        if path not in self._told:
+            self._told.add(path)
+            tell_unreadable(path, why)
+        return UnreadableFile(errno.EIO, f"a file of the store cannot be read: {why}", str(path))
 
     def open(self, path: Path, size: int) -> DiskFile:
         self._made.update(files.made_folders(path.parent))

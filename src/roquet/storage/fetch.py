@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from roquet.errors import UnreadableFile
 from roquet.protocol.filters import Filter, Stages
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE, ConsumeQueue
@@ -56,6 +57,8 @@ class Fetched:
 
 _SCAN_BYTES = 16000
 _EVERYTHING = Stages()
+_AHEAD_MIN = 4096
+_AHEAD_MAX = 64 * 1024
 _UNWANTED = 1 << 64
 """No tag code."""
 
@@ -100,20 +103,43 @@ def _next_ones(
     at, last = places[0], places[-1]
     end = last + sizes[-1]
     file_start = at - at % log.file_size
-    buffer = log.file_buffer(at)
-    if at < log.end - limits.memory_bytes or last >= readable_to or end - file_start > len(buffer):
+    if at < log.end - limits.memory_bytes or last >= readable_to or end - file_start > log.file_size or at < log.start:
         return None
-    records: list[bytes | bytearray] = []
-    if end - at != total:
-        for before, size, after in zip(places, sizes, places[1:], strict=False):
-            if before + size != after:
-                records.append(buffer[at - file_start : before + size - file_start])
-                at = after
-    records.append(buffer[at - file_start : end - file_start])
+    if at >= log.mapped_from:
+        records = _slices(log.mapped(at), file_start, places, sizes, total)
+    else:
+        records = _runs(log, places, sizes, total)
     next_offset = offset + len(places)
     return Fetched(
         FetchStatus.FOUND, next_offset, queue.min_offset, queue.max_offset, records, log.end - last, len(places)
     )
+
+
+def _slices(
+    buffer: mmap.mmap | bytearray, start: int, places: tuple[int, ...], sizes: tuple[int, ...], total: int
+) -> list[bytes | bytearray]:
+    """Records out of a file that begins at physical offset `start`; those side by side as one."""
+    at, end = places[0], places[-1] + sizes[-1]
+    records: list[bytes | bytearray] = []
+    if end - at != total:
+        for before, size, after in zip(places, sizes, places[1:], strict=False):
+            if before + size != after:
+                records.append(buffer[at - start : before + size - start])
+                at = after
+    records.append(buffer[at - start : end - start])
+    return records
+
+
+def _runs(log: CommitLog, places: tuple[int, ...], sizes: tuple[int, ...], total: int) -> list[bytes | bytearray]:
+    """The same, read from the file."""
+    at, end = places[0], places[-1] + sizes[-1]
+    firsts, ends = [at], [end]
+    if end - at != total:
+        for before, size, after in zip(places, sizes, places[1:], strict=False):
+            if before + size != after:
+                firsts.append(after)
+                ends.insert(-1, before + size)
+    return [*log.runs(firsts, ends)]
 
 
 def _scan(
@@ -129,9 +155,8 @@ def _scan(
     memory_start = log.end - limits.memory_bytes
     is_in_memory = False
     count_limit, size_limit = min(limits.count_on_disk, count_max), limits.size_on_disk
-    buffer: mmap.mmap | bytearray = bytearray()
-    file_start = -log.file_size
-    file_size, by_code, by_record = log.file_size, stages.by_code, stages.by_record
+    ahead = _Ahead(log)
+    by_code, by_record = stages.by_code, stages.by_record
     count = size_taken = scanned = last_at = 0
     was_removed = False
     scan_max = max(_SCAN_BYTES // ENTRY_SIZE, count_max)
@@ -152,13 +177,8 @@ def _scan(
         last_at = at
         if by_code is not None and not by_code(code):
             continue
-        index = at - file_start
-        if not 0 <= index < file_size:
-            buffer = log.file_buffer(at)
-            file_start = at - at % file_size
-            index = at - file_start
-        record = buffer[index : index + size]
-        if len(record) < size or size == BLANK_RECORD_SIZE:
+        record = ahead.read(at, size) if 0 < size < BLANK_RECORD_SIZE else b""
+        if len(record) < size or not record:
             was_removed = True
             continue
         if by_record is not None and not by_record(record):
@@ -172,6 +192,31 @@ def _scan(
     if not records:
         status = FetchStatus.MESSAGE_WAS_REMOVING if was_removed else FetchStatus.NO_MATCHED_MESSAGE
     return Fetched(status, offset + scanned, queue.min_offset, queue.max_offset, records, log.end - last_at, count)
+
+
+class _Ahead:
+    """Reads records whose places ascend: the nearer they are to each other, the more of the log at a time."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._start = self._end = 0
+        self._data = b""
+        self._more = 0
+
+    def read(self, at: int, size: int) -> bytes:
+        """The bytes at `at`; fewer, or none, where the file ends or is deleted.
+
+        :raises UnreadableFile: the file has lost them, or the drive does not give them.
+        """
+        index = at - self._start
+        if index < 0 or at + size > self._end:
+            self._more = min(2 * self._more + _AHEAD_MIN, _AHEAD_MAX) if 0 <= at - self._end <= _AHEAD_MIN else 0
+            try:
+                self._data = self._log.stored(at, size + self._more)
+            except UnreadableFile:
+                self._data = self._log.stored(at, size)
+            self._start, self._end, index = at, at + len(self._data), 0
+        return self._data[index : index + size]
 
 
 def _noted(

@@ -89,7 +89,7 @@ class HoleEnds:
         return self._search(at)
 
     def _head(self, at: int) -> tuple[int, int]:
-        data = self._log.copy(PhysicalOffset(at), BLANK_SIZE)
+        data = self._log.read(PhysicalOffset(at), BLANK_SIZE)
         return size_and_magic(data, 0) if len(data) == BLANK_SIZE else (0, 0)
 
     def _search(self, hole: PhysicalOffset) -> PhysicalOffset | None:
@@ -102,7 +102,7 @@ class HoleEnds:
             if left <= 0:
                 self.is_done = False
                 return None
-            data = self._log.copy(at, _PIECE + BLANK_SIZE)
+            data = self._log.read(at, _PIECE + BLANK_SIZE)
             for place in _places_of_magic(data):
                 found = self._judge(PhysicalOffset(at + place)) if at + place > hole else _Found.NOTHING
                 if found is not _Found.NOTHING:
@@ -124,7 +124,7 @@ class HoleEnds:
             return _Found.VALID
         if magic not in _RECORD_MAGICS or not SIZE_MIN <= size <= room:
             return _Found.NOTHING
-        data = self._log.copy(at, size)
+        data = self._log.read(at, size)
         if len(data) < size:
             is_placed = int.from_bytes(data[_PHYSICAL_AT:_PHYSICAL_END], "big") == at
             return _Found.UNFINISHED if is_placed or len(data) < _PHYSICAL_END else _Found.NOTHING
@@ -212,7 +212,7 @@ def _sound_count(block: RecordBlock, *, verify: bool, known: Collection[int]) ->
 
 def _arrival_of_damaged(log: CommitLog, at: PhysicalOffset, end: PhysicalOffset) -> Arrival | None:
     """What a record says that is sound but for its body; None where no more of it can be believed."""
-    data = log.copy(at, end - at)
+    data = log.read(at, end - at)
     if len(data) < SIZE_MIN or size_and_magic(data, 0)[0] != len(data):
         return None
     try:

@@ -63,8 +63,9 @@ class IndexFile:
     def add(self, hashes: Ints, offsets: Ints, times_ms: Ints) -> None:
         """Chain entries, oldest first; there must be places for them.
 
-        :raises OSError: the drive is full; nothing changed.
+        :raises OSError: the drive is full, or the file has lost bytes; nothing changed.
         """
+        self._file.require_whole()
         count, more = self.count, len(hashes)
         self._reserve(count + more)
         if count == 1:
@@ -103,6 +104,7 @@ class IndexFile:
         :param end_ms: store time of the record of the last entry that stays.
         :raises OSError: the drive is full, and this file has no room yet; nothing changed.
         """
+        self._file.require_whole()
         self._reserve(count)
         slots = self._slots
         is_later = (slots >= count) | (slots < 0)
@@ -134,6 +136,7 @@ class IndexFile:
         found: list[int] = []
         if self.count == 1:  # a look at the slots may need room on the drive (tmpfs)
             return found
+        self._file.require_whole()
         number = int(self._slots[wanted % len(self._slots)])
         while 0 < number < self.count and len(found) < count_max:
             entry_hash, at, seconds, previous = self._entries[number].tolist()

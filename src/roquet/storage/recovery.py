@@ -215,7 +215,7 @@ def valid_end(
                 damaged.add(piece.start)
     except CorruptRecord as error:
         _log.info("the log's valid bytes end at %d: %s", end, error)
-    data = log.copy(end, BLANK_SIZE)
+    data = log.read(end, BLANK_SIZE)
     if len(data) == BLANK_SIZE and size_and_magic(data, 0)[1] == BLANK_MAGIC:
         end = log.next_file(end)
     return end, frozenset(damaged)

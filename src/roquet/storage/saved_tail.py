@@ -58,7 +58,7 @@ def _data(log: CommitLog, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, 
     """Pieces that are not all zeros, and where they stand."""
     at = log.next_data(at)
     while at < log.readable_to:
-        data = log.copy(at, _PIECE - at % _PIECE)
+        data = log.read(at, _PIECE - at % _PIECE)
         if not data:
             return
         if data.strip(b"\0"):

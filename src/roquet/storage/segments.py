@@ -111,7 +111,7 @@ class Segments:
         return self._files[index] or self._opened(index)
 
     def _opened(self, index: int) -> DiskFile:
-        file = self._files[index] = self._disk.open(self._paths[index], self.file_size)
+        file = self._files[index] = self._disk.reopen(self._paths[index], self.file_size)
         if index < len(self._files) - 1:
             file.expect_reads()
         return file
@@ -126,16 +126,11 @@ class Segments:
         self._add(start, path, file)
         return file
 
-    def read(self, at: int, end: int) -> memoryview:
-        """The bytes from `at` up to `end` or the end of the file that holds `at`."""
-        file = self.file_at(at)
-        if file is None or at >= end:
-            return memoryview(b"")
-        index = at % self.file_size
-        return memoryview(file.buffer)[index : min(self.file_size, index + end - at)]
+    def read(self, at: int, end: int) -> bytes:
+        """The bytes from `at` up to `end` or the end of the file that holds `at`, none where no file does.
 
-    def copy(self, at: int, end: int) -> bytes:
-        """The same, read from the file and not through its mapping."""
+        :raises UnreadableFile: the file has lost them, or the drive does not give them.
+        """
         file = self.file_at(at)
         if file is None or at >= end:
             return b""

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
-from roquet.errors import CorruptRecord
+from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.protocol.filters import Filter
 from roquet.protocol.record import decode
 from roquet.storage import saved_tail
@@ -98,6 +98,14 @@ class KeyHits:
     records: list[bytes]
     last_ms: int
     last_at: int
+
+
+def _trimmed(queue: ConsumeQueue, log_start: int) -> list[Deletion]:
+    """What `ConsumeQueue.trim` gives; nothing for a queue that cannot be read, which has been told of."""
+    try:
+        return queue.trim(log_start)
+    except UnreadableFile:
+        return []
 
 
 def _without(mark: Mark, queues: int) -> Mark:
@@ -216,7 +224,8 @@ class Store:
         self.log.sync_work(self.log.end)()
         self.log.synced(self.log.end)
         if not self.was_crashed:  # else it is there, and a full drive may have no room for it
-            self.disk.replace(self._abort, b"")
+            self.log.mapped_from = self.log.end
+        self.disk.replace(self._abort, b"")
 
     def save_tail(self, at: PhysicalOffset) -> Path | None:
         """Save what the log's files hold from `at` on, before it is cut off; the folder, None where nothing is there
@@ -318,10 +327,13 @@ class Store:
         return sync_all, save
 
     def _mark(self) -> Mark | None:
-        """How far log, queues and index are now; None as long as no queue points to a record."""
+        """How far log, queues and index are now; None where no queue points to a record that can be read."""
         queue = max(self.queues, key=lambda queue: queue.log_end, default=None)
-        entry = queue.entry(queue.max_offset - 1) if queue is not None else None
-        record = self.log.record_at(entry[0]) if entry is not None else None
+        try:
+            entry = queue.entry(queue.max_offset - 1) if queue is not None else None
+            record = self.log.record_at(entry[0]) if entry is not None else None
+        except UnreadableFile:
+            return None
         if entry is None or record is None:
             return None
         store_ms = read_arrival(entry[0], memoryview(record)).store_ms
@@ -425,7 +437,7 @@ class Store:
         starts = log.file_starts[: count + 1]
         new_start = max((start for start in starts if start <= durable_to), default=log.start)
         deletions = log.forget_before(PhysicalOffset(new_start))
-        queues = [deletion for queue in self.queues for deletion in queue.trim(log.start)]
+        queues = [deletion for queue in self.queues for deletion in _trimmed(queue, log.start)]
         return Expired(deletions, queues, self.index.forget_before(log.start) if self.index is not None else [])
 
     def expired_queues(self, kept: Collection[str]) -> list[ConsumeQueue]:
@@ -492,9 +504,16 @@ class Store:
     # reading
 
     def fetch(self, topic: str, queue_id: int, offset: int, count_max: int, wanted: Filter) -> Fetched:
-        """Records of a queue from `offset` on."""
+        """Records of a queue from `offset` on.
+
+        :raises UnreadableFile: they, or their entries, cannot be read.
+        """
         queue = self.queues.known(topic, queue_id)
-        return fetch(self.log, queue, offset, count_max, wanted, self.config.limits, self.shown_to)
+        try:
+            return fetch(self.log, queue, offset, count_max, wanted, self.config.limits, self.shown_to)
+        except UnreadableFile as error:
+            text = f"queue {queue_id} of {topic} cannot be read at offset {offset}: {error.strerror}"
+            raise UnreadableFile(error.errno, text, error.filename) from error
 
     def message_at(self, at: int) -> bytes | None:
         """The record at physical offset `at`, None where none stands."""

@@ -67,6 +67,9 @@ class TrustedDisk:
         self.forget_cached = disk.forget_cached
         self.lock = disk.lock
 
+    def reopen(self, path: Path, size: int) -> DiskFile:
+        return _TrustedFile(self._disk, path, self._disk.reopen(path, size), self._trust)
+
     def open(self, path: Path, size: int) -> DiskFile:
         return _TrustedFile(self._disk, path, self._disk.open(path, size), self._trust)
 
@@ -83,6 +86,7 @@ class _TrustedFile:
         "is_new",
         "next_data",
         "read",
+        "require_whole",
         "reserve",
         "size",
         "write",
@@ -96,6 +100,7 @@ class _TrustedFile:
         self.size = file.size
         self.is_new = file.is_new
         self.read = file.read
+        self.require_whole = file.require_whole
         self.next_data = file.next_data
         self.write = file.write
         self.reserve = file.reserve

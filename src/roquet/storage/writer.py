@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from struct import Struct
@@ -77,6 +77,10 @@ class Writer:
         self._store_host = store_host
         self._now_ms = now_ms
         self._busy_ms = busy_ms
+        self._turn = object()
+        """Another one after each `end_turn`."""
+        self._checked: object = None
+        """The turn in which the log's file was looked at."""
         self._turn_ms = 0
         """When storing this turn's first record began, 0 before that."""
         self._began_ms = 0
@@ -122,6 +126,8 @@ class Writer:
         if delay_ms is not None:
             tag_code = store_ms + delay_ms
         pack = layout(sys_flag, len(body), len(queue.topic_bytes), len(properties))
+        if queue.checked is not self._turn:
+            self._require_whole((queue,))
         if queue.max_offset >= queue.room_to:
             queue.make_room(1)
         buffer, index, at = self._log.place(pack.size)
@@ -151,6 +157,7 @@ class Writer:
         store_ms = self._next_store_ms()
         topic_size = len(queue.topic_bytes)
         packs = [layout(sys_flag, len(item.body), topic_size, len(item.properties)) for item in items]
+        self._require_whole((queue,))
         queue.make_room(len(items))
         buffer, index, at = self._log.place(sum(pack.size for pack in packs))
         takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
@@ -187,6 +194,7 @@ class Writer:
         count, each, topic = len(messages), len(messages) // len(queues), queues[0].topic_bytes
         pack = layout(messages.sys_flag, len(messages.body), len(topic), len(messages.properties))
         size = pack.size
+        self._require_whole(queues)
         firsts = _reserve(queues, each)
         at = self._log.make_room(size * count)
         self._begin(at)
@@ -235,6 +243,7 @@ class Writer:
         packs = [record.layout for record in records]
         ends = self._ends_of_fitting([pack.size for pack in packs])
         records = records[: len(ends)]
+        self._require_whole(record.queue for record in records)
         offsets = _take_slots([record.queue if record.takes_a_slot else None for record in records])
         at = self._log.make_room(ends[-1])
         starts = [0, *ends[:-1]]
@@ -257,6 +266,7 @@ class Writer:
         ends = self._ends_of_fitting(moved_sizes(block, topics).tolist())
         count = len(ends)
         queues = queues[:count]
+        self._require_whole(queues)
         offsets = np.array(_take_slots(queues), np.int64)
         at = self._log.make_room(ends[-1])
         queue_ids = np.fromiter((queue.queue_id for queue in queues), np.int64, count)
@@ -290,6 +300,21 @@ class Writer:
     def end_turn(self) -> None:
         """What follows is not held up by what was appended before."""
         self._turn_ms = 0
+        self._turn = object()
+
+    def _require_whole(self, queues: Iterable[ConsumeQueue | None]) -> None:
+        """Look once a turn whether somebody has cut the files that are written next: to write where one has ended would
+        end the process.
+
+        :raises UnreadableFile: somebody has; nothing was written.
+        """
+        if self._checked is not self._turn:
+            self._log.require_whole()
+            self._checked = self._turn
+        for queue in queues:
+            if queue is not None and queue.checked is not self._turn:
+                queue.require_whole()
+                queue.checked = self._turn
 
     def _next_store_ms(self) -> int:
         """Now; or when the last record was stored, while the clock is a little behind that.

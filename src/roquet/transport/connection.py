@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused
+from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused, UnreadableFile
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import ONE_WAY, Command, decode
 from roquet.protocol.frame import FrameBuffer
@@ -354,6 +354,8 @@ class Connection(asyncio.Protocol):
                 return request.answer(error.code, error.remark)
             case ValueError():
                 return request.answer(ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}"[:_REMARK_MAX])
+            case UnreadableFile():
+                pass  # told of, once, for all requests that meet it
             case OSError():
                 self._peers.failed(self, request.code, str(error))
             case _:

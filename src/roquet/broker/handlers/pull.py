@@ -15,7 +15,7 @@ from roquet.broker.offset_moves import OffsetMoves
 from roquet.broker.progress import ConsumerProgress
 from roquet.broker.read_balance import ReadBalance
 from roquet.broker.traffic import Traffic
-from roquet.errors import FilterError, Refused
+from roquet.errors import FilterError, Refused, UnreadableFile
 from roquet.protocol.answer_form import AnswerForm
 from roquet.protocol.bodies import BROADCASTING, GroupConfig, Subscription
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -284,12 +284,15 @@ class Pulls:
                 return request.answer(refusal.code, refusal.remark).encode()
             if wanted_now != wanted:
                 wanted, offset = wanted_now, header.queue_offset
-            fetched = self._fetch(header, header.queue_id, offset, wanted)
-            for _ in range(_FETCHES_MAX):
-                if fetched.status is not FetchStatus.NO_MATCHED_MESSAGE:
-                    break
-                offset = fetched.next_offset
+            try:
                 fetched = self._fetch(header, header.queue_id, offset, wanted)
+                for _ in range(_FETCHES_MAX):
+                    if fetched.status is not FetchStatus.NO_MATCHED_MESSAGE:
+                        break
+                    offset = fetched.next_offset
+                    fetched = self._fetch(header, header.queue_id, offset, wanted)
+            except UnreadableFile as error:
+                return request.answer(ResponseCode.SYSTEM_ERROR, f"UnreadableFile: {error}").encode()
             is_through = fetched.status is not FetchStatus.NO_MATCHED_MESSAGE
             if fetched.status is not FetchStatus.FOUND and is_through and not is_due:
                 return None

@@ -1,0 +1,100 @@
+"""A broker with a file that it cannot read serves all the others (decision 0026)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from tests.broker.harness import ADDRESS, Client
+from tests.broker.served import send, serving, started
+from tests.simulation.nodes import BrokerNode
+from tests.simulation.simulation import Simulation
+
+QUEUE: Final = Path(f"/store/consumequeue/T/0/{0:020}")
+LOG: Final = Path(f"/store/commitlog/{0:020}")
+
+
+def pull_request(topic: str, offset: int, suspend_ms: int) -> Command:
+    fields = {
+        "consumerGroup": "g",
+        "topic": topic,
+        "queueId": 0,
+        "queueOffset": offset,
+        "maxMsgNums": 8,
+        "sysFlag": 6 if suspend_ms else 4,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": suspend_ms,
+        "subscription": "*",
+        "subVersion": 0,
+        "expressionType": "TAG",
+    }
+    return Command(RequestCode.PULL_MESSAGE, {name: str(value) for name, value in fields.items()})
+
+
+def pull(client: Client, topic: str) -> Command:
+    request = pull_request(topic, 0, 0)
+    return client.call(request.code, **request.fields)
+
+
+@pytest.fixture
+def node(sim: Simulation) -> BrokerNode:
+    return started(sim, ADDRESS)
+
+
+@pytest.fixture
+def client(sim: Simulation, node: BrokerNode) -> Client:
+    client = Client(sim, sim.host("10.0.0.9"))
+    for number in range(57):
+        assert send(client, b"%d" % number).code == ResponseCode.SUCCESS
+    assert send(client, b"other", "Other").code == ResponseCode.SUCCESS
+    return client
+
+
+@pytest.mark.parametrize("file", [QUEUE, LOG])
+def test_a_pull_that_needs_the_file_is_told_which_and_others_are_served(
+    node: BrokerNode, client: Client, file: Path
+) -> None:
+    node.host.drive.lost_from[file] = 0
+    answer = pull(client, "T")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "queue 0 of T cannot be read at offset 0" in str(answer.remark)
+    assert str(file) in str(answer.remark)
+    assert pull(client, "Other").code == ResponseCode.SUCCESS
+    assert send(client, b"more", "Other").code == ResponseCode.SUCCESS
+
+
+def test_a_message_for_a_queue_that_has_lost_bytes_is_refused_and_leaves_no_trace(
+    node: BrokerNode, client: Client
+) -> None:
+    last = sorted(path for path in node.host.drive.names.files if path.parent == QUEUE.parent)[-1]
+    store = serving(node).store
+    node.host.drive.lost_from[last] = 0
+    end = store.log.end
+    answer = send(client, b"refused")
+    assert (answer.code, store.log.end) == (ResponseCode.SYSTEM_ERROR, end)
+    assert str(last) in str(answer.remark)
+    node.host.drive.lost_from.clear()
+    assert send(client, b"taken").code == ResponseCode.SUCCESS
+
+
+def test_a_pull_that_waits_is_answered_with_the_error_when_its_message_comes(
+    sim: Simulation, node: BrokerNode, client: Client
+) -> None:
+    other = Client(sim, sim.host("10.0.0.8"))
+    answers: list[Command] = []
+
+    async def wait() -> None:
+        answers.append(await other.channels.call(other.broker, pull_request("Other", 1, 15_000), 20_000))
+
+    other.host.start(wait)
+    sim.run_for(1)
+    assert not answers
+    node.host.drive.unreadable.add(Path(f"/store/consumequeue/Other/0/{0:020}"))
+    assert send(client, b"more", "Other").code == ResponseCode.SUCCESS
+    sim.run_for(1)
+    assert [answer.code for answer in answers] == [ResponseCode.SYSTEM_ERROR]
+    assert "queue 0 of Other cannot be read at offset 1" in str(answers[0].remark)
