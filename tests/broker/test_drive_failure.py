@@ -133,6 +133,26 @@ def test_a_read_only_broker_says_so_to_name_servers(sim: Simulation) -> None:
     assert queues.perm == Permission.READ
 
 
+def test_a_read_only_slave_follows_nobody(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+    master = started(sim, MASTER)
+    replica = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": f"{MASTER}:10912"}
+    slave = started(sim, SLAVE, syncFailureAction="readOnly", **replica)
+    client, lives = client_of(sim), lives_of(slave)
+    assert sent(client, b"0") == [ResponseCode.SUCCESS]
+    sim.run_for(10)
+    assert sent(client, b"1") == [ResponseCode.SUCCESS]
+    slave.host.drive.refuse("sync", errno.EIO)
+    sim.run_until(lambda: serving(slave).store.failure is not None, 30)
+    sim.run_for(5)
+    told, end = len(caplog.records), serving(slave).store.log.end
+    for _ in range(20):
+        assert sent(client, b"more") == [ResponseCode.SUCCESS]
+        sim.run_for(10)
+    assert lives()
+    assert serving(slave).store.log.end == end < serving(master).store.log.end
+    assert not [record.getMessage() for record in caplog.records[told:] if record.levelno >= logging.WARNING]
+
+
 def test_a_master_lets_its_slaves_have_what_its_drive_refuses(sim: Simulation) -> None:
     """ASYNC_FLUSH: it was acknowledged, and is nowhere else."""
     master = started(sim, MASTER)

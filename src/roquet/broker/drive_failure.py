@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from roquet.broker.durability import Durability
-from roquet.broker.registration import Registrar
 from roquet.broker.store_settings import SyncFailureAction
 from roquet.errors import DriveFailed
-from roquet.protocol.message import Permission
 
 log = logging.getLogger(__name__)
 
@@ -24,16 +22,18 @@ _THEN: Final = {
 class DriveFailure:
     """Keeps: it is told once, and what it begins is not taken back in this life of the broker (decision 0025).
 
-    :param end: lets the broker's process end, soon.
+    :param then: what either action begins with: the end of the broker's process, or its life as a reader.
     """
 
     def __init__(
-        self, action: SyncFailureAction, durability: Durability, registrar: Registrar, end: Callable[[], None]
+        self,
+        action: SyncFailureAction,
+        durability: Durability,
+        then: Mapping[SyncFailureAction, Callable[[], None]],
     ) -> None:
         self._action = action
         self._durability = durability
-        self._registrar = registrar
-        self._end = end
+        self._then = then[action]
 
     def __call__(self, failure: OSError) -> None:
         log.critical(
@@ -45,10 +45,7 @@ class DriveFailure:
             _THEN[self._action],
         )
         self._durability.disk_failed(str(failure))
-        if self._action is SyncFailureAction.READ_ONLY:
-            self._registrar.restrict(Permission.READ)
-        else:
-            self._end()
+        self._then()
 
 
 def drive_failed(failure: OSError) -> DriveFailed:

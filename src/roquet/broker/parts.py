@@ -22,8 +22,10 @@ from roquet.broker.promotion import Become
 from roquet.broker.registration import Registrar
 from roquet.broker.slave_sync import SlaveSync
 from roquet.broker.stamp_clock import StampClock
+from roquet.broker.store_settings import SyncFailureAction
 from roquet.broker.tables import Tables
 from roquet.broker.turn import Pace, Turn
+from roquet.protocol.message import Permission
 from roquet.replication.client import HaClient
 from roquet.replication.log import ShownPart
 from roquet.replication.server import HaServer
@@ -106,8 +108,8 @@ class Parts:
         self._queue_count = 0
         self.slave_sync = self._make_slave_sync()
         self.registrar = self._make_registrar()
-        action = config.store.sync_failure_action
-        self.store.on_failure = DriveFailure(action, self.durability, self.registrar, end)
+        then = {SyncFailureAction.STOP: end, SyncFailureAction.READ_ONLY: self._only_read}
+        self.store.on_failure = DriveFailure(config.store.sync_failure_action, self.durability, then)
 
     def _filter_bits(self) -> NotedFilters | None:
         filters = self.config.filters
@@ -182,6 +184,12 @@ class Parts:
 
     # who is told of what
 
+    def _only_read(self) -> None:
+        """The drive takes nothing any more: neither clients nor a master need to try."""
+        self.registrar.restrict(Permission.READ)
+        if self.ha_client is not None:
+            self.ha_client.set_master(None)
+
     def _end_turn(self) -> None:
         """After a turn of the loop that appended: index, then delays, disk or slaves and held pulls, each once."""
         self.store.end_turn()
@@ -207,5 +215,7 @@ class Parts:
     def _master_known(self, ha_address: str | None, address: str | None) -> None:
         """The name server's word on who the master is; a configured replication address stays (store-and-ha.md 5.5)."""
         self.slave_sync.master = address
-        if self.ha_client is not None and self.config.ha_master_address is None and ha_address is not None:
+        if self.ha_client is None or self.store.failure is not None:
+            return
+        if self.config.ha_master_address is None and ha_address is not None:
             self.ha_client.set_master(ha_address)
