@@ -92,6 +92,20 @@ def test_an_error_that_the_checkpoint_meets_ends_the_broker_too(sim: Simulation)
     assert store.log.flushed_to == flushed_to < store.log.end
 
 
+def test_an_error_that_the_deletion_of_a_topic_meets_ends_the_broker_too(sim: Simulation) -> None:
+    """It makes a checkpoint of its own, and nobody else has anything to sync."""
+    hour_ms = 3_600_000
+    periods = {"flushIntervalCommitLog": hour_ms, "flushConsumeQueueThoroughInterval": hour_ms}
+    node = started(sim, MASTER, **periods)
+    client, lives = client_of(sim), lives_of(node)
+    assert sent(client, b"0") == [ResponseCode.SUCCESS]
+    sim.run_for(9)
+    node.host.drive.trouble = errno.EIO
+    client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T")
+    assert serving(node).store.failure is not None
+    sim.run_until(lambda: not lives(), 30)
+
+
 def read_only(sim: Simulation, **settings: object) -> tuple[BrokerNode, Client]:
     """A broker with three messages whose drive has failed with the fourth."""
     node = started(sim, MASTER, flushDiskType="SYNC_FLUSH", syncFailureAction="readOnly", **settings)

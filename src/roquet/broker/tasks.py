@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 PAGE_SIZE: Final = 4096
 RETRY_S: Final = 1.0
 LOOK_MS: Final = 1000
+NOTICE_S: Final = 0.2
 CHECKPOINT_BYTES: Final = 256 * 1024 * 1024
 """So much may have to be read again after a crash, with what is stored while a checkpoint is being made."""
 
@@ -73,6 +74,12 @@ async def flush(store: Store, runtime: Runtime) -> bool:
         return False
     store.log.synced(end)
     return True
+
+
+async def notice_failure(store: Store) -> None:
+    """Whoever met a sync that failed, in whatever thread: the store is told of it on the loop."""
+    while not store.take_failure():
+        await asyncio.sleep(NOTICE_S)
 
 
 def _failed(store: Store, what: str, error: OSError) -> None:
