@@ -23,16 +23,6 @@ NUMBERS = (m.CHECK_IMMUNITY_SECONDS, m.FIRST_HALF_OFFSET, m.CHECK_TIMES)
 ODD = ("9" * 5000, "-" + "9" * 5000, "0" * 5000 + "7", "-1", "²", "٣", "+5", "1e3", "9223372036854775808", " 1", "\0")
 
 
-@pytest.fixture
-def node(sim: Simulation) -> BrokerNode:
-    return started(sim, ADDRESS, **SMALL_LOG)
-
-
-@pytest.fixture
-def producer(sim: Simulation, node: BrokerNode) -> TransactionProducer:
-    return TransactionProducer(sim, node)
-
-
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("value", ODD, ids=lambda value: ascii(value[:9]))
 def test_whatever_a_half_message_says_a_broker_starts_again_and_the_transaction_ends(
@@ -132,7 +122,7 @@ STORES = st.fixed_dictionaries(
 
 
 @settings(
-    max_examples=60, deadline=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck)
+    max_examples=40, deadline=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck)
 )
 @given(STORES)
 def test_a_broker_starts_and_serves_whatever_is_in_its_store(records: dict[str, list[tuple[bytes, bytes]]]) -> None:
