@@ -35,6 +35,8 @@ LATE_MS_MAX: Final = 20
 """How late a message is at most while the broker serves."""
 LATE_MS_MAX_AT_START: Final = 500
 """The same for what was due while none did, from its start on."""
+ROUTE_KNOWN_MS: Final = 40_000
+"""So long after a topic was made all clients have asked for its route again."""
 LEVELS: Final = DelayLevels.parse(DELAY_LEVELS)
 
 
@@ -257,9 +259,14 @@ def check_received(sender: SenderNode, desks: list[DeskNode]) -> None:
 
 
 def check_not_late(sender: SenderNode, desk: DeskNode, late_ms_max: int) -> None:
-    """Each try comes soon after its delay is over; for a broker that served all the time."""
+    """Each try comes soon after its delay is over; for a broker that served all the time, and for what was sent after
+    the consumer knew the topic.
+    """
+    known_ms = min(sent.began_ms for sent in sender.sent.values()) + ROUTE_KNOWN_MS
     for key in sender.acknowledged:
         sent, tries = sender.sent[key], sorted(desk.received[key])
+        if sent.began_ms < known_ms:
+            continue
         delay_ms = LEVELS.ms[sent.level - 1] if sent.level else 0
         latest = sent.began_ms + delay_ms + late_ms_max
         for times, ms in tries:
