@@ -137,3 +137,18 @@ def test_a_prepared_message_is_answered_with_the_offset_0(node: tuple[BrokerNode
     offsets = [client.call(310, b"body", **fields, f=sys_flag).fields["queueOffset"] for sys_flag in (4, 0, 12, 0, 4)]
     assert offsets == ["0", "3", "0", "4", "0"]
     assert serving(broker).store.max_offset("T", 0) == 5
+
+
+def test_what_was_acknowledged_beside_impossible_sends_is_there_after_a_kill(node: tuple[BrokerNode, Client]) -> None:
+    broker, client = node
+    sent = [b"before %d" % number for number in range(3)]
+    for number, (request, _) in enumerate(variants(RequestCode.SEND_MESSAGE_V2)):
+        client.host.call(lambda request=request: client.channels.call(client.broker, request, 3000))  # type: ignore[misc]
+        sent.append(b"between %d" % number)
+        assert send(client, sent[-1]).code == ResponseCode.SUCCESS
+    broker.host.kill()
+    broker.start()
+    client.sim.run_until(lambda: broker.broker is not None, 10)
+    found = [body for body in bodies_of(serving(broker).store) if body.startswith((b"before", b"between"))]
+    assert found == sent
+    assert len(sent) > 50
