@@ -126,7 +126,7 @@ def test_odd_members_cost_themselves_only(name: str, number: object) -> None:
     serves({name: FILES[name].replace("?", json.dumps(number)).encode()})
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(NAMES),
     st.lists(st.sampled_from(NUMBERS), min_size=8, max_size=8),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from roquet.broker.catalogue import Catalogue
+from roquet.errors import Refused
 from roquet.protocol.bodies import TopicConfig
 from roquet.storage.store import Store
 
@@ -22,4 +23,7 @@ def add_found_topics(store: Store, catalogue: Catalogue, *, stored_after: int = 
             counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
     for topic, count in counts.items():
         log.warning("topic %s has messages and is in no table: it gets %d queues", topic, count)
-        catalogue.update_topic(TopicConfig(topic, count, count))
+        try:
+            catalogue.update_topic(TopicConfig(topic, count, count))
+        except Refused as error:
+            log.warning("topic %s stays unknown: %s", topic, error)

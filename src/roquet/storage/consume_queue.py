@@ -80,6 +80,7 @@ class ConsumeQueue:
         "room_to",
         "topic",
         "topic_bytes",
+        "trusted_from",
         "waiting",
         "written",
         "written_size",
@@ -105,6 +106,8 @@ class ConsumeQueue:
         """Queue offset up to which the queue's own files have room on the drive."""
         self.checked: object = None
         """The writer's turn in which it last looked whether the file in use is whole."""
+        self.trusted_from = 0
+        """Entries before this queue offset were read back from the drive: each is compared with its record."""
         self.waiting: list[object] | None = None
         """Pulls held until this queue grows; the broker's arrivals keep them here, where an append sees them."""
         self.written = 0
@@ -126,6 +129,7 @@ class ConsumeQueue:
                 self.min_offset = segments.start // ENTRY_SIZE
                 self._end_at(start // ENTRY_SIZE + count)
                 self._durable = Durable(self.max_offset * ENTRY_SIZE)
+                self.trusted_from = self.max_offset
                 return
         self.drop_all()  # not one entry came through a crash: the next may have any offset
 
@@ -287,6 +291,12 @@ class ConsumeQueue:
         """
         return None
 
+    @property
+    def has_bytes_behind(self) -> bool:
+        """Whether something stands behind the last entry: after a clean stop the queue is damaged then."""
+        at = self.max_offset * ENTRY_SIZE
+        return any(self._segments.read(at, at + ENTRY_SIZE))
+
     def next_file(self, offset: int) -> int:
         """The first queue offset of the file after the one that holds `offset`."""
         per_file = self._file_size // ENTRY_SIZE
@@ -323,6 +333,7 @@ class ConsumeQueue:
         segments.drop_after(offset * ENTRY_SIZE)
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
+        self.trusted_from = min(self.trusted_from, offset)
         self.log_end = last[0] + (last[1] if last[1] != BLANK_RECORD_SIZE else 0)
         self._durable = self._durable.cut(offset * ENTRY_SIZE)
         self._file_start = self._file_end = self.room_to = self._reserved_to = 0
@@ -392,6 +403,7 @@ class ConsumeQueue:
         last = next(self._entries(self.max_offset - 1, self.max_offset), None) if left else None
         self.log_end = last[0] + last[1] if last is not None and last[1] != BLANK_RECORD_SIZE else 0
         self._durable = self._durable.cut(self.max_offset * ENTRY_SIZE)
+        self.trusted_from = min(self.trusted_from, self.max_offset)
 
     def close(self) -> None:
         self._segments.close()

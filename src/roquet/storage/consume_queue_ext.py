@@ -134,8 +134,11 @@ class Notes:
         return read_note(data)
 
     def end_behind(self, address: int) -> None:
-        """Let the note at `address` be the last one."""
+        """Let the note at `address` be the last one. A damaged entry may name any place: then all notes stay."""
         at = address - ADDRESS_OF_FIRST
+        if not self._segments.start <= at < self._segments.capacity_end:
+            self.begin_a_file()
+            return
         note = self.get(address)
         end = at + _NOTE.size + len(note.bits) if note is not None else at
         self._segments.drop_after(end)

@@ -53,6 +53,8 @@ class Dispatch:
         self.is_held_up = False
         """Whether the drive had no room for queue entries: until these are written no record may be appended, for it
         would take the queue offset of one that waits for its entry."""
+        self.gaps: set[ConsumeQueue] = set()
+        """Queues in which offsets were left out that no record had."""
         self.damaged: Collection[int] = ()
         """Where records stand whose bodies recovery found damaged; their queues get blanks for them."""
         self.stopped: CorruptRecord | None = None
@@ -258,6 +260,8 @@ class Dispatch:
             text = "the record at physical offset %d is in no queue: it says offset %d, queue %s:%d goes on at %d"
             self._tell(text, physical, offset, queue.topic, queue.queue_id, queue.max_offset)
             return False
+        if offset > queue.max_offset > 0:
+            self.gaps.add(queue)
         queue.make_room(1, offset)
         queue.skip_to(offset)
         queue.put(offset, physical, size, tag_code, store_ms)

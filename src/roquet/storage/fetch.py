@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from struct import Struct
 
 from roquet.errors import UnreadableFile
 from roquet.protocol.filters import Filter, Stages
+from roquet.protocol.message import BORN_HOST_V6, STORE_HOST_V6
+from roquet.protocol.record import MAGIC, SIZE_MIN
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE, ConsumeQueue
 
@@ -56,6 +59,9 @@ class Fetched:
 
 
 _SCAN_BYTES = 16000
+_HEAD = Struct(">IIIIIqqI")
+_BODY_SIZE_AT = 84
+_V6_MORE = 12
 _EVERYTHING = Stages()
 _AHEAD_MIN = 4096
 _AHEAD_MAX = 64 * 1024
@@ -100,6 +106,11 @@ def _next_ones(
     total = sum(sizes)
     if not places or total > limits.size_in_memory:
         return None
+    is_trusted = offset >= queue.trusted_from
+    if not is_trusted and any(
+        size < SIZE_MIN or before + size > after for before, size, after in zip(places, sizes, places[1:], strict=False)
+    ):
+        return None
     at, last = places[0], places[-1]
     end = last + sizes[-1]
     file_start = at - at % log.file_size
@@ -109,6 +120,8 @@ def _next_ones(
         records = _slices(log.mapped(at), file_start, places, sizes, total)
     else:
         records = _runs(log, places, sizes, total)
+    if not is_trusted and not _are_asked_for(records, queue, offset, places, sizes):
+        return None
     next_offset = offset + len(places)
     return Fetched(
         FetchStatus.FOUND, next_offset, queue.min_offset, queue.max_offset, records, log.end - last, len(places)
@@ -142,6 +155,34 @@ def _runs(log: CommitLog, places: tuple[int, ...], sizes: tuple[int, ...], total
     return [*log.runs(firsts, ends)]
 
 
+def _are_asked_for(
+    records: Sequence[bytes | bytearray], queue: ConsumeQueue, offset: int, places: Sequence[int], sizes: Sequence[int]
+) -> bool:
+    """Whether what entries that were read back from the drive name are the records of their queue."""
+    data, index = b"".join(records), 0
+    for number, (at, size) in enumerate(zip(places, sizes, strict=True), offset):
+        if not _is_asked_for(data, index, size, queue, number, at):
+            return False
+        index += size
+    return True
+
+
+def _is_asked_for(
+    buffer: bytes | bytearray | mmap.mmap, index: int, size: int, queue: ConsumeQueue, offset: int, at: int
+) -> bool:
+    """Whether a record of this queue and offset stands at `index`, which is physical offset `at`."""
+    if index < 0 or size < SIZE_MIN or index + size > len(buffer):
+        return False
+    said_size, magic, _, queue_id, _, queue_offset, physical, flags = _HEAD.unpack_from(buffer, index)
+    if (said_size, queue_id, queue_offset, physical) != (size, queue.queue_id, offset, at):
+        return False
+    body_size_at = _BODY_SIZE_AT + _V6_MORE * (bool(flags & BORN_HOST_V6) + bool(flags & STORE_HOST_V6))
+    topic_at = body_size_at + 4 + int.from_bytes(buffer[index + body_size_at : index + body_size_at + 4], "big")
+    topic_at += 1 if magic == MAGIC else 2
+    topic_end = topic_at + len(queue.topic_bytes)
+    return topic_end + 2 <= size and buffer[index + topic_at : index + topic_end] == queue.topic_bytes
+
+
 def _scan(
     log: CommitLog,
     queue: ConsumeQueue,
@@ -163,7 +204,7 @@ def _scan(
     entries = queue.entries(offset, max(1, scan_max // stages.cost))
     if stages.by_note is not None:
         entries, by_code = _noted(queue, offset, entries, stages.by_note), _UNWANTED.__ne__
-    for at, size, code in entries:
+    for number, (at, size, code) in enumerate(entries, offset):
         if not is_in_memory and at >= memory_start:
             is_in_memory = True
             count_limit, size_limit = min(limits.count_in_memory, count_max), limits.size_in_memory
@@ -179,6 +220,9 @@ def _scan(
             continue
         record = ahead.read(at, size) if 0 < size < BLANK_RECORD_SIZE else b""
         if len(record) < size or not record:
+            was_removed = True
+            continue
+        if number < queue.trusted_from and not _is_asked_for(record, 0, size, queue, number, at):
             was_removed = True
             continue
         if by_record is not None and not by_record(record):

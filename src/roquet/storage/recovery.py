@@ -66,11 +66,17 @@ def recover(
     save_tail(end)
     log.truncate(end, erase=crashed)
     log.synced_until(start)
+    torn = [] if crashed else [queue for queue in queues if queue.has_bytes_behind or queue.log_end > end]
     for queue in queues:
         _cut(log, queue, start if crashed else end, crashed=crashed)
     resume = _dispatched_to(queues, start, mark, crashed=crashed)
     if crashed and index is not None:
         resume = min(resume, _cut_index(index, checkpoint, mark, end))
+    if torn:
+        _log.warning("%d consume queues are damaged: they are made again from the whole log", len(torn))
+        for queue in torn:
+            queue.drop_all()
+        resume = log.start
     if lost > 0:
         _log.warning("%d consume queues are missing: all queues are completed from the whole log", lost)
         resume = log.start
@@ -78,6 +84,13 @@ def recover(
     dispatch.damaged = damaged
     with room_wanted(DISPATCH):
         dispatch.catch_up()
+        if dispatch.gaps and not dispatch.holes:
+            # The log has all its records: what is missing in these queues are entries that should have been durable.
+            _log.warning("%d consume queues are damaged: they are made again from the whole log", len(dispatch.gaps))
+            for queue in dispatch.gaps:
+                queue.drop_all()
+            dispatch.position = log.start
+            dispatch.catch_up()
     if index is not None:
         with room_wanted(INDEX):
             index.flush()
