@@ -223,9 +223,9 @@ class Store:
         self._writer.follow(max(self.checkpoint.log_ms, self.dispatch.store_ms))
         self.log.sync_work(self.log.end)()
         self.log.synced(self.log.end)
+        self.log.mapped_from = self.log.end
         if not self.was_crashed:  # else it is there, and a full drive may have no room for it
-            self.log.mapped_from = self.log.end
-        self.disk.replace(self._abort, b"")
+            self.disk.replace(self._abort, b"")
 
     def save_tail(self, at: PhysicalOffset) -> Path | None:
         """Save what the log's files hold from `at` on, before it is cut off; the folder, None where nothing is there
