@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from socket import gaierror
@@ -145,3 +146,14 @@ def test_a_server_says_where_clients_find_it_and_who_may_come(
     for message in caplog.messages:
         assert "without authentication" in message
         assert f"bindAddress={host} ports=10911,10909,10912" in message
+
+
+def test_what_a_server_loads_at_its_start_is_not_looked_through_for_garbage_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gc.unfreeze()
+    try:
+        serve("broker", "127.0.0.1", 10911, lambda stop: Brief(stop, "127.0.0.1:10911"))
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()

@@ -15,8 +15,8 @@ from roquet.steps import Steps, in_parts
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.transport.connection import Connection
 
-LOOKED_AT_ONCE: Final = 256
-"""Pulls that are woken in one turn of the loop; looking takes some 10 us."""
+LOOKED_AT_ONCE: Final = 64
+"""Pulls that are woken in one turn of the loop; looking and answering takes some 30 us."""
 _SWEPT_AT_ONCE: Final = 16
 SWEEP_MS: Final = 5000
 """How often held pulls are looked at although nothing woke them."""

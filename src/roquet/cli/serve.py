@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import os
 import signal
@@ -134,6 +135,8 @@ async def _run(name: str, host: str, make: Make) -> None:
     _on_signals(stopping.set)
     server = make(stopping.set)
     await server.start()
+    gc.collect()
+    gc.freeze()  # tables of 100,000 entries make each full look for garbage hold the loop for a tenth of a second
     _say_who_may_come(host, server.ports)
     own = f"{host}:{server.port}"
     click.echo(

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 _NAME_SIZE_MAX: Final = 1024
 """Characters of a client id, a group or a topic; legal names of the latter two have 255 at most."""
-_TOLD_AT_ONCE: Final = 256
-"""Members that are told in one turn of the loop; that takes 2 ms."""
+_TOLD_AT_ONCE: Final = 64
+"""Members that are told in one turn of the loop; that takes a ms."""
 _SQL_SIZE_MAX: Final = 32 * 1024
 """Characters of all SQL92 expressions of a client; compiling takes a microsecond for each."""
 UNIT_SUBSCRIPTION: Final = 2
