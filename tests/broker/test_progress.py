@@ -60,6 +60,14 @@ def test_a_slave_takes_the_masters_word_for_what_the_master_names() -> None:
     assert not progress.copy_master(master)
 
 
+def test_a_slave_keeps_what_was_committed_to_it_and_goes_beyond_its_masters_word() -> None:
+    progress = ConsumerProgress(remembers=True)
+    for queue_id, offset in ((0, 5), (1, 3)):
+        progress.commit("g", "T", queue_id, offset)
+    progress.copy_master(OffsetTable({"T@g": {0: 4, 1: 7}}))
+    assert progress.to_table().offsets == {"T@g": {0: 5, 1: 7}}
+
+
 def test_everybody_starts_at_0_in_a_queue_that_still_has_its_first_message_in_memory() -> None:
     assert start_of_young_queue(0, first_in_memory=True) == 0
     assert start_of_young_queue(-1, first_in_memory=True) == 0

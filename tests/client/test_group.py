@@ -45,6 +45,15 @@ def test_a_second_member_takes_half_of_the_queues_at_once(cluster: FakeCluster, 
     assert (of_topic(one), of_topic(two)) == ({0, 1}, {2, 3})
 
 
+def test_while_no_broker_tells_the_members_everybody_keeps_his_queues(cluster: FakeCluster, broker: FakeBroker) -> None:
+    fill(broker, 0, queues=4)
+    one, two = members(cluster, CLIENT, OTHER_CLIENT)
+    broker.script[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = [ResponseCode.SYSTEM_ERROR] * 4
+    cluster.sim.run_for(25)
+    assert len(broker.script[RequestCode.GET_CONSUMER_LIST_BY_GROUP]) < 4, "nobody has asked"
+    assert (of_topic(one), of_topic(two)) == ({0, 1}, {2, 3})
+
+
 def test_a_member_that_leaves_gives_its_queues_to_the_others_at_once(cluster: FakeCluster, broker: FakeBroker) -> None:
     fill(broker, 0, queues=4)
     one, two = members(cluster, CLIENT, OTHER_CLIENT)

@@ -1,0 +1,30 @@
+"""Groups that are further than their queues when a master starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from roquet.broker.state_files import CONSUMER_OFFSETS
+from roquet.protocol.codes import RequestCode
+from tests.broker.harness import Client
+from tests.broker.served import send, started
+from tests.simulation.simulation import Simulation
+
+MASTER: Final = "10.0.0.1"
+QUEUE: Final = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+
+
+def test_a_master_that_starts_sets_groups_back_to_the_end_of_their_queues(sim: Simulation) -> None:
+    """What they had seen beyond it, a power failure has taken; other messages will have those offsets."""
+    node, client = started(sim, MASTER), Client(sim, sim.host("10.0.0.9"))
+    for number in range(3):
+        assert send(client, b"%d" % number).code == 0
+    node.stop()
+    disk = node.host.drive.mount()
+    disk.replace(Path("/store/config") / CONSUMER_OFFSETS, b'{"offsetTable":{"T@g":{0:5},"T@h":{0:2}}}')
+    node.host.drive.unmount()
+    node.start()
+    sim.run_until(lambda: node.broker is not None, 10)
+    assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **QUEUE).fields == {"offset": "3"}
+    assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **QUEUE | {"consumerGroup": "h"}).fields == {"offset": "2"}
