@@ -49,6 +49,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--baseline", action="store_true", help="let the interop scenarios judge Apache's own broker instead of ours"
     )
+    parser.addoption(
+        "--fuzz-seconds", type=float, default=24, metavar="N", help="of hostile requests (default: %(default)s)"
+    )
+    parser.addoption(
+        "--fuzz-seed", type=int, default=1, metavar="N", help="of their first round (default: %(default)s)"
+    )
+    parser.addoption(
+        "--answered-within-ms",
+        type=float,
+        metavar="N",
+        help="99 in 100 questions of others must be answered within N ms meanwhile (default: no bound)",
+    )
     parser.addoption("--part", default="1/1", metavar="I/N", help="run only every Nth test, from the Ith on")
 
 

@@ -72,9 +72,9 @@ def record(data: bytes) -> Stored:
     (body_size,) = struct.unpack_from(">i", data, 84)
     topic_at = 88 + body_size
     properties_at = topic_at + 1 + data[topic_at]
-    pairs = data[properties_at + 2 : size].decode().split("\x02")
-    properties = dict(pair.split("\x01", 1) for pair in pairs if pair)
-    topic = data[topic_at + 1 : properties_at].decode()
+    pairs = data[properties_at + 2 : size].decode(errors="replace").split("\x02")
+    properties = {name: value for name, _, value in (pair.partition("\x01") for pair in pairs) if name}
+    topic = data[topic_at + 1 : properties_at].decode(errors="replace")
     return Stored(data[:size], queue_id, queue_offset, at, sys_flag, data[88:topic_at], topic, properties)
 
 

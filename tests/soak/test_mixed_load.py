@@ -18,6 +18,7 @@ from bench import machine, procfs
 from bench.couples import log_end
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.json_dialect import load
+from tests.fuzz.broker.beside import HostileClients
 from tests.interop import wire
 from tests.interop.apache import require_java
 from tests.interop.roquet_cluster import RoquetBroker, RoquetCluster, create_topic
@@ -80,7 +81,8 @@ def lag(master: RoquetBroker, group: str) -> int:
 def test_nothing_is_lost_and_nothing_piles_up(soak_seed: int, seconds: float, report: Path | None) -> None:
     require_java()
     looks: list[Look] = []
-    with RoquetCluster(properties=SETTINGS) as cluster:
+    with RoquetCluster(properties=SETTINGS) as cluster, HostileClients(cluster, soak_seed, seconds) as hostile:
+        hostile.start()
         for topic in TOPICS:
             create_topic(cluster.master, topic, QUEUES)
         load_ = MixedLoad(cluster.namesrv, random.Random(soak_seed))
@@ -93,7 +95,7 @@ def test_nothing_is_lost_and_nothing_piles_up(soak_seed: int, seconds: float, re
                 await looking
 
         asyncio.run(run())
-    text = page(load_, looks, seconds, soak_seed)
+        text = page(load_, looks, seconds, soak_seed, hostile.sent(DRAINED_WITHIN_S))
     print(text)  # noqa: T201
     if report is not None:
         report.write_text(text)
@@ -115,7 +117,7 @@ def grown(looks: Sequence[Look], figure: Callable[[Look], int]) -> float:
     return median(map(figure, looks[2 * third :])) - median(map(figure, looks[third : 2 * third]))
 
 
-def page(load_: MixedLoad, looks: Sequence[Look], seconds: float, seed: int) -> str:
+def page(load_: MixedLoad, looks: Sequence[Look], seconds: float, seed: int, hostile: int) -> str:
     ledger = load_.ledger
     thirds = [looks[len(looks) * number // 3 : len(looks) * (number + 1) // 3] for number in range(3)]
     lines = [
@@ -124,6 +126,7 @@ def page(load_: MixedLoad, looks: Sequence[Look], seconds: float, seed: int) -> 
         f"- {datetime.now(UTC).date()}, `make soak MINUTES={seconds / 60:g} SEED={seed}`, {machine.describe()}",
         "- SYNC_MASTER and slave; single messages, batches, delayed ones, transactions, requests with replies; three"
         " groups whose members come and go all the time, one of them Apache's Java consumer that is killed with -9",
+        f"- beside them hostile clients: {hostile:,} odd requests of every code, half frames, unread answers",
         "- memory is what is no page of a file; figures are medians of the looks in each third of the time",
         "",
         "| | first third | second third | last third |",
