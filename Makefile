@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.8
 STAMP := .venv/.installed-$(shell cat requirements.lock pyproject.toml | cksum | tr ' ' -)
 
-.PHONY: help setup demo test long check format sim soak network fuzz bench interop-baseline lock clean
+.PHONY: help setup demo test long check format sim soak network fuzz mutants bench interop-baseline lock clean
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -78,6 +78,9 @@ interop-baseline: setup  ## Are the interop scenarios right? Apache's clients ag
 fuzz: setup  ## Bytes that reach new code, for TARGET=name or every decoder, SECONDS=n each. Linux.
 	$(BIN)/uv pip install --quiet --python $(BIN)/python atheris==3.0.0
 	$(BIN)/python -m tests.fuzz $(TARGET) --seconds $(SECONDS)
+
+mutants: setup  ## Small faults put into the source, one at a time: does a test notice each? WORDS=... for some of them.
+	$(BIN)/python -m tests.mutants $(WORDS)
 
 bench: setup  ## Apache's benchmark programs against ours and Apache's broker.
 	$(BIN)/python -m bench

@@ -1,0 +1,332 @@
+"""The faults, from the promise they break; each names the tests that are meant to notice."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_ACKNOWLEDGING: Final = (
+    Mutant(
+        "SEND_OK does not wait for the disk",
+        "broker/durability.py",
+        """        if self._config.flush and self._flushed_to() < held.end:
+            return False
+        return not held.needs_slave""",
+        """        return not held.needs_slave""",
+        ("tests/broker/test_durability.py", "tests/simulation/test_master_crash.py"),
+    ),
+    Mutant(
+        "SEND_OK does not wait for a slave",
+        "broker/durability.py",
+        "return not held.needs_slave or self._replicated_to >= held.end",
+        "return True",
+        ("tests/broker/test_durability.py", "tests/simulation/test_master_crash.py"),
+    ),
+    Mutant(
+        "a sync of the log syncs nothing",
+        "storage/commit_log.py",
+        """            for file, first, last in pieces:
+                file.sync(first, last)
+""",
+        """            for _file, _first, _last in pieces:
+                pass
+""",
+        ("tests/storage/test_recovery.py", "tests/properties", "tests/simulation/test_master_crash.py"),
+    ),
+    Mutant(
+        "a sync counts what came while it ran",
+        "broker/tasks.py",
+        "    store.log.synced(end)\n    return True",
+        "    store.log.synced(store.log.end)\n    return True",
+        ("tests/broker/test_tasks.py", "tests/simulation/test_master_crash.py", "tests/simulation/test_chaos.py"),
+    ),
+    Mutant(
+        "what a master sent counts as what its slave has",
+        "replication/master.py",
+        "return replace(slave, acked=offset), [Acked(offset)]",
+        "return replace(slave, acked=offset), [Acked(slave.next_offset)]",
+        ("tests/replication/test_master.py", "tests/simulation/test_master_crash.py"),
+    ),
+    Mutant(
+        "a slave's report beyond the log is believed",
+        "replication/master.py",
+        "    if offset > slave.log_end:",
+        "    if offset > slave.log_end + (1 << 62):",
+        ("tests/replication/test_master.py",),
+    ),
+    Mutant(
+        "consumers and slaves see what is not on the drive",
+        "storage/store.py",
+        "return self.log.flushed_to if self.config.reads_only_durable else self.log.readable_to",
+        "return self.log.readable_to",
+        ("tests/storage/test_store.py", "tests/broker/test_durability.py", "tests/simulation/test_master_crash.py"),
+    ),
+    Mutant(
+        "an unanswered promise becomes SEND_OK when its time is over",
+        "broker/durability.py",
+        "response.code, response.remark = code, remark",
+        "response.remark = remark",
+        ("tests/broker/test_durability.py",),
+    ),
+)
+
+_RECOVERING: Final = (
+    Mutant(
+        "recovery leaves what stands behind its cut",
+        "storage/recovery.py",
+        "log.truncate(end, erase=crashed)",
+        "log.truncate(end, erase=False)",
+        ("tests/storage/test_recovery.py", "tests/properties"),
+    ),
+    Mutant(
+        "recovery checks no checksums",
+        "storage/store.py",
+        "verify=self.config.verify_on_recovery",
+        "verify=False",
+        ("tests/storage/test_recovery.py", "tests/properties"),
+    ),
+    Mutant(
+        "recovery keeps stale queue entries",
+        "storage/recovery.py",
+        "while crashed and queue.max_offset > queue.min_offset and not",
+        "while False and not",
+        ("tests/storage/test_recovery.py", "tests/properties"),
+    ),
+    Mutant(
+        "the checkpoint is saved before the syncs",
+        "storage/store.py",
+        """            for sync in syncs:
+                sync()
+            self.checkpoint.note(store_ms, mark)
+            self.checkpoint.save()
+""",
+        """            self.checkpoint.note(store_ms, mark)
+            self.checkpoint.save()
+            for sync in syncs:
+                sync()
+""",
+        ("tests/storage/test_recovery.py", "tests/properties"),
+    ),
+    Mutant(
+        "the checkpoint does not sync queues",
+        "storage/store.py",
+        "        syncs += [sync for queue in self.queues if (sync := queue.sync_work()) is not None]\n",
+        "",
+        ("tests/storage/test_recovery.py", "tests/properties"),
+    ),
+    Mutant(
+        "a queue counts entries as synced that are not",
+        "storage/consume_queue.py",
+        """            for file, first, last in pieces:
+                file.sync(first, last)
+            self._flushed_to = end""",
+        """            self._flushed_to = end""",
+        ("tests/storage/test_recovery.py", "tests/properties"),
+    ),
+    Mutant(
+        "groups stay beyond the end of their queue",
+        "broker/server.py",
+        "            set_back_progress(self.parts.tables.progress, self.store)\n",
+        "",
+        ("tests/broker/test_lost_tail.py",),
+    ),
+    Mutant(
+        "progress of delayed messages is noted before they are on the drive",
+        "broker/tasks.py",
+        "if table != delays.to_table() and await flush(store, runtime) and delays.settle(table):",
+        "if table != delays.to_table() and delays.settle(table):",
+        ("tests/broker/test_delayed.py", "tests/simulation/test_delays.py"),
+    ),
+    Mutant(
+        "progress of half messages is noted before ends are on the drive",
+        "broker/half_messages.py",
+        "if self._reached is not None and self._reached[0] <= log.flushed_to:",
+        "if self._reached is not None:",
+        ("tests/broker/test_half_messages.py", "tests/simulation/test_transactions.py"),
+    ),
+    Mutant(
+        "a slave's delay progress counts before its log has the messages",
+        "broker/progress.py",
+        "        if flushed_to < end:\n            return False\n",
+        "",
+        ("tests/broker/test_progress.py", "tests/simulation/test_delays.py"),
+    ),
+)
+
+_REPLICATING: Final = (
+    Mutant(
+        "a slave does not compare its last bytes",
+        "replication/slave.py",
+        "if slave.tail[:known] != data[:known]:",
+        "if False:",
+        ("tests/replication/test_slave.py",),
+    ),
+    Mutant(
+        "a slave takes bytes beyond a gap",
+        "replication/slave.py",
+        "    if at > slave.position:",
+        "    if at > slave.position + (1 << 62):",
+        ("tests/replication/test_slave.py",),
+    ),
+    Mutant(
+        "a slave never gives up on a silent master",
+        "replication/slave.py",
+        "    if silent_ms > slave.rules.silence_ms_max:",
+        "    if silent_ms > slave.rules.silence_ms_max + (1 << 62):",
+        ("tests/replication/test_slave.py",),
+    ),
+    Mutant(
+        "a slave is promoted while its master answers",
+        "broker/promotion.py",
+        "            if life is Life.ANSWERS:",
+        "            if False:",
+        ("tests/broker/test_promotion.py",),
+    ),
+    Mutant(
+        "a slave is promoted that lacks what its master had",
+        "broker/promotion.py",
+        "        if own.end < had.end:",
+        "        if False:",
+        ("tests/broker/test_promotion.py",),
+    ),
+    Mutant(
+        "a second master of a name starts",
+        "broker/server.py",
+        "        if other in (None, config.address) or await life_of(channels, other) is not Life.ANSWERS:\n",
+        "        if True:\n",
+        ("tests/broker/test_promotion.py", "tests/broker/test_rejoin.py", "tests/broker/test_server.py"),
+    ),
+    Mutant(
+        "a slave forgets what consumers committed to it",
+        "broker/progress.py",
+        "        for own in self.ahead_of(table):",
+        "        for own in []:",
+        ("tests/broker/test_progress.py",),
+    ),
+)
+
+_DELIVERING: Final = (
+    Mutant(
+        "a group commits one message too far",
+        "broker/progress.py",
+        "            queues[queue_id] = offset\n            self.changes += 1",
+        "            queues[queue_id] = offset + 1\n            self.changes += 1",
+        ("tests/broker/test_progress.py",),
+    ),
+    Mutant(
+        "held pulls are not woken",
+        "broker/growth.py",
+        "            self._arrivals.wake(grown)\n",
+        "            pass\n",
+        ("tests/broker/test_pulls.py", "tests/simulation/test_consumers.py"),
+    ),
+    Mutant(
+        "a consumer's progress passes what is not done",
+        "client/process_queue.py",
+        "return next(iter(self._sizes), self._taken_up_to)",
+        "return self._taken_up_to",
+        ("tests/client/test_process_queue.py",),
+    ),
+    Mutant(
+        "a queue is leased to two members",
+        "broker/queue_locks.py",
+        "return self.client_id == client_id or now_ms - self.renewed_ms > LEASE_MS",
+        "return True",
+        ("tests/broker/test_queue_locks.py",),
+    ),
+    Mutant(
+        "a member gives back another one's lease",
+        "broker/queue_locks.py",
+        "if lease is not None and lease.client_id == client_id:",
+        "if lease is not None:",
+        ("tests/broker/test_queue_locks.py",),
+    ),
+    Mutant(
+        "retries never end among the dead letters",
+        "broker/handlers/send_back.py",
+        "if record.reconsume_times >= times_max or header.delay_level < 0:",
+        "if header.delay_level < 0:",
+        ("tests/broker/test_send_back.py",),
+    ),
+    Mutant(
+        "a retry forgets how often it was tried",
+        "broker/handlers/send_back.py",
+        "            record.reconsume_times + 1,\n",
+        "            record.reconsume_times,\n",
+        ("tests/broker/test_send_back.py",),
+    ),
+    Mutant(
+        "a queue whose members are unknown is divided all the same",
+        "client/division.py",
+        "        if not members:\n            return None\n",
+        "        if not members:\n            return frozenset(queues)\n",
+        ("tests/client/test_group.py", "tests/client/test_rebalance.py"),
+    ),
+    Mutant(
+        "a name server keeps silent brokers",
+        "nameserver/routes.py",
+        "if live.heard_ms + SILENCE_MS_MAX < now_ms",
+        "if live.heard_ms + SILENCE_MS_MAX < 0",
+        ("tests/nameserver",),
+    ),
+    Mutant(
+        "tags are not compared",
+        "storage/fetch.py",
+        "        if by_code is not None and not by_code(code):\n            continue\n",
+        "",
+        ("tests/storage/test_fetch.py",),
+    ),
+    Mutant(
+        "a fetch shows what may not be seen yet",
+        "storage/fetch.py",
+        "if at < log.end - limits.memory_bytes or last >= readable_to or end - file_start > len(buffer):",
+        "if at < log.end - limits.memory_bytes or end - file_start > len(buffer):",
+        ("tests/storage/test_fetch.py", "tests/storage/test_store.py", "tests/broker/test_durability.py"),
+    ),
+)
+
+_WAITING: Final = (
+    Mutant(
+        "a rolled back message is delivered",
+        "broker/half_messages.py",
+        '''        """Nobody gets the message; that is the transaction's end."""
+        self._append(*self._ends(half))''',
+        '''        """Nobody gets the message; that is the transaction's end."""
+        self._append()''',
+        ("tests/broker/test_half_messages.py", "tests/broker/test_transaction_requests.py"),
+    ),
+    Mutant(
+        "an open transaction is asked about for ever",
+        "broker/transactions.py",
+        "half.checks >= self.checks_max",
+        "False",
+        ("tests/broker/test_transactions.py",),
+    ),
+)
+
+_KEEPING: Final = (
+    Mutant(
+        "retention takes files that are not on the drive",
+        "storage/store.py",
+        "if start <= log.flushed_to",
+        "if start <= log.end",
+        ("tests/storage/test_cleaning.py", "tests/properties"),
+    ),
+    Mutant(
+        "a full drive does not refuse messages",
+        "broker/cleaning.py",
+        "        is_full = usage.worst > limit",
+        "        is_full = usage.worst > limit + 1",
+        ("tests/broker/test_cleaning.py",),
+    ),
+    Mutant(
+        "files go before their time",
+        "storage/retention.py",
+        "modified_ms[count] + self.kept_ms <= now_ms",
+        "modified_ms[count] <= now_ms",
+        ("tests/storage/test_retention.py",),
+    ),
+)
+
+MUTANTS: Final = (*_ACKNOWLEDGING, *_RECOVERING, *_REPLICATING, *_DELIVERING, *_WAITING, *_KEEPING)

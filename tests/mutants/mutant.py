@@ -1,0 +1,45 @@
+"""One small fault in the source, and the tests that have to notice it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path("src/roquet")
+
+
+class MisfitError(Exception):
+    """The source has changed under a mutant: its old text is not there, or is there more than once."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`old` becomes `new` in one file below `src/roquet`.
+
+    :param name: what goes wrong, in a few words; unique.
+    :param tests: arguments of pytest, the tests that should fail; the fastest that does is the best.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        return SOURCE / self.file
+
+    def applied(self, source: str) -> str:
+        """The file's text with the fault in it.
+
+        :raises MisfitError: `old` does not occur exactly once, or nothing changes.
+        """
+        found = source.count(self.old)
+        if found != 1:
+            raise MisfitError(f"{self.name}: its old text occurs {found} times in {self.path}; it must occur once")
+        changed = source.replace(self.old, self.new)
+        if changed == source:
+            raise MisfitError(f"{self.name}: old and new text are the same")
+        compile(changed, str(self.path), "exec")
+        return changed
