@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import BINARY, JSON, ONE_WAY, RESPONSE, Command
+from roquet.protocol.command import BINARY, JSON, ONE_WAY, RESPONSE, Command, to_text
 from tests.golden.requests import known_requests
 
 UNKNOWN_CODES: Final = (0, -1, 47, 999, 2_147_483_647)
@@ -83,6 +83,8 @@ class Hostility:
         chance = self._chance
         data = self._encoded()
         kind = chance.random()
+        if kind < 0.02:
+            return self.attack()
         if kind < 0.90:
             return data
         if kind < 0.94:
@@ -90,6 +92,67 @@ class Hostility:
         if kind < 0.97:
             return data[: chance.randrange(len(data))]
         return chance.randbytes(chance.choice((1, 3, 4, 8, 100, 4_000)))
+
+    def attack(self) -> bytes:
+        """Requests that belong together and once stopped a broker, or lost its messages."""
+        chance = self._chance
+        requests = chance.choice((self._huge_topic, self._poisoned_half, self._long_filter, self._no_such_number))()
+        return b"".join(request.encode() for request in requests)
+
+    def _huge_topic(self) -> list[Command]:
+        """A topic of very many queues, and questions that look at each of them."""
+        topic, queues = self._chance.choice(("Huge", "Hostile")), self._chance.choice((70_000, (1 << 31) - 1))
+        settings = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "order": False,
+        }
+        numbers = {"readQueueNums": queues, "writeQueueNums": queues, "topicSysFlag": 0}
+        group = {"consumerGroup": "g", "topic": topic, "group": topic, "timestamp": 0, "isForce": True}
+        asked = (
+            RequestCode.GET_TOPIC_STATS_INFO, RequestCode.GET_CONSUME_STATS, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.GET_BROKER_CONSUME_STATS,
+        )  # fmt: skip
+        made = Command(RequestCode.UPDATE_AND_CREATE_TOPIC, _as_text({**settings, **numbers}))
+        return [made, *(Command(code, _as_text({"topic": topic, **group})) for code in asked)]
+
+    def _poisoned_half(self) -> list[Command]:
+        """A half message whose properties are read again when the broker starts."""
+        name = self._chance.choice(
+            ("CHECK_IMMUNITY_TIME_IN_SECONDS", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES", "DELAY")
+        )
+        value = self._chance.choice(("9" * 5_000, "9" * 18, "-1", "٣", "0"))
+        pairs = f"TRAN_MSG\x01true\x02PGROUP\x01P\x02UNIQ_KEY\x01u\x02{name}\x01{value}\x02"
+        return [self._send({"properties": pairs, "sysFlag": 4})]
+
+    def _long_filter(self) -> list[Command]:
+        expression = self._chance.choice(
+            (
+                " OR ".join(["a = 1"] * 20_000),
+                "(" * 50_000,
+                "NOT " * 50_000,
+                "a IN (" + ",".join(["'x'"] * 50_000) + ")",
+            )
+        )
+        subscription = {"topic": "Hostile", "subString": expression, "expressionType": "SQL92", "subVersion": 1}
+        consumer = {"groupName": "g", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING"}
+        body = {"clientID": "c", "consumerDataSet": [{**consumer, "subscriptionDataSet": [subscription]}]}
+        return [Command(RequestCode.HEART_BEAT, {}, json.dumps(body).encode())]
+
+    def _no_such_number(self) -> list[Command]:
+        """Numbers just beyond what a record's fields hold."""
+        chance = self._chance
+        name = chance.choice(("flag", "bornTimestamp", "sysFlag", "reconsumeTimes", "queueId"))
+        return [self._send({name: chance.choice(_BORDERS)}), self._send({})]
+
+    def _send(self, changed: dict[str, object]) -> Command:
+        fields: dict[str, object] = {
+            "producerGroup": "P", "topic": "Hostile", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
+            "queueId": 0, "sysFlag": 0, "bornTimestamp": 1, "flag": 0, "properties": "", "unitMode": False,
+        }  # fmt: skip
+        return Command(RequestCode.SEND_MESSAGE, _as_text(fields | changed), b"hostile")
 
     def slave_report(self) -> bytes:
         """What a slave would send its master, or something else."""
@@ -187,3 +250,7 @@ class Hostility:
             (None, True, 0, -1, 1 << 31, 1 << 63, -(1 << 63) - 1, 1.5, "", self._scalar(), [], {}, [[]], [1, "x", None],
              {"$ref": "$"}, {"$ref": ".."}, chance.choice(_TOPICS))
         )  # fmt: skip
+
+
+def _as_text(fields: dict[str, object]) -> dict[str, str]:
+    return {name: to_text(value) for name, value in fields.items()}
