@@ -58,8 +58,8 @@ _ACKNOWLEDGING: Final = (
     Mutant(
         "consumers and slaves see what is not on the drive",
         "storage/store.py",
-        "return self.log.flushed_to if self.config.reads_only_durable else self.log.readable_to",
-        "return self.log.readable_to",
+        "only_durable = self.config.reads_only_durable or self._trust.failure is not None",
+        "only_durable = False",
         ("tests/storage/test_store.py", "tests/broker/test_durability.py", "tests/simulation/test_master_crash.py"),
     ),
     Mutant(
@@ -96,15 +96,13 @@ _RECOVERING: Final = (
     Mutant(
         "the checkpoint is saved before the syncs",
         "storage/store.py",
-        """            for sync in syncs:
-                sync()
-            self.checkpoint.note(store_ms, mark)
-            self.checkpoint.save()
+        """        def work() -> None:
+            sync()
+            save()
 """,
-        """            self.checkpoint.note(store_ms, mark)
-            self.checkpoint.save()
-            for sync in syncs:
-                sync()
+        """        def work() -> None:
+            save()
+            sync()
 """,
         ("tests/storage/test_recovery.py", "tests/properties"),
     ),
@@ -117,11 +115,11 @@ _RECOVERING: Final = (
     ),
     Mutant(
         "a queue counts entries as synced that are not",
-        "storage/consume_queue.py",
+        "storage/segments.py",
         """            for file, first, last in pieces:
                 file.sync(first, last)
-            self._flushed_to = end""",
-        """            self._flushed_to = end""",
+            durable.end = max(durable.end, end)""",
+        """            durable.end = max(durable.end, end)""",
         ("tests/storage/test_recovery.py", "tests/properties"),
     ),
     Mutant(
@@ -252,8 +250,8 @@ _DELIVERING: Final = (
     Mutant(
         "a retry forgets how often it was tried",
         "broker/handlers/send_back.py",
-        "            record.reconsume_times + 1,\n",
-        "            record.reconsume_times,\n",
+        "min(record.reconsume_times + 1, INT_MAX)",
+        "record.reconsume_times",
         ("tests/broker/test_send_back.py",),
     ),
     Mutant(
@@ -307,10 +305,10 @@ _WAITING: Final = (
 
 _KEEPING: Final = (
     Mutant(
-        "retention takes files that are not on the drive",
+        "retention takes files behind the last checkpoint",
         "storage/store.py",
-        "if start <= log.flushed_to",
-        "if start <= log.end",
+        "durable_to = min(log.flushed_to, mark.position if mark is not None else 0)",
+        "durable_to = log.flushed_to",
         ("tests/storage/test_cleaning.py", "tests/properties"),
     ),
     Mutant(
