@@ -27,6 +27,7 @@ from roquet.broker.queue_locks import LeaseTable
 from roquet.broker.runtime_info import RuntimeInfo
 from roquet.broker.state_files import GROUPS, TOPICS, StateFile, Then
 from roquet.broker.topics import TopicRegistry, topics_at_start
+from roquet.protocol import message as m
 from roquet.protocol.bodies import DataVersion
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
@@ -154,9 +155,9 @@ class World:
 
         def append() -> int:
             queue = self.store.queue(topic, queue_id)
-            at = self.store.append(
-                queue, body, b"", tuple(key.encode() for key in keys), 0, 0, 0, self.host.now_ms(), bytes(8)
-            )
+            properties = m.join_properties({m.KEYS: " ".join(keys)} if keys else {}).encode()
+            encoded = tuple(key.encode() for key in keys)
+            at = self.store.append(queue, body, properties, encoded, 0, 0, 0, self.host.now_ms(), bytes(8))
             self.store.end_turn()
             return at
 

@@ -278,8 +278,8 @@ _DELIVERING: Final = (
     Mutant(
         "a fetch shows what may not be seen yet",
         "storage/fetch.py",
-        "if at < log.end - limits.memory_bytes or last >= readable_to or end - file_start > len(buffer):",
-        "if at < log.end - limits.memory_bytes or end - file_start > len(buffer):",
+        "last >= readable_to or end - file_start > log.file_size or at < log.start:",
+        "end - file_start > log.file_size or at < log.start:",
         ("tests/storage/test_fetch.py", "tests/storage/test_store.py", "tests/broker/test_durability.py"),
     ),
 )
@@ -326,5 +326,185 @@ _KEEPING: Final = (
         ("tests/storage/test_retention.py",),
     ),
 )
+_REFUSING: Final = (
+    Mutant(
+        "the log ends behind a record before that is packed",
+        "storage/writer.py",
+        """        self._begin(at)
+        self._pack(
+            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
+            sys_flag, born_ms, born_host, store_ms, reconsume_times,
+        )  # fmt: skip
+        self._log.take(PhysicalOffset(at + pack.size))
+""",
+        """        self._begin(at)
+        self._log.take(PhysicalOffset(at + pack.size))
+        self._pack(
+            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
+            sys_flag, born_ms, born_host, store_ms, reconsume_times,
+        )  # fmt: skip
+""",
+        ("tests/storage/test_append.py",),
+    ),
+    Mutant(
+        "an int of a header may be a long",
+        "protocol/headers/__init__.py",
+        "    Int32: read_int,\n",
+        "    Int32: read_long,\n",
+        ("tests/protocol", "tests/broker/test_number_requests.py"),
+    ),
+    Mutant(
+        "numbers of stored messages may have any length",
+        "protocol/java_numbers.py",
+        "number = int(text if text.isascii() and text.isdigit() and len(text) < _LONG_TEXT else _digits(text))",
+        "number = int(text)",
+        ("tests/protocol", "tests/broker/test_hostile_properties.py"),
+    ),
+    Mutant(
+        "a producer may name another transaction",
+        "broker/half_messages.py",
+        "if name not in m.OF_HALF_MESSAGES}",
+        "if name}",
+        ("tests/broker/test_hostile_properties.py",),
+    ),
+    Mutant(
+        "references of a JSON text are not counted",
+        "protocol/json_dialect.py",
+        "        self._values_left -= values\n",
+        "",
+        ("tests/protocol/test_json_dialect.py",),
+    ),
+    Mutant(
+        "a topic may have any number of queues",
+        "broker/topics.py",
+        'refuse_beyond(queues, max(had, limits.topic_queue_nums_max), what, "topicQueueNumsMax")',
+        "pass",
+        ("tests/broker/test_limits.py",),
+    ),
+    Mutant(
+        "long answers do not let others in between",
+        "transport/slices.py",
+        "                await asyncio.sleep(0)\n",
+        "",
+        ("tests/transport/test_slices.py",),
+    ),
+    Mutant(
+        "connections that hold most are closed when their peer has read all",
+        "transport/peers.py",
+        "            peer.abort()\n            held.size -= sizes[peer]\n",
+        "            held.size -= sizes[peer]\n",
+        ("tests/transport/test_peers.py",),
+    ),
+    Mutant(
+        "a body may become any size",
+        "protocol/compression.py",
+        "    if len(plain) > size_max:\n",
+        "    if False:\n",
+        ("tests/protocol/test_compression.py",),
+    ),
+)
 
-MUTANTS: Final = (*_ACKNOWLEDGING, *_RECOVERING, *_REPLICATING, *_DELIVERING, *_WAITING, *_KEEPING)
+_FAILING: Final = (
+    Mutant(
+        "a sync that failed is tried again",
+        "storage/trust.py",
+        "                self.failure = self.failure or error\n",
+        "                pass\n",
+        ("tests/storage/test_trouble.py", "tests/broker/test_drive_failure.py"),
+    ),
+    Mutant(
+        "what is flushed moves after a failed sync",
+        "storage/commit_log.py",
+        "        if self._trust.failure is None:\n            self.flushed_to",
+        "        if True:\n            self.flushed_to",
+        ("tests/storage/test_trouble.py", "tests/broker/test_drive_failure.py", "tests/simulation/test_drives.py"),
+    ),
+    Mutant(
+        "the name of a new file is not made durable",
+        "storage/trust.py",
+        "        if self.is_new:\n",
+        "        if False:\n",
+        ("tests/storage/test_trouble.py", "tests/simulation/test_disk.py", "tests/properties"),
+    ),
+    Mutant(
+        "a start after a crash believes the system's cache",
+        "storage/store.py",
+        "        if self.was_crashed:\n            self._forget_cached()\n",
+        "",
+        ("tests/storage/test_trouble.py", "tests/broker/test_drive_failure.py", "tests/simulation/test_drives.py"),
+    ),
+    Mutant(
+        "a descriptor is closed again",
+        "storage/disk.py",
+        "            number, self.number = self.number, -1\n",
+        "            number = self.number\n",
+        ("tests/storage/test_disk.py",),
+    ),
+    Mutant(
+        "a descriptor is closed under a sync",
+        "storage/disk.py",
+        "if self._is_closing and not self._users and self.number >= 0:",
+        "if self._is_closing and self.number >= 0:",
+        ("tests/storage/test_disk.py",),
+    ),
+    Mutant(
+        "a deleted topic's queues count in the checkpoint",
+        "broker/queue_deletion.py",
+        "self._store.checkpoint_works(leaving)",
+        "self._store.checkpoint_works()",
+        ("tests/broker/test_files_and_threads.py",),
+    ),
+    Mutant(
+        "what recovery cuts off is not saved",
+        "storage/recovery.py",
+        "    save_tail(end)\n",
+        "",
+        ("tests/storage/test_saved_tail.py",),
+    ),
+    Mutant(
+        "recovery ends at any hole",
+        "storage/recovery.py",
+        "return next_ms <= known.durable_ms or not is_lost_write(log, hole)",
+        "return False",
+        ("tests/storage/test_holes.py",),
+    ),
+    Mutant(
+        "recovery steps over bytes that the machine lost",
+        "storage/recovery.py",
+        "return next_ms <= known.durable_ms or not is_lost_write(log, hole)",
+        "return True",
+        ("tests/storage/test_holes.py",),
+    ),
+    Mutant(
+        "a clock that is set moves what waits",
+        "broker/stamp_clock.py",
+        "            self._note(ahead_ms)\n",
+        "            pass\n",
+        ("tests/broker/test_delayed.py",),
+    ),
+    Mutant(
+        "an archive believes a slave",
+        "spark/ranges.py",
+        "        if held.is_certain or held.min <= begin <= held.max:",
+        "        if True:",
+        ("tests/spark/pipelines/test_archive_sources.py", "tests/spark/test_ranges.py", "tests/spark/test_backlog.py"),
+    ),
+    Mutant(
+        "a queue that lost messages is read from its beginning",
+        "spark/ranges.py",
+        "    return held.min if position < held.min else held.max\n",
+        "    return held.min\n",
+        ("tests/spark/test_ranges.py", "tests/spark/test_backlog.py", "tests/spark/pipelines/test_archive_plan.py"),
+    ),
+)
+
+MUTANTS: Final = (
+    *_ACKNOWLEDGING,
+    *_RECOVERING,
+    *_REPLICATING,
+    *_DELIVERING,
+    *_WAITING,
+    *_KEEPING,
+    *_REFUSING,
+    *_FAILING,
+)
