@@ -204,6 +204,16 @@ def test_a_text_in_the_dialect_has_no_more_values_than_its_reader_takes() -> Non
     assert load('[1,{"a":[2,3]}]', 0) == [1, {"a": [2, 3]}]
 
 
+@pytest.mark.parametrize("nested", ['{"a":1}', '[{"a":1}]'])
+def test_an_object_in_a_key_has_no_objects_as_keys(nested: str) -> None:
+    """Each level would escape the quotes of the one inside once more: 150 characters would become 2^60."""
+    assert load(f'{{{{"a":{nested}}}:1}}') == {json.dumps({"a": json.loads(nested)}, separators=(",", ":")): 1}
+    with pytest.raises(ValueError, match="as key"):
+        load("{" * 12 + '"a":1' + "}:1" * 11 + "}")
+    with pytest.raises(ValueError, match="as key"):
+        load('{{"a":[{{"b":1}:1}]}:1}')
+
+
 @pytest.mark.parametrize(
     "text",
     [

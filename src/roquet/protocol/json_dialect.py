@@ -145,12 +145,14 @@ def _requoted(match: re.Match[str]) -> str:
 class _Reader:
     """Recursive descent over one text; `_at` is the next character to look at.
 
-    Keeps: no more than `values_max` values, keys among them, are read.
+    Keeps: no more than `values_max` values, keys among them, are read. A key that is an object has no such key inside:
+    its text would be escaped once more at each level, and twice as long.
     """
 
     def __init__(self, text: str, values_max: int | None = None) -> None:
         self._text = text
         self._at = 0
+        self._is_in_key = False
         self._values_left = len(text) if values_max is None else values_max
 
     def document(self) -> Any:
@@ -203,9 +205,14 @@ class _Reader:
                 return table
 
     def _key(self, depth: int) -> str:
-        key = self._value(depth)
-        if isinstance(key, dict):
+        if self._peek() == "{":
+            if self._is_in_key:
+                raise self._wrong("a text or an integer as key, inside of a key")
+            self._is_in_key = True
+            key = self._value(depth)
+            self._is_in_key = False
             return json.dumps(key, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        key = self._value(depth)
         if type(key) not in (str, int):
             raise self._wrong("a text, an integer or an object as key before this")
         return str(key)
