@@ -13,7 +13,7 @@ from roquet.steps import Steps, finished, in_one, in_parts
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.server import Server
-from roquet.transport.slices import STEPS_MAX, WAITING_MAX, Slices
+from roquet.transport.slices import AT_ONCE, STEPS_MAX, WAITING_MAX, Slices
 from tests.simulation.simulation import Simulation
 
 SERVER = "10.0.0.1"
@@ -99,13 +99,12 @@ class Served:
 
     def call(self, *codes: int) -> list[int]:
         """The codes of the answers to requests that come by one read."""
+        return self.client.call(lambda: self.calling(self.channels, *codes))
 
-        async def call() -> list[int]:
-            connection = await self.channels.connection(f"{SERVER}:80")
-            answers = await connection.call_all([Command(code) for code in codes], 5000)
-            return [answer.code for answer in answers]
-
-        return self.client.call(call)
+    async def calling(self, channels: Channels, *codes: int) -> list[int]:
+        connection = await channels.connection(f"{SERVER}:80")
+        answers = await connection.call_all([Command(code) for code in codes], 5000)
+        return [answer.code for answer in answers]
 
 
 def test_another_request_of_the_same_read_is_answered_before_a_long_one_that_came_first(sim: Simulation) -> None:
@@ -118,6 +117,41 @@ def test_a_connection_with_much_long_work_under_way_is_told_that_it_is_too_much(
     served = Served(sim)
     assert served.call(*[LONG] * (WAITING_MAX + 3)) == [0] * WAITING_MAX + [ResponseCode.SYSTEM_BUSY] * 3
     assert served.call(LONG) == [0]
+
+
+def test_of_all_connections_a_few_long_answers_are_made_at_a_time() -> None:
+    """What is made of each is kept: of 500 connections with 32 requests for megabytes it would be all memory."""
+    slices, begun, most = Slices(), 0, 0
+
+    def long(request: Command) -> Steps[Command]:
+        nonlocal begun, most
+        begun += 1
+        most = max(most, begun)
+        for _ in range(20 * STEPS_MAX):
+            yield
+        begun -= 1
+        return request.answer(ResponseCode.SUCCESS)
+
+    async def ask(count: int) -> int:
+        """The most that were begun at a time, of two requests by each of so many connections."""
+        nonlocal most
+        most = 0
+        server = Server({LONG: slices.handler(long)})
+        port = await server.listen("127.0.0.1", 0)
+        clients = [Channels() for _ in range(count)]
+        connections = [await each.connection(f"127.0.0.1:{port}") for each in clients]
+        twice = (each.call_all([Command(LONG), Command(LONG)], 10_000) for each in connections)
+        answers = await asyncio.gather(*twice)
+        assert [answer.code for both in answers for answer in both] == [0] * 2 * count
+        for each in clients:
+            await each.close()
+        await server.close()
+        return most
+
+    async def both() -> tuple[int, int]:
+        return await ask(1), await ask(2 * AT_ONCE)
+
+    assert asyncio.run(both()) == (1, AT_ONCE)
 
 
 def test_parts_are_all_items_in_order() -> None:

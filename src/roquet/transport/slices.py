@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
@@ -21,18 +22,31 @@ SLICE_S: Final = 0.004
 STEPS_MAX: Final = 1000
 """Of one slice, where the loop's clock stands still between two events, as a simulation's does."""
 WAITING_MAX: Final = 32
-"""So much work a connection may have under way; each answer may be large, and waits for nobody to read it."""
+"""So much work a connection may have waiting; each answer may be large."""
+AT_ONCE: Final = 8
+"""So many requests of all connections are begun and not answered: of each the part of the answer that is made is kept,
+7 MB for 50,000 topics."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The long requests of one connection; one has its turn, the others wait for it."""
+
+    count: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Slices:
     """The long work of one server.
 
     Keeps: one slice of all work in a turn of the loop, at most; who waits gets the next one in the order of asking.
+    Of the requests at most `AT_ONCE` are begun and not answered, and of one connection at most one.
     """
 
     def __init__(self) -> None:
         self._turns = asyncio.Lock()
-        self._waiting: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._asked: WeakKeyDictionary[Connection, _Asked] = WeakKeyDictionary()
         self.count = 0
         """Slices so far."""
 
@@ -64,15 +78,24 @@ class Slices:
         return partial(self._answer, answer)
 
     def _answer(self, answer: Callable[[Command], Steps[Command]], request: Command, connection: Connection) -> None:
-        under_way = self._waiting.get(connection, 0)
-        if under_way >= WAITING_MAX or not connection.is_writable:
-            remark = f"[OVERLOAD]{under_way} requests of this client for long lists are under way, or it does not read"
+        asked = self._asked.setdefault(connection, _Asked())
+        if asked.count >= WAITING_MAX:
+            remark = f"[OVERLOAD]{asked.count} requests of this client for long lists are under way"
             raise Refused(ResponseCode.SYSTEM_BUSY, remark)
-        self._waiting[connection] = under_way + 1
-        connection.answer_later(request, self._counted(answer(request), connection))
+        _refuse_deaf(connection)
+        connection.answer_later(request, self._in_turn(answer(request), asked, connection))
+        asked.count += 1
 
-    async def _counted(self, work: Steps[Command], connection: Connection) -> Command:
+    async def _in_turn(self, work: Steps[Command], asked: _Asked, connection: Connection) -> Command:
         try:
-            return await self.run(work)
+            async with asked.turn, self._places:
+                _refuse_deaf(connection)
+                return await self.run(work)
         finally:
-            self._waiting[connection] -= 1
+            asked.count -= 1
+
+
+def _refuse_deaf(connection: Connection) -> None:
+    """:raises Refused: it does not read what it was sent, and is given no more."""
+    if not connection.is_writable:
+        raise Refused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{connection.why_deaf}")
