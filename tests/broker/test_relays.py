@@ -112,6 +112,22 @@ def test_a_message_is_looked_up_and_given_to_the_client_that_shall_consume_it(
     assert (decode(asked.body).topic, decode(asked.body).body) == ("T", b"body")
 
 
+def test_messages_that_clients_shall_consume_are_kept_for_who_asks_up_to_a_bound(sim: Simulation) -> None:
+    """A request has 200 bytes, and the message that it names may have 4 MiB."""
+    node = started(sim, ADDRESS, answerBytesPerConnectionMax=8000)
+    admin, consumer = Administrator(sim, sim.host("10.0.0.99"), node.address), Consumer(sim, node)
+    message_id = send(admin, bytes(3000)).fields["msgId"]
+    fields = {"consumerGroup": "g", "clientId": consumer.client_id, "msgId": message_id}
+
+    async def ask() -> list[int]:
+        connection = await admin.channels.connection(node.address)
+        requests = [Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, dict(fields)) for _ in range(4)]
+        return [answer.code for answer in await connection.call_all(requests, 3 * TIMEOUT_MS)]
+
+    late, busy = ResponseCode.CONSUME_MSG_TIMEOUT, ResponseCode.SYSTEM_BUSY
+    assert admin.host.call(ask) == [late, late, busy, busy]
+
+
 def test_a_client_that_does_not_answer_in_time_or_leaves_is_told_of(consumer: Consumer, admin: Administrator) -> None:
     fields = {"consumerGroup": "g", "clientId": consumer.client_id}
     assert admin.ask_over(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields).code == ResponseCode.CONSUME_MSG_TIMEOUT

@@ -363,12 +363,13 @@ class Connection(asyncio.Protocol):
                 log.debug("request %s from %s failed", request.code, self.peer_address, exc_info=error)
         return request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"[:_REMARK_MAX])
 
-    def answer_later(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
+    def answer_later(self, request: Command, work: Coroutine[Any, Any, Answer], kept: int = 0) -> None:
         """Answer with what `work` comes to, or with its error; it is cancelled when the connection ends first.
 
+        :param kept: bytes that `work` keeps beside the request.
         :raises Refused: as `keep` does.
         """
-        size = _LATER_COST + len(request.body) + sum(map(len, request.fields.values()))
+        size = _LATER_COST + kept + len(request.body) + sum(map(len, request.fields.values()))
         try:
             self.keep(size)
         except Refused:

@@ -44,8 +44,10 @@ class Relays:
         header = ConsumeDirectlyHeader.read(request.fields)
         channel = self._channel(header.consumer_group, header.client_id or "")
         fields = {**request.fields, "brokerName": self._broker_name}
-        asked = Command(request.code, fields, self._message(header.msg_id or ""))
-        connection.answer_later(request, relayed(channel, asked, request))
+        message = self._message(header.msg_id or "")
+        connection.made(len(message))  # it is read and kept for this client, as an answer of that size would be
+        asked = Command(request.code, fields, message)
+        connection.answer_later(request, relayed(channel, asked, request), len(message))
 
     def _channel(self, group: str, client_id: str) -> Connection:
         channel = self._consumers.channel_of(group, client_id)
