@@ -1,4 +1,4 @@
-"""PURE: bodies as they were before their senders compressed them, up to a size (protocol.md 5.2).
+"""PURE: bodies as they were before their senders compressed them, up to a size.
 
 Whoever may send can store 2 MB that are 2 GB when they are decompressed, and bytes that are no zlib at all: both are
 that message's affair, and raise `MessageError` here.

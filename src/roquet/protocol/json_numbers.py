@@ -1,4 +1,4 @@
-"""Numbers of JSON documents in Java's ranges: what Apache's programs keep in an `int` or a `long` (protocol.md 4).
+"""Numbers of JSON documents in Java's ranges: what Apache's programs keep in an `int` or a `long`.
 
 A number is read here, once, where a body is decoded; nobody behind that checks it again. As fastjson does, numbers are
 taken from text, and from 4.0.

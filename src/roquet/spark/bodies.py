@@ -78,7 +78,7 @@ def parts(sizes: Ints, is_compressed: Bools, body: Callable[[int], bytes]) -> It
 def decompressed(stored: bytes, kind: int, size_max: int) -> bytes:
     """A body as it was before its sender compressed it; Arrow brings LZ4 and ZSTD along.
 
-    :param kind: the compression bits of the sysFlag (protocol.md 5.2).
+    :param kind: the compression bits of the sysFlag (`COMPRESSION_TYPE_BITS`).
     :raises MessageError: it is damaged, has more bytes than `size_max`, or there is no such kind in this Arrow.
     """
     if kind in (0, COMPRESSION_ZLIB):

@@ -108,7 +108,7 @@ class CommitLog:
     def make_room(self, size: int) -> PhysicalOffset:
         """See to it that `size` bytes of records fit behind the end; where that is now.
 
-        They fit while 8 bytes remain behind them; else a blank closes the file (store-and-ha.md 2.3), and the log ends
+        They fit while 8 bytes remain behind them; else a blank closes the file, as Apache's does, and the log ends
         where the next file begins, even if that cannot be made now.
 
         :raises ValueError: they are larger than a file. OSError: there is no room on the drive.

@@ -319,8 +319,8 @@ class Writer:
     def _next_store_ms(self) -> int:
         """Now; or when the last record was stored, while the clock is a little behind that.
 
-        :raises Refused: this turn's records have taken too long already (store-and-ha.md 2.7), or earlier ones still
-            wait for their queue entries, and their offsets would be given away a second time.
+        :raises Refused: this turn's records have taken too long already (`osPageCacheBusyTimeOutMills`), or earlier
+            ones still wait for their queue entries, and their offsets would be given away a second time.
         """
         if self._dispatch.is_held_up:
             remark = "no message is taken: the drive has no room for the queue entries of earlier messages"
