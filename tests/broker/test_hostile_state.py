@@ -126,6 +126,26 @@ def test_odd_members_cost_themselves_only(name: str, number: object) -> None:
     serves({name: FILES[name].replace("?", json.dumps(number)).encode()})
 
 
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        (state_files.TOPICS, 2**31),
+        (state_files.GROUPS, 2**63),
+        (state_files.CONSUMER_OFFSETS, 2**63),
+        (state_files.DELAY_OFFSETS, 2**63),
+    ],
+)
+def test_a_file_is_copied_before_members_are_lost_whose_numbers_java_does_not_hold(name: str, number: int) -> None:
+    data = (
+        FILES[name]
+        .replace(',"T@":?', "")
+        .replace(":?", f":{number}", 1)
+        .replace("?", "1")
+        .replace("-5:1,99999999999:1", "3:1")
+    )
+    assert f"{name}.damaged" in serves({name: data.encode()})
+
+
 @settings(max_examples=25, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(NAMES),

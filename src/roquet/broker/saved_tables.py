@@ -35,13 +35,13 @@ def _kept(table: Mapping[str, V], is_usable: Callable[[str, V], bool]) -> tuple[
 def usable_topics(table: TopicTable) -> tuple[TopicTable, int]:
     """What can be used, and how many topics cannot."""
     topics, dropped = _kept(table.topics, _is_topic)
-    return TopicTable(topics, _version(table.version)), dropped
+    return TopicTable(topics, _version(table.version)), dropped + table.left_out
 
 
 def usable_groups(table: GroupTable) -> tuple[GroupTable, int]:
     """What can be used, and how many groups cannot."""
     groups, dropped = _kept(table.groups, _is_group)
-    return GroupTable(groups, _version(table.version)), dropped
+    return GroupTable(groups, _version(table.version)), dropped + table.left_out
 
 
 def usable_offsets(table: OffsetTable) -> tuple[OffsetTable, int]:
@@ -50,7 +50,8 @@ def usable_offsets(table: OffsetTable) -> tuple[OffsetTable, int]:
         key: {queue_id: at for queue_id, at in queues.items() if 0 <= queue_id < INT_END and -LONG_END <= at < LONG_END}
         for key, queues in table.offsets.items()
     }
-    return OffsetTable(offsets), sum(len(queues) - len(offsets[key]) for key, queues in table.offsets.items())
+    dropped = sum(len(queues) - len(offsets[key]) for key, queues in table.offsets.items())
+    return OffsetTable(offsets), dropped + table.left_out
 
 
 def usable_delays(table: DelayOffsetTable) -> tuple[DelayOffsetTable, int]:
@@ -58,7 +59,7 @@ def usable_delays(table: DelayOffsetTable) -> tuple[DelayOffsetTable, int]:
     offsets = {
         level: at for level, at in table.offsets.items() if 0 < level <= DELAY_LEVEL_MAX and 0 <= at < LONG_END // 20
     }
-    return DelayOffsetTable(offsets), len(table.offsets) - len(offsets)
+    return DelayOffsetTable(offsets), len(table.offsets) - len(offsets) + table.left_out
 
 
 def usable_filters(table: FilterTable) -> tuple[FilterTable, int]:

@@ -98,13 +98,13 @@ class TopicTable:
 
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
     version: DataVersion = DataVersion()
+    left_out: int = field(default=0, compare=False)
+    """Entries that `from_json` could not use."""
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> TopicTable:
-        return cls(
-            _table(json.get("topicConfigTable"), str, TopicConfig.from_json),
-            DataVersion.from_json(json.get("dataVersion") or {}),
-        )
+        topics, left_out = _table(json.get("topicConfigTable"), str, TopicConfig.from_json)
+        return cls(topics, DataVersion.from_json(json.get("dataVersion") or {}), _told(left_out))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -161,13 +161,13 @@ class GroupTable:
 
     groups: Mapping[str, GroupConfig] = field(default_factory=dict)
     version: DataVersion = DataVersion()
+    left_out: int = field(default=0, compare=False)
+    """As in `TopicTable`."""
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> GroupTable:
-        return cls(
-            _table(json.get("subscriptionGroupTable"), str, GroupConfig.from_json),
-            DataVersion.from_json(json.get("dataVersion") or {}),
-        )
+        groups, left_out = _table(json.get("subscriptionGroupTable"), str, GroupConfig.from_json)
+        return cls(groups, DataVersion.from_json(json.get("dataVersion") or {}), _told(left_out))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -181,11 +181,17 @@ class OffsetTable:
     """ConsumerOffsetSerializeWrapper: `topic@group` -> queue id -> offset; what consumerOffset.json holds."""
 
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    left_out: int = field(default=0, compare=False)
+    """As in `TopicTable`: offsets of single queues."""
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> OffsetTable:
-        table = json.get("offsetTable") or {}
-        return cls({key: _table(queues, as_int32, as_int64) for key, queues in table.items()})
+        offsets: dict[str, dict[int, int]] = {}
+        left_out: list[str] = []
+        for key, queues in (json.get("offsetTable") or {}).items():
+            offsets[key], odd = _table(queues, as_int32, as_int64)
+            left_out += odd
+        return cls(offsets, _told(left_out))
 
     def to_json(self) -> dict[str, Any]:
         return {"offsetTable": {key: IntKeys(queues) for key, queues in self.offsets.items()}}
@@ -196,10 +202,13 @@ class DelayOffsetTable:
     """DelayOffsetSerializeWrapper: delay level -> next queue offset; what delayOffset.json holds."""
 
     offsets: Mapping[int, int] = field(default_factory=dict)
+    left_out: int = field(default=0, compare=False)
+    """As in `TopicTable`."""
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> DelayOffsetTable:
-        return cls(_table(json.get("offsetTable"), as_int32, as_int64))
+        offsets, left_out = _table(json.get("offsetTable"), as_int32, as_int64)
+        return cls(offsets, _told(left_out))
 
     def to_json(self) -> dict[str, Any]:
         return {"offsetTable": IntKeys(self.offsets)}
@@ -296,10 +305,9 @@ class ClusterInfo:
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> ClusterInfo:
         clusters = json.get("clusterAddrTable") or {}
-        return cls(
-            _table(json.get("brokerAddrTable"), str, BrokerData.from_json),
-            {cluster: tuple(names) for cluster, names in clusters.items()},
-        )
+        brokers, left_out = _table(json.get("brokerAddrTable"), str, BrokerData.from_json)
+        _told(left_out)
+        return cls(brokers, {cluster: tuple(names) for cluster, names in clusters.items()})
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -519,17 +527,29 @@ class QueueLocks:
         }
 
 
-def _table(json: Mapping[str, Any] | None, key: Callable[[str], K], item: Callable[[Any], T]) -> dict[K, T]:
-    """A table, without the entries whose numbers are out of range: one odd topic or group must not take the others
-    with it, be it in a state file of an earlier version or in what a broker registers. They are told of.
+def _table(
+    json: Mapping[str, Any] | None, key: Callable[[str], K], item: Callable[[Any], T]
+) -> tuple[dict[K, T], list[str]]:
+    """A table without the entries whose numbers are out of range, and what is wrong with each of those.
+
+    One odd topic or group must not take the others with it, be it in a state file of an earlier version or in what a
+    broker registers.
     """
     found: dict[K, T] = {}
+    left_out: list[str] = []
     for name, value in (json or {}).items():
         try:
             found[key(name)] = item(value)
         except NumberError as error:
-            log.warning("table entry left out: %s name=%.80r", error, name)
-    return found
+            left_out.append(f"{error} name={name[:80]!r}")
+    return found, left_out
+
+
+def _told(left_out: list[str]) -> int:
+    """How many entries of a table were left out: one line for all of them, as a peer may send tens of thousands."""
+    if left_out:
+        log.warning("table entry left out: %s count=%d", left_out[0], len(left_out))
+    return len(left_out)
 
 
 def parse(body: bytes, kind: Callable[[Mapping[str, Any]], T], dialect_values_max: int | None = None) -> T:
