@@ -1,4 +1,7 @@
-"""PURE: what of a saved table can be used; a file may say anything."""
+"""PURE: what of a saved table can be used; a file may say anything.
+
+Numbers fit their Java types: decoding left out the others (`left_out`), which count as dropped here, too.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,11 @@ from roquet.protocol.bodies import (
 )
 from roquet.protocol.filter_table import FilterData, FilterTable
 from roquet.protocol.message import TOPIC_SIZE_MAX, is_legal_name
+from roquet.units import LONG_MAX
 
-INT_END: Final = 1 << 31
-LONG_END: Final = 1 << 63
 DELAY_LEVEL_MAX: Final = 1_000
+_QUEUE_OFFSET_END: Final = LONG_MAX // 20
+"""An entry of a queue has 20 bytes, and its place in bytes is a long, too."""
 _POSITIONS_MAX: Final = 1_024
 """Of a Bloom filter's bits."""
 
@@ -47,8 +51,7 @@ def usable_groups(table: GroupTable) -> tuple[GroupTable, int]:
 def usable_offsets(table: OffsetTable) -> tuple[OffsetTable, int]:
     """What can be used, and of how many queues the progress cannot."""
     offsets = {
-        key: {queue_id: at for queue_id, at in queues.items() if 0 <= queue_id < INT_END and -LONG_END <= at < LONG_END}
-        for key, queues in table.offsets.items()
+        key: {queue_id: at for queue_id, at in queues.items() if queue_id >= 0} for key, queues in table.offsets.items()
     }
     dropped = sum(len(queues) - len(offsets[key]) for key, queues in table.offsets.items())
     return OffsetTable(offsets), dropped + table.left_out
@@ -57,7 +60,7 @@ def usable_offsets(table: OffsetTable) -> tuple[OffsetTable, int]:
 def usable_delays(table: DelayOffsetTable) -> tuple[DelayOffsetTable, int]:
     """What can be used, and of how many delay levels the progress cannot."""
     offsets = {
-        level: at for level, at in table.offsets.items() if 0 < level <= DELAY_LEVEL_MAX and 0 <= at < LONG_END // 20
+        level: at for level, at in table.offsets.items() if 0 < level <= DELAY_LEVEL_MAX and 0 <= at < _QUEUE_OFFSET_END
     }
     return DelayOffsetTable(offsets), len(table.offsets) - len(offsets) + table.left_out
 
@@ -74,30 +77,25 @@ def _is_topic(key: str, topic: TopicConfig) -> bool:
         key == topic.name
         and is_legal_name(key)
         and len(key) <= TOPIC_SIZE_MAX
-        and 0 <= topic.read_queues < INT_END
-        and 0 <= topic.write_queues < INT_END
-        and all(-INT_END <= number < INT_END for number in (topic.perm, topic.sys_flag))
+        and topic.read_queues >= 0
+        and topic.write_queues >= 0
     )
 
 
 def _is_group(key: str, group: GroupConfig) -> bool:
-    numbers = group.retry_queues, group.retry_max_times, group.broker_id, group.which_broker_when_consume_slowly
-    is_named = key == group.name and is_legal_name(key)
-    return is_named and group.retry_queues < INT_END and all(-INT_END <= number < INT_END for number in numbers)
+    return key == group.name and is_legal_name(key)
 
 
 def _is_filter(data: FilterData) -> bool:
-    times = data.version, data.born_ms, data.dead_ms
-    if not all(-LONG_END <= each < LONG_END for each in times):
-        return False
     bloom = data.bloom
     return bloom is None or (
-        0 < bloom.bits < INT_END
+        bloom.bits > 0
         and len(bloom.positions) <= _POSITIONS_MAX
         and all(0 <= position < bloom.bits for position in bloom.positions)
     )
 
 
 def _version(version: DataVersion) -> DataVersion:
+    """One that the next change can count on from; else a new one."""
     numbers = version.timestamp, version.counter, version.state_version
-    return version if all(-LONG_END <= number < LONG_END - 1 for number in numbers) else DataVersion()
+    return version if all(number < LONG_MAX for number in numbers) else DataVersion()
