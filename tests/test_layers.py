@@ -39,7 +39,7 @@ ROOT: Final[Mapping[str, frozenset[str]]] = {
     "units": frozenset(),
     "memory": frozenset(),
     "runtime": frozenset(),
-    "seldom": frozenset(),
+    "limited_log": frozenset(),
     "properties": frozenset(),
     "settings": frozenset({"errors", "properties"}),
     "steps": frozenset(),

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from roquet.errors import PeerError, StoreError
+from roquet.limited_log import LimitedLog, without_numbers
 from roquet.replication import slave
-from roquet.replication.frames import ChunkStream, kind, report
+from roquet.replication.frames import ChunkStream, report
 from roquet.replication.log import ReplicatedLog, bytes_between
-from roquet.seldom import Seldom
 from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class HaClient:
         self._timer: asyncio.TimerHandle | None = None
         self._end_before = log.end
         self._bytes_per_s = 0
-        self._seldom = Seldom(logging.getLogger(__name__))
+        self._limited_log = LimitedLog(logging.getLogger(__name__))
 
     def set_master(self, address: str | None) -> None:
         """Follow the master at `host:port`, or none; the one it follows already is not disturbed."""
@@ -132,10 +132,10 @@ class HaClient:
         state = self._state
         now = asyncio.get_running_loop().time()
         if state.reason not in ("", reason_before):
-            self._seldom.warning(kind(state.reason), now, "master %s: %s", state.master, state.reason)
+            self._limited_log.warning(without_numbers(state.reason), now, "master %s: %s", state.master, state.reason)
         elif reason_before and not state.reason and state.phase is slave.Phase.FOLLOWING:
             text = "master %s is followed again, from %d on"
-            self._seldom.tell(logging.INFO, text, now, text, state.master, state.position)
+            self._limited_log.tell(logging.INFO, text, now, text, state.master, state.position)
 
     @property
     def _current(self) -> _MasterConnection:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, TypeAlias
@@ -34,11 +33,6 @@ class Chunk:
 
 
 MasterFrame: TypeAlias = Heartbeat | Chunk
-
-
-def kind(reason: str) -> str:
-    """What a reason says, whatever its numbers are."""
-    return re.sub(r"\d+", "", reason)
 
 
 def report(end: PhysicalOffset) -> bytes:

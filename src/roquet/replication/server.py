@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Final, cast
 
 from roquet.errors import PeerError
+from roquet.limited_log import LimitedLog, without_numbers
 from roquet.replication import master
 from roquet.replication.admission import Admission
-from roquet.replication.frames import NOTHING, ReportStream, header, kind
+from roquet.replication.frames import NOTHING, ReportStream, header
 from roquet.replication.growth import GrowthClock
 from roquet.replication.log import ReplicatedLog
-from roquet.seldom import Seldom
 from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class HaServer:
         self._connections: dict[_SlaveConnection, None] = {}
         self._gone: dict[str, tuple[SlaveProgress, int]] = {}
         self._growth = GrowthClock()
-        self._seldom = Seldom(logging.getLogger(__name__))
+        self._limited_log = LimitedLog(logging.getLogger(__name__))
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -139,7 +139,7 @@ class HaServer:
         if not why_not and len(self._connections) >= self.admission.connections_max and not self._make_room():
             why_not = f"too many are connected, haConnectionsMax={self.admission.connections_max}"
         if why_not:
-            self._seldom.warning(why_not, _now_s(), "slave refused: %s peer=%s", why_not, connection.address)
+            self._limited_log.warning(why_not, _now_s(), "slave refused: %s peer=%s", why_not, connection.address)
             return False
         self._connections[connection] = None
         return True
@@ -154,7 +154,7 @@ class HaServer:
     def joined(self, connection: _SlaveConnection) -> None:
         """From now on what it reports counts as replicated: whoever reads the log should know every one that counts."""
         text = "slave counts: its reports acknowledge sends peer=%s has=%d"
-        self._seldom.tell(
+        self._limited_log.tell(
             logging.INFO, f"joined {connection.host}", _now_s(), text, connection.address, connection.slave.acked
         )
 
@@ -172,12 +172,12 @@ class HaServer:
         self._gone[connection.host] = progress, connection.slave.heard_ms
         if len(self._gone) > GONE_MAX:
             del self._gone[next(iter(self._gone))]
-        is_same = before is not None and kind(before[0].reason) == kind(progress.reason)
-        told = kind(progress.reason)
+        is_same = before is not None and without_numbers(before[0].reason) == without_numbers(progress.reason)
+        told = without_numbers(progress.reason)
         if connection.was_of_use and _now_ms() - connection.opened_ms >= LASTING_MS:
             told = progress.address
         if connection.was_of_use or not is_same:
-            self._seldom.warning(told, _now_s(), "slave %s is gone: %s", progress.address, progress.reason)
+            self._limited_log.warning(told, _now_s(), "slave %s is gone: %s", progress.address, progress.reason)
         self.moved()
 
     def closed(self, connection: _SlaveConnection) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from roquet.seldom import Seldom
+from roquet.limited_log import LimitedLog
 from roquet.transport.limits import PeerLimits
 from roquet.transport.watch import LoopWatch
 
@@ -87,7 +87,7 @@ class Peers:
         self._of_host: Counter[str] = Counter()
         self.descriptors = Descriptors()
         self.watch = LoopWatch(self.limits.loop_delay_warning_ms)
-        self._seldom = Seldom(log)
+        self._limited_log = LimitedLog(log)
         self._until_look = 0
         self._plan_next_look()
 
@@ -99,7 +99,7 @@ class Peers:
         if why_not:
             self.refused += 1
             now = asyncio.get_running_loop().time()
-            self._seldom.warning(why_not, now, "connection refused: %s peer=%s", why_not, peer.peer_address)
+            self._limited_log.warning(why_not, now, "connection refused: %s peer=%s", why_not, peer.peer_address)
             return False
         self.connections[peer] = None
         self.connections_peak = max(self.connections_peak, len(self.connections))
@@ -118,7 +118,7 @@ class Peers:
         """A peer broke the protocol and is ended; anybody who scans ports does."""
         self.ended += 1
         now = asyncio.get_running_loop().time()
-        self._seldom.warning(
+        self._limited_log.warning(
             "broken", now, "connection ended: it broke the protocol: %s peer=%s", why, peer.peer_address
         )
 
@@ -126,7 +126,7 @@ class Peers:
         """A request of a peer ended in an error that nobody foresaw; one that is repeated gets a line a minute."""
         now = asyncio.get_running_loop().time()
         kind = f"failed {code} {peer.peer_host_name}"
-        self._seldom.tell(
+        self._limited_log.tell(
             logging.ERROR, kind, now, "request failed: code=%s peer=%s error=%s", code, peer.peer_address, why
         )
 
@@ -190,7 +190,7 @@ class Peers:
             ended += 1
         self.ended += ended
         worst = ranked[0]
-        self._seldom.warning(
+        self._limited_log.warning(
             setting,
             now,
             "connections ended: peers hold too much memory by %s held=%d %s=%d ended=%d freed=%d first=%s "
@@ -217,7 +217,7 @@ class Peers:
                     self.ended += 1
                     peer.abort()
                     if why != SILENT:
-                        self._seldom.warning("sweep", now, "connection ended: %s peer=%s", why, peer.peer_address)
+                        self._limited_log.warning("sweep", now, "connection ended: %s peer=%s", why, peer.peer_address)
             self.look()
             if also is not None:
                 also()

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from roquet.errors import PeerError
+from roquet.limited_log import LimitedLog
 from roquet.protocol.command import decode
-from roquet.seldom import Seldom
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class LoopWatch:
         self._warning_ms = warning_ms
         self.notable_s = warning_ms / 1000 if warning_ms else float("inf")
         """A batch that takes so long is told of."""
-        self._seldom = Seldom(log)
+        self._limited_log = LimitedLog(log)
         self._told_s = 0.0
         """Of the time since the timer was set, what batches took that were told of."""
         self.count = 0
@@ -57,7 +57,7 @@ class LoopWatch:
         self._told_s += seconds
         self._note(int(seconds * 1000))
         message = "event loop held up: ms=%d peer=%s requests=%s"
-        self._seldom.warning("requests", now, message, seconds * 1000, peer, _described(frames))
+        self._limited_log.warning("requests", now, message, seconds * 1000, peer, _described(frames))
 
     async def run(self) -> None:
         """Look whether a timer is late, for ever."""
@@ -80,7 +80,7 @@ class LoopWatch:
             return
         self._note(late_ms)
         message = "event loop held up: ms=%d by no request: periodic work, or the machine is busy elsewhere"
-        self._seldom.warning("timer", now, message, late_ms)
+        self._limited_log.warning("timer", now, message, late_ms)
 
     def _note(self, ms: int) -> None:
         self.count += 1

@@ -15,12 +15,12 @@ from typing import Final
 from roquet.broker.handlers.send import Sends
 from roquet.broker.members import Producers
 from roquet.errors import RoquetError
+from roquet.limited_log import LimitedLog
 from roquet.protocol import message as m
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import BINARY, ONE_WAY, Command
 from roquet.protocol.headers.send import PushReplyHeader, SendHeader
 from roquet.protocol.record import host_text
-from roquet.seldom import Seldom
 from roquet.transport.connection import Answer, Connection, Handler
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Replies:
         self._store_host = store_host
         self._now_ms = now_ms
         self._stores = stores
-        self._seldom = Seldom(log)
+        self._limited_log = LimitedLog(log)
 
     def routes(self) -> dict[int, Handler]:
         return dict.fromkeys((RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2), self.reply)
@@ -60,7 +60,7 @@ class Replies:
         if why_not:
             told = "reply not handed over: %s from=%s"
             now = asyncio.get_running_loop().time()
-            self._seldom.warning("reply", now, told, why_not, connection.peer_address)
+            self._limited_log.warning("reply", now, told, why_not, connection.peer_address)
             if self._stores:
                 self._sends.send(replace(request, flag=request.flag | ONE_WAY), connection)
             return request.answer(ResponseCode.SYSTEM_ERROR, why_not)

@@ -1,8 +1,9 @@
-"""Log lines about what others cause, which must not fill the log: one per kind of event and period."""
+"""A rate limit for log lines about what peers cause: one line for each kind of event and period."""
 
 from __future__ import annotations
 
 import logging
+import re
 from typing import Final
 
 PERIOD_S: Final = 60.0
@@ -10,7 +11,7 @@ KINDS_MAX: Final = 1000
 """Kinds remembered; the keys may come from peers, so the table must not grow with them."""
 
 
-class Seldom:
+class LimitedLog:
     """Keeps: of one kind of event at most one line leaves in `period_s`; the next line says how many were left out.
 
     :param log: where the lines go.
@@ -37,3 +38,8 @@ class Seldom:
         if left_out:
             message += f" (and {left_out} like it since the last such line)"
         self._log.log(level, message, *args)
+
+
+def without_numbers(message: str) -> str:
+    """A kind of event: what the message says, whatever its numbers are."""
+    return re.sub(r"\d+", "", message)
