@@ -78,7 +78,7 @@ class Cleaning:
             return
         self._found_to, self._uncounted_ms = self._store.log.end, silent_ms - counted_ms
         if silent_ms > self._rules.kept_ms:
-            text = "the newest message is %.1f h old: of that time %.1f h count for fileReservedTime"
+            text = "old files are kept longer, the broker was down or its clock is ahead: silent_h=%.1f counted_h=%.1f"
             log.warning(text, silent_ms / _HOUR_MS, counted_ms / _HOUR_MS)
 
     async def run(self) -> None:

@@ -22,8 +22,8 @@ def add_found_topics(store: Store, catalogue: Catalogue, *, stored_after: int = 
         if queue.topic not in catalogue.topics and queue.max_offset and queue.log_end > stored_after:
             counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
     for topic, count in counts.items():
-        log.warning("topic %s has messages and is in no table: it gets %d queues", topic, count)
+        log.warning("topic has messages and is in no table, it is added: topic=%s queues=%d", topic, count)
         try:
             catalogue.update_topic(TopicConfig(topic, count, count))
         except Refused as error:
-            log.warning("topic %s stays unknown: %s", topic, error)
+            log.warning("topic has messages and cannot be added: topic=%s error=%s", topic, error)

@@ -92,7 +92,7 @@ class Broker:
         except OSError as error:
             if not self.store.take_failure():
                 raise
-            log.error("the broker's drive has failed, this was not written, either: %s", error)
+            log.error("not written at the end, the drive has failed: error=%s", error)
         finally:
             self.store.abandon()
         if self.store.failure is not None:

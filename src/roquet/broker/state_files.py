@@ -130,7 +130,7 @@ class StateFile(Generic[T]):
         try:
             self._disk.replace(self._path, data)
         except OSError as error:
-            log.error("%s could not be written from its backup: %s", self._path, error)
+            log.error("file not restored from its backup: path=%s error=%s", self._path, error)
 
     def changed(self, then: Then | None = None) -> None:
         """The table changed: write it, soon."""

@@ -144,5 +144,9 @@ def _usable(
     usable, dropped = choose(saved)
     if dropped:
         file.keep_a_copy()
-        log.error("%d members of %s cannot be and are ignored; the file as it was is beside it", dropped, file.path)
+        log.error(
+            "impossible members of a state file are ignored, the file was copied beside it: count=%d path=%s",
+            dropped,
+            file.path,
+        )
     return usable

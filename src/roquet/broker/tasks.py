@@ -85,7 +85,7 @@ async def notice_failure(store: Store) -> None:
 def _failed(store: Store, what: str, error: OSError) -> None:
     """What failed is tried again, but for a sync: a second one could say that all is well when it is not."""
     if not store.take_failure():
-        log.error("%s, it is tried again: %s", what, error)
+        log.error("%s, it is tried again: error=%s", what, error)
 
 
 async def checkpoint(store: Store, runtime: Runtime, period_ms: int, making: asyncio.Lock) -> None:

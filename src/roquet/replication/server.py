@@ -188,7 +188,7 @@ class HaServer:
         """Tell in the log why the connections of all slaves are going to be closed; they only see that they are."""
         for connection in self._connections:
             known = connection.slave
-            log.warning("slave %s is dropped at %d: %s", connection.address, known.acked, reason)
+            log.warning("slave is dropped: peer=%s acked=%d reason=%s", connection.address, known.acked, reason)
 
     async def close(self) -> None:
         """End everything; what was already written still goes out to slaves that take it."""

@@ -1,4 +1,4 @@
-"""Says of queues that they wait: once when that begins, and once when it is over, however often they are looked at."""
+"""Logs which queues wait for their master: once when that begins and once when it is over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Waiting:
     def tell(self, waiting: Mapping[MessageQueue, Exception]) -> None:
         """:param waiting: all queues that wait now, and why."""
         for queue in sorted(waiting.keys() - self._told):
-            log.warning("left where it is: %s", waiting[queue])
+            log.warning("queue waits for its master: %s", waiting[queue])
         for queue in sorted(self._told - waiting.keys()):
-            log.info("waits no longer: %s", queue)
+            log.info("queue waits no longer: queue=%s", queue)
         self._told = set(waiting)

@@ -237,7 +237,10 @@ class Index:
                 log.warning("%s is left alone: an index file has 17 digits as name and %d bytes", path, self._size)
 
     def cut_to_mark(self, name: int, count: int, end_ms: int) -> bool:
-        """After a crash: let the index end with file `name` and its `count` entries. False: that file is not there."""
+        """After a crash: let the index end with file `name` and its `count` entries.
+
+        False: that file is not there, or cannot be cut.
+        """
         if name and name not in (int(file.path.name) for file in self.files):
             return False
         while self.files and int(self.files[-1].path.name) != name:
@@ -247,7 +250,7 @@ class Index:
         try:
             self.files[-1].cut(count, end_ms)
         except OSError as error:
-            log.warning("the index file %s is made again: %s", self.files[-1].path, error)
+            log.warning("index file cannot be cut, it is rebuilt: path=%s error=%s", self.files[-1].path, error)
             return False
         return True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
@@ -73,9 +73,7 @@ def recover(
     if crashed and index is not None:
         resume = min(resume, _cut_index(index, checkpoint, mark, end))
     if torn:
-        _log.warning("%d consume queues are damaged: they are made again from the whole log", len(torn))
-        for queue in torn:
-            queue.drop_all()
+        _drop_damaged(torn)
         resume = log.start
     if lost > 0:
         _log.warning("%d consume queues are missing: all queues are completed from the whole log", lost)
@@ -86,9 +84,7 @@ def recover(
         dispatch.catch_up()
         if dispatch.gaps and not dispatch.holes:
             # The log has all its records: what is missing in these queues are entries that should have been durable.
-            _log.warning("%d consume queues are damaged: they are made again from the whole log", len(dispatch.gaps))
-            for queue in dispatch.gaps:
-                queue.drop_all()
+            _drop_damaged(dispatch.gaps)
             dispatch.position = log.start
             dispatch.catch_up()
     if index is not None:
@@ -100,6 +96,13 @@ def recover(
         "log from %d to %d, checked from %d, dispatched from %d%s", log.start, end, start, resume,
         ", after a crash" if crashed else "",
     )  # fmt: skip
+
+
+def _drop_damaged(queues: Collection[ConsumeQueue]) -> None:
+    """Empty queues that are going to be dispatched anew."""
+    _log.warning("consume queues are damaged, they are rebuilt from the whole log: count=%d", len(queues))
+    for queue in queues:
+        queue.drop_all()
 
 
 def _dispatched_to(queues: Queues, start: int, mark: Mark | None, *, crashed: bool) -> int:
@@ -222,12 +225,12 @@ def valid_end(
                 end, last_ms = PhysicalOffset(piece.at + int(piece.ends[-1])), int(piece.store_ms[-1])
                 continue
             if not _may_step_over(log, piece, last_ms, known):
-                _log.info("the log's valid bytes end at %d: %s", end, piece.reason)
+                _log.info("valid bytes of the log end: physical_offset=%d reason=%s", end, piece.reason)
                 break
             if piece.arrival is not None:
                 damaged.add(piece.start)
     except CorruptRecord as error:
-        _log.info("the log's valid bytes end at %d: %s", end, error)
+        _log.info("valid bytes of the log end: physical_offset=%d reason=%s", end, error)
     data = log.read(end, BLANK_SIZE)
     if len(data) == BLANK_SIZE and size_and_magic(data, 0)[1] == BLANK_MAGIC:
         end = log.next_file(end)

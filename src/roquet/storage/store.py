@@ -184,7 +184,7 @@ class Store:
         except Exception:  # the record is in the log: its entry must be written, and readers can do without the bits
             if topic not in self._without_bits:
                 self._without_bits.add(topic)
-                log.exception("filters of %s cannot be tried on its messages when they are stored", topic)
+                log.exception("filters fail on new messages, which get no filter bits: topic=%s", topic)
             return b""
 
     def _make_index(self) -> Index | None:

@@ -53,14 +53,14 @@ def test_an_archive_is_not_taken_back_to_where_a_slave_is(
     for end in (1000, 1100, 1900):
         alone.do(lambda end=end: couple.slave.queues.update(held(0, end)))  # type: ignore[misc]
         assert topics.new_ranges({QUEUE: 2000}) == [QueueRange(QUEUE, 2000, 2000)]
-    waits = [each for each in caplog.records if "left where it is" in each.getMessage()]
+    waits = [each for each in caplog.records if "queue waits for its master" in each.getMessage()]
     assert len(waits) == 1
     assert "wanted offset 2000, but only a slave answered, which may lag and has min 0, max 1000" in waits[0].message
 
     alone.do(lambda: couple.slave.queues.update(held(0, 2050)))
     with caplog.at_level(logging.INFO):
         assert topics.new_ranges({QUEUE: 2000}) == [QueueRange(QUEUE, 2000, 2050)], "it has caught up"
-    assert "waits no longer: orders@broker-a:0" in caplog.text
+    assert "queue waits no longer: queue=orders@broker-a:0" in caplog.text
 
 
 def test_an_archive_that_may_lose_nothing_ends_and_does_not_advise_to_lose_something(
