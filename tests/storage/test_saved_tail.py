@@ -108,6 +108,65 @@ def test_a_second_crash_at_the_same_place_gets_a_folder_of_its_own(tmp_path: Pat
     assert dumped(folders[1])[-1] == 519
 
 
+def test_a_start_that_ends_before_the_cut_is_done_saves_it_once(tmp_path: Path) -> None:
+    """Whoever starts a broker anew for as long as it fails does not fill the drive with copies."""
+    crashed(tmp_path, lost=30, count=200)
+    before = {path: path.read_bytes() for path in (tmp_path / "commitlog").iterdir()}
+    saved: set[tuple[Path, bytes]] = set()
+    for _ in range(3):
+        reopened(tmp_path)
+        for path, data in before.items():
+            path.write_bytes(data)
+        saved |= {path: path.read_bytes() for path in (tmp_path / "lost").rglob("0*") if path.is_file()}.items()
+    (folder,) = (tmp_path / "lost").iterdir()
+    assert {path.parent.parent for path, _ in saved} == {folder}
+    assert len(saved) == len(before)
+
+
+def test_a_folder_that_lacks_a_byte_of_it_does_not_count(tmp_path: Path) -> None:
+    crashed(tmp_path, lost=3)
+    before = {path: path.read_bytes() for path in (tmp_path / "commitlog").iterdir()}
+    reopened(tmp_path)
+    (folder,) = (tmp_path / "lost").iterdir()
+    (path,) = sorted((folder / "commitlog").iterdir())[-1:]
+    whole = path.read_bytes()
+    end = len(whole.rstrip(b"\0"))
+    path.write_bytes(whole[: end - 1] + bytes(len(whole) - end + 1))
+    for changed, data in before.items():
+        changed.write_bytes(data)
+    reopened(tmp_path)
+    assert len(list((tmp_path / "lost").iterdir())) == 2
+
+
+def test_what_is_cut_off_after_a_clean_stop_never_comes_back(tmp_path: Path) -> None:
+    """Apache's broker leaves what its recovery cuts off behind the log's end. A new record that takes the place of the
+    first of them must not lead to the others.
+    """
+    store = Store(config(tmp_path), lambda: 1_700_000_000_000)
+    store.open()
+    put(store, 10, 20)
+    queue = store.queue("T", 0)
+    cut = queue.entry(10)
+    assert cut is not None
+    store.close()
+    log, entries = tmp_path / "commitlog" / f"{0:020d}", tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"
+    data = log.read_bytes()
+    log.write_bytes(data[: cut[0]] + bytes(SECTOR // 8) + data[cut[0] + SECTOR // 8 :])
+    entries.write_bytes(entries.read_bytes()[: 10 * 20].ljust(20 * 1000, b"\0"))
+    (tmp_path / "checkpoint").unlink()
+    for _ in range(3):
+        store = Store(config(tmp_path), lambda: 1_700_000_000_000)
+        store.open()
+        assert numbers(store) == list(range(10, 20))
+        store.close()
+    assert len(list((tmp_path / "lost").iterdir())) == 1
+    store = Store(config(tmp_path), lambda: 1_700_000_000_000)
+    store.open()
+    put(store, 90, 1)
+    store.abandon()
+    assert reopened(tmp_path) == [*range(10, 20), 90]
+
+
 def test_half_a_record_is_saved_too_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved_tail, "WITHOUT_RECORDS_MAX", 3)
     store = Store(config(tmp_path), lambda: 1_700_000_000_000)

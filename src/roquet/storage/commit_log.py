@@ -334,14 +334,13 @@ class CommitLog:
         """Where the file after the one of `at` begins."""
         return PhysicalOffset(at - at % self.file_size + self.file_size)
 
-    def truncate(self, end: PhysicalOffset, *, erase: bool) -> None:
-        """Let the log end at `end`, and delete the files behind it.
+    def truncate(self, end: PhysicalOffset) -> None:
+        """Let the log end at `end`, delete the files behind it, and zero what stands behind `end` in its file.
 
-        :param erase: also zero what stands behind `end` in its file, so that no later recovery takes it for valid.
+        What is left there would be valid again for a later recovery, as soon as new records end where an old one began.
         """
         self._segments.drop_after(end)
-        if erase:
-            self._segments.erase(end)
+        self._segments.erase(end)
         self.end = end
         self.flushed_to = min(self.flushed_to, end)
         self._committed_to = end

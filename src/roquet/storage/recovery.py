@@ -64,7 +64,7 @@ def recover(
     checkpoint.mark = mark
     end, damaged = valid_end(log, start, known, verify=verify)
     save_tail(end)
-    log.truncate(end, erase=crashed)
+    log.truncate(end)
     log.synced_until(start)
     torn = [] if crashed else [queue for queue in queues if queue.has_bytes_behind or queue.log_end > end]
     for queue in queues:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain, count, takewhile
 from pathlib import Path
 from typing import Final
 
-from roquet.errors import CorruptRecord
+from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.disk import Disk
 from roquet.storage.holes import Hole, HoleEnds, pieces
-from roquet.storage.segments import file_name
+from roquet.storage.segments import NAME_DIGITS, file_name
 from roquet.units import PhysicalOffset
 
 _log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def save(disk: Disk, root: Path, log: CommitLog, tail: Tail) -> Path | None:
     why = _why_not(disk, folder, tail)
     if not why:
         try:
-            saved = _copy(disk, folder, log, tail)
+            saved = _saved_before(disk, folder, log, tail) or _copy(disk, folder, log, tail)
         except OSError as error:
             why = f"it could not be saved: {error}"
         else:
@@ -114,8 +114,43 @@ def _why_not(disk: Disk, folder: Path, tail: Tail) -> str:
     return ""
 
 
+def _saved_before(disk: Disk, folder: Path, log: CommitLog, tail: Tail) -> Path | None:
+    """The folder that has these bytes already: whoever is started again and again, and ends before the log is cut, must
+    not fill the drive with copies. A drive that is full lets messages go before their time.
+    """
+    names = [name for name in disk.folders(folder) if name.startswith(f"{tail.at:0{NAME_DIGITS}d}")]
+    return next((folder / name for name in names if _has_all(disk, folder / name, log, tail)), None)
+
+
+def _has_all(disk: Disk, saved: Path, log: CommitLog, tail: Tail) -> bool:
+    """Whether a folder has every byte of a tail, durably."""
+    try:
+        for start in _file_starts(log, tail):
+            file = disk.reopen(saved / "commitlog" / file_name(start), log.file_size)
+            try:
+                if any(file.read(at - start, len(data)) != data for at, data in _data_of_file(log, tail, start)):
+                    return False
+                file.sync(0, log.file_size)
+            finally:
+                file.close()
+    except UnreadableFile:
+        return False
+    return True
+
+
+def _file_starts(log: CommitLog, tail: Tail) -> range:
+    """Where the files begin that have bytes of the tail."""
+    return range(tail.at - tail.at % log.file_size, tail.end, log.file_size)
+
+
+def _data_of_file(log: CommitLog, tail: Tail, start: int) -> Iterator[tuple[PhysicalOffset, bytes]]:
+    """As `_data`, of the file that begins at `start`."""
+    in_file = _data(log, PhysicalOffset(max(tail.at, start)))
+    return takewhile(lambda piece: piece[0] < start + log.file_size, in_file)
+
+
 def _copy(disk: Disk, folder: Path, log: CommitLog, tail: Tail) -> Path:
-    name = f"{tail.at:020d}"
+    name = f"{tail.at:0{NAME_DIGITS}d}"
     taken = set(disk.folders(folder))
     free = next(each for each in chain([name], (f"{name}-{number}" for number in count(2))) if each not in taken)
     return _copied(disk, folder / free, log, tail)
@@ -123,13 +158,11 @@ def _copy(disk: Disk, folder: Path, log: CommitLog, tail: Tail) -> Path:
 
 def _copied(disk: Disk, folder: Path, log: CommitLog, tail: Tail) -> Path:
     size = log.file_size
-    for start in range(tail.at - tail.at % size, tail.end, size):
+    for start in _file_starts(log, tail):
         path = folder / "commitlog" / file_name(start)
         file = disk.open(path, size)
         try:
-            for at, data in _data(log, PhysicalOffset(max(tail.at, start))):
-                if at >= start + size:
-                    break
+            for at, data in _data_of_file(log, tail, start):
                 file.write(at - start, data)
             file.sync(0, size)
         except OSError:

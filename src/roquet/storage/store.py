@@ -392,7 +392,7 @@ class Store:
 
         For a log that is another than its master's from there on (store-and-ha.md 5.6).
         """
-        self.log.truncate(end, erase=True)
+        self.log.truncate(end)
         for queue in self.queues:
             queue.truncate(end)
         if self.index is not None:
