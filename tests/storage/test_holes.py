@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from roquet.protocol.filters import TagFilter
-from roquet.protocol.record import decode
+from roquet.protocol.record import MAGIC, decode
 from roquet.storage import holes
 from roquet.storage.fetch import FetchStatus
 from roquet.storage.store import Store, StoreConfig
@@ -289,6 +289,81 @@ def test_damage_up_to_a_files_end_is_stepped_over_into_the_next_file(drive: Driv
     bytes_at(drive, places[last], FILE - places[last])[:] = b"x" * (FILE - places[last])
     drive.unmount()
     assert numbers(opened(drive)) == [each for each in range(len(places) + 1) if each != last]
+
+
+@pytest.mark.parametrize("second", [body_bit, size_field, magic, garbage])
+@pytest.mark.parametrize("first", [body_bit, size_field, magic, garbage])
+def test_damaged_neighbours_are_given_to_nobody_and_keep_their_offsets(
+    drive: Drive, first: Damage, second: Damage
+) -> None:
+    """A bad block of a drive is larger than most messages."""
+    store = opened(drive)
+    places = [put(store, number) for number in range(20)]
+    for place, damage in zip(places[7:10], (first, second, body_bit), strict=False):
+        damage(bytes_at(drive, place, places[1]))
+    drive.unmount()
+    store = opened(drive)
+    assert numbers(store) == [number for number in range(20) if number not in (7, 8, 9)]
+    assert store.max_offset("T", 0) == 20
+
+
+def test_the_offsets_of_damaged_bodies_at_a_queues_end_are_given_to_no_other_message(drive: Drive) -> None:
+    store = opened(drive)
+    places = [put(store, number) for number in range(10)]
+    put(store, 0, "other")
+    for place in places[7:]:
+        body_bit(bytes_at(drive, place, places[1]))
+    drive.unmount()
+    store = opened(drive)
+    assert store.max_offset("T", 0) == 10
+    assert numbers(store) == list(range(7))
+
+
+def test_a_search_does_not_read_what_stands_elsewhere(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body may be full of heads of records: none of them is read further than to where it says it stands."""
+    heads = b"".join((40_000 - number).to_bytes(4, "big") + MAGIC.to_bytes(4, "big") for number in range(1000))
+    store = opened(drive)
+    body = heads.ljust(9000, b".")
+    place = store.append(store.queue("T", 0), body, b"", [], 0, 0, 0, 1, bytes(8))
+    behind = put(store, 1)
+    for number in range(2, 150):
+        put(store, number)
+    bytes_at(drive, place, 8)[:4] = b"\x7f\xff\xff\xff"
+    read = 0
+    read_of_log = store.log.read
+
+    def counted(at: PhysicalOffset, size_max: int) -> bytes:
+        nonlocal read
+        data = read_of_log(at, size_max)
+        read += len(data)
+        return data
+
+    monkeypatch.setattr(store.log, "read", counted)
+    assert holes.HoleEnds(store.log).find(place) == behind
+    assert read < 4 * FILE
+
+
+@pytest.mark.parametrize("lost", [(50, 51), (40, 61), (75, 76), (94, 101), (0, 3)])
+def test_a_search_by_time_skips_no_message_for_a_damaged_one(drive: Drive, lost: tuple[int, int]) -> None:
+    """A blank has no time; whoever took it for an early one went on behind it, past all that is sought before it."""
+    seconds = iter(range(1_000_000))
+    drive.now_ms = lambda: 1000 * next(seconds)
+    store = opened(drive)
+    stored_ms: dict[int, int] = {}
+    places = []
+    for number in range(102):
+        places.append(put(store, number))
+        stored_ms[number] = store.store_time("T", 0, number)
+    for number in range(*lost):
+        body_bit(bytes_at(drive, places[number], 200))
+    drive.unmount()
+    store = opened(drive)
+    left = [number for number in range(102) if not lost[0] <= number < lost[1]]
+    assert numbers(store) == left
+    for number in left:
+        assert store.offset_at_time("T", 0, stored_ms[number]) == number
+    for number in range(*lost):
+        assert store.offset_at_time("T", 0, stored_ms[number]) in (lost[0] - 1, *range(*lost), lost[1])
 
 
 @ANY

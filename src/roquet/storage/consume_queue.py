@@ -28,6 +28,7 @@ BLANK_RECORD_SIZE: Final = 0x7FFFFFFF
 BLANK_ENTRY: Final = ENTRY.pack(0, BLANK_RECORD_SIZE, 0)
 """What stands before the first entry of a queue that does not begin at a file's start."""
 _RESERVED_AT_ONCE: Final = 32 * 1024
+_LOOKED_AT_ONCE: Final = 4096
 OFFSET_END: Final = (1 << 62) // ENTRY_SIZE
 """Beyond it the byte of an entry has no name."""
 
@@ -361,20 +362,44 @@ class ConsumeQueue:
     def offset_at_time(self, timestamp_ms: int, store_time: Callable[[int], int]) -> int:
         """The entry whose record was stored at `timestamp_ms`, else the nearer neighbour, the earlier on a tie.
 
-        Apache's search (store-and-ha.md 3.6), without its detour over the files' modification times.
+        Apache's search (store-and-ha.md 3.6), without its detour over the files' modification times. An entry without
+        a time says nothing of those before it: the next one that has a time is asked in its stead.
+
+        :param store_time: when the record of an entry was stored; below 0 where nobody knows.
         """
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
-            if store_time(middle) < timestamp_ms:
-                low = middle + 1
+            dated, stored_ms = self._next_dated(middle, high, store_time)
+            if 0 <= stored_ms < timestamp_ms:
+                low = dated + 1
             else:
                 high = middle
-        if low > self.min_offset:
+        found, stored_ms = self._next_dated(low, self.max_offset, store_time)
+        if low > self.min_offset:  # what is before it has a time
             before = timestamp_ms - store_time(low - 1)
-            if low == self.max_offset or before <= store_time(low) - timestamp_ms != 0:
+            if found == self.max_offset or before <= stored_ms - timestamp_ms != 0:
                 return low - 1
-        return low
+        return found if found < self.max_offset else low
+
+    def _next_dated(self, offset: int, end: int, store_time: Callable[[int], int]) -> tuple[int, int]:
+        """The first entry from `offset` on, before `end`, whose record has a store time, and that; -1 for none."""
+        while offset < end:
+            stored_ms = store_time(offset)
+            if stored_ms >= 0:
+                return offset, stored_ms
+            offset = self._behind_blanks(offset + 1, end)
+        return end, -1
+
+    def _behind_blanks(self, offset: int, end: int) -> int:
+        """The first queue offset from `offset` on that has no blank; `end` where that comes first."""
+        while offset < end:
+            sizes = self.columns(offset, min(end - offset, _LOOKED_AT_ONCE))["size"]
+            others = np.flatnonzero(sizes != BLANK_RECORD_SIZE)
+            if len(others):
+                return offset + int(others[0])
+            offset = offset + len(sizes) if len(sizes) else self.next_file(offset)
+        return end
 
     def sync_work(self) -> Callable[[], None] | None:
         """What makes all entries of now durable, may be called off the loop; None where they are."""

@@ -43,7 +43,7 @@ _JUDGED_MAX: Final = 64 * 1024 * 1024
 class Hole:
     """Bytes of the log in which no valid record is; `end` is where the next valid record or blank begins.
 
-    `arrival`: of a record of which only the body is damaged, so that its queue and offset are known.
+    `arrival`: of the record that begins it, if only its body is damaged, so that its queue and offset are known.
     """
 
     start: PhysicalOffset
@@ -83,7 +83,7 @@ class HoleEnds:
         if magic in _RECORD_MAGICS and size >= SIZE_MIN and behind + BLANK_SIZE <= self._log.next_file(at):
             if behind + BLANK_SIZE > self._log.readable_to:
                 return None
-            found = self._judge(behind)
+            found = self._judge(behind, verify=False)  # if only its body is damaged, that is a hole of its own
             if found is not _Found.NOTHING:
                 return behind if found is _Found.VALID else None
         return self._search(at)
@@ -104,7 +104,7 @@ class HoleEnds:
                 return None
             data = self._log.read(at, _PIECE + BLANK_SIZE)
             for place in _places_of_magic(data):
-                found = self._judge(PhysicalOffset(at + place)) if at + place > hole else _Found.NOTHING
+                found = self._judge(PhysicalOffset(at + place), verify=True) if at + place > hole else _Found.NOTHING
                 if found is not _Found.NOTHING:
                     return PhysicalOffset(at + place) if found is _Found.VALID else None
             if at + len(data) < self._log.next_file(at):  # a magic number may lie across the piece's end
@@ -117,19 +117,25 @@ class HoleEnds:
             at = self._log.next_data(PhysicalOffset(self._searched_to))
         return None
 
-    def _judge(self, at: PhysicalOffset) -> _Found:
+    def _judge(self, at: PhysicalOffset, *, verify: bool) -> _Found:
         size, magic = self._head(at)
         room = self._log.next_file(at) - at
         if magic == BLANK_MAGIC and size == room:
             return _Found.VALID
         if magic not in _RECORD_MAGICS or not SIZE_MIN <= size <= room:
             return _Found.NOTHING
+        head = self._log.read(at, _PHYSICAL_END)
+        if len(head) < _PHYSICAL_END:
+            return _Found.UNFINISHED
+        if (
+            int.from_bytes(head[_PHYSICAL_AT:], "big") != at
+        ):  # before all of it is read: bodies may be full of such heads
+            return _Found.NOTHING
         data = self._log.read(at, size)
         if len(data) < size:
-            is_placed = int.from_bytes(data[_PHYSICAL_AT:_PHYSICAL_END], "big") == at
-            return _Found.UNFINISHED if is_placed or len(data) < _PHYSICAL_END else _Found.NOTHING
+            return _Found.UNFINISHED
         try:
-            check(memoryview(data), at, verify=True)
+            check(memoryview(data), at, verify=verify)
         except CorruptRecord:
             return _Found.NOTHING
         return _Found.VALID
@@ -212,8 +218,10 @@ def _sound_count(block: RecordBlock, *, verify: bool, known: Collection[int]) ->
 
 def _arrival_of_damaged(log: CommitLog, at: PhysicalOffset, end: PhysicalOffset) -> Arrival | None:
     """What a record says that is sound but for its body; None where no more of it can be believed."""
-    data = log.read(at, end - at)
-    if len(data) < SIZE_MIN or size_and_magic(data, 0)[0] != len(data):
+    head = log.read(at, BLANK_SIZE)
+    size = size_and_magic(head, 0)[0] if len(head) == BLANK_SIZE else 0
+    data = log.read(at, size) if SIZE_MIN <= size <= end - at else b""
+    if len(data) < SIZE_MIN:
         return None
     try:
         check(memoryview(data), at, verify=False)

@@ -212,7 +212,7 @@ def _known(checkpoint: Checkpoint, mark: Mark | None, queues: Queues, *, crashed
 def valid_end(
     log: CommitLog, start: PhysicalOffset, known: Known, *, verify: bool
 ) -> tuple[PhysicalOffset, frozenset[int]]:
-    """Where the run of valid records from `start` ends, and where in it those begin whose bodies are damaged.
+    """Where the run of valid records from `start` ends, and where in it damaged places begin.
 
     A record counts when its parts add up, it says the physical offset where it stands and, with `verify`, its body
     has its checksum. Damaged ones end the run only where they may be the beginning of what a crash of the machine
@@ -227,8 +227,7 @@ def valid_end(
             if not _may_step_over(log, piece, last_ms, known):
                 _log.info("valid bytes of the log end: physical_offset=%d reason=%s", end, piece.reason)
                 break
-            if piece.arrival is not None:
-                damaged.add(piece.start)
+            damaged.add(piece.start)
     except CorruptRecord as error:
         _log.info("valid bytes of the log end: physical_offset=%d reason=%s", end, error)
     data = log.read(end, BLANK_SIZE)
