@@ -29,6 +29,7 @@ from tests.inspect.stores import (
     overwrite,
     snapshot,
 )
+from tests.storage.dropping import drop_topic
 
 GOLDEN: Final = Path(__file__).parents[1] / "golden" / "store"
 
@@ -139,7 +140,7 @@ def test_a_slave_that_joined_late_is_sound(tmp_path: Path) -> None:
 
 def test_a_topic_that_was_deleted_and_made_again_is_sound(broker: Broker, tmp_path: Path) -> None:
     broker.fill(30)
-    broker.store.drop_topic("T")
+    drop_topic(broker.store, "T")
     broker.fill(5)
     broker.stop()
 
@@ -149,7 +150,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_sound(broker: Broker, tmp_pa
 def test_records_of_a_deleted_topic_are_only_a_remark(broker: Broker, tmp_path: Path) -> None:
     broker.fill(10, "gone")
     broker.fill(10, "kept")
-    broker.store.drop_topic("gone")
+    drop_topic(broker.store, "gone")
     broker.stop()
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"kept": {}}}))

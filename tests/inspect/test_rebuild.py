@@ -29,6 +29,7 @@ from tests.inspect.stores import (
     flip,
     snapshot,
 )
+from tests.storage.dropping import drop_topic
 
 GOLDEN: Final = Path(__file__).parents[1] / "golden" / "store"
 PLAN: Final = Plan(queues=True, index=True, queue_file_size=QUEUE_FILE, shape=SHAPE, delay_levels_ms=(1000, 5000))
@@ -145,8 +146,8 @@ def test_a_topic_that_was_made_again_gets_its_new_messages_only(tmp_path: Path) 
     broker = Broker(tmp_path)
     broker.fill(30)
     broker.fill(4, "gone")
-    broker.store.drop_topic("T")
-    broker.store.drop_topic("gone")
+    drop_topic(broker.store, "T")
+    drop_topic(broker.store, "gone")
     broker.fill(5)
     broker.stop()
     (tmp_path / "config").mkdir()

@@ -18,6 +18,7 @@ from roquet.storage.fetch import FetchStatus
 from roquet.storage.store import Expired, Store, StoreConfig
 from roquet.units import PhysicalOffset
 from tests.simulation.disk import Drive
+from tests.storage.dropping import drop_expired_queues
 from tests.storage.records import bodies_in
 
 LOG_FILE = 4096
@@ -133,9 +134,9 @@ def test_what_the_crash_left_of_a_deletion_is_there_again_or_not(store: Store, d
 
 def test_queues_without_a_message_are_dropped_when_asked_for(store: Store) -> None:
     delete(store.drop_oldest(2))
-    store.drop_expired_queues({"idle"})
+    drop_expired_queues(store, {"idle"})
     assert store.max_offset("idle", 0) == 1
-    store.drop_expired_queues(())
+    drop_expired_queues(store, ())
     assert (store.max_offset("idle", 0), store.max_offset("T", 0)) == (0, COUNT)
     put(store, 5, "idle")
     assert bodies_in(store, "idle") == [b"5"]

@@ -13,6 +13,7 @@ from roquet.protocol.message import tag_code
 from roquet.storage.consume_queue import ENTRY
 from roquet.storage.consume_queue_ext import ExtendedQueue, Note
 from roquet.storage.store import Store, StoreConfig
+from tests.storage.dropping import drop_topic
 from tests.storage.records import bodies_in, records_in
 
 NOTES_FILE = 240
@@ -127,7 +128,7 @@ def test_notes_of_expired_messages_go(lives: Lives) -> None:
 
 def test_a_dropped_topic_leaves_no_notes(lives: Lives) -> None:
     lives.put(20)
-    lives.store.drop_topic("T")
+    drop_topic(lives.store, "T")
     assert not (lives.folder / "consumequeue_ext" / "T").exists()
     lives.count = 0
     lives.put(40)

@@ -11,6 +11,7 @@ from roquet.protocol.record import decode
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.disk import RealDisk
 from roquet.storage.store import Store, StoreConfig
+from tests.storage.dropping import drop_topic
 from tests.storage.records import bodies_in
 
 LOG_FILE: int = 65_536
@@ -153,7 +154,7 @@ def test_a_deleted_topic_is_not_taken_for_a_lost_one(lives: Lives) -> None:
     store = lives.open()
     lives.put(store, 500)
     store.checkpoint_work()()
-    store.drop_topic("T1")
+    drop_topic(store, "T1")
     store.abandon()
     store = lives.open()
     assert [store.max_offset(f"T{topic}", 0) for topic in range(3)] == [167, 0, 166]

@@ -15,6 +15,7 @@ from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import Store, StoreConfig
 from roquet.storage.writer import BatchItem
 from roquet.units import PhysicalOffset
+from tests.storage.dropping import drop_topic
 from tests.storage.records import bodies_in, records_in
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -345,7 +346,7 @@ def test_a_log_without_a_byte_starts_where_it_ends(tmp_path: Path, clock: Clock,
 
 def test_a_dropped_topic_starts_anew(store: Store) -> None:
     put(store, b"old")
-    store.drop_topic("T")
+    drop_topic(store, "T")
     assert store.max_offset("T", 0) == 0
     put(store, b"new")
     assert bodies_in(store, "T") == [b"new"]

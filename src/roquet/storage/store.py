@@ -401,15 +401,6 @@ class Store:
         self.dispatch.position = min(self.dispatch.position, end)
         self.checkpoint_work()()
 
-    def drop_topic(self, topic: str) -> None:
-        """Delete a topic's queues; its records stay in the log until they expire. Blocks for a checkpoint.
-
-        :raises OSError: something could not be deleted; to be called again.
-        """
-        for work in self.checkpoint_works(self.queues.of_topic(topic)):
-            work()
-        self.queues.drop_topic(topic)
-
     # retention
 
     def usage(self) -> Usage:
@@ -445,17 +436,6 @@ class Store:
         start = self.log.start
         expired = [queue for queue in self.queues if queue.max_offset and queue.log_end <= start]
         return [queue for queue in expired if queue.topic not in kept]
-
-    def drop_expired_queues(self, kept: Collection[str]) -> None:
-        """Delete them; the next message in such a queue has the offset 0 again. Blocks for a checkpoint.
-
-        :raises OSError: as `drop_topic`.
-        """
-        expired = self.expired_queues(kept)
-        for work in self.checkpoint_works(expired):
-            work()
-        for queue in expired:
-            queue.drop_all()
 
     def take_grown(self) -> list[ConsumeQueue]:
         """Queues with held pulls that grew since this was asked last."""
