@@ -435,14 +435,14 @@ _FAILING: Final = (
     ),
     Mutant(
         "a descriptor is closed again",
-        "storage/disk.py",
+        "storage/mapped_file.py",
         "            number, self.number = self.number, -1\n",
         "            number = self.number\n",
         ("tests/storage/test_disk.py",),
     ),
     Mutant(
         "a descriptor is closed under a sync",
-        "storage/disk.py",
+        "storage/mapped_file.py",
         "if self._is_closing and not self._users and self.number >= 0:",
         "if self._is_closing and self.number >= 0:",
         ("tests/storage/test_disk.py",),

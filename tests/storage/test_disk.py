@@ -15,7 +15,8 @@ import pytest
 
 from roquet import files
 from roquet.errors import StoreError
-from roquet.storage.disk import RealDisk, is_locked_here
+from roquet.storage.disk import RealDisk
+from roquet.storage.file_lock import is_locked_here
 
 if sys.platform != "win32":
     import resource

@@ -14,7 +14,8 @@ from roquet.inspect.log_walk import arrival_at
 from roquet.protocol.json_dialect import load
 from roquet.protocol.message import NOT_SENDABLE
 from roquet.storage.checkpoint import Checkpoint, Mark
-from roquet.storage.disk import RealDisk, is_locked_here
+from roquet.storage.disk import RealDisk
+from roquet.storage.file_lock import is_locked_here
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,37 +1,19 @@
-"""The one place that opens, maps, syncs and deletes files; a simulation puts a forgetful one in its stead."""
+"""What a store asks of a file system, and the machine's own; a simulation puts a forgetful one in its stead."""
 
 from __future__ import annotations
 
-import errno
-import logging
 import math
 import mmap
 import os
 import shutil
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from roquet import files
-from roquet.errors import StoreError, UnreadableFile
-from roquet.files import naming
-
-if sys.platform != "win32":
-    import fcntl
-else:
-    import msvcrt
-
-log = logging.getLogger(__name__)
-
-_CAN_SYNC_BY_DESCRIPTOR: Final = sys.platform == "linux"
-"""Linux writes mapped pages of a file back on fdatasync; elsewhere the mapping has to be told first."""
-
-
-_COMPARED_AT_ONCE: Final = 64 * 1024
-_ZEROS: Final = bytes(_COMPARED_AT_ONCE)
+from roquet.errors import UnreadableFile
+from roquet.storage.file_lock import FileLock
+from roquet.storage.mapped_file import MappedFile, tell_unreadable, unreadable
 
 
 class DiskFile(Protocol):
@@ -177,280 +159,6 @@ class Disk(Protocol):
         ...
 
 
-def tell_unreadable(path: Path, why: str) -> None:
-    log.error(
-        "a file of the store cannot be read: path=%s why=%s; what is in it is refused, the rest is served. "
-        "Stop this broker and bring the file back, or let it begin anew as a slave; a queue's folder may be deleted, "
-        "the next start makes it from the log",
-        path,
-        why,
-    )
-
-
-class _Descriptor:
-    """An open file's descriptor, which the event loop and threads use.
-
-    Keeps: it is closed once, and not while it is `held`: its number may be another file's the moment after. From then
-    on `number` is -1, which the kernel refuses.
-
-    :param closed: told once it is.
-    """
-
-    def __init__(self, number: int, closed: Callable[[], None]) -> None:
-        self.number = number
-        self._closed = closed
-        self._users = 0
-        self._is_closing = False
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def held(self) -> Iterator[int]:
-        """The number; closing waits.
-
-        :raises OSError: it is closed.
-        """
-        with self._lock:
-            if self._is_closing:
-                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-            self._users += 1
-        try:
-            yield self.number
-        finally:
-            with self._lock:
-                self._users -= 1
-                self._close_if_asked()
-
-    def close(self) -> None:
-        with self._lock:
-            self._is_closing = True
-            self._close_if_asked()
-
-    def _close_if_asked(self) -> None:
-        if self._is_closing and not self._users and self.number >= 0:
-            number, self.number = self.number, -1
-            os.close(number)
-            self._closed()
-
-
-class _MappedFile:
-    """Its errors name the file.
-
-    Keeps: its syncs run one after the other, and none after one that failed. The system tells one of two of an error,
-    the other could say success before that one has said anything.
-    """
-
-    def __init__(self, path: Path, size: int) -> None:
-        self._path = path
-        self.size = size
-        self._syncing = threading.Lock()
-        self._failure: OSError | None = None
-        self._is_told = False
-        number, self.is_new = _open(path)
-        self._descriptor = _Descriptor(number, self._unmap)
-        self._is_discarded = False
-        try:
-            if os.fstat(number).st_size != size:
-                os.ftruncate(number, size)
-            self._map = _mapped(number, size)
-            self._advise("MADV_RANDOM")
-        except OSError:
-            os.close(number)
-            raise
-
-    def _advise(self, advice: str) -> None:
-        """Tell the kernel, where it listens. Without this a first write reads ahead into a file of holes, which takes
-        a thousand times as long as the write itself where read-ahead is set to megabytes."""
-        if hasattr(mmap, advice):
-            self._map.madvise(getattr(mmap, advice))
-
-    @property
-    def buffer(self) -> mmap.mmap:
-        return self._map
-
-    def read(self, at: int, size: int) -> bytes:
-        if sys.platform == "win32":  # where nobody can cut a mapped file
-            return self._map[at : at + size]
-        try:
-            data = os.pread(self._descriptor.number, size, at)
-        except OSError as error:
-            if error.errno == errno.EBADF:
-                raise
-            raise self._unreadable(f"{error.strerror} at byte {at}") from error
-        if len(data) < size and len(data) < self.size - at:
-            raise self._unreadable(f"it has lost its bytes from {at + len(data)} on")
-        return data
-
-    def require_whole(self) -> None:
-        if sys.platform != "win32" and os.lseek(self._descriptor.number, 0, os.SEEK_END) < self.size:
-            raise self._unreadable("it is shorter than it was made")
-
-    def _unreadable(self, why: str) -> UnreadableFile:
-        if not self._is_told:
-            tell_unreadable(self._path, why)
-        self._is_told = True
-        return UnreadableFile(errno.EIO, f"a file of the store cannot be read: {why}", str(self._path))
-
-    def write(self, at: int, data: bytes | memoryview) -> None:
-        if sys.platform == "win32":
-            self._map[at : at + len(data)] = data
-            return
-        written = 0
-        try:
-            while written < len(data):
-                written += os.pwrite(self._descriptor.number, data[written:] if written else data, at + written)
-        except OSError:
-            self._map[at : at + written] = bytes(written)
-            raise
-
-    def reserve(self, start: int, end: int) -> None:
-        if hasattr(os, "posix_fallocate"):  # Windows gives a file all its clusters when it is made
-            with naming(self._path):
-                os.posix_fallocate(self._descriptor.number, start, end - start)
-
-    def erase(self, at: int) -> None:
-        if not self._has_data(at):
-            return
-        if sys.platform == "win32":
-            self._map[at:] = bytes(self.size - at)
-            self.sync(at, self.size)
-            return
-        with self._only_once():
-            os.ftruncate(self._descriptor.number, at)
-            os.ftruncate(self._descriptor.number, self.size)
-            os.fsync(self._descriptor.number)
-
-    @contextmanager
-    def _only_once(self) -> Iterator[None]:
-        """Make something durable, unless that has failed before."""
-        with self._syncing:
-            if self._failure is not None:
-                raise OSError(self._failure.errno, "a sync of it has failed before", str(self._path))
-            try:
-                with naming(self._path):
-                    yield
-            except OSError as error:
-                self._failure = error
-                raise
-
-    def _has_data(self, at: int) -> bool:
-        """Whether a byte from `at` on is not zero."""
-        while at < self.size:
-            end = min(self.size, at + _COMPARED_AT_ONCE)
-            if self.read(at, end - at) != _ZEROS[: end - at]:
-                return True
-            at = self.next_data(end)
-        return False
-
-    def next_data(self, at: int) -> int:
-        if at >= self.size:
-            return self.size
-        if not hasattr(os, "SEEK_DATA"):
-            return at
-        try:
-            return os.lseek(self._descriptor.number, at, os.SEEK_DATA)
-        except OSError as error:
-            return self.size if error.errno == errno.ENXIO else at
-
-    def expect_reads(self) -> None:
-        self._advise("MADV_NORMAL")
-
-    def sync(self, start: int, end: int) -> None:
-        try:
-            with self._only_once(), self._descriptor.held() as number:
-                self._sync(number, start, end)
-        except OSError as error:
-            if not (self._is_discarded and error.errno == errno.EBADF):
-                raise
-
-    def _sync(self, number: int, start: int, end: int) -> None:
-        if _CAN_SYNC_BY_DESCRIPTOR:
-            os.fdatasync(number)
-            return
-        first = start - start % mmap.ALLOCATIONGRANULARITY
-        self._map.flush(first, end - first)
-        os.fsync(number)
-
-    def discard(self) -> None:
-        self._is_discarded = True
-        self.close()
-
-    def close(self) -> None:
-        self._descriptor.close()
-
-    def _unmap(self) -> None:
-        """Bytes that an answer still refers to stay mapped until it is sent."""
-        try:
-            self._map.close()
-        except BufferError:
-            return
-
-
-def _mapped(number: int, size: int) -> mmap.mmap:
-    """Where Python can, without a second descriptor that the mapping would keep for itself."""
-    if sys.version_info >= (3, 13) and sys.platform != "win32":
-        return mmap.mmap(number, size, trackfd=False)
-    return mmap.mmap(number, size)
-
-
-def _open(path: Path) -> tuple[int, bool]:
-    """A descriptor of the file at `path`, and whether it was made."""
-    flags = os.O_RDWR | getattr(os, "O_BINARY", 0)
-    try:
-        return os.open(path, flags), False
-    except FileNotFoundError:
-        return os.open(path, flags | os.O_CREAT, 0o644), True
-
-
-class _FileLock:
-    """The lock that Apache's brokers take, too (store-and-ha.md 1.2)."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path.resolve()
-        if _HELD.setdefault(self._path, self) is not self:
-            raise _locked(path)
-        try:
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError:
-            del _HELD[self._path]
-            raise
-        try:
-            self._take(path)
-        except (OSError, StoreError):
-            self.release()
-            raise
-
-    def _take(self, path: Path) -> None:
-        try:
-            if sys.platform != "win32":
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-            else:
-                msvcrt.locking(self._descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError as error:
-            raise _locked(path) from error
-        os.pwrite(self._descriptor, b"lock", 0) if sys.platform != "win32" else os.write(self._descriptor, b"lock")
-        os.fsync(self._descriptor)
-
-    def release(self) -> None:
-        number, self._descriptor = self._descriptor, -1
-        if number >= 0:
-            os.close(number)
-            del _HELD[self._path]
-
-
-_HELD: Final[dict[Path, _FileLock]] = {}
-"""By path: a process gets such a lock as often as it asks, and loses it with any descriptor of the file it closes."""
-
-
-def _locked(path: Path) -> StoreError:
-    return StoreError(f"{path.parent} is in use by another broker: {path} is locked")
-
-
-def is_locked_here(path: Path) -> bool:
-    """Whether this process holds that lock."""
-    return path.resolve() in _HELD
-
-
 class RealDisk:
     """The machine's file system.
 
@@ -468,17 +176,17 @@ class RealDisk:
             raise self._unreadable(path, "it is not there any more") from None
         if found != size:
             raise self._unreadable(path, f"it has {found} bytes, it was made with {size}")
-        return _MappedFile(path, size)
+        return MappedFile(path, size)
 
     def _unreadable(self, path: Path, why: str) -> UnreadableFile:
         if path not in self._told:
             self._told.add(path)
             tell_unreadable(path, why)
-        return UnreadableFile(errno.EIO, f"a file of the store cannot be read: {why}", str(path))
+        return unreadable(path, why)
 
     def open(self, path: Path, size: int) -> DiskFile:
         self._made.update(files.made_folders(path.parent))
-        return _MappedFile(path, size)
+        return MappedFile(path, size)
 
     def names(self, folder: Path) -> list[tuple[str, int]]:
         if not folder.is_dir():
@@ -537,4 +245,4 @@ class RealDisk:
         return math.ceil(100 * usage.used / max(1, usage.used + usage.free)) / 100
 
     def lock(self, path: Path) -> Lock:
-        return _FileLock(path)
+        return FileLock(path)
