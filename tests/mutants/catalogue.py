@@ -74,9 +74,9 @@ _ACKNOWLEDGING: Final = (
 _RECOVERING: Final = (
     Mutant(
         "recovery leaves what stands behind its cut",
-        "storage/recovery.py",
-        "log.truncate(end, erase=crashed)",
-        "log.truncate(end, erase=False)",
+        "storage/commit_log.py",
+        "        self._segments.erase(end)\n",
+        "",
         ("tests/storage/test_recovery.py", "tests/properties"),
     ),
     Mutant(
