@@ -154,6 +154,22 @@ def test_groups_of_earlier_heartbeats_of_a_client_count(sim: Simulation) -> None
     assert beat(client, ConsumerData("b")).code == 0
 
 
+def test_subscriptions_of_all_members_are_counted_until_they_leave(sim: Simulation) -> None:
+    """One connection may be in 2000 groups that want 2000 topics each."""
+    world = World(sim, memberSubscriptionNumsMax=5)
+    client, other = world.client("10.0.0.8"), world.client("10.0.0.9")
+    three = [Subscription(f"T{number}") for number in range(3)]
+    one, two = ConsumerData("g", subscriptions=tuple(three[:2])), ConsumerData("h", subscriptions=tuple(three))
+    assert [beat(client, one).code, beat(client, two).code, beat(client, one, two).code] == [0, 0, 0]
+    assert "memberSubscriptionNumsMax" in refused(beat(client, ConsumerData("g", subscriptions=tuple(three))))
+    assert "memberSubscriptionNumsMax" in refused(beat(other, one))
+    assert beat(other, producers=("p",)).code == 0
+    client.host.kill()
+    world.sim.run_for(1)
+    assert [beat(other, one).code, beat(other, two).code] == [0, 0]
+    assert world.consumers.subscription_count == 5
+
+
 def test_a_heartbeat_that_shares_objects_a_million_times_is_refused_and_the_connection_goes_on(world: World) -> None:
     """90 KB; `$ref` by `$ref` they would be nine million subscriptions."""
     count = 3000

@@ -18,7 +18,8 @@ class Limits:
     """Counts, and `json_body_size_max` in bytes.
 
     `topic_nums_max` counts retry and dead letter topics, too, but these are made for a group that exists beyond it as
-    well. A registration with 50,000 topics has 7 MB, and a frame may have 16 MiB.
+    well. `member_subscription_nums_max` counts those of all members of all groups, 250 bytes each where no two want the
+    same. A registration with 50,000 topics has 7 MB, and a frame may have 16 MiB.
     """
 
     json_body_size_max: int = setting(512 * 1024, at_least=4096)
@@ -27,6 +28,7 @@ class Limits:
     group_nums_max: int = setting(20_000, at_least=1)
     member_nums_max: int = setting(10_000, at_least=1)
     subscription_nums_max: int = setting(2000, at_least=1)
+    member_subscription_nums_max: int = setting(1_000_000, at_least=1)
     client_group_nums_max: int = setting(2000, at_least=1)
     filter_nums_max: int = setting(10_000, at_least=1)
     offset_nums_max: int = setting(1_000_000, at_least=1)

@@ -66,17 +66,23 @@ class ConsumerGroup(Generic[C]):
         wishes = {each.topic: (each.expression_type, each.expression) for each in subscriptions}
         if self._wishes.get(channel) == wishes:
             return False
-        self._wishes[channel] = wishes
+        self._wishes[channel] = self._shared(wishes)
         before = self.disagreement
         self._compare()
         return self.disagreement not in ("", before)
 
+    def _shared(self, wishes: Wishes) -> Wishes:
+        """The object that others keep who want the same: for thousands of members it is one, and known at a glance."""
+        ends = (next(iter(self._wishes.values()), wishes), next(reversed(self._wishes.values()), wishes))
+        return next((known for known in ends if known == wishes), wishes)
+
+    def wish_count(self, channel: C) -> int:
+        """In how many subscriptions what one member wants is kept."""
+        return len(self._wishes.get(channel, ()))
+
     def _compare(self) -> None:
         """Two members that want different things are enough to be told of."""
-        pairs = (
-            (first, other) for first, other in pairwise(self._wishes) if self._wishes[first] != self._wishes[other]
-        )
-        first, other = next(pairs, (None, None))
+        first, other = next(filter(self._differ, pairwise(self._wishes)), (None, None))
         if first is None or other is None:
             self.disagreement = ""
             return
@@ -84,6 +90,10 @@ class ConsumerGroup(Generic[C]):
         topic = min(topic for topic in one.keys() | two.keys() if one.get(topic) != two.get(topic))
         names = self.members[first].client_id, self.members[other].client_id
         self.disagreement = f"{names[0]} wants {_shown(one.get(topic))} of {topic}, {names[1]} {_shown(two.get(topic))}"
+
+    def _differ(self, pair: tuple[C, C]) -> bool:
+        one, two = self._wishes[pair[0]], self._wishes[pair[1]]
+        return one is not two and one != two
 
     def subscribe(self, subscriptions: Iterable[Subscription]) -> bool:
         """Take over what a heartbeat wants; tells whether the set of topics changed.
@@ -109,11 +119,12 @@ def _shown(wish: tuple[str, str] | None) -> str:
 class Consumers(Generic[C]):
     """The connected consumers of all groups.
 
-    Keeps: a group is here as long as it has a channel.
+    Keeps: a group is here as long as it has a channel; `subscription_count` is how many subscriptions all members have.
     """
 
     def __init__(self) -> None:
         self.groups: dict[str, ConsumerGroup[C]] = {}
+        self.subscription_count = 0
         self._groups_of: dict[C, set[str]] = {}
 
     def register(self, channel: C, member: Member, data: ConsumerData) -> bool:
@@ -133,12 +144,26 @@ class Consumers(Generic[C]):
     def disagreement(self, channel: C, data: ConsumerData) -> str:
         """What the members of a group disagree on since this heartbeat; empty: nothing, or nothing new."""
         group = self.groups[data.group]
-        return group.disagreement if group.wish(channel, data.subscriptions) else ""
+        before = group.wish_count(channel)
+        is_new = group.wish(channel, data.subscriptions)
+        self.subscription_count += group.wish_count(channel) - before
+        return group.disagreement if is_new else ""
+
+    def count_with(self, channel: C, consumers: Iterable[ConsumerData]) -> int:
+        """How many subscriptions there would be, at most, after such a heartbeat."""
+        count = self.subscription_count
+        for data in consumers:
+            group = self.groups.get(data.group)
+            count += len(data.subscriptions) - (group.wish_count(channel) if group is not None else 0)
+        return count
 
     def unregister(self, channel: C, group_name: str) -> bool:
         """A consumer leaves one group; tells whether the others must be told."""
         group = self.groups.get(group_name)
-        if group is None or not group.leave(channel):
+        if group is None:
+            return False
+        self.subscription_count -= group.wish_count(channel)
+        if not group.leave(channel):
             return False
         if not group.members:
             del self.groups[group_name]

@@ -121,6 +121,10 @@ class MemberRequests:
         for data in consumers:
             what = f"subscriptions of group {data.group}"
             refuse_beyond(len(data.subscriptions), limits.subscription_nums_max, what, "subscriptionNumsMax")
+        what = "subscriptions of all members"
+        if consumers:  # who only sends is not refused for what consumers want
+            count = self._consumers.count_with(connection, consumers)
+            refuse_beyond(count, limits.member_subscription_nums_max, what, "memberSubscriptionNumsMax")
         self._refuse_full(self._consumers, [data.group for data in consumers], connection)
         self._refuse_full(self._producers, heartbeat.producers, connection)
 
