@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from roquet.nameserver.kv_config import KvConfig
+import pytest
+
+from roquet.nameserver.kv_config import SIZE_MAX, KvConfig
 
 
 def test_a_value_is_found_under_its_namespace_only() -> None:
@@ -48,3 +50,13 @@ def test_the_file_has_apaches_form() -> None:
 
 def test_a_file_without_a_table_is_an_empty_one() -> None:
     assert KvConfig.from_json({}).to_json() == {"configTable": {}}
+
+
+def test_a_table_that_would_be_too_large_is_refused_and_a_value_can_be_replaced() -> None:
+    kv, large = KvConfig(), "v" * (SIZE_MAX // 2)
+    kv.put("n", "a", large)
+    with pytest.raises(ValueError, match="would have"):
+        kv.put("n", "b", large)
+    kv.put("n", "a", large)
+    kv.put("n", "c", "v")
+    assert kv.pairs("n") == {"a": large, "c": "v"}

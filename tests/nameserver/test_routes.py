@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from roquet.nameserver import routes as limited
 from roquet.nameserver.routes import SILENCE_MS_MAX, Broker, Routes
 from roquet.protocol.bodies import BrokerData, DataVersion, QueueData, TopicConfig, TopicTable
 
@@ -253,6 +257,22 @@ def test_topics_are_listed_by_cluster_and_by_flag() -> None:
     assert routes.topics_of("nowhere") == []
     assert routes.topics_where(lambda flag: flag == 2) == ["V"]
     assert routes.any_address() == MASTER.address
+
+
+def test_brokers_and_their_topics_are_bounded_and_known_ones_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may register any number over one connection, also under one address."""
+    monkeypatch.setattr(limited, "BROKERS_MAX", 2)
+    monkeypatch.setattr(limited, "QUEUE_DATA_MAX", 2)
+    routes, two = Routes(), topics(TopicConfig("T"), TopicConfig("U"))
+    for broker, table in (MASTER, T), (SLAVE, T), (OTHER, T):
+        assert not routes.why_full(broker, table) or broker is OTHER
+        routes.register(broker, table, "connection", NOW)
+    assert "2 brokers live already" in routes.why_full(replace(MASTER, name="new"), NOTHING)
+    assert "2 brokers live already" in routes.why_full(replace(MASTER, address="10.0.0.4:1"), NOTHING)
+    assert "3 topics of all brokers" in routes.why_full(OTHER, two)
+    assert not routes.why_full(OTHER, T)
+    routes.connection_ended("connection")
+    assert (routes.count, routes.topics(), routes.why_full(replace(MASTER, name="new"), two)) == (0, [], "")
 
 
 class AnyLife(RuleBasedStateMachine):

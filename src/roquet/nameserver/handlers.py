@@ -11,10 +11,10 @@ from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from roquet.nameserver.routes import MASTER, Broker, Registered, Routes
 from roquet.properties import dump, parse
-from roquet.protocol import bodies
-from roquet.protocol.bodies import DataVersion, Registration, Route, TopicTable
+from roquet.protocol.bodies import DataVersion, Registration, Route, TopicTable, parse_request
 from roquet.protocol.codes import VERSION_REGISTER_BODY, VERSION_STANDARD_JSON, RequestCode, ResponseCode
 from roquet.protocol.command import Command
+from roquet.protocol.frame import FRAME_SIZE_MAX
 from roquet.protocol.headers.routing import (
     AddPermissionAnswer,
     BrokerHeader,
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 _CONFIG_SIZE_MAX: Final = 65_536
 """Bytes of changed settings; all of them together have less than 2,000."""
+_VERSION_SIZE_MAX: Final = 65_536
+"""Bytes of a table's version; it has less than a hundred."""
 UNIT = 1
 UNIT_SUBSCRIPTION = 2
 
@@ -101,6 +103,9 @@ class Requests:
             header.cluster_name, header.broker_name, header.broker_id, header.broker_addr, header.ha_server_addr
         )
         table = _topics(request, compressed=header.compressed)
+        why_full = self._routes.why_full(broker, table)
+        if why_full:
+            raise Refused(ResponseCode.SYSTEM_ERROR, why_full)
         registered = self._routes.register(broker, table, connection, self._clock_ms())
         _log_registration(broker, table, registered)
         master = registered.master
@@ -111,7 +116,7 @@ class Requests:
     def query_data_version(self, request: Command, connection: Connection) -> Command:
         address = BrokerHeader.read(request.fields).broker_addr
         stored = self._routes.version_of(address)
-        changed = stored is None or stored != bodies.parse(request.body, DataVersion.from_json)
+        changed = stored is None or stored != parse_request(request.body, DataVersion.from_json, _VERSION_SIZE_MAX)
         if not changed:
             self._routes.heard(address, self._clock_ms())
         body = b"" if stored is None else dump_bytes(stored.to_json())
@@ -246,10 +251,10 @@ def _topics(request: Command, *, compressed: bool) -> TopicTable:
     if not request.body:
         return TopicTable()
     if request.version < VERSION_REGISTER_BODY:
-        return bodies.parse(request.body, TopicTable.from_json)
+        return parse_request(request.body, TopicTable.from_json, FRAME_SIZE_MAX)
     if compressed:
         return Registration.from_compressed(request.body).table
-    return bodies.parse(request.body, Registration.from_json).table
+    return parse_request(request.body, Registration.from_json, FRAME_SIZE_MAX).table
 
 
 def _log_registration(broker: Broker, table: TopicTable, registered: Registered) -> None:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics: topic -> `broker-a:4;broker-b:4`."""
+SIZE_MAX: Final = 4 * 1024 * 1024
+"""Characters of the whole table, which is written anew at each change."""
 
 
 class KvConfig:
@@ -19,7 +21,19 @@ class KvConfig:
         self._table = {namespace: dict(pairs) for namespace, pairs in (table or {}).items() if pairs}
 
     def put(self, namespace: str, key: str, value: str) -> None:
+        """:raises ValueError: the table would be too large."""
+        before = self.get(namespace, key) or ""
+        size = self._size() + len(namespace) + len(key) + len(value) - len(before)
+        if size > SIZE_MAX:
+            raise ValueError(f"the key-value table would have {size} characters, allowed are {SIZE_MAX}")
         self._table.setdefault(namespace, {})[key] = value
+
+    def _size(self) -> int:
+        return sum(
+            len(namespace) + len(key) + len(value)
+            for namespace, pairs in self._table.items()
+            for key, value in pairs.items()
+        )
 
     def get(self, namespace: str, key: str) -> str | None:
         return self._table.get(namespace, {}).get(key)

@@ -5,7 +5,7 @@ Time and connections are arguments: `now_ms`, and any hashable value that stands
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,6 +15,10 @@ from roquet.protocol.message import READ_WRITE, Permission
 SILENCE_MS_MAX: Final = 120_000
 """A broker that was not heard of for longer is gone."""
 MASTER: Final = 0
+BROKERS_MAX: Final = 10_000
+"""So many may live at a time; each is looked at whenever a connection ends."""
+QUEUE_DATA_MAX: Final = 2_000_000
+"""Topics of all masters, such as 50,000 of 40: some 600 MB. A registration of 260 KB may bring 200,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class Routes:
     """Keeps: an address has one id under a broker name; a broker name has an address or is nowhere;
     a topic has queues on a broker name that exists, or is not there.
 
+    `count` is how many topics all broker names have together.
+
     Topics come from masters, are replaced by later registrations and never removed by one (protocol.md 7.2 trap 18).
     """
 
@@ -59,6 +65,7 @@ class Routes:
         self._live: dict[str, _Live] = {}
         self._brokers: dict[str, BrokerData] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
+        self.count = 0
 
     # brokers come and go
 
@@ -76,6 +83,18 @@ class Routes:
         replaced = before if before != broker.address and before in self._live else None
         return Registered(is_new, self._master_of(broker), replaced)
 
+    def why_full(self, broker: Broker, table: TopicTable) -> str:
+        """Why a registration cannot be kept; empty where it can, as each can that brings nothing new."""
+        is_known = broker.address in self._live and broker.name in self._brokers
+        if not is_known and max(len(self._live), len(self._brokers)) >= BROKERS_MAX:
+            return f"{BROKERS_MAX} brokers live already, {broker.address} is one too many"
+        count = self.count + len(table.topics)
+        if count > QUEUE_DATA_MAX:
+            count -= sum(broker.name in self._topics.get(topic, ()) for topic in table.topics)
+        if count > QUEUE_DATA_MAX:
+            return f"{count} topics of all brokers, allowed are {QUEUE_DATA_MAX}"
+        return ""
+
     def version_of(self, address: str) -> DataVersion | None:
         """The version of the topics that the broker at `address` registered last."""
         live = self._live.get(address)
@@ -90,7 +109,7 @@ class Routes:
     def unregister(self, broker: Broker) -> None:
         """A broker says that it goes; one that lost its id to another address takes nothing of the other along."""
         self._live.pop(broker.address, None)
-        self._remove_address(broker.address)
+        self._remove_addresses({broker.address})
 
     def connection_ended(self, connection: Hashable) -> list[Broker]:
         """The brokers that registered over it are gone."""
@@ -114,10 +133,10 @@ class Routes:
         return Route(tuple(self._brokers[name] for name in queues), tuple(queues.values()))
 
     def clusters(self) -> ClusterInfo:
-        clusters: dict[str, tuple[str, ...]] = {}
+        clusters: dict[str, list[str]] = {}
         for broker in self._brokers.values():
-            clusters[broker.cluster] = (*clusters.get(broker.cluster, ()), broker.broker_name)
-        return ClusterInfo(dict(self._brokers), clusters)
+            clusters.setdefault(broker.cluster, []).append(broker.broker_name)
+        return ClusterInfo(dict(self._brokers), {cluster: tuple(names) for cluster, names in clusters.items()})
 
     def topics(self) -> list[str]:
         return list(self._topics)
@@ -166,7 +185,9 @@ class Routes:
 
     def _take_topics(self, name: str, table: TopicTable) -> None:
         for topic, config in table.topics.items():
-            self._topics.setdefault(topic, {})[name] = _queues(name, config)
+            queues = self._topics.setdefault(topic, {})
+            self.count += name not in queues
+            queues[name] = _queues(name, config)
 
     def _set_permissions(self, name: str, change: Callable[[int], int]) -> int:
         having = [queues for queues in self._topics.values() if name in queues]
@@ -178,25 +199,35 @@ class Routes:
         brokers = [live.broker for live in self._live.values() if gone(live)]
         for broker in brokers:
             del self._live[broker.address]
-            self._remove_address(broker.address)
+        self._remove_addresses({broker.address for broker in brokers})
         return brokers
 
-    def _remove_address(self, address: str) -> None:
-        """Also where another name had it: a process that changed its name left it behind."""
-        for name, broker in list(self._brokers.items()):
-            left = {number: other for number, other in broker.addresses.items() if other != address}
-            self._brokers[name] = replace(broker, addresses=left)
+    def _remove_addresses(self, addresses: Set[str]) -> None:
+        """Also where another name had them: a process that changed its name left them behind."""
+        if not addresses:
+            return
+        empty: set[str] = set()
+        for name, broker in self._brokers.items():
+            left = {number: address for number, address in broker.addresses.items() if address not in addresses}
+            if len(left) < len(broker.addresses):
+                self._brokers[name] = replace(broker, addresses=left)
             if not left:
-                self._remove_name(name)
+                empty.add(name)
+        self._remove_names(empty)
 
-    def _remove_name(self, name: str) -> None:
-        del self._brokers[name]
-        for topic in list(self._topics):
-            self._remove_queues(topic, name)
+    def _remove_names(self, names: Set[str]) -> None:
+        """All at once: thousands may have come by the connection that ended."""
+        if not names:
+            return
+        for name in names:
+            del self._brokers[name]
+        for topic, queues in list(self._topics.items()):
+            for name in names & queues.keys():
+                self._remove_queues(topic, name)
 
     def _remove_queues(self, topic: str, name: str) -> None:
         queues = self._topics.get(topic, {})
-        queues.pop(name, None)
+        self.count -= queues.pop(name, None) is not None
         if not queues:
             self._topics.pop(topic, None)
 

@@ -33,6 +33,8 @@ _REASON_MAX: Final = 500
 _SIZE: Final = Struct(">i")
 REGISTRATION_SIZE_MAX: Final = 64 * 1024 * 1024
 """What a compressed registration may grow to; some 500 000 topics."""
+_PART_SIZE_MAX: Final = 65_536
+"""Bytes of each part of one beside its topics; they have some hundred, and 64 KB may grow to 64 MB of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +349,10 @@ class Registration:
                 topic = _topic_from_words(text.decode())
                 topics[topic.name] = topic
             servers, _ = _sized(raw, at)
-            table = TopicTable(topics, parse(version, DataVersion.from_json))
-            return cls(table, tuple(map(str, load(servers) or ())))
+            table = TopicTable(topics, parse_request(version, DataVersion.from_json, _PART_SIZE_MAX))
+            if len(servers) > _PART_SIZE_MAX:
+                raise ValueError(f"compressed registration: filter servers of {len(servers)} bytes")
+            return cls(table, tuple(map(str, load(servers, _REQUEST_DIALECT_MAX) or ())))
         except (zlib.error, struct_error, TypeError) as error:
             raise ValueError(f"compressed registration: {error}") from error
 
