@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.record import decode, decode_all
+from roquet.storage import store
 from tests.broker.harness import World
 
 EVER = {"beginTimestamp": 0, "endTimestamp": 2**63 - 1}
@@ -34,6 +37,16 @@ def test_no_more_are_given_than_the_broker_s_settings_allow(world: World) -> Non
     places = [world.put("T", keys=("k",)) for _ in range(70)]
     body = world.client().call(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=1000, **EVER).body
     assert [record.physical_offset for record in decode_all(body)] == places[-64:]
+
+
+def test_the_newest_are_given_that_fit_into_an_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 messages of 4 MiB would be a frame of 256 MiB, which no client takes."""
+    places = [world.put("T", keys=("k",)) for _ in range(5)]
+    client = world.client()
+    for size_max, count in ((2 * (places[1] - places[0]), 2), (1, 1)):
+        monkeypatch.setattr(store, "KEY_BYTES_MAX", size_max)
+        body = client.call(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=8, **EVER).body
+        assert [record.physical_offset for record in decode_all(body)] == places[-count:]
 
 
 def test_less_than_no_message_cannot_be_asked_for(world: World) -> None:

@@ -36,6 +36,8 @@ from roquet.units import PhysicalOffset
 log = logging.getLogger(__name__)
 
 KEY_HITS_MAX = 64
+KEY_BYTES_MAX = 8 * 1024 * 1024
+"""No client takes a frame beyond 16 MiB, and while a large one is made all others wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,13 +530,24 @@ class Store:
         return entry is None or self.log.end - entry[0] <= self.config.limits.memory_bytes
 
     def find_by_key(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> KeyHits:
-        """The newest records stored in the time range whose key has the same hash as `key`, oldest first."""
+        """The newest records stored in the time range whose key has the same hash as `key`, oldest first: no more than
+        `KEY_BYTES_MAX` of them, or one.
+        """
         if self.index is None:
             return KeyHits([], 0, 0)
         self.flush_index()
         found = self.index.find(topic, key, begin_ms, end_ms, min(count_max, KEY_HITS_MAX))
-        records = [record for at in sorted(set(found)) if (record := self._with_key(at, topic, key)) is not None]
-        return KeyHits(records, self.index.end_ms, max(self.index.end_at, 0))
+        records: list[bytes] = []
+        size = 0
+        for at in sorted(set(found), reverse=True):
+            record = self._with_key(at, topic, key)
+            if record is None:
+                continue
+            size += len(record)
+            if records and size > KEY_BYTES_MAX:
+                break
+            records.append(record)
+        return KeyHits(records[::-1], self.index.end_ms, max(self.index.end_at, 0))
 
     def _with_key(self, at: int, topic: str, key: str) -> bytes | None:
         """The record at physical offset `at`, if it has a key with that hash: a damaged index may name any place."""
