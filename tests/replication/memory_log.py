@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from roquet.errors import StoreError
+import errno
+
+from roquet.errors import StoreError, UnreadableFile
 from roquet.units import PhysicalOffset
 
 
@@ -13,6 +15,7 @@ class MemoryLog:
         self.file_size = file_size
         self.content = bytearray(content)
         self.is_full = False
+        self.is_unreadable = False
         self._start = start
 
     @property
@@ -33,6 +36,8 @@ class MemoryLog:
 
     def read(self, at: PhysicalOffset, size_max: int) -> bytes:
         assert self.start <= at <= self.end
+        if self.is_unreadable:
+            raise UnreadableFile(errno.EIO, "the drive does not give it")
         stop = min(at + size_max, self.end, at - at % self.file_size + self.file_size)
         return bytes(self.content)[at - self._start : stop - self._start]
 

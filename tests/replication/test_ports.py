@@ -177,6 +177,27 @@ def test_the_number_of_slaves_is_bounded_and_the_mute_make_room(
     assert len([line for line in caplog.messages if "haConnectionsMax=3" in line]) == 1
 
 
+def test_a_slave_that_cannot_read_its_own_end_says_so_and_follows_once_it_can(
+    run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        async with Master() as its:
+            copy = MemoryLog(FILE_SIZE, LOG[:1000])
+            copy.is_unreadable = True
+            client, address = HaClient(copy, lambda: None), f"127.0.0.1:{its.port}"
+            client.set_master(address)
+            await until(lambda: client.phase is slave.Phase.WAITING)
+            assert "cannot read the end of the own log: [Errno 5]" in client.progress().reason
+            copy.is_unreadable = False
+            client.set_master(None)
+            client.set_master(address)
+            await until(lambda: copy.end == its.log.end)
+            await client.close()
+
+    run(scene())
+    assert "Traceback" not in caplog.text
+
+
 def test_only_slaves_from_allowed_addresses_acknowledge(
     run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture
 ) -> None:

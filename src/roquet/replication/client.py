@@ -100,7 +100,12 @@ class HaClient:
     def connected(self, connection: _MasterConnection) -> None:
         end, rules = self._log.end, self._state.rules
         tail_start = slave.overlap_start(self._log.start, end, self._log.file_size, rules)
-        self.told(connection, slave.Connected(end, bytes_between(self._log, tail_start, end)))
+        try:
+            tail = bytes_between(self._log, tail_start, end)
+        except OSError as error:
+            self.told(connection, slave.Failed(f"cannot read the end of the own log: {error}"))
+        else:
+            self.told(connection, slave.Connected(end, tail))
 
     def told(self, connection: _MasterConnection, *events: slave.Event) -> None:
         """What one connection has to say counts for as long as it is the one in use."""
