@@ -88,6 +88,7 @@ class Promotion:
     ) -> None:
         known = await addresses_of(self._channels, self._config.name_servers, self._config.broker_name)
         against = await self._against_the_master(known.get(MASTER_ID), is_fenced=header.fenced)
+        against += self._against_our_drive()
         if not header.forced:
             against += self._against_our_log(client)
             against += await self._against_other_slaves(known)
@@ -122,6 +123,11 @@ class Promotion:
                 "nobody knows where the master was: make sure that it is stopped, then say that it is fenced"
             )
         return against
+
+    def _against_our_drive(self) -> list[str]:
+        """A store that is not trusted any more is closed by the end of its process only; force does not help there."""
+        failure = self._store.failure
+        return [f"a sync of this broker's store has failed: {failure}; start it anew first"] if failure else []
 
     def _against_our_log(self, client: HaClient) -> list[str]:
         own, progress, had = self._store.log, client.progress(), self._sync.master_log
