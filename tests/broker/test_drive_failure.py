@@ -11,9 +11,11 @@ import pytest
 from roquet.protocol.bodies import Route, parse
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.filters import TagFilter
+from roquet.protocol.headers.transactions import COMMIT
 from roquet.protocol.message import Permission
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started
+from tests.broker.transacting import TransactionProducer
 from tests.simulation.nodes import NAME_SERVER_PORT, RESTART_S, BrokerNode, NameServerNode
 from tests.simulation.simulation import Simulation
 from tests.storage.records import bodies_in, records_in
@@ -133,6 +135,56 @@ def test_a_read_only_broker_serves_what_is_on_the_drive_and_takes_nothing(
     assert "/store/commitlog" in client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]["storeFailure"]
     assert len(critical(caplog)) == 1
     assert len([record for record in caplog.records[told:] if record.levelno >= logging.ERROR]) == 0
+
+
+def test_what_waits_in_a_read_only_broker_is_told_of_once(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+    """Transactions of which producers are asked each minute, ends of them, and messages that are due."""
+    rules = {"transactionCheckInterval": 60_000, "transactionTimeOut": 6_000}
+    node = started(sim, MASTER, flushDiskType="SYNC_FLUSH", syncFailureAction="readOnly", **rules)
+    client, producer = client_of(sim), TransactionProducer(sim, node, address="10.0.0.8")
+    halves = [producer.half(b"%d" % number) for number in range(20)]
+    assert send(client, b"late", properties="DELAY\x013\x02").code == ResponseCode.SUCCESS
+    node.host.drive.refuse("sync", errno.EIO)
+    assert sent(client, b"lost") == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    told = len(caplog.records)
+    for half in halves:
+        assert producer.end(half, COMMIT).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    for _ in range(10):
+        sim.run_for(60)
+        producer.announce()
+    lines = sorted(record.getMessage() for record in caplog.records[told:] if record.levelno >= logging.WARNING)
+    assert [line.split(":")[0] for line in lines] == [
+        lines[0].split(":")[0],
+        "delayed messages have to wait, it is tried again",
+        "open transactions are not checked to the end, each round tries to go on",
+    ]
+    assert "cannot end a transaction" in lines[0]
+    assert producer.asked == []
+
+
+def test_a_slave_whose_drive_has_failed_is_not_made_the_master(sim: Simulation) -> None:
+    """It would end instead, and its settings say from then on that it is one."""
+    names = NameServerNode(sim.host(NAMES))
+    names.start()
+    sim.run_for(1)
+    known = {"namesrvAddr": f"{NAMES}:{NAME_SERVER_PORT}"}
+    master = started(sim, MASTER, **known)
+    slave = started(sim, SLAVE, syncFailureAction="readOnly", brokerRole="SLAVE", brokerId=1, **known)
+    client, lives = client_of(sim), lives_of(slave)
+    sim.run_for(40)
+    slave.host.drive.trouble = errno.EIO
+    assert sent(client, b"0") == [ResponseCode.SUCCESS]
+    sim.run_until(lambda: serving(slave).store.failure is not None, 30)
+    master.host.crash()
+    sim.run_for(5)
+    header = {"role": "SYNC_MASTER", "fenced": True, "forced": True}
+    answer = client_of(sim, SLAVE, "10.0.0.8").call(RequestCode.PROMOTE_SLAVE, **header)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark is not None
+    assert "a sync of this broker's store has failed: [Errno 5]" in answer.remark
+    sim.run_for(5)
+    assert lives()
+    assert serving(slave).config.is_slave
 
 
 def test_a_read_only_broker_says_so_to_name_servers(sim: Simulation) -> None:

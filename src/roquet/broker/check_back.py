@@ -53,6 +53,8 @@ class CheckBack:
         self._turn = 0
         self._do_not_read: set[str] = set()
         """Groups whose producers are asked no more in this round."""
+        self._is_held_up = False
+        """Whether the last round met a store that takes nothing, which was told then."""
 
     async def round(self) -> None:
         """Look at all that are open now; where the store takes nothing the rest waits for the next round."""
@@ -60,8 +62,11 @@ class CheckBack:
         try:
             await self._look_at(self._halves.open.all())
         except (Refused, OSError) as error:
-            log.error("open transactions are not checked to the end, the next round goes on: %s", error)
+            if not self._is_held_up:
+                log.error("open transactions are not checked to the end, each round tries to go on: %s", error)
+            self._is_held_up = True
         else:
+            self._is_held_up = False
             self._halves.note_progress()
 
     async def _look_at(self, halves: Iterable[Half]) -> None:

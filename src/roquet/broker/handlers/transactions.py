@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from roquet.broker.durability import Durability
 from roquet.broker.half_messages import HalfMessages, destination
 from roquet.broker.transactions import Half
 from roquet.errors import MessageError, Refused
+from roquet.limited_log import LimitedLog
 from roquet.protocol import message as m
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -33,6 +35,7 @@ class TransactionRequests:
         self._store = store
         self._durability = durability
         self._is_slave = is_slave
+        self._limited_log = LimitedLog(log)
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -48,7 +51,10 @@ class TransactionRequests:
                 return None
             self._end(header)
         except Refused as error:  # clients send it one-way: nobody else would learn of it (trap 43)
-            log.warning("%s cannot end a transaction: %s; %s", connection.peer_address, error.remark, request.fields)
+            text, now_s = "%s cannot end a transaction: %s; %.1000s", asyncio.get_running_loop().time()
+            self._limited_log.warning(
+                str(error.code), now_s, text, connection.peer_address, error.remark, request.fields
+            )
             raise
         answer = request.answer(ResponseCode.SUCCESS).encode()
         if self._durability.waits and not request.is_one_way:
