@@ -77,7 +77,7 @@ _RECOVERING: Final = (
         "storage/commit_log.py",
         "        self._segments.erase(end)\n",
         "",
-        ("tests/storage/test_recovery.py", "tests/properties"),
+        ("tests/storage/test_saved_tail.py", "tests/storage/test_recovery.py", "tests/properties"),
     ),
     Mutant(
         "recovery checks no checksums",
