@@ -7,6 +7,7 @@ import random
 from contextvars import Context
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from roquet.broker.config import BrokerConfig
@@ -152,7 +153,7 @@ class BrokerNode:
 
 
 class NameServerNode:
-    """One name server process after the other on one host; it keeps nothing on its drive."""
+    """One name server process after the other on one host; none finds what another one has written."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -163,15 +164,15 @@ class NameServerNode:
         self.host.start(self._serve)
 
     async def _serve(self) -> None:
-        nowhere = Path("no-such-folder-of-a-simulated-name-server")
-        config = NamesrvConfig(
-            listen_port=NAME_SERVER_PORT,
-            kv_config_path=str(nowhere / "kvConfig.json"),
-            config_store_path=str(nowhere / "namesrv.properties"),
-        )
-        await NameServer(config, self.host.runtime()).start()
-        self.is_serving = True
-        await asyncio.Event().wait()
+        with TemporaryDirectory() as folder:  # a name server's files are those of this machine
+            config = NamesrvConfig(
+                listen_port=NAME_SERVER_PORT,
+                kv_config_path=str(Path(folder) / "kvConfig.json"),
+                config_store_path=str(Path(folder) / "namesrv.properties"),
+            )
+            await NameServer(config, self.host.runtime()).start()
+            self.is_serving = True
+            await asyncio.Event().wait()
 
 
 def drawn_config(chance: random.Random, name_server: str) -> BrokerConfig:
