@@ -55,7 +55,8 @@ def test_a_signal_stops_a_server_cleanly(tmp_path: Path, number: signal.Signals)
 def test_a_broker_runs_until_it_is_told_to_stop(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text(
-        f"listenPort=0\nbindAddress=127.0.0.1\nstorePathRootDir={tmp_path}/store\nmappedFileSizeCommitLog=1048576\n"
+        "listenPort=0\nbindAddress=127.0.0.1\nbrokerIP1=127.0.0.1\n"
+        f"storePathRootDir={tmp_path}/store\nmappedFileSizeCommitLog=1048576\n"
     )
 
     assert stopped_when_ready("broker", "-c", path) == 0
