@@ -21,7 +21,7 @@ from roquet.storage.store import Store, StoreConfig
 
 logging.basicConfig(format="LOG %(message)s")
 root, kind = Path(sys.argv[1]), sys.argv[2]
-config = StoreConfig(root, [root / "commitlog"], 65536, 20 * 1000, index_slots=1000, index_entries=4000)
+config = StoreConfig(root, [root / "commitlog"], 65536, 20 * 100_000, index_slots=1000, index_entries=4000)
 
 def opened():
     store = Store(config, lambda: 1_700_000_000_000)
@@ -48,7 +48,7 @@ for _ in range(200):
     append("T")
 append("other")
 store.flush_index()
-if kind in ("again", "gone"):
+if kind in ("again", "gone", "queue again", "log again"):
     store.close()
     store = opened()
 if kind in ("old", "again"):
@@ -56,9 +56,9 @@ if kind in ("old", "again"):
 if kind == "gone":
     path = sorted((root / "commitlog").iterdir())[0]
     path.unlink()
-if kind == "log":
+if kind in ("log", "log again"):
     path = cut("commitlog", -1)
-if kind == "queue":
+if kind in ("queue", "queue again"):
     path = cut("consumequeue/T/0")
 if kind == "index":
     path = cut("index")
@@ -69,7 +69,9 @@ for _ in range(2):
     tried("message", lambda: len(store.message_at(0) or b""))
     tried("newest", lambda: store.fetch("other", 0, 0, 1, TagFilter()).count)
     tried("time", lambda: store.offset_at_time("T", 0, 5))
+    end = store.log.end
     tried("append", lambda: append("T"))
+    tried("log after it", lambda: store.log.end - end)
     tried("append elsewhere", lambda: append("other"))
     tried("key", lambda: len(store.find_by_key("T", "k", 10, 0, 1 << 60).records))
 print("end")
@@ -114,15 +116,19 @@ def test_a_file_that_vanished_before_it_was_opened_is_not_made_anew(tmp_path: Pa
     assert not Path(path).exists()
 
 
-def test_the_file_in_use_of_the_log_is_cut(tmp_path: Path) -> None:
-    lines, logged, path = told_by(tmp_path, "log")
+@pytest.mark.parametrize("kind", ["log", "log again"])
+def test_the_file_in_use_of_the_log_is_cut(tmp_path: Path, kind: str) -> None:
+    lines, logged, path = told_by(tmp_path, kind)
     assert refused(lines, path) >= {"newest", "append", "append elsewhere"}
     assert "first gave 1" in lines
     assert len(logged) == 1
 
 
-def test_the_file_in_use_of_a_queue_is_cut(tmp_path: Path) -> None:
-    lines, logged, path = told_by(tmp_path, "queue")
+@pytest.mark.parametrize("kind", ["queue", "queue again"])
+def test_the_file_in_use_of_a_queue_is_cut(tmp_path: Path, kind: str) -> None:
+    """One that this process has written, and one that it has only read; what is refused is not in the log, either."""
+    lines, logged, path = told_by(tmp_path, kind)
+    assert lines.count("log after it gave 0") == 2
     assert refused(lines, path) >= {"first", "many", "append"}
     assert refused(lines, path).isdisjoint({"newest", "append elsewhere", "message"})
     assert "newest gave 1" in lines

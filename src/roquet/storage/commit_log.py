@@ -146,6 +146,8 @@ class CommitLog:
         if self._file is None or start != self._file_start:
             self.commit()
             file = self._segments.file_at(self.end) if self._segments.starts else None
+            if file is not None:
+                file.require_whole()
             self._file = file or self._segments.grow(self.end)
             self._buffer = self._file.buffer if self._pool is None else self._pool.memory
             self._file_start, self._room_end = start, self.end

@@ -186,8 +186,13 @@ class ConsumeQueue:
 
         :raises UnreadableFile: the file of the next one is shorter than it was made.
         """
-        if self._file_start <= self.max_offset * ENTRY_SIZE < self._file_end:
+        at = self.max_offset * ENTRY_SIZE
+        if self._file_start <= at < self._file_end:
             self._require_file()
+        elif at < self._segments.capacity_end:  # one that no entry was written to yet, such as after a start
+            file = self._segments.file_at(at)
+            if file is not None:
+                file.require_whole()
 
     def _begin_at(self, offset: int) -> None:
         """Make the first file, which is filled with blanks up to the first entry."""
