@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import logging
 from pathlib import Path
 from typing import Final
 
@@ -86,6 +87,19 @@ def test_above_the_forced_share_the_oldest_files_go_whatever_their_age(served: S
     first, end = served.range()
     assert (served.first_body(), end) == (b"%d" % first, COUNT)
     assert served.names(QUEUE)[0] == f"{first // 10 * 200:020}"
+
+
+def test_only_what_goes_is_told_of(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+    """Files behind the last checkpoint have to wait for the next one, and are looked at every ten seconds."""
+    caplog.set_level(logging.INFO)
+    served = Served(sim, flushConsumeQueueThoroughInterval=2 * 3_600_000)
+    served.host.drive.used_ratio = 0.86
+    sim.run_for(3600)
+    assert served.names(LOG) == served.files
+    assert not [line for line in caplog.messages if "files go" in line]
+    sim.run_for(2 * 3600)
+    told = sum(int(line.split()[-3]) for line in caplog.messages if "files go" in line)
+    assert told == len(served.files) - len(served.names(LOG)) > 0
 
 
 def test_what_has_expired_goes_at_its_hour(sim: Simulation) -> None:

@@ -117,8 +117,9 @@ class Cleaning:
         if not count:
             return
         expired = self._store.drop_oldest(count)
-        log.info("the log begins at %d now, %d files go", self._store.log.start, count)
-        self._gone()
+        if expired.log:
+            log.info("the log begins at %d now, %d files go", self._store.log.start, len(expired.log))
+            self._gone()
         for deletion in expired.log:
             self._deletions.add(LOG, deletion, self._log_pause_s)
         for deletion in expired.queues:
