@@ -10,8 +10,8 @@ from typing import Final
 
 from roquet.storage.disk import Disk, DiskFile
 
-_NOTHING_TRIED: Final = (errno.EMFILE, errno.ENFILE)
-"""The process has no descriptor to spare for a folder: the drive was not asked."""
+_NOTHING_TRIED: Final = (errno.EMFILE, errno.ENFILE, errno.EBADF)
+"""The process has no descriptor to spare for a folder, or has closed the file: the drive was not asked."""
 
 
 class Trust:
