@@ -57,6 +57,17 @@ def test_a_write_that_finds_room_for_a_part_leaves_nothing(tmp_path: Path) -> No
     file.close()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="has no limit on the size of files")
+def test_a_file_that_could_not_be_made_is_new_at_the_next_attempt(tmp_path: Path) -> None:
+    """Only the name of a new file is made durable."""
+    disk = RealDisk()
+    with room_up_to(FILE_SIZE - 1), pytest.raises(OSError, match="too large"):
+        disk.open(tmp_path / "a", FILE_SIZE)
+    file = disk.open(tmp_path / "a", FILE_SIZE)
+    assert file.is_new
+    file.close()
+
+
 def test_a_file_that_is_closed_again_closes_nobody_elses_descriptor(tmp_path: Path) -> None:
     file = RealDisk().open(tmp_path / "a", FILE_SIZE)
     file.close()

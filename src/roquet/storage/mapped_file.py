@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -109,6 +109,9 @@ class MappedFile:
             self._advise("MADV_RANDOM")
         except OSError:
             os.close(number)
+            if self.is_new:  # or the next attempt takes it for one whose name is durable
+                with suppress(OSError):
+                    path.unlink()
             raise
 
     def _advise(self, advice: str) -> None:
