@@ -81,7 +81,7 @@ class ConsumeQueue:
         "room_to",
         "topic",
         "topic_bytes",
-        "trusted_from",
+        "written_from",
         "waiting",
         "written",
         "written_size",
@@ -107,8 +107,9 @@ class ConsumeQueue:
         """Queue offset up to which the queue's own files have room on the drive."""
         self.checked: object = None
         """The writer's turn in which it last looked whether the file in use is whole."""
-        self.trusted_from = 0
-        """Entries before this queue offset were read back from the drive: each is compared with its record."""
+        self.written_from = 0
+        """Entries from this queue offset on were written by this process; those before it were read back from the drive, and
+        each is compared with its record."""
         self.waiting: list[object] | None = None
         """Pulls held until this queue grows; the broker's arrivals keep them here, where an append sees them."""
         self.written = 0
@@ -130,7 +131,7 @@ class ConsumeQueue:
                 self.min_offset = segments.start // ENTRY_SIZE
                 self._end_at(start // ENTRY_SIZE + count)
                 self._durable = Durable(self.max_offset * ENTRY_SIZE)
-                self.trusted_from = self.max_offset
+                self.written_from = self.max_offset
                 return
         self.drop_all()  # not one entry came through a crash: the next may have any offset
 
@@ -339,7 +340,7 @@ class ConsumeQueue:
         segments.drop_after(offset * ENTRY_SIZE)
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
-        self.trusted_from = min(self.trusted_from, offset)
+        self.written_from = min(self.written_from, offset)
         self.log_end = last[0] + (last[1] if last[1] != BLANK_RECORD_SIZE else 0)
         self._durable = self._durable.cut(offset * ENTRY_SIZE)
         self._file_start = self._file_end = self.room_to = self._reserved_to = 0
@@ -433,7 +434,7 @@ class ConsumeQueue:
         last = next(self._entries(self.max_offset - 1, self.max_offset), None) if left else None
         self.log_end = last[0] + last[1] if last is not None and last[1] != BLANK_RECORD_SIZE else 0
         self._durable = self._durable.cut(self.max_offset * ENTRY_SIZE)
-        self.trusted_from = min(self.trusted_from, self.max_offset)
+        self.written_from = min(self.written_from, self.max_offset)
 
     def close(self) -> None:
         self._segments.close()

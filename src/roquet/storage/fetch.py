@@ -106,8 +106,8 @@ def _next_ones(
     total = sum(sizes)
     if not places or total > limits.size_in_memory:
         return None
-    is_trusted = offset >= queue.trusted_from
-    if not is_trusted and any(
+    is_ours = offset >= queue.written_from
+    if not is_ours and any(
         size < SIZE_MIN or before + size > after for before, size, after in zip(places, sizes, places[1:], strict=False)
     ):
         return None
@@ -120,7 +120,7 @@ def _next_ones(
         records = _slices(log.mapped(at), file_start, places, sizes, total)
     else:
         records = _runs(log, places, sizes, total)
-    if not is_trusted and not _are_asked_for(records, queue, offset, places, sizes):
+    if not is_ours and not _are_asked_for(records, queue, offset, places, sizes):
         return None
     next_offset = offset + len(places)
     return Fetched(
@@ -222,7 +222,7 @@ def _scan(
         if len(record) < size or not record:
             was_removed = True
             continue
-        if number < queue.trusted_from and not _is_asked_for(record, 0, size, queue, number, at):
+        if number < queue.written_from and not _is_asked_for(record, 0, size, queue, number, at):
             was_removed = True
             continue
         if by_record is not None and not by_record(record):
