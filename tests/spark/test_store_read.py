@@ -16,7 +16,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 from roquet.errors import StoreError
 from roquet.protocol import message as m
 from roquet.protocol.record import MAGIC, checksum
-from roquet.spark.corrupt import CORRUPT
+from roquet.spark.corrupt import CORRUPT, TOLD_MAX
 from roquet.spark.option_values import OptionError
 from roquet.spark.pushed_filters import narrowed
 from roquet.spark.store_damage import CorruptStore
@@ -529,6 +529,19 @@ def test_a_body_that_does_not_decompress_is_a_damage(tmp_path: Path) -> None:
     with pytest.raises(CorruptStore, match=r"bytes 97 to .* queue offset 1: the compressed body is damaged"):
         bodies(tmp_path)
     assert bodies(tmp_path, mode="PERMISSIVE") == [b"first", b"last"]
+
+
+def test_of_many_damages_the_log_has_some_and_their_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(tmp_path)
+    for _ in range(TOLD_MAX + 5):
+        broker.put(b"no zlib stream", sys_flag=m.COMPRESSED)
+    broker.put(b"last")
+    broker.stop()
+
+    assert bodies(tmp_path, mode="PERMISSIVE") == [b"last"]
+    lines = [line for line in caplog.messages if line.startswith("left out: ")]
+    assert len(lines) == TOLD_MAX + 1
+    assert lines[-1].startswith(f"left out: {TOLD_MAX + 5} places of the log of ")
 
 
 def test_a_body_that_would_become_too_large_is_a_damage(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from roquet.spark.slices import words
 CORRUPT: Final = "_corrupt"
 """The column that says of a row why it is none; only in a schema that names it."""
 TOLD_MAX: Final = 10
-"""Of one range, so many messages are logged; of more only how many they are."""
+"""Of what one task leaves out so many are logged, of more only how many they are."""
 
 log = logging.getLogger(__name__)
 
@@ -63,13 +63,30 @@ def with_corrupt(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+class LeftOut:
+    """Logs what one task leaves out: the first ones, and in the end how many they were."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def tell(self, text: str) -> None:
+        self._count += 1
+        if self._count <= TOLD_MAX:
+            log.warning("left out: %s", text)
+
+    def close(self, what: object) -> None:
+        """:param what: of what these were left out."""
+        if self._count > TOLD_MAX:
+            log.warning("left out: %d %s in all", self._count, what)
+
+
 class BodyReport:
     """Tells of the bad bodies of one range: by an error, or in the log and, where the schema has it, in a row."""
 
     def __init__(self, mode: Mode, schema: pa.Schema) -> None:
         self._mode = mode
         self._schema = schema
-        self._count = 0
+        self._left_out = LeftOut()
 
     def rows(self, found: pa.RecordBatch | BadBody) -> pa.RecordBatch | None:
         """What Spark gets of it.
@@ -81,12 +98,9 @@ class BodyReport:
         text = f"{found.place}: {found.reason}"
         if self._mode is Mode.FAILFAST:
             raise CorruptBody(f"{text}; mode=PERMISSIVE reads the rest, and logs what it leaves out")
-        self._count += 1
-        if self._count <= TOLD_MAX:
-            log.warning("left out: %s", text)
+        self._left_out.tell(text)
         return found.row(self._schema, {CORRUPT: words([text])}) if CORRUPT in self._schema.names else None
 
     def close(self, what: object) -> None:
         """:param what: the range."""
-        if self._count > TOLD_MAX:
-            log.warning("left out: %d messages of %s in all, whose bodies cannot be had", self._count, what)
+        self._left_out.close(f"messages of {what}")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 import pyarrow as pa
 
 from roquet.errors import RoquetError
 from roquet.inspect.files import Series
 from roquet.inspect.log_walk import Damage
-from roquet.spark.corrupt import CORRUPT
+from roquet.spark.corrupt import CORRUPT, LeftOut
 from roquet.spark.mode import Mode
 from roquet.spark.slices import numbers, words
 
@@ -36,6 +34,7 @@ class DamageReport:
         self._mode = mode
         self._schema = schema
         self._broker_name = broker_name
+        self._left_out = LeftOut()
 
     def of(self, damage: Damage) -> pa.RecordBatch | None:
         """The row of a damage, if the schema has a place for it.
@@ -45,7 +44,7 @@ class DamageReport:
         text = in_words(self._log, damage)
         if self._mode is Mode.FAILFAST:
             raise CorruptStore(f"{text}; mode=PERMISSIVE reads the rest, and logs what it leaves out")
-        logging.getLogger(__name__).warning("left out: %s", text)
+        self._left_out.tell(text)
         if CORRUPT not in self._schema.names:
             return None
         known = {
@@ -55,3 +54,7 @@ class DamageReport:
         }
         arrays = [known.get(column.name, pa.nulls(1, column.type)) for column in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def close(self, start: int, end: int) -> None:
+        """The part is read, which began and ended at these physical offsets."""
+        self._left_out.close(f"places of the log of {self._broker_name}, physical offsets {start} to {end - 1},")

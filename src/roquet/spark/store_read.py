@@ -34,6 +34,7 @@ def read(part: StorePart, options: StoreOptions, schema: pa.Schema) -> Iterator[
             batch = report.of(each) if isinstance(each, Damage) else each
             if batch is not None and batch.num_rows:
                 yield batch
+    report.close(part.start, part.end)
 
 
 class _Rows:

@@ -81,9 +81,9 @@ class ConsumeQueue:
         "room_to",
         "topic",
         "topic_bytes",
-        "written_from",
         "waiting",
         "written",
+        "written_from",
         "written_size",
     )
 
