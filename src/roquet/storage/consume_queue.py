@@ -108,8 +108,8 @@ class ConsumeQueue:
         self.checked: object = None
         """The writer's turn in which it last looked whether the file in use is whole."""
         self.written_from = 0
-        """Entries from this queue offset on were written by this process. Those before it were read back from the drive:
-        each is compared with its record."""
+        """Entries from this queue offset on were written by this process. Those before it were read back from the
+        drive: each is compared with its record."""
         self.waiting: list[object] | None = None
         """Pulls held until this queue grows; the broker's arrivals keep them here, where an append sees them."""
         self.written = 0
