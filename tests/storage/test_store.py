@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from struct import pack
+from typing import Final
 
 import pytest
 
 from roquet.errors import StoreError
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.message import java_hash, tag_code
-from roquet.protocol.record import decode
+from roquet.protocol.record import MAGIC, decode
 from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import Store, StoreConfig
 from roquet.storage.writer import BatchItem
@@ -18,6 +21,8 @@ from roquet.units import PhysicalOffset
 from tests.storage.dropping import drop_topic
 from tests.storage.records import bodies_in, records_in
 
+BODY_AT: Final = 88
+"""Where the body of a record begins."""
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
 
@@ -361,3 +366,21 @@ def test_a_dropped_topic_starts_anew(store: Store) -> None:
     assert store.max_offset("T", 0) == 0
     put(store, b"new")
     assert bodies_in(store, "T") == [b"new"]
+
+
+def test_a_look_amid_a_body_reads_no_more_than_a_record_whatever_stands_there(tmp_path: Path, clock: Clock) -> None:
+    """A body of `xxxx` says that 2 GB follow: each such look was a copy of the rest of the log's file, up to 1 GiB."""
+    mib = 1 << 20
+    store = opened(tmp_path, clock, commit_log_file_size=24 * mib)
+    begin, forged = store.log.end + BODY_AT, bytearray(b"x" * 400)
+    for at, size in (0, 2**31 - 1), (100, 22 * mib):
+        forged[at : at + 36] = pack(">IIIIIqq", size, MAGIC, 0, 0, 0, 0, begin + at)
+    put(store, bytes(forged))
+    put(store, bytes(20 * mib))
+    tracemalloc.start()
+    try:
+        assert [at for at in range(begin, begin + 300) if store.message_at(at) is not None] == []
+        assert tracemalloc.get_traced_memory()[1] < mib
+    finally:
+        tracemalloc.stop()
+        store.abandon()

@@ -10,6 +10,7 @@ from typing import Final
 from zlib import crc32
 
 from roquet.errors import CorruptRecord
+from roquet.protocol.frame import FRAME_SIZE_MAX
 from roquet.protocol.message import (
     BORN_HOST_V6,
     STORE_HOST_V6,
@@ -40,6 +41,9 @@ _SHORT: Final = Struct(">H")
 _MAGIC_AND_CRC: Final = Struct(">II")
 _PHYSICAL_AT: Final = 28
 _PHYSICAL: Final = Struct(">q")
+HEAD_SIZE: Final = _PHYSICAL_AT + _PHYSICAL.size
+RECORD_SIZE_MAX: Final = FRAME_SIZE_MAX + 1024 * 1024
+"""No record is larger: each came in one frame, and gets a few properties here."""
 
 
 TOPIC_BYTES_MAX: Final = 127
@@ -283,6 +287,15 @@ def decode_all(data: bytes | bytearray | memoryview) -> Iterator[Record]:
 def blank(size: int) -> bytes:
     """The first bytes of the filler at a file's end; the rest of its `size` bytes stays as it is."""
     return _SIZE_AND_MAGIC.pack(size, BLANK_MAGIC)
+
+
+def size_at(head: bytes, at: int) -> int:
+    """The size of the record at physical offset `at` by its first `HEAD_SIZE` bytes; 0 where they are none's."""
+    if len(head) < HEAD_SIZE:
+        return 0
+    size, magic = _SIZE_AND_MAGIC.unpack_from(head)
+    is_head = magic in (MAGIC, MAGIC_V2) and _PHYSICAL.unpack_from(head, _PHYSICAL_AT)[0] == at
+    return size if is_head and size <= RECORD_SIZE_MAX else 0
 
 
 def size_and_magic(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:

@@ -10,7 +10,18 @@ import numpy as np
 
 from roquet.errors import CorruptRecord
 from roquet.protocol.columns import Ints
-from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, blank, decode, size_and_magic
+from roquet.protocol.record import (
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    HEAD_SIZE,
+    MAGIC,
+    MAGIC_V2,
+    SIZE_MIN,
+    blank,
+    decode,
+    size_and_magic,
+    size_at,
+)
 from roquet.protocol.record_block import RecordBlock, record_starts
 from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk, DiskFile
@@ -255,10 +266,13 @@ class CommitLog:
         return b"".join(self.runs(firsts, lasts))
 
     def record_at(self, at: int) -> bytes | None:
-        """The record at physical offset `at`, None where none stands."""
-        head = self.read(PhysicalOffset(at), BLANK_SIZE) if at >= self.start else b""
-        size = size_and_magic(head, 0)[0] if len(head) == BLANK_SIZE else 0
-        data = self.read(PhysicalOffset(at), size) if size > BLANK_SIZE else head
+        """The record at physical offset `at`, None where none stands: clients may ask for any place, also amid a body
+        whose bytes say that gigabytes follow.
+        """
+        size = size_at(self.read(PhysicalOffset(at), HEAD_SIZE), at) if at >= self.start else 0
+        if not size:
+            return None
+        data = self.read(PhysicalOffset(at), size)
         try:
             record = decode(data)
         except CorruptRecord:
