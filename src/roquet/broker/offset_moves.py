@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
 from roquet.broker.turn import Turn
 from roquet.errors import Refused
+from roquet.limited_log import LimitedLog
 from roquet.protocol import message as m
 from roquet.protocol.bodies import queue_to_json
 from roquet.protocol.headers.pull import PullHeader
@@ -30,6 +32,7 @@ class OffsetMoves:
         self._turn = turn
         self._broker_name = broker_name
         self._now_ms = now_ms
+        self._limited_log = LimitedLog(log)
 
     def note(self, header: PullHeader, new_offset: int) -> None:
         """A pull like that was told to go on at `new_offset`."""
@@ -37,11 +40,13 @@ class OffsetMoves:
         queue = MessageQueue(header.topic, self._broker_name, header.queue_id)
         event = {"consumerGroup": group, "messageQueue": queue_to_json(queue)}
         body = dump_bytes({**event, "offsetNew": new_offset, "offsetRequest": header.queue_offset})
-        log.info("group %s pulled %s at %s, it goes on at %s", group, queue, header.queue_offset, new_offset)
+        told, now = "group %s pulled %s at %s, it goes on at %s", asyncio.get_running_loop().time()
+        self._limited_log.tell(logging.INFO, f"moved {group}", now, told, group, queue, header.queue_offset, new_offset)
         try:
             self._append(body, {m.TAGS: group, m.KEYS: group})
         except (OSError, Refused) as error:
-            log.warning("there is no message in %s of that: %s", m.OFFSET_MOVED_TOPIC, error)
+            told = "there is no message in %s of that: %s"
+            self._limited_log.warning("not stored", now, told, m.OFFSET_MOVED_TOPIC, error)
             return
         self._turn.due()
 
