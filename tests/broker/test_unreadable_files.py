@@ -13,6 +13,7 @@ from tests.broker.harness import ADDRESS, Client
 from tests.broker.served import send, serving, started
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
+from tests.storage.records import bodies_in
 
 QUEUE: Final = Path(f"/store/consumequeue/T/0/{0:020}")
 LOG: Final = Path(f"/store/commitlog/{0:020}")
@@ -98,3 +99,24 @@ def test_a_pull_that_waits_is_answered_with_the_error_when_its_message_comes(
     sim.run_for(1)
     assert [answer.code for answer in answers] == [ResponseCode.SYSTEM_ERROR]
     assert "queue 0 of Other cannot be read at offset 1" in str(answers[0].remark)
+
+
+def test_a_queue_of_delayed_messages_that_cannot_be_read_holds_up_no_other(
+    sim: Simulation, node: BrokerNode, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Levels 1 and 2: a second and five. What waits there comes once it can be read."""
+    bad = Path(f"/store/consumequeue/SCHEDULE_TOPIC_XXXX/0/{0:020}")
+    node.host.drive.unreadable.add(bad)
+    assert send(client, b"first", "Other", "DELAY\x011\x02").code == ResponseCode.SUCCESS
+    for _ in range(5):
+        assert send(client, b"second", "Other", "DELAY\x012\x02").code == ResponseCode.SUCCESS
+        sim.run_for(10)
+    store = serving(node).store
+    assert bodies_in(store, "Other") == [b"other", *[b"second"] * 5]
+    assert len([line for line in caplog.messages if "delayed messages" in line]) == 1
+    node.host.drive.unreadable.clear()
+    sim.run_for(5)
+    assert bodies_in(store, "Other")[-1] == b"first"
+    assert [line for line in caplog.messages if "delayed messages" in line][1:] == [
+        "delayed messages are delivered again"
+    ]

@@ -119,7 +119,8 @@ class DelayedMessages:
         self._levels: list[_Level] = []
         self._empty: list[_Level] = []
         self._arrived = asyncio.Event()
-        self._held_up = ""
+        self._held_up: set[int] = set()
+        """Levels whose messages could not be delivered at the last look."""
 
     def turn_ended(self) -> None:
         """Something was stored: if it is the first message that waits in its level, there is a time to wake up at."""
@@ -173,7 +174,7 @@ class DelayedMessages:
         steady_ms = self._clock.steady_ms()
         for level in self._levels:
             if level.look_ms is None and not level.is_empty:
-                level.note_next(self._clock)
+                self._see_when(level)
             if level.wants_look(steady_ms):
                 self._look(level)
         self._empty = [level for level in self._levels if level.look_ms is None]
@@ -190,13 +191,27 @@ class DelayedMessages:
                 self._deliver(level)
             except (OSError, Refused) as error:
                 why = str(error)
+        self._went(level, why)
+
+    def _see_when(self, level: _Level) -> None:
+        """When to look at a level that had nothing before."""
+        try:
+            level.note_next(self._clock)
+        except OSError as error:
+            self._went(level, str(error))
+
+    def _went(self, level: _Level, why: str) -> None:
+        """One look at a level; why it is tried again, empty where all went well."""
+        was_held_up = bool(self._held_up)
         if why:
             level.look_ms = self._clock.steady_ms() + RETRY_MS
-        if bool(why) is not bool(self._held_up):
+            self._held_up.add(level.number)
+        else:
+            self._held_up.discard(level.number)
+        if bool(self._held_up) is not was_held_up:
             log.error(
                 "delayed messages %s", f"have to wait, it is tried again: {why}" if why else "are delivered again"
             )
-        self._held_up = why
 
     def _deliver(self, level: _Level) -> None:
         """Store again what is due of a level, one run of it at most."""
