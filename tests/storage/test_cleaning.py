@@ -65,6 +65,17 @@ def files(drive: Drive, folder: str) -> int:
     return sum(path.parent == CONFIG.root / folder for path in drive.names.files)
 
 
+def test_a_file_that_somebody_has_deleted_is_old_and_keeps_no_others(store: Store, drive: Drive) -> None:
+    """By hand, to make room."""
+    oldest = min(path for path in drive.names.files if path.parent == CONFIG.root / "commitlog")
+    store.disk.delete(oldest)
+    ends, modified_ms = zip(*store.last_writes(), strict=True)
+    assert ends == tuple(range(LOG_FILE, store.log.file_starts[-1] + 1, LOG_FILE))
+    assert modified_ms[0] == 0
+    delete(store.drop_oldest(4))
+    assert store.log.start == 4 * LOG_FILE
+
+
 def test_the_queue_begins_with_the_first_message_that_is_left(store: Store, drive: Drive) -> None:
     before = files(drive, "commitlog"), files(drive, "consumequeue/T/0"), files(drive, "index")
     delete(store.drop_oldest(4))

@@ -214,8 +214,13 @@ class Segments:
         return Deletion(self._disk, self._paths.pop(index), self._files.pop(index))
 
     def modified_ms(self, start: int) -> int:
-        """When the file that begins at `start` was last written."""
-        return self._disk.modified_ms(self._paths[self.starts.index(start)])
+        """When the file that begins at `start` was last written; 0 for one that somebody has deleted: it is gone
+        already, and must not keep the files after it.
+        """
+        try:
+            return self._disk.modified_ms(self._paths[self.starts.index(start)])
+        except FileNotFoundError:
+            return 0
 
     def close(self) -> None:
         for file in self._files:
