@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from roquet.broker.transactions import GROUP
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.transactions import COMMIT
@@ -12,7 +16,7 @@ from roquet.protocol.message import (
     HALF_OP_TOPIC,
     HALF_TOPIC,
 )
-from tests.broker.served import serving, started
+from tests.broker.served import send, serving, started
 from tests.broker.transacting import ADDRESS, PERIOD_S, SMALL_LOG, Half, TransactionProducer, bodies, queue
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
@@ -55,6 +59,27 @@ def test_a_word_on_a_record_that_was_written_again_meanwhile_ends_the_transactio
     assert producer.end(Half(1, queue(node, HALF_TOPIC)[1].physical_offset), COMMIT).code == 1
     sim.run_for(3 * PERIOD_S)
     assert (bodies(node), len(producer.asked)) == (["body"], 1)
+
+
+def test_one_whose_file_cannot_be_read_stays_open_and_holds_up_no_other(
+    sim: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = started(sim, ADDRESS)
+    producer = TransactionProducer(sim, node)
+    producer.half(b"first")
+    for number in range(50):
+        assert send(producer, b"%d" % number).code == 0
+    producer.half(b"second")
+    bad = Path(f"/store/commitlog/{0:020}")
+    node.host.drive.unreadable.add(bad)
+    for _ in range(3):
+        sim.run_for(PERIOD_S)
+        producer.announce()
+    assert {record.body for _, record in producer.asked} == {b"second"}
+    assert len([line for line in caplog.messages if "not checked to the end" in line]) == 1
+    node.host.drive.unreadable.clear()
+    sim.run_for(PERIOD_S)
+    assert {record.body for _, record in producer.asked} == {b"first", b"second"}
 
 
 def test_it_is_asked_about_each_minute_and_given_up_after_the_last_time(sim: Simulation) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from roquet.broker.half_messages import HalfMessages, destination
 from roquet.broker.members import Producers
 from roquet.broker.transactions import CheckRules, Due, Half
-from roquet.errors import Refused
+from roquet.errors import Refused, UnreadableFile
 from roquet.protocol import message as m
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
@@ -70,16 +70,25 @@ class CheckBack:
             self._halves.note_progress()
 
     async def _look_at(self, halves: Iterable[Half]) -> None:
-        """Do what is due of each that still is as it was; others have their turn now and then."""
+        """Do what is due of each that still is as it was; others have their turn now and then.
+
+        :raises Refused, OSError: the store takes nothing. UnreadableFile: some could not be read, all others are done.
+        """
         looked_at = size = 0
+        unreadable: UnreadableFile | None = None
         for half in halves:
             due = self._rules.due(half, self._clock_ms())
             if due is not None and self._halves.open.get(half.transaction) is half:
-                size += await self._settle(half, due)
+                try:
+                    size += await self._settle(half, due)
+                except UnreadableFile as error:  # it stays open, and those in other files have their turn
+                    unreadable = error
             looked_at += 1
             if looked_at >= _LOOKED_AT_ONCE or size >= _BYTES_AT_ONCE:
                 looked_at = size = 0
                 await asyncio.sleep(0)
+        if unreadable is not None:
+            raise unreadable
 
     async def _settle(self, half: Half, due: Due) -> int:
         """Do what is due; gives about how many bytes that was."""
