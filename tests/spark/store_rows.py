@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
-from roquet.spark.corrupt import schema_with_damage, spark_field
+from roquet.spark.corrupt import CORRUPT, schema_with_damage
 from roquet.spark.schema import SPARK_SCHEMA
 from roquet.spark.store_options import StoreOptions
 from roquet.spark.store_pieces import StorePart
@@ -16,7 +16,7 @@ from roquet.spark.store_plan import parts
 from roquet.spark.store_read import read
 
 ALL = schema_with_damage(SPARK_SCHEMA)
-WITH_CORRUPT = schema_with_damage(StructType([*SPARK_SCHEMA, spark_field()]))
+WITH_CORRUPT = schema_with_damage(StructType([*SPARK_SCHEMA, StructField(CORRUPT, StringType())]))
 Row = dict[str, Any]
 
 

@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructType
 
 from roquet.errors import RoquetError
 from roquet.spark.columns import BadBody
@@ -42,11 +42,6 @@ def schema_with_damage(wanted: StructType) -> pa.Schema:
             raise OptionError(f"schema: beside {CORRUPT} column {column.name} may be null: leave out NOT NULL")
     others = arrow_schema(StructType([column for column in wanted if column.name != CORRUPT]))
     return others.insert(place, pa.field(CORRUPT, pa.string()))
-
-
-def spark_field() -> StructField:
-    """The column `_corrupt`, for a schema made in Python."""
-    return StructField(CORRUPT, StringType())
 
 
 def of_messages(schema: pa.Schema) -> pa.Schema:
