@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from roquet.files import backup_of, made_folders, remove_unfinished, replace, replace_with_backup
+from roquet.files import (
+    backup_of,
+    made_folders,
+    read_with_backup,
+    remove_unfinished,
+    replace,
+    replace_with_backup,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -30,6 +37,21 @@ def test_what_it_held_before_is_the_backup(tmp_path: Path) -> None:
     for data in (b"1", b"2", b"2"):
         replace_with_backup(path, data)
     assert (path.read_bytes(), backup_of(path).read_bytes()) == (b"2", b"1")
+
+
+def test_a_backup_takes_the_place_of_a_file_that_is_damaged_or_gone(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert read_with_backup(path, int) == (None, [])
+    path.write_bytes(b"odd")
+    found, problems = read_with_backup(path, int)
+    assert (found, [each for each, _ in problems]) == (None, [path])
+    backup_of(path).write_bytes(b"7")
+    found, problems = read_with_backup(path, int)
+    assert (found, [each for each, _ in problems], path.read_bytes()) == (7, [path], b"7")
+    path.unlink()
+    found, problems = read_with_backup(path, int)
+    assert (found, [each for each, _ in problems], path.read_bytes()) == (7, [path], b"7")
+    assert read_with_backup(path, int) == (7, [])
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(

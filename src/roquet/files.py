@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Final, TypeVar
+
+T = TypeVar("T")
 
 _WRITING: Final = tuple(Lock() for _ in range(16))
 """By path: two threads that replace the same file would write into one unfinished file."""
@@ -52,6 +54,29 @@ def replace_with_backup(path: Path, data: bytes) -> None:
     if old:
         replace(backup_of(path), old)
     replace(path, data)
+
+
+def read_with_backup(path: Path, parse: Callable[[bytes], T]) -> tuple[T | None, list[tuple[Path, Exception]]]:
+    """What a file holds or, where that cannot be read, its backup, which takes the file's place: else the next write
+    would make a backup of what is broken.
+
+    :param parse: raises ValueError or KeyError for bytes that it cannot read.
+    :return: None where neither can be read or is there; and which of the two could not be read, and why.
+    """
+    remove_unfinished(path)
+    problems: list[tuple[Path, Exception]] = []
+    for candidate in (path, backup_of(path)):
+        try:
+            data = candidate.read_bytes()
+            found = parse(data)
+        except (OSError, ValueError, KeyError) as error:
+            problems.append((candidate, error))
+            continue
+        if candidate != path:
+            with suppress(OSError):  # what it holds is known all the same
+                replace(path, data)
+        return found, problems
+    return None, [problem for problem in problems if not isinstance(problem[1], FileNotFoundError)]
 
 
 def remove_unfinished(path: Path) -> None:

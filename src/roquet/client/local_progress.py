@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from roquet.client.tasks import attempt
 from roquet.errors import ConfigError, StoreError
-from roquet.files import remove_unfinished, replace, replace_with_backup
+from roquet.files import read_with_backup, replace_with_backup
 from roquet.protocol.bodies import parse, queue_from_json, queue_to_json
 from roquet.protocol.json_dialect import ObjectKeys, dump_dialect, dump_file, load
 from roquet.protocol.json_numbers import as_int64
@@ -21,7 +21,6 @@ from roquet.runtime import Runtime
 log = logging.getLogger(__name__)
 
 FILE: Final = "offsets.json"
-BACKUP: Final = "offsets.json.bak"
 
 
 class LocalProgress:
@@ -109,21 +108,10 @@ def _from_json(json: Mapping[str, Any]) -> dict[MessageQueue, int]:
 
 def _read(folder: Path) -> dict[MessageQueue, int]:
     """From the backup where the file itself cannot be read; that then takes the place of the file."""
-    failure: StoreError | None = None
-    remove_unfinished(folder / FILE)
-    for path in (folder / FILE, folder / BACKUP):
-        try:
-            data = path.read_bytes()
-            offsets = parse(data, _from_json)
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError, KeyError) as error:
-            log.warning("%s cannot be read: %s", path, error)
-            failure = StoreError(f"{path} cannot be read: {error}; repair it, or delete it to start anew")
-            continue
-        if path.name == BACKUP:
-            replace(folder / FILE, data)
-        return offsets
-    if failure is not None:
-        raise failure
-    return {}
+    offsets, problems = read_with_backup(folder / FILE, lambda data: parse(data, _from_json))
+    for path, error in problems:
+        log.warning("%s cannot be read: %s", path, error)
+    if offsets is None and problems:
+        path, error = problems[-1]
+        raise StoreError(f"{path} cannot be read: {error}; repair it, or delete it to start anew")
+    return offsets or {}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from roquet.errors import ConfigError
-from roquet.files import backup_of, remove_unfinished, replace
+from roquet.files import read_with_backup
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.handlers import Requests
 from roquet.nameserver.kv_config import KvConfig
@@ -99,25 +98,16 @@ class NameServer:
 
 
 def _load_kv(path: Path) -> KvConfig:
-    """The table in the file or, where that cannot be read, in its backup, which takes the file's place lest the next
-    write makes a backup of what is broken; empty where there is neither.
+    """The table in the file or its backup; empty where there is neither.
+
+    :raises ConfigError: they are there, and cannot be read.
     """
-    remove_unfinished(path)
-    problems: list[str] = []
-    for candidate in (path, backup_of(path)):
-        try:
-            data = candidate.read_bytes()
-            table = bodies.parse(data, KvConfig.from_json)
-            if candidate != path:
-                log.warning("file cannot be read, its backup is used: path=%s error=%s", path, problems or "missing")
-                with suppress(OSError):  # the table is known all the same
-                    replace(path, data)
-        except FileNotFoundError:
-            continue
-        except (OSError, ValueError) as error:
-            problems.append(f"{candidate}: {error}")
-        else:
-            return table
+    table, problems = read_with_backup(path, lambda data: bodies.parse(data, KvConfig.from_json))
+    texts = "; ".join(f"{candidate}: {error}" for candidate, error in problems)
+    if table is None:
+        if problems:
+            raise ConfigError(f"the key-value table cannot be read, mend or remove it: {texts}")
+        return KvConfig()
     if problems:
-        raise ConfigError(f"the key-value table cannot be read, mend or remove it: {'; '.join(problems)}")
-    return KvConfig()
+        log.warning("file cannot be read, its backup is used: path=%s error=%s", path, texts)
+    return table
