@@ -9,7 +9,7 @@ import pytest
 from roquet.broker.handlers.relays import TIMEOUT_MS
 from roquet.protocol.bodies import ConsumerData, Heartbeat, Subscription
 from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.command import BINARY, Command
 from roquet.protocol.json_dialect import dump_bytes, load
 from roquet.protocol.record import decode
 from roquet.transport.connection import Answer, Connection
@@ -126,6 +126,15 @@ def test_messages_that_clients_shall_consume_are_kept_for_who_asks_up_to_a_bound
 
     late, busy = ResponseCode.CONSUME_MSG_TIMEOUT, ResponseCode.SYSTEM_BUSY
     assert admin.host.call(ask) == [late, late, busy, busy]
+
+
+def test_an_answer_that_has_no_form_for_who_asked_is_told_of_at_once(consumer: Consumer, admin: Administrator) -> None:
+    """Codes have 32 bits in JSON headers and 16 in binary ones."""
+    consumer.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = (70_000, b"")
+    fields = {"consumerGroup": "g", "clientId": consumer.client_id}
+    request = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, fields, header_type=BINARY)
+    answer = admin.host.call(lambda: admin.channels.call(admin.broker, request, TIMEOUT_MS))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
 def test_a_client_that_does_not_answer_in_time_or_leaves_is_told_of(consumer: Consumer, admin: Administrator) -> None:

@@ -400,12 +400,14 @@ class Connection(asyncio.Protocol):
     async def _answer_later(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
         try:
             answer = await work
+            data = answer.encode() if isinstance(answer, Command) else answer  # another client's may have no such form
         except PeerError as error:
-            answer = request.answer(ResponseCode.SYSTEM_ERROR, f"somebody who was asked broke the protocol: {error}")
+            remark = f"somebody who was asked broke the protocol: {error}"
+            data = request.answer(ResponseCode.SYSTEM_ERROR, remark).encode()
         except Exception as error:
-            answer = self._failure(request, error)
-        if answer and not request.is_one_way:
-            self.send(answer if isinstance(answer, bytes) else answer.encode())
+            data = self._failure(request, error).encode()
+        if data and not request.is_one_way:
+            self.send(data)
 
     # frames out
 
