@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from roquet.broker.progress import DelayProgress
 from roquet.broker.stamp_clock import StampClock
 from roquet.broker.tasks import flush
 from roquet.broker.turn import Turn
+from roquet.limited_log import LimitedLog
 from roquet.protocol.batch import batch_item
 from roquet.protocol.bodies import DelayOffsetTable
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -254,7 +256,7 @@ def test_a_power_failure_that_takes_what_was_delivered_takes_it_from_nobody(sim:
     client = Client(sim, sim.host("10.0.0.9"))
     send_delayed(client, 1)
     store, runtime = serving(node).store, node.host.runtime()
-    assert node.host.call(lambda: flush(store, runtime))
+    assert node.host.call(lambda: flush(store, runtime, LimitedLog(logging.getLogger())))
     sim.run_for(2)
     assert bodies(node) == [b"b"]
     crashed_ms = clock_ms(sim)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
+from roquet.errors import CallTimeout
 from roquet.protocol.bodies import Route, parse
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.filters import TagFilter
@@ -66,6 +68,26 @@ def test_a_send_whose_sync_fails_is_refused_and_the_broker_ends(
     node.start()
     sim.run_until(lambda: node.broker is not None, 10)
     assert {b"0", b"1", b"2"} <= set(bodies_in(serving(node).store, "T"))
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_broker_without_descriptors_for_its_syncs_says_so_seldom_and_goes_on(
+    sim: Simulation, caplog: pytest.LogCaptureFixture, flush: str
+) -> None:
+    """The drive was not asked, so nothing is lost: it is tried again, each second or more often."""
+    node = started(sim, MASTER, flushDiskType=flush)
+    client = client_of(sim)
+    assert sent(client, b"0") == [ResponseCode.SUCCESS]
+    node.host.drive.refuse("sync", errno.EMFILE, 1_000_000)
+    with suppress(CallTimeout):
+        send(client, b"1")
+    sim.run_for(50)
+    assert serving(node).store.log.flushed_to < serving(node).store.log.end
+    assert len([line for line in caplog.messages if "could not be flushed" in line]) == 1
+    node.host.drive.refuse("sync", errno.EMFILE, 0)
+    sim.run_for(12)
+    assert serving(node).store.log.flushed_to == serving(node).store.log.end
+    assert not critical(caplog)
 
 
 def test_messages_that_wait_for_nothing_but_the_disk_end_with_it_too(sim: Simulation) -> None:

@@ -132,7 +132,7 @@ _RECOVERING: Final = (
     Mutant(
         "progress of delayed messages is noted before they are on the drive",
         "broker/tasks.py",
-        "if table != delays.to_table() and await flush(store, runtime) and delays.settle(table):",
+        "if table != delays.to_table() and await flush(store, runtime, told) and delays.settle(table):",
         "if table != delays.to_table() and delays.settle(table):",
         ("tests/broker/test_delayed.py", "tests/simulation/test_delays.py"),
     ),

@@ -19,6 +19,7 @@ from roquet.broker.peers import Life, addresses_of, life_of
 from roquet.broker.promotion import Become
 from roquet.broker.requests import handlers
 from roquet.errors import ConfigError
+from roquet.limited_log import LimitedLog
 from roquet.protocol.codes import RequestCode
 from roquet.runtime import Runtime
 from roquet.storage.disk import Disk
@@ -104,7 +105,7 @@ class Broker:
         self._main.stop_accepting()
         await parts.registrar.unregister()
         await self._end_tasks()
-        if await tasks.flush(self.store, self.runtime):
+        if await tasks.flush(self.store, self.runtime, LimitedLog(log)):
             delays.settle(delays.now())
         parts.growth.shown()
         if self.store.failure is not None:

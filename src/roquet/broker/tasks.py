@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from roquet.broker.progress import DelayProgress
+from roquet.limited_log import LimitedLog
 from roquet.runtime import Runtime
 from roquet.storage.store import Store
 
@@ -40,10 +41,11 @@ async def each(period_ms: float, work: Callable[[], Awaitable[None] | None]) -> 
 
 async def flush_when_wanted(store: Store, wanted: asyncio.Event, flushed: Callable[[], None], runtime: Runtime) -> None:
     """SYNC_FLUSH: one sync for all that was stored by then, again and again (store-and-ha.md 2.6)."""
+    told = LimitedLog(log)
     while store.failure is None:
         await wanted.wait()
         wanted.clear()
-        if await flush(store, runtime):
+        if await flush(store, runtime, told):
             flushed()
         else:
             await asyncio.sleep(RETRY_S)
@@ -52,7 +54,7 @@ async def flush_when_wanted(store: Store, wanted: asyncio.Event, flushed: Callab
 
 async def flush_now_and_then(store: Store, runtime: Runtime, period_ms: int, pages_min: int, thorough_ms: int) -> None:
     """ASYNC_FLUSH: each period when enough pages came together, each thorough period whatever there is."""
-    since_thorough_ms = 0
+    since_thorough_ms, told = 0, LimitedLog(log)
     while store.failure is None:
         await asyncio.sleep(period_ms / 1000)
         since_thorough_ms += period_ms
@@ -61,16 +63,19 @@ async def flush_now_and_then(store: Store, runtime: Runtime, period_ms: int, pag
             since_thorough_ms = 0
         waiting = store.log.end - store.log.flushed_to
         if waiting >= pages_min * PAGE_SIZE or (is_thorough and waiting):
-            await flush(store, runtime)
+            await flush(store, runtime, told)
 
 
-async def flush(store: Store, runtime: Runtime) -> bool:
-    """Make the log as it is now durable, off the loop; tells whether that worked. A sync that fails is the last one."""
+async def flush(store: Store, runtime: Runtime, told: LimitedLog) -> bool:
+    """Make the log as it is now durable, off the loop; tells whether that worked. A sync that fails is the last one.
+
+    :param told: of whoever tries it again and again, where nothing could be tried.
+    """
     end = store.log.end
     try:
         await runtime.blocking(store.log.sync_work(end))
     except OSError as error:
-        _failed(store, "the log could not be flushed to disk", error)
+        _failed(store, "the log could not be flushed to disk", error, told)
         return False
     store.log.synced(end)
     return True
@@ -82,10 +87,11 @@ async def notice_failure(store: Store) -> None:
         await asyncio.sleep(NOTICE_S)
 
 
-def _failed(store: Store, what: str, error: OSError) -> None:
+def _failed(store: Store, what: str, error: OSError, told: LimitedLog) -> None:
     """What failed is tried again, but for a sync: a second one could say that all is well when it is not."""
     if not store.take_failure():
-        log.error("%s, it is tried again: error=%s", what, error)
+        now_s = asyncio.get_running_loop().time()
+        told.tell(logging.ERROR, what, now_s, "%s, it is tried again: error=%s", what, error)
 
 
 async def checkpoint(store: Store, runtime: Runtime, period_ms: int, making: asyncio.Lock) -> None:
@@ -93,7 +99,7 @@ async def checkpoint(store: Store, runtime: Runtime, period_ms: int, making: asy
 
     :param making: held by whoever makes a checkpoint.
     """
-    waited_ms, noted = 0, store.log.end
+    waited_ms, noted, told = 0, store.log.end, LimitedLog(log)
     while store.failure is None:
         await asyncio.sleep(min(period_ms, LOOK_MS) / 1000)
         waited_ms += min(period_ms, LOOK_MS)
@@ -105,7 +111,7 @@ async def checkpoint(store: Store, runtime: Runtime, period_ms: int, making: asy
             async with making:
                 await runtime.blocking(store.checkpoint_work())
         except OSError as error:
-            _failed(store, "the checkpoint could not be written", error)
+            _failed(store, "the checkpoint could not be written", error, told)
         else:
             store.log.synced(end)
 
@@ -114,8 +120,9 @@ async def settle_delays(
     delays: DelayProgress, changed: Callable[[], None], store: Store, runtime: Runtime, period_ms: int
 ) -> None:
     """Each period, let what was delivered by then be on disk, and only then be noted as delivered."""
+    told = LimitedLog(log)
     while True:
         await asyncio.sleep(period_ms / 1000)
         table = delays.now()
-        if table != delays.to_table() and await flush(store, runtime) and delays.settle(table):
+        if table != delays.to_table() and await flush(store, runtime, told) and delays.settle(table):
             changed()
