@@ -120,3 +120,18 @@ def test_a_queue_of_delayed_messages_that_cannot_be_read_holds_up_no_other(
     assert [line for line in caplog.messages if "delayed messages" in line][1:] == [
         "delayed messages are delivered again"
     ]
+
+
+def test_a_slave_says_which_file_of_a_queue_holds_up_its_dispatch(sim: Simulation, client: Client) -> None:
+    replica = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": f"{ADDRESS}:10912"}
+    slave = started(sim, "10.0.0.2", **replica)
+    sim.run_for(15)
+    last = max(path for path in slave.host.drive.names.files if path.parent == QUEUE.parent)
+    slave.host.drive.lost_from[last] = 0
+    assert send(client, b"more").code == ResponseCode.SUCCESS
+    sim.run_for(5)
+    assert str(last) in serving(slave).store.dispatch.why_behind
+    slave.host.drive.lost_from.clear()
+    sim.run_for(5)
+    assert serving(slave).store.dispatch.why_behind == ""
+    assert bodies_in(serving(slave).store, "T")[-1] == b"more"

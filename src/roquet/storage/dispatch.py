@@ -51,8 +51,10 @@ class Dispatch:
         self.holes = 0
         self.hole_bytes = 0
         self.is_held_up = False
-        """Whether the drive had no room for queue entries: until these are written no record may be appended, for it
+        """Whether queue entries could not be written: until these are written no record may be appended, for it
         would take the queue offset of one that waits for its entry."""
+        self._held_up_by: OSError | None = None
+        """What kept the last ones from being written."""
         self.gaps: set[ConsumeQueue] = set()
         """Queues in which offsets were left out that no record had."""
         self.damaged: Collection[int] = ()
@@ -78,7 +80,10 @@ class Dispatch:
                 "store, it is copied anew"
             )
         if self.is_held_up:
-            return f"dispatch is {self.behind} bytes behind, the drive has no room for queue entries: make some"
+            return (
+                f"dispatch is {self.behind} bytes behind, queue entries cannot be written: {self._held_up_by}; "
+                "make room on the drive, or see to the file"
+            )
         return ""
 
     def goes_on_at(self, at: int) -> bool:
@@ -92,7 +97,7 @@ class Dispatch:
         """Dispatch what the log holds beyond `position`; the queues that grew. Damaged records are stepped over as
         soon as a valid one follows.
 
-        :raises OSError: the drive has no room for queue entries; what is dispatched counts.
+        :raises OSError: queue entries cannot be written, as a rule for want of room; what is dispatched counts.
         """
         grown: list[ConsumeQueue] = []
         self.position = max(self.position, self._log.start)
@@ -110,6 +115,9 @@ class Dispatch:
             self.stopped, self.damaged = None, ()
         except CorruptRecord as error:
             self._stop(error)
+        except OSError as error:
+            self._held_up_by = error
+            raise
         self.is_held_up = False
         return grown
 

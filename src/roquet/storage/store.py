@@ -471,7 +471,7 @@ class Store:
             yield
         except OSError as error:
             if what not in self._held_up:
-                log.error("%s is held up until the drive has room: %s", what, error)
+                log.error("%s is held up, it is tried again: %s", what, error)
             self._held_up.add(what)
         else:
             self._held_up.discard(what)

@@ -323,7 +323,9 @@ class Writer:
             ones still wait for their queue entries, and their offsets would be given away a second time.
         """
         if self._dispatch.is_held_up:
-            remark = "no message is taken: the drive has no room for the queue entries of earlier messages"
+            remark = (
+                f"no message is taken before the queue entries of earlier ones are written: {self._dispatch.why_behind}"
+            )
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
         now_ms = self._began_ms = self._now_ms()
         if self._turn_ms and now_ms - self._turn_ms > self._busy_ms > 0:
