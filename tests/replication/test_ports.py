@@ -19,6 +19,7 @@ from roquet.replication.frames import header, report
 from roquet.replication.server import HaServer
 from roquet.units import PhysicalOffset
 from tests.replication.memory_log import MemoryLog
+from tests.transport.crowd import until
 
 FILE_SIZE = 1 << 20
 LOG = bytes(range(256)) * 16
@@ -38,11 +39,6 @@ def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
             runner.run(within_time())
 
     return whole
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():
-        await asyncio.sleep(0.002)
 
 
 def reports(offset: int) -> bytes:

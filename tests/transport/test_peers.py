@@ -69,9 +69,13 @@ def test_what_is_sent_to_it_meanwhile_does_not_keep_it(play: Play) -> None:
         await crowd.say(peer, asks(KERNEL))
         await until(lambda: any(answers for answers, _ in crowd.held))
         (connection,) = crowd.server.connections
-        while crowd.server.connections:
+
+        def is_ended() -> bool:
             connection.notify(Command(ECHO))
-            await asyncio.sleep(0.002)
+            return not crowd.server.connections
+
+        await until(is_ended)
+        assert crowd.peers.ended == 1
 
     play(impatient(), scene)
 
@@ -95,6 +99,7 @@ def test_a_caller_ends_a_connection_whose_server_does_not_read(monkeypatch: pyte
         connection = await channels.connection(address)
         connection.notify(Command(ECHO, body=bytes(KERNEL)))
         await until(lambda: not connection.is_open)
+        assert await channels.connection(address) is not connection, "the next call opens another one"
         await channels.close()
         deaf.close()
 
@@ -244,6 +249,7 @@ def test_a_peer_that_breaks_the_protocol_and_does_not_read_is_not_waited_for(
         await until(lambda: any(answers for answers, _ in crowd.held))
         await crowd.say(peer, b"GET / HTTP/1.1\r\n\r\n")
         await until(lambda: len(crowd.ended) == 1)
+        assert crowd.peers.ended == 1
 
     play(PeerLimits(answer_bytes_per_connection_max=64 * MIB), scene)
 
@@ -313,6 +319,7 @@ def test_the_ports_of_one_process_are_bounded_together() -> None:
         await until(lambda: len(crowd.server.connections) == 2)
         await crowd.join()
         await until(lambda: crowd.peers.refused == 1)
+        assert len(crowd.server.connections) == 2
         await crowd.stop()
 
     asyncio.run(scene())
