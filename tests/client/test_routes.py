@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from roquet.client.routes import (
+    QUEUES_MAX,
     BrokerAddress,
     master_of,
     publish_queues,
     read_addresses,
     subscribe_queues,
     template_for_new_topic,
+    why_impossible,
 )
 from roquet.protocol.bodies import BrokerData, QueueData, Route
 from roquet.protocol.message import MessageQueue, Permission
@@ -83,3 +85,12 @@ def test_a_broker_the_route_does_not_have_has_no_address() -> None:
 def test_the_master_is_the_one_with_id_0() -> None:
     assert master_of(route(), "a") == BrokerAddress(0, "10.0.0.1:1")
     assert master_of(replace(route(addresses={"a": {1: "s:1"}})), "a") is None
+
+
+def test_a_route_of_more_queues_than_can_be_listed_is_impossible() -> None:
+    """Who registers 2^31 queues at a name server would take the memory of all clients of that topic."""
+    many = QueueData("a", 2**31 - 1, 4, BOTH)
+    assert "2147483647 queues" in why_impossible(route(many))
+    assert why_impossible(route(*[QueueData("a", 4, QUEUES_MAX // 2, BOTH)] * 3))
+    assert why_impossible(route(order="a:4;b:" + "9" * 5000))
+    assert not why_impossible(route(QueueData("a", -(2**31), 4096, BOTH), QueueData("b", 4, 4, BOTH), order="a:4;b:x"))

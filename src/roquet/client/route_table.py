@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from roquet.client.name_servers import NameServers
-from roquet.client.routes import BrokerAddress, all_addresses, template_for_new_topic
-from roquet.errors import RouteNotFound
+from roquet.client.routes import BrokerAddress, all_addresses, template_for_new_topic, why_impossible
+from roquet.errors import PeerError, RouteNotFound
 from roquet.protocol.bodies import Route, parse
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -39,6 +39,7 @@ class RouteTable:
 
         :raises RouteNotFound: no broker has the topic.
         :raises ConnectionClosed: no name server can be reached; CallTimeout: none answers.
+        :raises PeerError: what it tells is no route.
         """
         return self._known.get(topic) or await self.refresh(topic)
 
@@ -85,7 +86,13 @@ class RouteTable:
         )
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        return parse(checked(response, "the name server").body, Route.from_json)
+        try:
+            route = parse(checked(response, "the name server").body, Route.from_json)
+        except ValueError as error:
+            raise PeerError(f"the name server's route of {topic} cannot be read: {error}") from error
+        if why := why_impossible(route):
+            raise PeerError(f"the name server's route of {topic} cannot be used: {why}")
+        return route
 
     async def topics(self, code: RequestCode = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) -> list[str]:
         """The names in one of the name server's topic lists.
@@ -99,10 +106,17 @@ class RouteTable:
         """Ask again for every route in use; stops at the first name server trouble, since all would have it.
 
         :raises ConnectionClosed: no name server can be reached; CallTimeout: none answers.
+        :raises PeerError: of a topic it told what is no route; the others are known.
         """
+        wrong: PeerError | None = None
         for topic in [*self._known, *self._templates]:
             async with self._asking[topic]:
-                await self._renew(topic)
+                try:
+                    await self._renew(topic)
+                except PeerError as error:
+                    wrong = error
+        if wrong is not None:
+            raise wrong
 
     def addresses(self) -> set[BrokerAddress]:
         """Every broker process that a known route mentions."""

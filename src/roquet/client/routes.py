@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from roquet.protocol.bodies import BrokerData, Route
 from roquet.protocol.message import MessageQueue, Permission
@@ -11,6 +12,12 @@ from roquet.protocol.message import MessageQueue, Permission
 MASTER_ID = 0
 TEMPLATE_QUEUES_MAX = 4
 """Queues of a topic that a broker is to create on the first send (`defaultTopicQueueNums`)."""
+_DIGITS_MAX: Final = 20
+"""Of a number of queues; Python refuses some thousand, and what has more than these is impossible either way."""
+
+QUEUES_MAX: Final = 1_000_000
+"""Queues of one topic that a client lists, which takes half a second; a broker has some thousand at most. Any number
+can be registered at a name server, and would be told to all clients."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -23,6 +30,13 @@ class BrokerAddress:
     @property
     def is_master(self) -> bool:
         return self.broker_id == MASTER_ID
+
+
+def why_impossible(route: Route) -> str:
+    """Why no client can use a route; empty where one can."""
+    ordered = sum(count for _, count in _ordered_counts(route.order_conf or ""))
+    count = max(ordered, sum(max(0, data.read_queues, data.write_queues) for data in route.queues))
+    return f"{count} queues, possible are {QUEUES_MAX}" if count > QUEUES_MAX else ""
 
 
 def publish_queues(topic: str, route: Route) -> tuple[MessageQueue, ...]:
@@ -43,10 +57,15 @@ def publish_queues(topic: str, route: Route) -> tuple[MessageQueue, ...]:
 
 
 def _ordered_queues(topic: str, order_conf: str) -> Iterable[MessageQueue]:
+    for broker_name, count in _ordered_counts(order_conf):
+        yield from (MessageQueue(topic, broker_name, queue_id) for queue_id in range(count))
+
+
+def _ordered_counts(order_conf: str) -> Iterator[tuple[str, int]]:
     for part in order_conf.split(";"):
         broker_name, _, count = part.strip().rpartition(":")
-        if broker_name and count.isdigit():
-            yield from (MessageQueue(topic, broker_name, queue_id) for queue_id in range(int(count)))
+        if broker_name and count.isdecimal():
+            yield broker_name, int(count[:_DIGITS_MAX])
 
 
 def _by_name(route: Route) -> dict[str, BrokerData]:
