@@ -222,3 +222,33 @@ def test_a_drive_without_room_is_told_of_and_the_broker_starts(used: float, capl
     (line,) = (record.getMessage() for record in caplog.records)
     assert "end of the log cut off" in line
     assert ("No space" if used < 0.9 else "is used to 96%") in line
+
+
+class FailsForTails(MountedDisk):
+    """A drive that does not take what is saved, and says so when that is synced."""
+
+    def open(self, path: Path, size: int):  # type: ignore[no-untyped-def]
+        if "lost" in path.parts:
+            self.drive("open").refuse("sync", errno.EIO)
+        return super().open(path, size)
+
+
+def test_a_start_on_a_drive_that_fails_cuts_nothing_off(caplog: pytest.LogCaptureFixture) -> None:
+    """What could not be saved is there for the next start, on another drive maybe."""
+    drive = Drive(random.Random(1))
+    store = Store(config(Path("/s")), lambda: 1_700_000_000_000, drive.mount())
+    store.open()
+    put(store, 0, 200)
+    first = drive.names.files[Path("/s/commitlog") / f"{0:020d}"]
+    first.cached[3 * SECTOR : 4 * SECTOR] = bytes(SECTOR)
+    drive.unmount()
+    before = {path: bytes(file.cached) for path, file in drive.names.files.items() if path.parent.name == "commitlog"}
+    store = Store(config(Path("/s")), lambda: 1_700_000_000_000, FailsForTails(drive))
+    with pytest.raises(OSError, match="no file of the store is synced any more"):
+        store.open()
+    store.abandon()
+    drive.unmount()
+    assert "not saved" in caplog.text
+    left = {path: bytes(drive.names.files[path].cached) for path in before if path in drive.names.files}
+    assert left == before
+    assert len(before) > 2

@@ -354,7 +354,10 @@ class CommitLog:
         """Let the log end at `end`, delete the files behind it, and zero what stands behind `end` in its file.
 
         What is left there would be valid again for a later recovery, as soon as new records end where an old one began.
+
+        :raises OSError: a sync has failed, now or before; then nothing was cut, or not all of it.
         """
+        self._trust.check()  # it may have been the copy of what is cut off here that could not be synced
         self._segments.drop_after(end)
         self._segments.erase(end)
         self.end = end
