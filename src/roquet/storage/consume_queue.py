@@ -368,7 +368,7 @@ class ConsumeQueue:
     def offset_at_time(self, timestamp_ms: int, store_time: Callable[[int], int]) -> int:
         """The entry whose record was stored at `timestamp_ms`, else the nearer neighbour, the earlier on a tie.
 
-        Apache's search (store-and-ha.md 3.6), without its detour over the files' modification times. An entry without
+        Apache's search, without its detour over the files' modification times. An entry without
         a time says nothing of those before it: the next one that has a time is asked in its stead.
 
         :param store_time: when the record of an entry was stored; below 0 where nobody knows.
