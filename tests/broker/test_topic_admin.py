@@ -9,9 +9,13 @@ import pytest
 from roquet.broker.state_files import TOPICS
 from roquet.protocol.bodies import TopicConfig, TopicTable, parse
 from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
 from roquet.protocol.json_dialect import load
-from tests.broker.harness import World
+from tests.broker.harness import ADDRESS, Client, World
+from tests.broker.served import send, serving, started
+from tests.simulation.disk import DriveSpeed
 from tests.simulation.simulation import Simulation
+from tests.storage.records import bodies_in
 
 FIELDS = {"defaultTopic": "TBW102", "perm": 6, "topicFilterType": "SINGLE_TAG", "order": "true"}
 CREATE = {"readQueueNums": 2, "writeQueueNums": 3, **FIELDS}
@@ -108,3 +112,27 @@ def test_one_topic_is_told_by_its_name(world: World) -> None:
     told = world.client().ask(RequestCode.GET_TOPIC_CONFIG, topic="T")
     assert TopicConfig.from_json(told) == TopicConfig("T", 2, 3)
     assert world.client().call(RequestCode.GET_TOPIC_CONFIG, topic="U").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_topic_that_is_sent_to_while_it_is_deleted_does_not_come_back_with_a_crash(sim: Simulation) -> None:
+    node = started(sim, ADDRESS, flushDiskType="SYNC_FLUSH")
+    client, admin = Client(sim, sim.host("10.0.0.9")), Client(sim, sim.host("10.0.0.8"))
+    for topic in ("T", "kept"):
+        assert send(client, b"before", topic).code == ResponseCode.SUCCESS
+    answers: list[Command] = []
+
+    async def delete() -> None:
+        request = Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+        answers.append(await admin.channels.call(admin.broker, request, 5000))
+
+    node.host.drive.speed = DriveSpeed(sync_s=(0.05, 0.05), spike_chance=0)
+    admin.host.start(delete)
+    sim.run_for(0.02)
+    assert send(client, b"meanwhile").code == ResponseCode.SUCCESS
+    sim.run_until(lambda: bool(answers), 10)
+    assert answers[0].code == ResponseCode.SUCCESS
+    node.host.crash()
+    node.start()
+    sim.run_until(lambda: node.broker is not None, 10)
+    assert "T" not in serving(node).store.queues.topics
+    assert bodies_in(serving(node).store, "kept") == [b"before"]

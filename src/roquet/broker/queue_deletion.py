@@ -47,10 +47,17 @@ class QueueDeletion:
                 queue.drop_all()
 
     async def _leave(self, queues: Callable[[], Sequence[ConsumeQueue]]) -> None:
-        """Make a checkpoint without them, again for as long as there are more of them after it."""
+        """Make a checkpoint without them, again for as long as there are more of them after it.
+
+        What was stored in them meanwhile is behind that checkpoint: a recovery would bring it back. For that bit there
+        is one more checkpoint, during which nothing can be stored.
+        """
         while True:
-            leaving = queues()
+            leaving = {queue: queue.log_end for queue in queues()}
             for work in self._store.checkpoint_works(leaving):
                 await self._runtime.blocking(work)
             if all(queue in leaving for queue in queues()):
-                return
+                break
+        if any(queue.log_end > leaving[queue] for queue in queues()):
+            for work in self._store.checkpoint_works(leaving):
+                work()
