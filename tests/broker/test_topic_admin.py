@@ -81,6 +81,16 @@ def test_a_deleted_topic_leaves_nothing_that_a_later_one_would_inherit(world: Wo
     assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="../x").code == ResponseCode.SYSTEM_ERROR
 
 
+def test_deleting_a_topic_without_queues_makes_no_checkpoint(world: World) -> None:
+    """Each would sync the drive, and the thousands that a client may ask for would hold up everybody's."""
+    client, before = world.client(), world.store.checkpoint.mark
+    world.put("other")
+    assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == ResponseCode.SUCCESS
+    assert world.store.checkpoint.mark == before
+    assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="other").code == ResponseCode.SUCCESS
+    assert world.store.checkpoint.mark != before
+
+
 def test_the_whole_table_is_given_to_slaves_and_tools(world: World) -> None:
     table = parse(world.client().call(RequestCode.GET_ALL_TOPIC_CONFIG).body, TopicTable.from_json)
     assert table == world.topics.to_table()

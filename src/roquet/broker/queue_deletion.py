@@ -47,17 +47,17 @@ class QueueDeletion:
                 queue.drop_all()
 
     async def _leave(self, queues: Callable[[], Sequence[ConsumeQueue]]) -> None:
-        """Make a checkpoint without them, again for as long as there are more of them after it.
+        """Make a checkpoint without them, again for as long as there are more of them after it; none where there is
+        nothing to leave: thousands of deletions of what is not there would each hold up the next checkpoint.
 
         What was stored in them meanwhile is behind that checkpoint: a recovery would bring it back. For that bit there
         is one more checkpoint, during which nothing can be stored.
         """
-        while True:
-            leaving = {queue: queue.log_end for queue in queues()}
+        leaving: dict[ConsumeQueue, int] = {}
+        while not leaving.keys() >= set(now := queues()):
+            leaving = {queue: queue.log_end for queue in now}
             for work in self._store.checkpoint_works(leaving):
                 await self._runtime.blocking(work)
-            if all(queue in leaving for queue in queues()):
-                break
         if any(queue.log_end > leaving[queue] for queue in queues()):
             for work in self._store.checkpoint_works(leaving):
                 work()
