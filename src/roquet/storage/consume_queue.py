@@ -106,7 +106,7 @@ class ConsumeQueue:
         self._reserved_to = 0
         """Queue offset up to which the queue's own files have room on the drive."""
         self.checked: object = None
-        """The writer's turn in which it last looked whether the file in use is whole."""
+        """The writer's look in which it last saw that the file in use is whole."""
         self.written_from = 0
         """Entries from this queue offset on were written by this process. Those before it were read back from the
         drive: each is compared with its record."""
