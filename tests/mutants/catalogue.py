@@ -450,8 +450,8 @@ _FAILING: Final = (
     Mutant(
         "a deleted topic's queues count in the checkpoint",
         "broker/queue_deletion.py",
-        "self._store.checkpoint_works(leaving)",
-        "self._store.checkpoint_works()",
+        "            for work in self._store.checkpoint_works(leaving):\n                await",
+        "            for work in self._store.checkpoint_works():\n                await",
         ("tests/broker/test_files_and_threads.py",),
     ),
     Mutant(
