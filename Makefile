@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.8
 STAMP := .venv/.installed-$(shell cat requirements.lock pyproject.toml | cksum | tr ' ' -)
 
-.PHONY: help setup demo test long check format sim soak network fuzz mutants bench interop-baseline lock clean
+.PHONY: help setup demo test long check format sim soak network fuzz fuzz-broker mutants bench interop-baseline lock clean
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -32,8 +32,9 @@ test: setup  ## All tests but the long ones: unit, property, simulation, real pr
 DELTA := .delta
 DELTA_VERSION := 4.4.0
 DELTA_STAMP := $(DELTA)/.installed-$(DELTA_VERSION)
-long: setup $(DELTA_STAMP)  ## The other tests, which take long: kills in Spark jobs, pipelines, notebook, Spark Connect, Delta.
+long: setup $(DELTA_STAMP)  ## The other tests, which take long: kills in Spark jobs, pipelines, Delta, ten minutes of hostile clients.
 	$(PYTEST) -m long --ignore tests/spark/delta
+	$(BIN)/python -m pytest -s tests/fuzz/broker --fuzz-seconds 600
 	$(DELTA)/bin/python -m pytest tests/spark/delta
 
 $(DELTA_STAMP): pyproject.toml | setup
@@ -78,6 +79,9 @@ interop-baseline: setup  ## Are the interop scenarios right? Apache's clients ag
 fuzz: setup  ## Bytes that reach new code, for TARGET=name or every decoder, SECONDS=n each. Linux.
 	$(BIN)/uv pip install --quiet --python $(BIN)/python atheris==3.0.0
 	$(BIN)/python -m tests.fuzz $(TARGET) --seconds $(SECONDS)
+
+fuzz-broker: setup  ## Hostile clients against a master and its slave, which are killed, for SECONDS=n from SEED=n on; Linux.
+	$(BIN)/python -m pytest -s tests/fuzz/broker --fuzz-seconds $(SECONDS) --fuzz-seed $(or $(SEED),1) --answered-within-ms 100
 
 mutants: setup  ## Small faults put into the source, one at a time: does a test notice each? WORDS=... for some of them.
 	$(BIN)/python -m tests.mutants $(WORDS)
