@@ -84,7 +84,7 @@ _RECOVERING: Final = (
         "storage/store.py",
         "verify=self.config.verify_on_recovery",
         "verify=False",
-        ("tests/storage/test_recovery.py", "tests/properties"),
+        ("tests/storage/test_holes.py", "tests/storage/test_store.py", "tests/storage/test_recovery.py"),
     ),
     Mutant(
         "recovery keeps stale queue entries",
