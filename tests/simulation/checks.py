@@ -1,6 +1,6 @@
-"""What must be true of a cluster after every event; `quiet` says what must be once all is calm.
+"""What must be true of each set of brokers after every event; `quiet` says what must be once all is calm.
 
-A check is made for one cluster and then called after every event, so each of them looks only at what is new since.
+A check is made for one set and then called after every event, so each of them looks only at what is new since.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tests.simulation.clients import GROUP, TOPIC, place_of
 from tests.simulation.nodes import QUEUES
 
 if TYPE_CHECKING:
-    from tests.simulation.cluster import Cluster
+    from tests.simulation.broker_set import BrokerSet
     from tests.simulation.nodes import BrokerNode
 
-Check: TypeAlias = "Callable[[Cluster], Callable[[], None]]"
+Check: TypeAlias = "Callable[[BrokerSet], Callable[[], None]]"
 
 
 def record_at(store: Store, at: int) -> Record | None:
@@ -47,17 +47,17 @@ def read_log(log: CommitLog, start: int, end: int) -> bytes:
     return b"".join(parts)
 
 
-def logs_agree_where_they_overlap(cluster: Cluster) -> Callable[[], None]:
+def logs_agree_where_they_overlap(brokers: BrokerSet) -> Callable[[], None]:
     """A slave's log is its master's, byte for byte.
 
     One exception: a master whose power failed may have lost what a slave has, and a slave that became the master may
     not have had what another slave had. Such a master may go on in another way, but that slave must not from there on.
     """
-    pairs = {name: LogPair(node) for name, node in cluster.brokers.items()}
+    pairs = {name: LogPair(node) for name, node in brokers.brokers.items()}
 
     def check() -> None:
-        master = cluster.master
-        for slave in cluster.slaves:
+        master = brokers.master
+        for slave in brokers.slaves:
             pairs[slave.name].check(master)
 
     return check
@@ -107,9 +107,9 @@ class LogPair:
         return start + next(index for index in range(end - start) if left[index] != right[index])
 
 
-def queues_agree_with_the_log(cluster: Cluster) -> Callable[[], None]:
+def queues_agree_with_the_log(brokers: BrokerSet) -> Callable[[], None]:
     """Every record has its entry and every entry its record, on every broker."""
-    followers = [QueueFollower(node) for node in cluster.brokers.values()]
+    followers = [QueueFollower(node) for node in brokers.brokers.values()]
 
     def check() -> None:
         for follower in followers:
@@ -177,14 +177,14 @@ def _is_closed(store: Store) -> bool:
     return not store.log.file_starts
 
 
-def progress_only_grows(cluster: Cluster) -> Callable[[], None]:
+def progress_only_grows(brokers: BrokerSet) -> Callable[[], None]:
     """What the group committed to the master covers only what the group got, and never goes back while that lives; a
     slave that becomes the master has at least what it had before, as far as its queues reach.
 
     It may where words come late: from who gave a queue away after its new owner's, or from an old connection after
     a newer one's. The broker keeps the last word (Apache's does, too), so a restart may bring messages again.
     """
-    return ProgressFollower(cluster).check
+    return ProgressFollower(brokers).check
 
 
 class ProgressFollower:
@@ -192,18 +192,18 @@ class ProgressFollower:
     been received then; `_at_slaves` is what each slave had last, and in which life.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, brokers: BrokerSet) -> None:
+        self._set = brokers
         self._of = ("", 0)
         self._changes = -1
         self._committed: dict[int, int] = {}
         self._at_slaves: dict[str, tuple[int, dict[int, int]]] = {}
 
     def check(self) -> None:
-        for slave in self._cluster.slaves:
+        for slave in self._set.slaves:
             if slave.broker is not None:
                 self._at_slaves[slave.name] = slave.life, _committed(slave.broker)
-        node = self._cluster.master
+        node = self._set.master
         broker = node.broker
         if broker is None:
             return
@@ -226,13 +226,13 @@ class ProgressFollower:
     def _check_queue(self, broker: Broker, queue_id: int, offset: int) -> None:
         before = self._committed.get(queue_id, 0)
         went_back = f"the progress of queue {queue_id} went back from {before} to {offset}"
-        assert offset >= before or self._cluster.words_may_come_late, went_back
-        received = self._cluster.received()
+        assert offset >= before or self._set.cluster.words_may_come_late, went_back
+        received = self._set.cluster.received()
         for passed in range(before, offset):
             entry = broker.store.queues.known(TOPIC, queue_id).entry(passed)  # type: ignore[union-attr]
             assert entry is not None, f"progress of queue {queue_id} is {offset}, offset {passed} does not exist"
             key = key_at(broker.store, entry[0])
-            is_due = not self._cluster.may_be_passed(queue_id, passed)
+            is_due = not self._set.may_be_passed(queue_id, passed)
             assert key in received or not is_due, (
                 f"progress of queue {queue_id} is {offset}, {key} at {passed} was not received"
             )
@@ -245,7 +245,7 @@ def _committed(broker: Broker) -> dict[int, int]:
     return {number: offset for number, offset in offsets.items() if offset is not None}
 
 
-def acknowledged_is_kept(cluster: Cluster) -> Callable[[], None]:
+def acknowledged_is_kept(brokers: BrokerSet) -> Callable[[], None]:
     """At every moment, each acknowledged message is in the log of at least one broker that serves.
 
     That holds for as long as one broker at a time is in trouble and the others have caught up before the next one is,
@@ -253,23 +253,23 @@ def acknowledged_is_kept(cluster: Cluster) -> Callable[[], None]:
     moment in which it starts as such.
     A slave that had to start anew begins with its master's last file: older messages it never had.
     """
-    return KeptMessages(cluster).check
+    return KeptMessages(brokers).check
 
 
 class KeptMessages:
     """Keeps: of the first `_known` acknowledged messages each was found in these lives of the brokers."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, brokers: BrokerSet) -> None:
+        self._set = brokers
         self._brokers: list[Broker] = []
         self._known = 0
 
     def check(self) -> None:
-        if self._cluster.master.is_changing:
+        if self._set.master.is_changing:
             return
-        nodes = [self._cluster.master, *self._cluster.slaves]
+        nodes = [self._set.master, *self._set.slaves]
         brokers = [node.broker for node in nodes if node.broker is not None]
-        acknowledged = self._cluster.producer.acknowledged
+        acknowledged = self._set.acknowledged
         is_known = brokers == self._brokers
         if is_known and self._known == len(acknowledged):
             return

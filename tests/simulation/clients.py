@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import lru_cache
 from itertools import accumulate, count
 from typing import Final
@@ -55,12 +55,13 @@ class ProducerNode:
     """A producer in one process.
 
     Keeps: each key was sent once; when all is quiet it is in exactly one of `acknowledged` (SEND_OK) and `unsure`
-    (every other answer, or none: stored or not). `acknowledged_s` says when.
+    (every other answer, or none: stored or not). `acknowledged_s` says when, `acknowledged_by` by which broker name.
     """
 
     def __init__(self, host: Host, name_server: str) -> None:
         self.host = host
         self.acknowledged: dict[str, SendResult] = {}
+        self.acknowledged_by: defaultdict[str, dict[str, SendResult]] = defaultdict(dict)
         self.acknowledged_s: dict[str, float] = {}
         self.unsure: dict[str, SendResult | RoquetError] = {}
         self.pending: dict[str, None] = {}
@@ -111,7 +112,7 @@ class ProducerNode:
     def _answered(self, key: str, answer: SendResult | RoquetError) -> None:
         del self.pending[key]
         if isinstance(answer, SendResult) and answer.status is SendStatus.SEND_OK:
-            self.acknowledged[key] = answer
+            self.acknowledged[key] = self.acknowledged_by[answer.queue.broker_name][key] = answer
             self.acknowledged_s[key] = asyncio.get_running_loop().time()
         else:
             self.unsure[key] = answer
@@ -121,14 +122,14 @@ class ConsumerNode:
     """One member of the group, one process after the other.
 
     Keeps: `received` counts how often each key was handed to the application, in all lives, `received_s` says when
-    first; `went_to[queue id]` is the furthest it came.
+    first; `went_to[broker name, queue id]` is the furthest it came.
     """
 
     def __init__(self, host: Host, name_server: str) -> None:
         self.host = host
         self.received: Counter[str] = Counter()
         self.received_s: dict[str, float] = {}
-        self.went_to: dict[int, int] = {}
+        self.went_to: defaultdict[tuple[str, int], int] = defaultdict(int)
         self.consumer: Consumer | None = None
         self._name_server = name_server
         self._lives = 0
@@ -159,5 +160,5 @@ class ConsumerNode:
         self.received[key] += 1
         self.received_s.setdefault(key, asyncio.get_running_loop().time())
         if message.queue.topic == TOPIC:
-            next_offset = message.queue_offset + 1
-            self.went_to[message.queue.queue_id] = max(next_offset, self.went_to.get(message.queue.queue_id, 0))
+            place = message.queue.broker_name, message.queue.queue_id
+            self.went_to[place] = max(message.queue_offset + 1, self.went_to[place])

@@ -21,10 +21,11 @@ from roquet.broker.server import Broker
 from roquet.broker.store_settings import FlushDisk
 from roquet.client.send_result import SendResult
 from tests.simulation import checks
+from tests.simulation.broker_set import BrokerSet
 from tests.simulation.clients import TOPIC
 from tests.simulation.copies import acknowledged_is_there_twice
 from tests.simulation.hosts import CONSUMER, NAME_SERVER, PRODUCER, START_S_MAX
-from tests.simulation.nodes import BROKER_NAME, QUEUES, BrokerNode
+from tests.simulation.nodes import QUEUES, BrokerNode
 from tests.simulation.quiet import check_quiet
 from tests.simulation.reading import read_everything
 from tests.simulation.roles import ChangingRoles
@@ -53,6 +54,8 @@ class Cluster(ChangingRoles):
     :param names: `sync-master` or `async-master` first, then slaves by any name, in the order of their broker ids.
     :param flush: of all brokers.
     :param consumers: how many members the group has: `consumer`, `consumer-2` ...
+    :param sets: how many broker names there are, see `ClusterHosts`.
+    :param name_servers: how many there are: `name-server`, `name-server-2` ...
     """
 
     def __init__(
@@ -61,9 +64,11 @@ class Cluster(ChangingRoles):
         *names: str,
         flush: FlushDisk = FlushDisk.ASYNC_FLUSH,
         consumers: int = 1,
+        sets: int = 1,
+        name_servers: int = 1,
         always: Sequence[checks.Check] = ALWAYS,
     ) -> None:
-        super().__init__(seed, names, flush, consumers)
+        super().__init__(seed, names, flush, consumers, sets, name_servers)
         self._always = always
         self._swallowed = SwallowedErrors()
 
@@ -89,14 +94,17 @@ class Cluster(ChangingRoles):
     def _start(self) -> None:
         """Until messages are acknowledged, consumed and copied."""
         self.sim.check_always(self._swallowed.check)
-        self.sim.check_always(Watch(self, [check(self) for check in self._always]).look)
-        self.name_server.start()
-        self.sim.run_until(lambda: self.name_server.is_serving, START_S_MAX)
+        self.sim.check_always(Watch(self, [check(each) for each in self.sets for check in self._always]).look)
+        for server in self.name_servers.values():
+            server.start()
+        for name in self.name_servers:
+            self.wait_until_serving(name)
         for node in self.brokers.values():
             node.start()
             self.sim.run_for(self.chance.uniform(0.05, 0.5))
-        self.wait_until_serving(self.master.name)
-        self._wait_until_all_follow(START_S_MAX)
+        for each in self.sets:
+            self.wait_until_serving(each.master.name)
+            self._wait_until_all_follow(each, START_S_MAX)
         self.producer.start()
         for consumer in self.consumers.values():
             consumer.start()
@@ -128,15 +136,11 @@ class Cluster(ChangingRoles):
         """The keys of all messages that were answered SEND_OK."""
         return set(self.producer.acknowledged)
 
-    def received(self) -> set[str]:
-        """The keys of all messages that the group got."""
-        return {key for consumer in self.consumers.values() for key in consumer.received}
-
     def readable_from(self, name: str) -> set[str]:
         """The keys of all messages that this broker hands out now."""
-        address = self.brokers[name].address
+        config = self.brokers[name].config
         reader = self.sim.host(READER_ADDRESS)
-        keys = reader.call(lambda: read_everything(address, BROKER_NAME, QUEUES))
+        keys = reader.call(lambda: read_everything(config.address, config.broker_name, QUEUES))
         reader.kill()
         return keys
 
@@ -149,15 +153,16 @@ class Cluster(ChangingRoles):
         self.fence()
         self.heal()
         for name in self.names:
-            if not self.host(name).is_running and name not in self.former:
+            if not self.host(name).is_running and name not in self._former():
                 self.start(name)
-        self.wait_until_serving(NAME_SERVER)
-        self.wait_until_serving(self.master.name)
+        for name in [*self.name_servers, *(each.master.name for each in self.sets)]:
+            self.wait_until_serving(name)
         self.rejoin_all()
         for name in self.brokers:
             self.wait_until_serving(name)
         self.wait_for_answers()
-        self._wait_until_all_follow(SETTLE_S_MAX)
+        for each in self.sets:
+            self._wait_until_all_follow(each, SETTLE_S_MAX)
         self.sim.run_until(self._is_topic_everywhere, SETTLE_S_MAX)
         self.wait_until_all_received()
 
@@ -175,13 +180,14 @@ class Cluster(ChangingRoles):
         return {key for key in missing if not self._may_be_passed(acknowledged[key])}
 
     def _may_be_passed(self, result: SendResult) -> bool:
-        return self.may_be_passed(result.queue.queue_id, result.queue_offset)
+        owner = next(each for each in self.sets if each.name == result.queue.broker_name)
+        return owner.may_be_passed(result.queue.queue_id, result.queue_offset)
 
-    def _wait_until_all_follow(self, within_s: float) -> None:
-        master = self.broker(self.master.name)
+    def _wait_until_all_follow(self, brokers: BrokerSet, within_s: float) -> None:
+        master = self.broker(brokers.master.name)
         while True:
-            self.sim.run_until(lambda: all(self._is_settled(slave, master) for slave in self.slaves), within_s)
-            misfits = [slave for slave in self.slaves if not slave.follows(master)]
+            self.sim.run_until(lambda: all(self._is_settled(slave, master) for slave in brokers.slaves), within_s)
+            misfits = [slave for slave in brokers.slaves if not slave.follows(master)]
             if not misfits:
                 return
             for slave in misfits:

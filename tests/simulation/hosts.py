@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
+from roquet.broker.config import BrokerConfig
 from roquet.broker.server import Broker
 from roquet.broker.store_settings import BrokerRole, FlushDisk
-from tests.simulation.clients import TOPIC, ConsumerNode, ProducerNode
+from tests.simulation.broker_set import BrokerSet
+from tests.simulation.clients import ConsumerNode, ProducerNode
 from tests.simulation.disk import DriveSpeed
 from tests.simulation.network import LinkQuality
-from tests.simulation.nodes import NAME_SERVER_PORT, QUEUES, BrokerNode, NameServerNode, drawn_config, with_role
+from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode, drawn_config, with_role
 from tests.simulation.simulation import Host, Simulation
 
 NAME_SERVER: Final = "name-server"
@@ -20,24 +23,39 @@ MASTER_ROLES: Final = {"sync-master": BrokerRole.SYNC_MASTER, "async-master": Br
 START_S_MAX: Final = 60.0
 HEALTHY_DRIVE: Final = DriveSpeed()
 HEALTHY_LINK: Final = LinkQuality()
+SET_LETTERS: Final = "abc"
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}-{number}"
 
 
 class ClusterHosts:
-    """One master, its slaves, a name server, a producer and the members of a group, each on a host of its own.
+    """Masters and their slaves, name servers, a producer and the members of a group, each on a host of its own.
 
     :param names: `sync-master` or `async-master` first, then slaves by any name, in the order of their broker ids.
     :param consumers: how many members the group has: `consumer`, `consumer-2` ...
+    :param sets: how many broker names there are, with a master and slaves each; those of the second one are called
+        `sync-master-b`, `slave-b` ...
+    :param name_servers: how many there are: `name-server`, `name-server-2` ...
     """
 
-    def __init__(self, seed: int, names: Sequence[str], flush: FlushDisk, consumers: int) -> None:
+    def __init__(
+        self, seed: int, names: Sequence[str], flush: FlushDisk, consumers: int, sets: int = 1, name_servers: int = 1
+    ) -> None:
         self.sim = Simulation(seed)
         self.chance = self.sim.chance("cluster")
-        self.name_server = NameServerNode(self.sim.host("10.0.0.1"))
-        server = f"{self.name_server.host.address}:{NAME_SERVER_PORT}"
-        self.brokers = self._make_brokers(names, server, flush)
+        self.name_servers = {
+            _numbered(NAME_SERVER, number): NameServerNode(self.sim.host(f"10.0.0.{number}"))
+            for number in range(1, name_servers + 1)
+        }
+        server = ";".join(f"{node.host.address}:{NAME_SERVER_PORT}" for node in self.name_servers.values())
+        config = drawn_config(self.chance, server)
+        self.sets = [BrokerSet(self, self._make_brokers(names, number, config, flush)) for number in range(sets)]
+        self.brokers = {name: node for each in self.sets for name, node in each.brokers.items()}
         self.producer = ProducerNode(self.sim.host("10.0.2.1"), server)
         self.consumers = {
-            CONSUMER if number == 1 else f"{CONSUMER}-{number}": ConsumerNode(self.sim.host(f"10.0.3.{number}"), server)
+            _numbered(CONSUMER, number): ConsumerNode(self.sim.host(f"10.0.3.{number}"), server)
             for number in range(1, consumers + 1)
         }
         self.words_may_come_late = consumers > 1
@@ -47,23 +65,28 @@ class ClusterHosts:
         self.began_anew: set[str] = set()
         """The slaves that may lack what is older than their master's last file: wiped ones, and those whose power
         failed, maybe before anything of their log was on the drive."""
-        self._master = names[0]
-        self.former: set[str] = set()
-        """Who was passed over as master and has not rejoined: its log may hold what the present master's does not."""
-        self._queue_ends: dict[str, list[int]] = {}
-        self._passed: list[tuple[int, range]] = []
 
-    def _make_brokers(self, names: Sequence[str], server: str, flush: FlushDisk) -> dict[str, BrokerNode]:
-        config = drawn_config(self.chance, server)
-        nodes: dict[str, BrokerNode] = {}
+    def _make_brokers(
+        self, names: Sequence[str], number: int, config: BrokerConfig, flush: FlushDisk
+    ) -> list[BrokerNode]:
+        """Those of one broker name."""
+        letter = SET_LETTERS[number]
+        config = replace(config, broker_name=f"broker-{letter}")
+        nodes = []
         for broker_id, name in enumerate(names):
-            address = f"10.0.1.{broker_id + 1}"
+            address = f"10.0.{1 + 10 * number}.{broker_id + 1}"
             role = MASTER_ROLES.get(name, BrokerRole.SLAVE)
             assert (broker_id == 0) == (role is not BrokerRole.SLAVE), "one master, first of all"
-            nodes[name] = BrokerNode(name, self.sim.host(address), with_role(config, role, broker_id, address, flush))
+            called = name if number == 0 else f"{name}-{letter}"
+            nodes.append(BrokerNode(called, self.sim.host(address), with_role(config, role, broker_id, address, flush)))
         return nodes
 
     # who is who
+
+    @property
+    def name_server(self) -> NameServerNode:
+        """The first one."""
+        return self.name_servers[NAME_SERVER]
 
     @property
     def _nodes(self) -> list[BrokerNode]:
@@ -71,38 +94,26 @@ class ClusterHosts:
 
     @property
     def master(self) -> BrokerNode:
-        """The one that was promoted last."""
-        return self.brokers[self._master]
+        """Of the first broker name; the one that was promoted last."""
+        return self.sets[0].master
 
     @property
     def slaves(self) -> list[BrokerNode]:
-        """Who follows the master, or is going to."""
-        return [node for name, node in self.brokers.items() if name != self._master and name not in self.former]
+        """Of the first broker name: who follows the master, or is going to."""
+        return self.sets[0].slaves
+
+    def set_of(self, name: str) -> BrokerSet:
+        """To which a broker belongs."""
+        return next(each for each in self.sets if name in each.brokers)
 
     def look_at_roles(self) -> None:
-        """A slave that has become a master is the master from now on."""
-        for node in self.slaves:
-            if node.broker is not None and node.is_slave:
-                store = node.broker.store
-                self._queue_ends[node.name] = [store.max_offset(TOPIC, number) for number in range(QUEUES)]
-            elif not node.is_slave:
-                self.former.add(self._master)
-                self._master = node.name
-                self.sim.note("master", node.name)
-                self._note_what_only_the_former_master_had()
+        """Slaves that have become masters are the masters from now on."""
+        for each in self.sets:
+            each.look_at_roles()
 
-    def _note_what_only_the_former_master_had(self) -> None:
-        for queue_id, end in enumerate(self._queue_ends[self._master]):
-            ahead = max(consumer.went_to.get(queue_id, 0) for consumer in self.consumers.values())
-            self._passed.append((queue_id, range(end, ahead)))
-
-    def may_be_passed(self, queue_id: int, offset: int) -> bool:
-        """Whether a consumer may have passed a message's place before there was that message.
-
-        It got another one there, from a master that had not acknowledged it and was the only one to have it. Nobody
-        tells a consumer that lives on that the new master has other messages in those places.
-        """
-        return any(queue_id == of_queue and offset in places for of_queue, places in self._passed)
+    def received(self) -> set[str]:
+        """The keys of all messages that the group got."""
+        return {key for consumer in self.consumers.values() for key in consumer.received}
 
     def broker(self, name: str) -> Broker:
         """The broker that serves under this name."""
@@ -115,12 +126,12 @@ class ClusterHosts:
             return self.brokers[name].host
         if name in self.consumers:
             return self.consumers[name].host
-        return {NAME_SERVER: self.name_server.host, PRODUCER: self.producer.host}[name]
+        return self.producer.host if name == PRODUCER else self.name_servers[name].host
 
     @property
     def names(self) -> list[str]:
         """Every host there is."""
-        return [NAME_SERVER, *self.brokers, PRODUCER, *self.consumers]
+        return [*self.name_servers, *self.brokers, PRODUCER, *self.consumers]
 
     # faults
 
@@ -137,7 +148,7 @@ class ClusterHosts:
         self.host(name).crash(silently)
 
     def _may_begin_anew(self, name: str) -> None:
-        if name in self.brokers and name != self._master:
+        if name in self.brokers and name != self.set_of(name).master.name:
             self.began_anew.add(name)
 
     def lose_power_soon(self, name: str, changes_max: int = 40) -> None:
@@ -167,8 +178,8 @@ class ClusterHosts:
 
     def start(self, name: str) -> None:
         """Start what is down."""
-        if name == NAME_SERVER:
-            self.name_server.start()
+        if name in self.name_servers:
+            self.name_servers[name].start()
         elif name in self.consumers:
             self.consumers[name].start()
         else:
@@ -180,8 +191,8 @@ class ClusterHosts:
         self.wait_until_serving(name)
 
     def wait_until_serving(self, name: str) -> None:
-        if name == NAME_SERVER:
-            self.sim.run_until(lambda: self.name_server.is_serving, START_S_MAX)
+        if name in self.name_servers:
+            self.sim.run_until(lambda: self.name_servers[name].is_serving, START_S_MAX)
         elif name in self.brokers:
             self.sim.run_until(lambda: self.brokers[name].broker is not None, START_S_MAX)
 

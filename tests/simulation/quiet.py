@@ -11,6 +11,7 @@ from tests.simulation.checks import read_log
 from tests.simulation.clients import TOPIC, place_of
 
 if TYPE_CHECKING:
+    from tests.simulation.broker_set import BrokerSet
     from tests.simulation.cluster import Cluster
 
 ALL_TIMES: Final = (0, 1 << 62)
@@ -19,17 +20,22 @@ KEY_HITS_MAX: Final = 64
 
 def check_quiet(cluster: Cluster) -> None:
     """The slaves have what the master has; whoever asks any of them gets it; the group has got it."""
-    for slave in cluster.slaves:
-        _check_equal(cluster.broker(cluster.master.name).store, cluster.broker(slave.name).store)
-    for name in cluster.brokers:
-        store = cluster.broker(name).store
-        due = _since(cluster, store.log.start) if name in cluster.began_anew else cluster.acknowledged()
-        missing = due - cluster.readable_from(name)
-        assert not missing, f"acknowledged, but not readable from {name}: {sorted(missing)}"
-        lost = sorted(key for key in due if not _is_found_by_key(store, key))
-        assert not lost, f"acknowledged, but not found by key on {name}: {lost}"
+    for each in cluster.sets:
+        for slave in each.slaves:
+            _check_equal(cluster.broker(each.master.name).store, cluster.broker(slave.name).store)
+        for name in each.brokers:
+            _check_has_all(cluster, each, name)
     missing = cluster.not_received()
     assert not missing, f"acknowledged, but never received: {sorted(missing)}"
+
+
+def _check_has_all(cluster: Cluster, brokers: BrokerSet, name: str) -> None:
+    store = cluster.broker(name).store
+    due = _since(brokers, store.log.start) if name in cluster.began_anew else set(brokers.acknowledged)
+    missing = due - cluster.readable_from(name)
+    assert not missing, f"acknowledged, but not readable from {name}: {sorted(missing)}"
+    lost = sorted(key for key in due if not _is_found_by_key(store, key))
+    assert not lost, f"acknowledged, but not found by key on {name}: {lost}"
 
 
 def _check_equal(master: Store, slave: Store) -> None:
@@ -38,10 +44,9 @@ def _check_equal(master: Store, slave: Store) -> None:
     assert read_log(slave.log, start, end) == read_log(master.log, start, end)
 
 
-def _since(cluster: Cluster, start: int) -> set[str]:
+def _since(brokers: BrokerSet, start: int) -> set[str]:
     """The acknowledged messages that belong into a log which begins later than its master's."""
-    results = cluster.producer.acknowledged.items()
-    return {key for key, result in results if place_of(result) >= start}
+    return {key for key, result in brokers.acknowledged.items() if place_of(result) >= start}
 
 
 def _is_found_by_key(store: Store, key: str) -> bool:

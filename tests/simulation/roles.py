@@ -16,6 +16,7 @@ from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import PromoteHeader
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked
+from tests.simulation.broker_set import BrokerSet
 from tests.simulation.hosts import START_S_MAX, ClusterHosts
 from tests.simulation.simulation import Host
 from tests.simulation.threads import DeadProcessError
@@ -29,8 +30,10 @@ LOOK_AGAIN_S: Final = 40.0
 class ChangingRoles(ClusterHosts):
     """Keeps: `forced` counts the promotions that took no account of what would be lost by them."""
 
-    def __init__(self, seed: int, names: Sequence[str], flush: FlushDisk, consumers: int) -> None:
-        super().__init__(seed, names, flush, consumers)
+    def __init__(
+        self, seed: int, names: Sequence[str], flush: FlushDisk, consumers: int, sets: int = 1, name_servers: int = 1
+    ) -> None:
+        super().__init__(seed, names, flush, consumers, sets, name_servers)
         self.forced = 0
         self.refused: list[str] = []
         """Why slaves were not promoted."""
@@ -57,14 +60,15 @@ class ChangingRoles(ClusterHosts):
         self.forced += forced
         return ""
 
-    def fullest_slave(self) -> str:
-        """The slave that has most of the log."""
-        serving = [slave for slave in self.slaves if slave.broker is not None]
+    def fullest_slave(self, of: BrokerSet | None = None) -> str:
+        """The slave that has most of the log; of the first set without any."""
+        slaves = (of or self.sets[0]).slaves
+        serving = [slave for slave in slaves if slave.broker is not None]
         return max(serving, key=lambda slave: slave.broker.store.log.end if slave.broker is not None else -1).name
 
-    def end_the_master(self) -> None:
+    def end_the_master(self, of: BrokerSet | None = None) -> None:
         """It is gone for good, in any way, also such that nobody can see whether it is."""
-        name, chance = self.master.name, self.chance
+        name, chance = (of or self.sets[0]).master.name, self.chance
         match chance.choice(("kill", "stop", "crash", "crash silently")):
             case "kill":
                 self.kill(name)
@@ -73,16 +77,18 @@ class ChangingRoles(ClusterHosts):
             case way:
                 self.crash(name, silently=way == "crash silently")
 
-    def take_over(self) -> str:
+    def take_over(self, of: BrokerSet | None = None) -> str:
         """In place of a master that is gone for good: the slave that has most becomes the master, by force only where
         nothing else helps; gives its name.
         """
-        fenced = self.host(self.master.name).address not in self.sim.network.processes  # not even its kernel answers
-        name = self.fullest_slave()
+        fenced = (
+            self.host((of or self.sets[0]).master.name).address not in self.sim.network.processes
+        )  # not even its kernel answers
+        name = self.fullest_slave(of)
         if self.promote(name, fenced=fenced):
             self.heal()
             self.run_for(LOOK_AGAIN_S)
-            name = self.fullest_slave()
+            name = self.fullest_slave(of)
             if self.promote(name, fenced=fenced):
                 why = self.promote(name, fenced=True, forced=True)
                 assert not why, f"{name} does not become the master by force either: {why}"
@@ -90,7 +96,7 @@ class ChangingRoles(ClusterHosts):
 
     def cut_what_parted(self, name: str) -> None:
         """What `roquet ha rejoin` does with the store of a broker that does not run."""
-        config, host, master = self.brokers[name].config, self.host(name), self.master.address
+        config, host, master = self.brokers[name].config, self.host(name), self.set_of(name).master.address
         try:
             host.call(lambda: _cut(config, host, master))
         finally:
@@ -104,13 +110,15 @@ class ChangingRoles(ClusterHosts):
             self.cut_what_parted(name)
         except StoreError:
             self.wipe(name)
-        free = next(number for number in range(1, 99) if number not in self._ids_in_use)
+        members = self.set_of(name)
+        used = {other.config.broker_id for other in members.brokers.values() if other.name not in members.former}
+        free = next(number for number in range(1, 99) if number not in used)
         node.config = replace(
             node.config,
             broker_id=free,
             replication=replace(node.config.replication, broker_role=BrokerRole.SLAVE),
         )
-        self.former.discard(name)
+        members.former.discard(name)
         node.start()
 
     def rejoin_with_a_power_failure(self, name: str) -> None:
@@ -122,21 +130,20 @@ class ChangingRoles(ClusterHosts):
             self.lose_power_by_now(name)
         self.rejoin(name)
 
-    @property
-    def _ids_in_use(self) -> set[int]:
-        return {node.config.broker_id for node in self.brokers.values() if node.name not in self.former}
-
     def fence(self) -> None:
         """End every former master that still runs, as somebody said he had."""
-        for name in sorted(self.former):
+        for name in self._former():
             if self.host(name).is_running:
                 self.kill(name)
 
     def rejoin_all(self) -> None:
         """Every former master that is not a slave yet."""
         self.fence()
-        for name in sorted(self.former):
+        for name in self._former():
             self.rejoin(name)
+
+    def _former(self) -> list[str]:
+        return [name for each in self.sets for name in sorted(each.former)]
 
 
 async def _ask(address: str, request: Command) -> None:
