@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.8
 STAMP := .venv/.installed-$(shell cat requirements.lock pyproject.toml | cksum | tr ' ' -)
+# The tests start some hundred Pythons. One that may not keep its byte code compiles all it imports: half of a start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test long check format sim soak network fuzz fuzz-broker mutants bench interop-baseline lock clean
 
