@@ -49,7 +49,7 @@ class FirstSend(threading.Thread):
         }
         while not self._given_up.is_set():
             try:
-                answer = wire.ask(self._broker, RequestCode.SEND_MESSAGE, fields, BODY)
+                answer = wire.ask(self._broker, RequestCode.SEND_MESSAGE, fields, BODY, timeout_s=wire.PROBE_S_MAX)
             except OSError:
                 time.sleep(_POLL_S)
                 continue

@@ -9,6 +9,7 @@ from roquet import Consumer, MessageQueue, Producer, PullConsumer
 from roquet.dev import Cluster
 from roquet.protocol.compression import UNCOMPRESSED_MAX
 from tests.interop import wire
+from tests.interop.processes import SEND_MS_MAX
 
 BOMB = zlib.compress(bytes(UNCOMPRESSED_MAX + 1))
 BRIEFLY = " ".join(["1s"] * 18)
@@ -16,7 +17,10 @@ DEAD = MessageQueue("%DLQ%careful", "dev", 0)
 
 
 async def test_a_bomb_stops_no_group_and_is_a_dead_letter_in_the_end() -> None:
-    async with Cluster(delay_levels=BRIEFLY) as cluster, Producer(cluster.name_server, "shop") as producer:
+    async with (
+        Cluster(delay_levels=BRIEFLY) as cluster,
+        Producer(cluster.name_server, "shop", timeout_ms=SEND_MS_MAX) as producer,
+    ):
         first = await producer.send("orders", b"before")
         assert cluster.broker is not None
         fields = wire.send_fields("orders", first.queue.queue_id, "UNIQ_KEY\x01BOMB") | {"sysFlag": "1"}

@@ -10,6 +10,7 @@ import pytest
 import roquet
 from roquet.broker.state_files import TOPICS
 from roquet.errors import StoreError
+from tests.interop.processes import SEND_MS_MAX
 
 
 async def refuses_connections(cluster: roquet.dev.Cluster) -> bool:
@@ -25,7 +26,7 @@ async def test_it_is_ready_at_once_and_leaves_nothing_behind() -> None:
     async with roquet.dev.Cluster() as cluster:
         assert cluster.broker is not None
         folder = cluster.broker.config.store_folder
-        async with roquet.Producer(cluster.name_server, "group") as producer:
+        async with roquet.Producer(cluster.name_server, "group", timeout_ms=SEND_MS_MAX) as producer:
             sent = await producer.send("topic", b"body")
         assert (sent.status, folder.exists()) == (roquet.SendStatus.SEND_OK, True)
     assert not folder.parent.exists()
@@ -33,7 +34,10 @@ async def test_it_is_ready_at_once_and_leaves_nothing_behind() -> None:
 
 async def test_a_folder_of_the_users_own_stays_with_its_messages(tmp_path: Path) -> None:
     for number in range(2):
-        async with roquet.dev.Cluster(tmp_path) as cluster, roquet.Producer(cluster.name_server, "group") as producer:
+        async with (
+            roquet.dev.Cluster(tmp_path) as cluster,
+            roquet.Producer(cluster.name_server, "group", timeout_ms=SEND_MS_MAX) as producer,
+        ):
             sent = await producer.send("topic", b"%d" % number, queue=roquet.MessageQueue("topic", "dev", 0))
             assert sent.queue_offset == number
 

@@ -14,7 +14,7 @@ import pytest
 
 from roquet.client.producer import Producer, SendResult, SendStatus
 from roquet.errors import RoquetError
-from tests.interop.processes import LOOPBACK, free_port, wait_until
+from tests.interop.processes import LOOPBACK, SEND_MS_MAX, free_port, wait_until
 from tests.interop.roquet_cluster import RoquetBroker, RoquetCluster, RoquetNameServer
 from tests.interop.stored import log_records
 
@@ -124,7 +124,7 @@ def content(store: Path) -> dict[str, bytes]:
 async def test_what_only_the_former_master_took_is_saved_and_cut_off(cluster: RoquetCluster, tmp_path: Path) -> None:
     """It went on alone, where its clients found it and its slave did not."""
     master, slave = cluster.master, cluster.slave
-    async with Producer(cluster.namesrv, "P") as producer:
+    async with Producer(cluster.namesrv, "P", timeout_ms=SEND_MS_MAX) as producer:
         for number in range(3):
             assert (await producer.send("T", b"both-%d" % number)).status is SendStatus.SEND_OK
     master.kill()
@@ -134,13 +134,13 @@ async def test_what_only_the_former_master_took_is_saved_and_cut_off(cluster: Ro
         master.properties |= {"namesrvAddr": elsewhere.address, "listenPort": master.port}
         master.namesrv = elsewhere.address
         master.start()
-        async with Producer(elsewhere.address, "P") as producer:
+        async with Producer(elsewhere.address, "P", timeout_ms=SEND_MS_MAX) as producer:
             for number in range(5):
                 result = await producer.send("T", b"alone-%d" % number, keys=f"k{number}")
                 assert result.status is SendStatus.SLAVE_NOT_AVAILABLE
         master.kill()
     done("ha", "promote", slave.address, "-n", cluster.namesrv, "--role", "ASYNC_MASTER")
-    async with Producer(cluster.namesrv, "P") as producer:
+    async with Producer(cluster.namesrv, "P", timeout_ms=SEND_MS_MAX) as producer:
         for number in range(4):
             assert (await producer.send("T", b"new-%d" % number)).status is SendStatus.SEND_OK
 

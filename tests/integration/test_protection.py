@@ -22,6 +22,7 @@ from roquet.protocol.frame import FrameBuffer
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND, PullHeader
 from roquet.transport.connection import Connection
 from roquet.transport.server import Server
+from tests.interop.processes import SEND_MS_MAX
 
 resource = pytest.importorskip("resource")
 uvloop = pytest.importorskip("uvloop")
@@ -154,7 +155,7 @@ async def cluster() -> AsyncIterator[roquet.dev.Cluster]:
 
 
 async def fill(cluster: roquet.dev.Cluster, topic: str, body: bytes, count: int) -> None:
-    async with roquet.Producer(cluster.name_server, "group") as producer:
+    async with roquet.Producer(cluster.name_server, "group", timeout_ms=SEND_MS_MAX) as producer:
         for _ in range(count):
             await producer.send(topic, body, queue=roquet.MessageQueue(topic, "dev", 0))
 

@@ -23,6 +23,8 @@ from typing import Any, Self
 
 STOP_SECONDS_MAX = 20.0
 POLL_SECONDS = 0.05
+SEND_MS_MAX = 20_000
+"""A busy host may let a process wait for longer than the 3 s that a client's send has by itself."""
 PORTS = range(20_000, 30_000)  # Below the range from which systems draw the ports of outgoing connections.
 CLAIMS_MAX = 60
 """Ports are claimed until so many others were: by then a program has bound them."""

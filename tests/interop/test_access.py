@@ -114,7 +114,7 @@ async def test_a_transaction_is_committed_at_once_and_by_a_later_answer(signed: 
     ids=["none", "wrong", "unknown"],
 )
 async def test_wrong_keys_are_an_error_at_the_first_try(signed: str, keys: Credentials | None, words: str) -> None:
-    async with Producer(signed, "P", credentials=keys) as producer:
+    async with Producer(signed, "P", credentials=keys, timeout_ms=TIMEOUT_MS) as producer:
         with pytest.raises(AccessDenied, match=words):
             await producer.send("ReadOnly", b"x")
     async with PullConsumer(signed, credentials=keys) as reader:
@@ -127,7 +127,7 @@ async def test_wrong_keys_are_an_error_at_the_first_try(signed: str, keys: Crede
 
 
 async def test_a_topic_without_permission_is_refused(signed: str) -> None:
-    async with Producer(signed, "P", credentials=KEYS) as producer:
+    async with Producer(signed, "P", credentials=KEYS, timeout_ms=TIMEOUT_MS) as producer:
         for topic in ("ReadOnly", "Refused"):
             with pytest.raises(AccessDenied, match=f"{topic}.*; the account lacks this permission"):
                 await producer.send(topic, b"x")

@@ -27,6 +27,7 @@ from tests.interop.apache import (
     start_driver,
     wait_until,
 )
+from tests.interop.processes import SEND_MS_MAX
 from tests.interop.roquet_cluster import RoquetBroker, RoquetNameServer, create_topic
 
 pytestmark = pytest.mark.interop
@@ -212,7 +213,7 @@ def test_java_clients_reply_to_each_other(kind: str, broker: RoquetBroker, clien
 
 def ask_ours_reply_java(namesrv: str, topic: str) -> list[bytes]:
     async def run() -> list[bytes]:
-        async with Producer(namesrv, "P-ours") as producer:
+        async with Producer(namesrv, "P-ours", timeout_ms=SEND_MS_MAX) as producer:
             return [(await producer.request(Message(topic, b"ping-%d" % n), 30_000)).body for n in range(3)]
 
     with start_driver(Version.V4, "reply", namesrv, topic, f"G-{topic}", 3, SECONDS) as replier:
@@ -225,7 +226,7 @@ def ask_ours_reply_java(namesrv: str, topic: str) -> list[bytes]:
 def ask_java_reply_ours(clients: JavaClients, namesrv: str, topic: str) -> list[str]:
     async def serve(asked: asyncio.Task[list[str]]) -> list[str]:
         async with AsyncExitStack() as stack:
-            producer = await stack.enter_async_context(Producer(namesrv, "R-ours"))
+            producer = await stack.enter_async_context(Producer(namesrv, "R-ours", timeout_ms=SEND_MS_MAX))
             requests = await stack.enter_async_context(Consumer(namesrv, f"G-{topic}", topic, "first"))
             while not asked.done():
                 for request in await requests.get_many(timeout_ms=200):
@@ -294,7 +295,7 @@ def test_our_transactions(whose: str, request: pytest.FixtureRequest, clients: J
         return len({message.body for message in asked}) == 4 and stored(at.address, "OurTx", 2) == 3
 
     async def run() -> None:
-        async with TransactionProducer(namesrv, "P-ours-tx", check) as producer:
+        async with TransactionProducer(namesrv, "P-ours-tx", check, timeout_ms=SEND_MS_MAX) as producer:
             await send(producer)
             await until(is_over)
 

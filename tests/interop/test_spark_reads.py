@@ -21,6 +21,7 @@ from roquet.spark.schema import ARROW_SCHEMA
 from tests.interop import wire
 from tests.interop.apache import require_java
 from tests.interop.ground import BROKER, QUICK, Ground
+from tests.interop.processes import SEND_MS_MAX
 from tests.spark.conftest import QUEUES, topic
 
 __all__ = ["topic"]
@@ -62,7 +63,7 @@ def send(ground: Ground, topic: str, queue_id: int, texts: Sequence[str]) -> Non
 
     async def sending() -> None:
         queue = roquet.MessageQueue(topic, BROKER, queue_id)
-        async with roquet.Producer(ground.namesrv, "sender") as producer:
+        async with roquet.Producer(ground.namesrv, "sender", timeout_ms=SEND_MS_MAX) as producer:
             for number, text in enumerate(texts):
                 await producer.send(roquet.Message(topic, text.encode(), tags="ab"[number % 2]), queue=queue)
 

@@ -10,12 +10,16 @@ import socket
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 SEND_MESSAGE = 10
 GET_ROUTE_OF_TOPIC = 105
 GET_CLUSTER = 106
 VERSION = 407  # 4.9.7
+ANSWER_S_MAX: Final = 30
+"""Longer than a slave may keep a send waiting (`roquet_cluster.PATIENT`)."""
+PROBE_S_MAX: Final = 3
+"""Of a question that is asked again and again."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def ask(
     body: bytes = b"",
     *,
     version: int = VERSION,
-    timeout_s: float = 3,
+    timeout_s: float = ANSWER_S_MAX,
 ) -> Answer:
     """One request and its answer; OSError if there is none."""
     with socket.create_connection(parse_address(address), timeout=timeout_s) as link:
@@ -83,7 +87,7 @@ def read_answer(link: socket.socket) -> Answer:
 def has_broker(name_server: str, broker: str) -> bool:
     """Whether the name server lists the broker's address."""
     try:
-        return f'"{broker}"'.encode() in ask(name_server, GET_CLUSTER).body
+        return f'"{broker}"'.encode() in ask(name_server, GET_CLUSTER, timeout_s=PROBE_S_MAX).body
     except (OSError, ValueError):
         return False
 
@@ -91,7 +95,7 @@ def has_broker(name_server: str, broker: str) -> bool:
 def has_topic(name_server: str, topic: str) -> bool:
     """Whether the name server has a route for the topic."""
     try:
-        return ask(name_server, GET_ROUTE_OF_TOPIC, {"topic": topic}).code == 0
+        return ask(name_server, GET_ROUTE_OF_TOPIC, {"topic": topic}, timeout_s=PROBE_S_MAX).code == 0
     except (OSError, ValueError):
         return False
 

@@ -19,7 +19,7 @@ from roquet.protocol.record import checksum
 from tests.interop import wire
 from tests.interop.apache import require_java
 from tests.interop.ground import BROKER, Ground
-from tests.interop.processes import wait_until
+from tests.interop.processes import SEND_MS_MAX, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.process]
 
@@ -40,7 +40,7 @@ def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
 def send(ground: Ground, topic: str, queue_id: int, bodies: Sequence[str]) -> None:
     async def sending() -> None:
         queue = roquet.MessageQueue(topic, BROKER, queue_id)
-        async with roquet.Producer(ground.namesrv, "sender") as producer:
+        async with roquet.Producer(ground.namesrv, "sender", timeout_ms=SEND_MS_MAX) as producer:
             await producer.send_batch([roquet.Message(topic, body.encode()) for body in bodies], queue=queue)
 
     asyncio.run(sending())
@@ -155,7 +155,9 @@ async def _send_every_kind(ground: Ground, topic: str) -> dict[str, bytes]:
 
     commit, rollback, unknown = map(decided, roquet.TransactionState)
     bodies = {"delayed": b"later", "huge": random.Random(1).randbytes((4 << 20) - 1000), "compressed": b"x" * 100_000}
-    async with roquet.TransactionProducer(ground.namesrv, "kinds", unknown, compress_from_size=50_000) as producer:
+    async with roquet.TransactionProducer(
+        ground.namesrv, "kinds", unknown, compress_from_size=50_000, timeout_ms=SEND_MS_MAX
+    ) as producer:
         await producer.send(roquet.Message(topic, bodies["delayed"], tags="delayed", delay_level=1))
         await producer.send(roquet.Message(topic, bodies["compressed"], tags="compressed"))
         for number in range(3):
@@ -166,7 +168,7 @@ async def _send_every_kind(ground: Ground, topic: str) -> dict[str, bytes]:
         await producer.send_in_transaction(roquet.Message(topic, b"committed", tags="committed"), commit)
         await producer.send_in_transaction(roquet.Message(topic, b"rolled back", tags="rolled back"), rollback)
         await producer.send_in_transaction(roquet.Message(topic, b"open", tags="open"), unknown)
-    async with roquet.Producer(ground.namesrv, "kinds", compress_from_size=8 << 20) as plain:
+    async with roquet.Producer(ground.namesrv, "kinds", compress_from_size=8 << 20, timeout_ms=SEND_MS_MAX) as plain:
         await plain.send(roquet.Message(topic, bodies["huge"], tags="huge"))
     return bodies
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from roquet import Message, Producer
 from roquet.dev import Cluster
 from tests.docs.conftest import cluster
+from tests.interop.processes import SEND_MS_MAX
 
 __all__ = ["cluster"]
 
@@ -24,7 +25,7 @@ def send(name_server: str, topic: str, numbers: range) -> None:
     """Messages whose bodies are these numbers, spread over the topic's queues."""
 
     async def sending() -> None:
-        async with Producer(name_server, "pipelines") as producer:
+        async with Producer(name_server, "pipelines", timeout_ms=SEND_MS_MAX) as producer:
             for start in range(numbers.start, numbers.stop, 50):
                 some = numbers[start - numbers.start :][:50]
                 await producer.send_batch(

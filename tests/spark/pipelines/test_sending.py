@@ -23,6 +23,7 @@ from roquet.spark.pipelines.redrive import NoOrigin, Redrive, plan, redrive
 from roquet.spark.pipelines.restore import Restore, Restored, restore
 from roquet.spark.pipelines.sending import paced
 from tests.inspect.stores import FLAG, Broker
+from tests.interop.processes import SEND_MS_MAX
 from tests.spark.pipelines.conftest import numbers_in, send
 
 
@@ -46,7 +47,7 @@ def refuse(name_server: str, topic: str, group: str, count: int) -> None:
 @pytest.mark.long
 def test_what_was_archived_comes_back_as_it_was(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     async def sending() -> None:
-        async with Producer(cluster.name_server, "pipelines") as producer:
+        async with Producer(cluster.name_server, "pipelines", timeout_ms=SEND_MS_MAX) as producer:
             for number in range(40):
                 properties = {"shop": f"s{number % 2}", "note": "a b"}
                 message = Message("orders", b"%d" % number, tags="T", keys=f"k{number} all", properties=properties)

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 import pytest
 
 import roquet
+from tests.interop.processes import SEND_MS_MAX
 from tests.interop.roquet_cluster import ON_ANY_DRIVE, RoquetBroker, RoquetNameServer
 from tests.spark.standalone.spark_cluster import WORKERS, SparkCluster
 
@@ -35,7 +36,7 @@ def name_server() -> Iterator[str]:
 
 
 async def fill(name_server: str) -> None:
-    async with roquet.Producer(name_server, "group") as producer:
+    async with roquet.Producer(name_server, "group", timeout_ms=SEND_MS_MAX) as producer:
         for topic in ("Cluster", "Connect"):
             for number in range(COUNT):
                 await producer.send(topic, b"%d" % number)
