@@ -38,6 +38,7 @@ ROOT: Final[Mapping[str, frozenset[str]]] = {
     "files": frozenset(),
     "units": frozenset(),
     "memory": frozenset(),
+    "places": frozenset(),
     "runtime": frozenset(),
     "limited_log": frozenset(),
     "properties": frozenset(),

@@ -44,8 +44,8 @@ _ACKNOWLEDGING: Final = (
     Mutant(
         "what a master sent counts as what its slave has",
         "replication/master.py",
-        "return replace(slave, acked=offset), [Acked(offset)]",
-        "return replace(slave, acked=offset), [Acked(slave.next_offset)]",
+        "return replace(slave, acked=offset, advanced_ms=now_ms), [Acked(offset)]",
+        "return replace(slave, acked=offset, advanced_ms=now_ms), [Acked(slave.next_offset)]",
         ("tests/replication/test_master.py", "tests/simulation/test_master_crash.py"),
     ),
     Mutant(

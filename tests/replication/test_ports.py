@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import struct
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -13,7 +14,7 @@ import pytest
 import uvloop
 
 from roquet.replication import master, slave
-from roquet.replication.admission import Admission, networks
+from roquet.replication.admission import Admission, Place, networks
 from roquet.replication.client import HaClient
 from roquet.replication.frames import header, report
 from roquet.replication.server import HaServer
@@ -64,8 +65,8 @@ class Master:
     async def __aexit__(self, *_: object) -> None:
         await self.server.close()
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port))
+    def connect(self, source: str = "127.0.0.1") -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), source_address=(source, 0))
 
     async def copy_once(self) -> None:
         """A slave comes and gets the whole log."""
@@ -171,6 +172,96 @@ def test_the_number_of_slaves_is_bounded_and_the_mute_make_room(
 
     run(scene())
     assert len([line for line in caplog.messages if "haConnectionsMax=3" in line]) == 1
+
+
+LOOPBACK_NET = pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is an address of its own on Linux only")
+
+
+@LOOPBACK_NET
+def test_strangers_of_one_address_neither_keep_a_slave_out_nor_push_it_out(
+    run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """They speak the protocol, and acknowledge all there is: nothing but their address tells them from slaves."""
+
+    async def scene() -> None:
+        async with Master(admission=Admission(connections_max=4)) as its:
+
+            async def crowd_of_strangers() -> list[socket.socket]:
+                strangers = [its.connect("127.0.0.2") for _ in range(12)]
+                for each in strangers:
+                    with suppress(OSError):
+                        each.sendall(reports(its.log.end))
+                await until(lambda: its.server.slave_count == 4)
+                return strangers
+
+            sockets = await crowd_of_strangers()
+            copy = MemoryLog(FILE_SIZE, b"")
+            client = HaClient(copy, lambda: None)
+            client.set_master(f"127.0.0.1:{its.port}")
+            await until(lambda: copy.end == its.log.end)
+            sockets += await crowd_of_strangers()
+            its.log.append(bytes(1000))
+            its.server.notify_growth()
+            await until(lambda: copy.end == its.log.end)
+            assert client.progress().reason == ""
+            hosts = [each.address.partition(":")[0] for each in its.server.progress() if not each.reason]
+            assert sorted(hosts) == ["127.0.0.1"] + ["127.0.0.2"] * 3
+            await client.close()
+            for each in sockets:
+                each.close()
+
+    run(scene())
+    assert len([line for line in caplog.messages if "haConnectionsMax=4" in line]) <= 2, "one way, and the other"
+
+
+def test_of_one_address_those_that_repeat_a_report_while_there_is_more_make_room(
+    run: Callable[[Awaitable[None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.replication.server.TICK_S", 0.02)
+
+    async def scene() -> None:
+        async with Master(master.Rules(silence_ms_max=100), Admission(connections_max=3)) as its:
+            strangers = [its.connect() for _ in range(3)]
+
+            async def keep_on() -> None:
+                while True:
+                    for each in strangers:
+                        with suppress(OSError):
+                            each.sendall(reports(1))
+                    await asyncio.sleep(0.01)
+
+            talking = asyncio.create_task(keep_on())
+            await until(lambda: its.server.slave_count == 3)
+            await its.copy_once()
+            talking.cancel()
+            for each in strangers:
+                each.close()
+
+    run(scene())
+
+
+SAYS, MUTE = True, False
+
+
+@pytest.mark.parametrize(
+    ("places", "newcomer", "goes"),
+    [
+        pytest.param([("a", SAYS, 0, 9)] * 4, "b", 0, id="an address with all places gives one"),
+        pytest.param([("a", SAYS, 0, 9), ("b", SAYS, 0, 1)] * 2, "b", None, id="equal shares"),
+        pytest.param([("a", SAYS, 0, 9), ("b", SAYS, 0, 1), ("a", SAYS, 0, 9)], "b", None, id="it would come back"),
+        pytest.param([("a", SAYS, 0, 9), ("b", SAYS, 0, 1)], "c", None, id="many addresses push nobody out"),
+        pytest.param([("a", SAYS, 0, 9), ("b", MUTE, 0, 0)], "c", 1, id="but for one that says nothing"),
+        pytest.param([("a", SAYS, 0, 9), ("b", SAYS, 101, 5)], "c", 1, id="or stands still"),
+        pytest.param([("a", SAYS, 0, 9), ("b", SAYS, 100, 5)], "c", None, id="for long enough"),
+        pytest.param([("b", MUTE, 0, 0), ("a", SAYS, 0, 9), ("a", SAYS, 0, 8)], "c", 2, id="most places, then use"),
+        pytest.param([("a", SAYS, 0, 8), ("a", SAYS, 101, 9), ("a", MUTE, 0, 0)], "b", 2, id="the mute first"),
+        pytest.param([("a", SAYS, 0, 8), ("a", SAYS, 101, 9)], "b", 1, id="then who stands still"),
+        pytest.param([("a", SAYS, 0, 9), ("a", SAYS, 0, 8)], "b", 1, id="then who has least"),
+        pytest.param([("a", MUTE, 0, 0), ("a", MUTE, 0, 0)], "a", 0, id="of the mute the oldest"),
+    ],
+)
+def test_who_goes_for_a_newcomer(places: list[tuple[str, bool, int, int]], newcomer: str, goes: int | None) -> None:
+    assert Admission().who_goes([Place(*each) for each in places], newcomer, 100) == goes
 
 
 def test_a_slave_that_cannot_read_its_own_end_says_so_and_follows_once_it_can(

@@ -39,8 +39,9 @@ class Crowd:
             each.close()
         await self.server.close()
 
-    async def join(self, receive_buffer: int = 4096) -> socket.socket:
+    async def join(self, receive_buffer: int = 4096, source: str = "127.0.0.1") -> socket.socket:
         peer = socket.socket()
+        peer.bind((source, 0))
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.setblocking(False)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 import uvloop
@@ -25,7 +27,7 @@ def play(request: pytest.FixtureRequest) -> Play:
 
     def run(limits: PeerLimits, scene: Callable[[Crowd], Awaitable[None]]) -> None:
         async def whole() -> None:
-            crowd = Crowd(limits)
+            crowd = Crowd(replace(limits, loop_delay_warning_ms=0))  # a machine that is busy is none of these scenes
             await crowd.start()
             try:
                 async with asyncio.timeout(20):
@@ -291,6 +293,40 @@ def test_connections_of_one_address_are_bounded_where_that_is_asked_for(
     play(PeerLimits(connections_per_address_max=3), scene)
     (line,) = [record.getMessage() for record in caplog.records]
     assert "connectionsPerAddressMax=3" in line
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is an address of its own on Linux only")
+def test_an_address_that_has_all_connections_gives_some_to_others(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own that were silent for longest; it cannot take them back, and neither can the others take all."""
+
+    async def scene(crowd: Crowd) -> None:
+        crowd.peers.connections_max = 4
+        taken = [await crowd.join(source="127.0.0.2") for _ in range(4)]
+        for peer in taken:
+            assert await echoes(crowd, peer)
+        for peer in taken[1:]:
+            assert await echoes(crowd, peer)
+        other = await crowd.join()
+        assert await echoes(crowd, other)
+        assert taken[0].recv(1) == b""
+        for _ in range(3):
+            await crowd.join(source="127.0.0.2")
+        await until(lambda: crowd.peers.refused == 3)
+        again = [await crowd.join() for _ in range(3)]
+        await until(lambda: crowd.peers.refused == 5)
+        assert await echoes(crowd, again[0])
+        for peer in (other, *taken[2:]):
+            assert await echoes(crowd, peer)
+        assert len(crowd.server.connections) == len(crowd.peers.connections) == 4
+
+    play(PeerLimits(), scene)
+    lines = [line for line in caplog.messages if "connectionsMax=4" in line]
+    assert [line.split(" peer=")[0] for line in lines] == [
+        "connection ended: another address needs its place, connectionsMax=4",
+        "connection refused: too many are open, connectionsMax=4",
+    ]
 
 
 def test_what_is_held_comes_back_to_nothing_whatever_the_peers_do(play: Play) -> None:

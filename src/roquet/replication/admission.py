@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
+from roquet.places import crowds
+
 Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One connection of a slave; `network` as `network_of` says it.
+
+    `stalled_ms`: for so long it has acknowledged nothing more, though the log has more.
+    """
+
+    network: str
+    has_spoken: bool
+    stalled_ms: int
+    acked: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +38,26 @@ class Admission:
         if self.networks and not self._is_among(host):
             return "its address is not one of haAllowedAddresses"
         return ""
+
+    def who_goes(self, places: Sequence[Place], newcomer: str, stalled_ms_max: int) -> int | None:
+        """Which of `places`, in the order they came, goes for one from the network `newcomer`; None: the newcomer does.
+
+        The networks that have most places give one. It is a place that is of least use: one that has said nothing
+        (slaves speak at once, or after 5 s), then one that stands still, then the one that has least. One that is of
+        use goes only where its network has two places more than the newcomer's: else strangers with many addresses
+        could push a slave out.
+        """
+        networks, owe = crowds(Counter(place.network for place in places), newcomer)
+        of_them = [index for index, place in enumerate(places) if place.network in networks]
+        if not of_them:
+            return None
+
+        def use(index: int) -> tuple[bool, bool, int]:
+            place = places[index]
+            return place.has_spoken, place.stalled_ms <= stalled_ms_max, place.acked
+
+        least = min(of_them, key=use)
+        return least if owe or not all(use(least)[:2]) else None
 
     def _is_among(self, host: str) -> bool:
         address = ip_address(host.partition("%")[0])

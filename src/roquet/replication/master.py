@@ -41,6 +41,7 @@ class Slave:
     Keeps: while STREAMING, `acked` <= `next_offset` <= `log_end`; `acked` only grows.
 
     `is_writing`: what was sent last has not left yet; it is the slave's own pace that decides when it has.
+    `advanced_ms`: when it acknowledged more last, or all there was.
     """
 
     rules: Rules
@@ -53,6 +54,11 @@ class Slave:
     next_offset: PhysicalOffset = NOTHING
     acked: PhysicalOffset = NOTHING
     is_writing: bool = False
+    advanced_ms: int = 0
+
+    def stalled_ms(self, now_ms: int) -> int:
+        """For so long it has acknowledged nothing more, though there is more."""
+        return now_ms - self.advanced_ms if self.acked < self.log_end else 0
 
 
 def joining(log_start: PhysicalOffset, log_end: PhysicalOffset, file_size: int, rules: Rules, now_ms: int) -> Slave:
@@ -167,14 +173,14 @@ def _hear(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
     if offset > slave.next_offset:
         return _drop(slave, f"the slave reports {offset}, but was sent nothing beyond {slave.next_offset}")
     if offset <= slave.acked:
-        return slave, []
-    return replace(slave, acked=offset), [Acked(offset)]
+        return (replace(slave, advanced_ms=now_ms) if slave.acked >= slave.log_end else slave), []
+    return replace(slave, acked=offset, advanced_ms=now_ms), [Acked(offset)]
 
 
 def _join(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
     """An empty slave starts at the last file, any other exactly where it stands."""
     begin = offset or PhysicalOffset(slave.log_end - slave.log_end % slave.file_size)
-    joined = replace(slave, phase=Phase.STREAMING, next_offset=begin, acked=offset)
+    joined = replace(slave, phase=Phase.STREAMING, next_offset=begin, acked=offset, advanced_ms=now_ms)
     joined, actions = _send(joined, now_ms)
     return joined, [Acked(offset), *actions] if joined.phase is Phase.STREAMING else actions
 

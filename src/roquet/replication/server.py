@@ -10,8 +10,9 @@ from typing import Final, cast
 
 from roquet.errors import PeerError
 from roquet.limited_log import LimitedLog, without_numbers
+from roquet.places import network_of
 from roquet.replication import master
-from roquet.replication.admission import Admission
+from roquet.replication.admission import Admission, Place
 from roquet.replication.frames import NOTHING, ReportStream, header
 from roquet.replication.growth import GrowthClock
 from roquet.replication.log import ReplicatedLog
@@ -133,10 +134,10 @@ class HaServer:
     def opened(self, connection: _SlaveConnection) -> bool:
         """Take a connection, unless it is none that may come; what scans ports is told of once in a while.
 
-        Where there are as many as may be, one goes that has said nothing, the oldest first: slaves speak at once.
+        Where there are as many as may be, another one goes, or this one (`Admission.who_goes`).
         """
         why_not = self.admission.why_not(connection.host)
-        if not why_not and len(self._connections) >= self.admission.connections_max and not self._make_room():
+        if not why_not and not self._has_room_for(connection):
             why_not = f"too many are connected, haConnectionsMax={self.admission.connections_max}"
         if why_not:
             self._limited_log.warning(why_not, _now_s(), "slave refused: %s peer=%s", why_not, connection.address)
@@ -144,12 +145,17 @@ class HaServer:
         self._connections[connection] = None
         return True
 
-    def _make_room(self) -> bool:
-        for each in self._connections:
-            if each.slave.phase is master.Phase.JOINING and not each.transport.is_closing():
-                each.transport.abort()
-                return True
-        return False
+    def _has_room_for(self, newcomer: _SlaveConnection) -> bool:
+        """Make it, where there is none."""
+        there = [each for each in self._connections if not each.transport.is_closing()]
+        if len(there) < self.admission.connections_max:
+            return True
+        places = [each.place for each in there]
+        index = self.admission.who_goes(places, newcomer.place.network, self.rules.silence_ms_max)
+        if index is None:
+            return False
+        there[index].give_way()
+        return True
 
     def joined(self, connection: _SlaveConnection) -> None:
         """From now on what it reports counts as replicated: whoever reads the log should know every one that counts."""
@@ -165,8 +171,8 @@ class HaServer:
         self.replicated_to = max((each.slave.acked for each in streaming), default=NOTHING)
 
     def is_gone(self, connection: _SlaveConnection, progress: SlaveProgress) -> None:
-        """The loss of a slave that was one for a while is always logged. Of the others one is for each reason a minute,
-        and of one host only the first that goes for it, be it with other numbers.
+        """The loss of a slave that was one for a while is logged, once a minute for each host. Of the others one is for
+        each reason a minute, and of one host only the first that goes for it, be it with other numbers.
         """
         before = self._gone.pop(connection.host, None)
         self._gone[connection.host] = progress, connection.slave.heard_ms
@@ -175,7 +181,7 @@ class HaServer:
         is_same = before is not None and without_numbers(before[0].reason) == without_numbers(progress.reason)
         told = without_numbers(progress.reason)
         if connection.was_of_use and _now_ms() - connection.opened_ms >= LASTING_MS:
-            told = progress.address
+            told = f"slave lost {connection.host}"
         if connection.was_of_use or not is_same:
             self._limited_log.warning(told, _now_s(), "slave %s is gone: %s", progress.address, progress.reason)
         self.moved()
@@ -316,6 +322,20 @@ class _SlaveConnection(asyncio.Protocol):
     def _drop(self, reason: str) -> None:
         self._server.is_gone(self, self.progress(reason))
         self.transport.abort()
+
+    @property
+    def place(self) -> Place:
+        known = self.slave
+        has_spoken = known.phase is not master.Phase.JOINING
+        return Place(network_of(self.host), has_spoken, known.stalled_ms(_now_ms()), known.acked)
+
+    def give_way(self) -> None:
+        """Another one gets the place; of one that has said nothing nobody needs to hear."""
+        if self.slave.phase is master.Phase.JOINING:
+            self.transport.abort()
+        else:
+            places = self._server.admission.connections_max
+            self.feed(master.Broken(f"another connection needs its place, haConnectionsMax={places}"))
 
     def tick(self) -> None:
         """Called each `TICK_S`."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from roquet.limited_log import LimitedLog
+from roquet.places import crowds, network_of
 from roquet.transport.limits import PeerLimits
 from roquet.transport.watch import LoopWatch
 
@@ -84,7 +84,7 @@ class Peers:
         self.requests = Held(self.limits.request_bytes_max)
         self.connections_peak = self.refused = self.ended = 0
         self.unread_max = self.limits.answer_bytes_per_connection_max
-        self._of_host: Counter[str] = Counter()
+        self._of_network: dict[str, dict[Peer, None]] = {}
         self.descriptors = Descriptors()
         self.watch = LoopWatch(self.limits.loop_delay_warning_ms)
         self._limited_log = LimitedLog(log)
@@ -95,7 +95,8 @@ class Peers:
 
     def admits(self, peer: Peer) -> bool:
         """Take a new connection, or say that it is one too many."""
-        why_not = self._why_not(peer.peer_host_name)
+        network = network_of(peer.peer_host_name)
+        why_not = self._why_not(peer.peer_host_name, network)
         if why_not:
             self.refused += 1
             now = asyncio.get_running_loop().time()
@@ -103,16 +104,34 @@ class Peers:
             return False
         self.connections[peer] = None
         self.connections_peak = max(self.connections_peak, len(self.connections))
-        self._of_host[peer.peer_host_name] += 1
+        self._of_network.setdefault(network, {})[peer] = None
         return True
 
-    def _why_not(self, host: str) -> str:
-        if self.connections_max and len(self.connections) >= self.connections_max:
-            return f"too many are open, connectionsMax={self.connections_max}"
+    def _why_not(self, host: str, network: str) -> str:
         of_one_max = self.limits.connections_per_address_max
-        if of_one_max and self._of_host[host] >= of_one_max:
+        if of_one_max and sum(peer.peer_host_name == host for peer in self._of_network.get(network, ())) >= of_one_max:
             return f"too many are open from one address, connectionsPerAddressMax={of_one_max}"
+        is_full = self.connections_max and len(self.connections) >= self.connections_max
+        if is_full and not self._make_room(network):
+            return f"too many are open, connectionsMax={self.connections_max}"
         return ""
+
+    def _make_room(self, newcomer: str) -> bool:
+        """Nobody else gets in while one address has all places: the one with most gives one, that of its connections
+        which has been silent for longest.
+        """
+        most, owe = crowds({network: len(peers) for network, peers in self._of_network.items()}, newcomer)
+        if not owe:
+            return False
+        now = asyncio.get_running_loop().time()
+        ended = max(self._of_network[most[0]], key=lambda peer: peer.still_s(now)[1])
+        text = "connection ended: another address needs its place, connectionsMax=%d peer=%s connections_of_it=%d"
+        count = len(self._of_network[most[0]])
+        self._limited_log.warning("place", now, text, self.connections_max, ended.peer_address, count)
+        self.ended += 1
+        self.closed(ended)
+        ended.abort()
+        return True
 
     def broken(self, peer: Peer, why: str) -> None:
         """A peer broke the protocol and is ended; anybody who scans ports does."""
@@ -134,9 +153,10 @@ class Peers:
         if peer not in self.connections:
             return
         del self.connections[peer]
-        self._of_host[peer.peer_host_name] -= 1
-        if not self._of_host[peer.peer_host_name]:
-            del self._of_host[peer.peer_host_name]
+        network = network_of(peer.peer_host_name)
+        del self._of_network[network][peer]
+        if not self._of_network[network]:
+            del self._of_network[network]
 
     # what is held
 
