@@ -23,6 +23,7 @@ from roquet.protocol.command import BINARY, Command, decode
 from roquet.protocol.frame import FrameBuffer
 from roquet.protocol.json_dialect import dump_bytes, load
 from roquet.runtime import Runtime
+from roquet.settings import setting_names
 from roquet.transport.connection import Connection
 
 NOW = 1_700_000_000_000
@@ -461,7 +462,8 @@ async def test_the_operators_file_keeps_its_comments_and_gets_only_what_was_chan
     assert file.read_text() == before.replace("orderMessageEnable = false", "orderMessageEnable=true")
 
 
-NEVER = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome", "listenPort", "bindAddress")
+NEVER = sorted(setting_names(NamesrvConfig) - {"orderMessageEnable", "productEnvName", "clusterTest"})
+"""Files, ports, and all that bounds what peers may take."""
 
 
 @pytest.mark.parametrize("name", NEVER)
@@ -469,7 +471,19 @@ async def test_a_protected_setting_cannot_be_changed_from_afar(peer: Peer, name:
     answer = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, f"{name}=1\norderMessageEnable=true".encode())
 
     assert answer.code == ResponseCode.NO_PERMISSION
+    assert f"{name}: to be changed in the name server's configuration file" in str(answer.remark)
     assert b"orderMessageEnable=false" in (await peer.ask(RequestCode.GET_NAMESRV_CONFIG)).body
+    assert {"answerBytesMax", "connectionsMax", "listenPort", "kvConfigPath"} <= set(NEVER)
+
+
+async def test_an_operator_may_forbid_what_else_could_be_changed(tmp_path: Path) -> None:
+    server = await start(config_in(tmp_path, config_black_list="clusterTest; orderMessageEnable"))
+    peer = await server.connect()
+    refused = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true")
+    taken = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"productEnvName=green")
+    await server.stop()
+
+    assert (refused.code, taken.code) == (ResponseCode.NO_PERMISSION, ResponseCode.SUCCESS)
 
 
 async def test_a_setting_that_makes_no_sense_is_refused_with_what_is_allowed(peer: Peer) -> None:

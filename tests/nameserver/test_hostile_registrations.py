@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Iterator
 from struct import pack
@@ -9,7 +10,9 @@ from typing import Final
 
 import pytest
 
+from roquet.protocol.bodies import Registration, TopicConfig, TopicTable
 from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.json_dialect import dump_bytes
 from tests.broker.harness import Client
 from tests.simulation.nodes import NAME_SERVER_PORT, NameServerNode
 from tests.simulation.simulation import Simulation
@@ -74,3 +77,31 @@ def test_a_registration_or_a_version_in_the_dialect_is_refused_beyond_some_value
     assert "too many values" in str(answer.remark) or answer.code == 0
     assert register(client, b"{'topicConfigSerializeWrapper':{}}", compressed=False)[0] == 0
     assert client.call(RequestCode.QUERY_DATA_VERSION, DIALECT, **fields).code == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize("name", ["b" * 256, "b\nCRITICAL all is lost", "b\u2028x"], ids=["long", "line", "odd line"])
+def test_names_that_are_too_long_or_break_a_line_are_refused(client: Client, name: str) -> None:
+    code, remark = register(client, b"", name, compressed=False)
+    assert code == ResponseCode.SYSTEM_ERROR
+    assert "allowed are 255 printable ones" in remark
+    table = dump_bytes(Registration(TopicTable({name: TopicConfig(name)})).to_json())
+    assert register(client, table, compressed=False)[0] == ResponseCode.SYSTEM_ERROR
+    assert register(client, b"", "b" * 255, compressed=False)[0] == ResponseCode.SUCCESS
+
+
+def test_who_registers_in_a_loop_does_not_fill_the_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for number in range(40):
+        fields = {
+            "brokerName": "b",
+            "brokerAddr": f"10.0.0.1:{number % 10}",
+            "clusterName": "c",
+            "brokerId": number % 2,
+        }
+        assert client.call(RequestCode.REGISTER_BROKER, **fields, haServerAddr="").code == ResponseCode.SUCCESS
+        assert client.call(RequestCode.UNREGISTER_BROKER, **fields).code == ResponseCode.SUCCESS
+        client.call(
+            RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=%s\nodd=1" % (b"true", b"false")[number % 2]
+        )
+    assert len(caplog.messages) <= 2 * 10 + 2
+    assert "settings changed from afar: peer=10.0.0.9" in caplog.text

@@ -54,9 +54,26 @@ def test_a_file_without_a_table_is_an_empty_one() -> None:
 
 def test_a_table_that_would_be_too_large_is_refused_and_a_value_can_be_replaced() -> None:
     kv, large = KvConfig(), "v" * (SIZE_MAX // 2)
+    assert kv.size == 0
     kv.put("n", "a", large)
     with pytest.raises(ValueError, match="would have"):
         kv.put("n", "b", large)
     kv.put("n", "a", large)
     kv.put("n", "c", "v")
     assert kv.pairs("n") == {"a": large, "c": "v"}
+
+
+def test_what_was_deleted_or_replaced_counts_no_more() -> None:
+    kv, half = KvConfig({"n": {"old": "v"}}), "v" * (SIZE_MAX // 2)
+    for _ in range(3):
+        kv.put("n", "a", half)
+        kv.delete("n", "a")
+    kv.delete("n", "a")
+    kv.delete("n", "old")
+    assert kv.size == 0
+
+
+def test_many_small_pairs_are_bounded_too() -> None:
+    kv = KvConfig({"n": {str(number): "" for number in range(SIZE_MAX // 64)}})
+    with pytest.raises(ValueError, match="allowed is"):
+        kv.put("n", "k", "")

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from roquet import files
 from roquet.nameserver.saved_file import SavedFile
+from roquet.runtime import Runtime
 
 
-def test_what_cannot_be_written_is_told_once_and_tried_again(
+class Written:
+    """A file whose content a test chooses."""
+
+    def __init__(self, folder: Path) -> None:
+        self.content = b""
+        self.calls = 0
+        self.file = SavedFile(folder / "kvConfig.json", self._now, Runtime())
+
+    def _now(self) -> Callable[[], bytes]:
+        self.calls += 1
+        content = self.content
+        return lambda: content
+
+    async def save(self, content: bytes) -> None:
+        self.content = content
+        await self.file.save()
+
+    @property
+    def on_drive(self) -> bytes:
+        return self.file.path.read_bytes()
+
+
+async def test_what_cannot_be_written_is_told_once_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = SavedFile(tmp_path / "kvConfig.json")
-    file.save(b"old")
+    its = Written(tmp_path)
+    await its.save(b"old")
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -23,12 +49,44 @@ def test_what_cannot_be_written_is_told_once_and_tried_again(
     with monkeypatch.context() as patch:
         patch.setattr(files, "replace", full)
         with pytest.raises(OSError, match="No space"):
-            file.save(b"new")
-        file.retry()
-        file.retry()
-    assert file.path.read_bytes() == b"old"
+            await its.save(b"new")
+        for _ in range(2):
+            its.file.retry()
+            await its.file.close()
+    assert its.on_drive == b"old"
     for _ in range(2):
-        file.retry()
-    assert file.path.read_bytes() == b"new"
+        its.file.retry()
+        await its.file.close()
+    assert its.on_drive == b"new"
     told = [record.getMessage().partition(":")[0] for record in caplog.records]
     assert told == ["file not written, it stays as it was and is tried again", "file written again"]
+
+
+async def test_many_changes_while_a_slow_drive_writes_share_one_write_and_hold_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    its, goes_on, real = Written(tmp_path), threading.Event(), files.replace
+
+    def slow(path: Path, data: bytes) -> None:
+        assert goes_on.wait(20)
+        real(path, data)
+
+    monkeypatch.setattr(files, "replace", slow)
+    first = asyncio.create_task(its.save(b"first"))
+    while its.calls == 0:
+        await asyncio.sleep(0)
+    others = [asyncio.create_task(its.save(b"%d" % number)) for number in range(100)]
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not first.done()
+    goes_on.set()
+    await asyncio.gather(first, *others)
+    assert (its.on_drive, its.calls) == (b"99", 2)
+
+
+async def test_who_asked_may_leave_and_the_write_goes_on(tmp_path: Path) -> None:
+    its = Written(tmp_path)
+    its.content = b"kept"
+    its.file.save()
+    await its.file.close()
+    assert its.on_drive == b"kept"

@@ -296,9 +296,7 @@ def test_connections_of_one_address_are_bounded_where_that_is_asked_for(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is an address of its own on Linux only")
-def test_an_address_that_has_all_connections_gives_some_to_others(
-    play: Play, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_address_that_has_all_connections_gives_some_to_others(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     """Its own that were silent for longest; it cannot take them back, and neither can the others take all."""
 
     async def scene(crowd: Crowd) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from roquet.errors import ConfigError, Refused
+from roquet.limited_log import LimitedLog
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from roquet.nameserver.routes import MASTER, Broker, Registered, Routes
@@ -42,6 +44,10 @@ _CONFIG_SIZE_MAX: Final = 65_536
 """Bytes of changed settings; all of them together have less than 2,000."""
 _VERSION_SIZE_MAX: Final = 65_536
 """Bytes of a table's version; it has less than a hundred."""
+_NAME_SIZE_MAX: Final = 255
+"""Characters of a name or an address. A broker's topics have 127 at most, the name server bounds how many there are."""
+_LINES_MAX: Final = 32
+"""Lines of one kind about the brokers at one address, in a minute: who registers in a loop must not fill the log."""
 UNIT = 1
 UNIT_SUBSCRIPTION = 2
 
@@ -49,8 +55,8 @@ UNIT_SUBSCRIPTION = 2
 class Requests:
     """Carries a name server's tables to those who ask.
 
-    :param save_kv: keeps the key-value table for the next start.
-    :param save_config: keeps settings that were changed, by name.
+    :param save_kv: keeps the key-value table for the next start; done when that is durable.
+    :param save_config: keeps settings that were changed, by name; likewise.
     """
 
     def __init__(
@@ -59,8 +65,8 @@ class Requests:
         kv: KvConfig,
         config: NamesrvConfig,
         clock_ms: Callable[[], float],
-        save_kv: Callable[[KvConfig], None],
-        save_config: Callable[[Mapping[str, str]], None],
+        save_kv: Callable[[], Awaitable[None]],
+        save_config: Callable[[Mapping[str, str]], Awaitable[None]],
     ) -> None:
         self._routes = routes
         self._kv = kv
@@ -68,6 +74,7 @@ class Requests:
         self._clock_ms = clock_ms
         self._save_kv = save_kv
         self._save_config = save_config
+        self._limited_log = LimitedLog(log)
 
     def handlers(self) -> Mapping[int, Handler]:
         return {
@@ -102,12 +109,14 @@ class Requests:
         broker = Broker(
             header.cluster_name, header.broker_name, header.broker_id, header.broker_addr, header.ha_server_addr
         )
+        _check_names("broker", (broker.cluster, broker.name, broker.address, broker.ha_address))
         table = _topics(request, compressed=header.compressed)
+        _check_names("topic", table.topics)
         why_full = self._routes.why_full(broker, table)
         if why_full:
             raise Refused(ResponseCode.SYSTEM_ERROR, why_full)
         registered = self._routes.register(broker, table, connection, self._clock_ms())
-        _log_registration(broker, table, registered)
+        self._log_registration(broker, table, registered, connection)
         master = registered.master
         answer = RegisterBrokerAnswer() if master is None else RegisterBrokerAnswer(master.ha_address, master.address)
         order = self._kv.pairs(ORDER_TOPIC_CONFIG)
@@ -126,20 +135,42 @@ class Requests:
         header = BrokerHeader.read(request.fields)
         broker = Broker(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
         self._routes.unregister(broker)
-        log.info("%s says goodbye", _described(broker))
+        self._tell(logging.INFO, connection, broker, "%s says goodbye", _described(broker))
         return request.answer(ResponseCode.SUCCESS)
 
     def connection_ended(self, connection: Connection) -> None:
         """The connection over which a broker registers is its sign of life."""
         for broker in self._routes.connection_ended(connection):
-            log.warning("%s is gone: its connection ended", _described(broker))
+            self._tell(logging.WARNING, connection, broker, "%s is gone: its connection ended", _described(broker))
 
     def expire(self) -> None:
         """Forget the brokers that have been silent for too long."""
         for broker, connection in self._routes.expire(self._clock_ms()):
-            log.warning("%s is gone: it was silent for too long", _described(broker))
             assert isinstance(connection, Connection)
+            self._tell(
+                logging.WARNING, connection, broker, "%s is gone: it was silent for too long", _described(broker)
+            )
             connection.close()
+
+    def _log_registration(
+        self, broker: Broker, table: TopicTable, registered: Registered, connection: Connection
+    ) -> None:
+        if registered.replaced is not None:
+            what = (
+                "master is replaced while it lives, stop one of the two"
+                if broker.broker_id == MASTER
+                else "slave is replaced"
+            )
+            text = "%s: name=%s id=%d before=%s now=%s"
+            parts = what, broker.name, broker.broker_id, registered.replaced, broker.address
+            self._tell(logging.WARNING, connection, broker, text, *parts)
+        if registered.is_new:
+            text = "%s registered, %s topics"
+            self._tell(logging.INFO, connection, broker, text, _described(broker), len(table.topics))
+
+    def _tell(self, level: int, connection: Connection, broker: Broker, text: str, *parts: object) -> None:
+        kind = f"{text} {connection.peer_host_name} {checksum(broker.address.encode()) % _LINES_MAX}"
+        self._limited_log.tell(level, kind, self._clock_ms() / 1000, text, *parts)
 
     # routes
 
@@ -196,17 +227,15 @@ class Requests:
         self._routes.delete_topic(header.topic, header.cluster_name or None)
         return request.answer(ResponseCode.SUCCESS)
 
-    def put_kv(self, request: Command, connection: Connection) -> Command:
+    def put_kv(self, request: Command, connection: Connection) -> None:
         header = PutKvHeader.read(request.fields)
         self._kv.put(header.namespace, header.key, header.value)
-        self._save_kv(self._kv)
-        return request.answer(ResponseCode.SUCCESS)
+        connection.answer_later(request, _answered_when(self._save_kv(), request))
 
-    def delete_kv(self, request: Command, connection: Connection) -> Command:
+    def delete_kv(self, request: Command, connection: Connection) -> None:
         header = KvHeader.read(request.fields)
         self._kv.delete(header.namespace, header.key)
-        self._save_kv(self._kv)
-        return request.answer(ResponseCode.SUCCESS)
+        connection.answer_later(request, _answered_when(self._save_kv(), request))
 
     def get_kv(self, request: Command, connection: Connection) -> Command:
         header = KvHeader.read(request.fields)
@@ -226,24 +255,39 @@ class Requests:
     def get_config(self, request: Command, connection: Connection) -> Command:
         return request.answer(ResponseCode.SUCCESS, body=dump(show_settings(self._config)).encode())
 
-    def update_config(self, request: Command, connection: Connection) -> Command:
-        """What is changed counts at once, and is kept in the operator's file. Where to listen only that file says."""
+    def update_config(self, request: Command, connection: Connection) -> None:
+        """What is changed counts at once, and is kept in the operator's file. All but a few settings are in the hand of
+        who has that file. Names that are no settings have no effect, as at Apache's.
+        """
         if len(request.body) > _CONFIG_SIZE_MAX:
             remark = f"settings of {len(request.body)} bytes, allowed are {_CONFIG_SIZE_MAX}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         pairs = parse(request.body.decode()).pairs
-        if not self._config.protected.isdisjoint(name for name, _ in pairs):
-            raise Refused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        known = setting_names(NamesrvConfig)
+        refused = [name for name, _ in pairs if name in known and not self._config.is_remote(name)]
+        if refused:
+            what = (
+                f"{', '.join(refused)}: to be changed in the name server's configuration file, counts after a restart"
+            )
+            raise Refused(ResponseCode.NO_PERMISSION, f"Can not update config in black list. {what}")
         try:
             config, warnings = update_settings(self._config, pairs, f"update from {connection.peer_address}")
         except ConfigError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        for warning in warnings:
-            log.warning("%s", warning)
-        self._config, known = config, setting_names(NamesrvConfig)
-        self._save_config({name: value for name, value in pairs if name in known})
-        log.warning("settings changed from afar: peer=%s names=%s", connection.peer_address, _names(pairs))
-        return request.answer(ResponseCode.SUCCESS)
+        now = self._clock_ms() / 1000
+        for warning in warnings[:1]:
+            self._limited_log.warning("no setting", now, "%s", warning[:_NAME_SIZE_MAX])
+        if config != self._config:
+            text = "settings changed from afar: peer=%s names=%s"
+            self._limited_log.warning("changed", now, text, connection.peer_address, _names(pairs))
+        self._config = config
+        saved = self._save_config({name: value for name, value in pairs if name in known})
+        connection.answer_later(request, _answered_when(saved, request))
+
+
+async def _answered_when(saved: Awaitable[None], request: Command) -> Command:
+    await asyncio.shield(saved)
+    return request.answer(ResponseCode.SUCCESS)
 
 
 def _topics(request: Command, *, compressed: bool) -> TopicTable:
@@ -257,23 +301,12 @@ def _topics(request: Command, *, compressed: bool) -> TopicTable:
     return parse_request(request.body, Registration.from_json, FRAME_SIZE_MAX).table
 
 
-def _log_registration(broker: Broker, table: TopicTable, registered: Registered) -> None:
-    if registered.replaced is not None:
-        what = (
-            "master is replaced while it lives, stop one of the two"
-            if broker.broker_id == MASTER
-            else "slave is replaced"
-        )
-        log.warning(
-            "%s: name=%s id=%d before=%s now=%s",
-            what,
-            broker.name,
-            broker.broker_id,
-            registered.replaced,
-            broker.address,
-        )
-    if registered.is_new:
-        log.info("%s registered, %s topics", _described(broker), len(table.topics))
+def _check_names(of: str, names: Iterable[str]) -> None:
+    """:raises Refused: one is longer than any that is in use, or would break a line of the log."""
+    for name in names:
+        if len(name) > _NAME_SIZE_MAX or not name.isprintable():
+            remark = f"name or address of a {of}: {len(name)} characters, allowed are {_NAME_SIZE_MAX} printable ones"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def _described(broker: Broker) -> str:

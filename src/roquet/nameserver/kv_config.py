@@ -9,38 +9,41 @@ ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics: topic -> `broker-a:4;broker-b:4`."""
 SIZE_MAX: Final = 4 * 1024 * 1024
 """Characters of the whole table, which is written anew at each change."""
+PAIR_SIZE: Final = 64
+"""What a pair counts beside its characters: else a table of single letters would have a million pairs."""
 
 
 class KvConfig:
     """Namespace -> key -> value.
 
-    Keeps: no namespace is empty.
+    Keeps: no namespace is empty; `size` is what all pairs count.
     """
 
     def __init__(self, table: Mapping[str, Mapping[str, str]] | None = None) -> None:
         self._table = {namespace: dict(pairs) for namespace, pairs in (table or {}).items() if pairs}
+        self.size = sum(
+            _size(namespace, key, value) for namespace, pairs in self._table.items() for key, value in pairs.items()
+        )
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """:raises ValueError: the table would be too large."""
-        before = self.get(namespace, key) or ""
-        size = self._size() + len(namespace) + len(key) + len(value) - len(before)
+        before = self.get(namespace, key)
+        size = self.size + _size(namespace, key, value)
+        if before is not None:
+            size -= _size(namespace, key, before)
         if size > SIZE_MAX:
-            raise ValueError(f"the key-value table would have {size} characters, allowed are {SIZE_MAX}")
+            raise ValueError(f"the key-value table would have a size of {size}, allowed is {SIZE_MAX}")
         self._table.setdefault(namespace, {})[key] = value
-
-    def _size(self) -> int:
-        return sum(
-            len(namespace) + len(key) + len(value)
-            for namespace, pairs in self._table.items()
-            for key, value in pairs.items()
-        )
+        self.size = size
 
     def get(self, namespace: str, key: str) -> str | None:
         return self._table.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
         pairs = self._table.get(namespace, {})
-        pairs.pop(key, None)
+        value = pairs.pop(key, None)
+        if value is not None:
+            self.size -= _size(namespace, key, value)
         if not pairs:
             self._table.pop(namespace, None)
 
@@ -60,4 +63,8 @@ class KvConfig:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {"configTable": self._table}
+        return {"configTable": {namespace: dict(pairs) for namespace, pairs in self._table.items()}}
+
+
+def _size(namespace: str, key: str, value: str) -> int:
+    return PAIR_SIZE + len(namespace) + len(key) + len(value)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -37,9 +38,15 @@ class NameServer:
 
     def __init__(self, config: NamesrvConfig, runtime: Runtime | None = None) -> None:
         self._config = config
-        self._kv_file = SavedFile(Path(config.kv_config_path).expanduser())
-        self._config_file = SavedFile(Path(config.config_store_path).expanduser())
-        self._requests = self._make_requests(runtime or Runtime())
+        runtime = runtime or Runtime()
+        kv_path = Path(config.kv_config_path).expanduser()
+        kv = _load_kv(kv_path)
+        self._changed: dict[str, str] = {}
+        """Settings that were changed from afar since the start."""
+        self._kv_file = SavedFile(kv_path, lambda: partial(dump_bytes, kv.to_json()), runtime)
+        self._config_file = SavedFile(Path(config.config_store_path).expanduser(), self._config_text, runtime)
+        routes = Routes()
+        self._requests = Requests(routes, kv, config, runtime.steady_ms, self._kv_file.save, self._save_config)
         self._watch: asyncio.Task[None] | None = None
         peers = self._peers = Peers(config.peers, connections_allowed(config.peers))
         self._server = Server(self._requests.handlers(), self._requests.connection_ended, peers)
@@ -69,25 +76,16 @@ class NameServer:
         for task in filter(None, (self._scan, self._watch)):
             task.cancel()
         await self._server.close()
+        await self._kv_file.close()
+        await self._config_file.close()
 
-    def _make_requests(self, runtime: Runtime) -> Requests:
-        """The files are small and change by a tool's hand only, so they are written before the answer, in place."""
-        return Requests(
-            Routes(),
-            _load_kv(self._kv_file.path),
-            self._config,
-            runtime.steady_ms,
-            lambda kv: self._kv_file.save(dump_bytes(kv.to_json())),
-            self._save_config,
-        )
+    def _save_config(self, pairs: Mapping[str, str]) -> Awaitable[None]:
+        self._changed |= pairs
+        return self._config_file.save()
 
-    def _save_config(self, pairs: Mapping[str, str]) -> None:
-        """Put values into the operator's file; its comments, its order and all other settings stay.
-
-        :raises OSError: it cannot be read or written.
-        :raises ValueError: somebody made it something that cannot be read.
-        """
-        self._config_file.save(changed(self._config_file.read().decode(), pairs).encode())
+    def _config_text(self) -> Callable[[], bytes]:
+        """The operator's file with what was changed from afar; its comments, its order and all other settings stay."""
+        return partial(_merged, self._config_file.path, dict(self._changed))
 
     async def _look_for_ever(self) -> None:
         while True:
@@ -95,6 +93,17 @@ class NameServer:
             self._requests.expire()
             self._kv_file.retry()
             self._config_file.retry()
+
+
+def _merged(path: Path, pairs: Mapping[str, str]) -> bytes:
+    """:raises OSError: the file cannot be read.
+    :raises ValueError: somebody made it something that cannot be read.
+    """
+    try:
+        before = path.read_bytes()
+    except FileNotFoundError:
+        before = b""
+    return changed(before.decode(), pairs).encode()
 
 
 def _load_kv(path: Path) -> KvConfig:
