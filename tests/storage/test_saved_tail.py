@@ -227,14 +227,23 @@ def test_a_drive_without_room_is_told_of_and_the_broker_starts(used: float, capl
 class FailsForTails(MountedDisk):
     """A drive that does not take what is saved, and says so when that is synced."""
 
+    error = errno.EIO
+
     def open(self, path: Path, size: int):  # type: ignore[no-untyped-def]
         if "lost" in path.parts:
-            self.drive("open").refuse("sync", errno.EIO)
+            self.drive("open").refuse("sync", self.error)
         return super().open(path, size)
 
 
-def test_a_start_on_a_drive_that_fails_cuts_nothing_off(caplog: pytest.LogCaptureFixture) -> None:
-    """What could not be saved is there for the next start, on another drive maybe."""
+class FullForSyncsOfTails(FailsForTails):
+    """Some file systems find room for what was written when it is synced only."""
+
+    error = errno.ENOSPC
+
+
+@pytest.fixture
+def torn_drive() -> Drive:
+    """Of 200 messages the sixth and seventh never reached it."""
     drive = Drive(random.Random(1))
     store = Store(config(Path("/s")), lambda: 1_700_000_000_000, drive.mount())
     store.open()
@@ -242,6 +251,27 @@ def test_a_start_on_a_drive_that_fails_cuts_nothing_off(caplog: pytest.LogCaptur
     first = drive.names.files[Path("/s/commitlog") / f"{0:020d}"]
     first.cached[3 * SECTOR : 4 * SECTOR] = bytes(SECTOR)
     drive.unmount()
+    return drive
+
+
+def test_a_copy_that_finds_no_room_when_it_is_synced_says_nothing_of_the_log(
+    torn_drive: Drive, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is a copy that was not made, as if its writes had found no room; the log's own syncs go on."""
+    store = Store(config(Path("/s")), lambda: 1_700_000_000_000, FullForSyncsOfTails(torn_drive))
+    store.open()
+    assert store.failure is None
+    assert "not saved: it could not be saved: [Errno 28]" in caplog.text
+    assert not [path for path in torn_drive.names.files if "lost" in path.parts]
+    put(store, 5, 3)
+    store.log.sync_work(store.log.end)()
+    store.log.synced(store.log.end)
+    assert (numbers(store), store.log.flushed_to) == ([*range(8)], store.log.end)
+
+
+def test_a_start_on_a_drive_that_fails_cuts_nothing_off(torn_drive: Drive, caplog: pytest.LogCaptureFixture) -> None:
+    """What could not be saved is there for the next start, on another drive maybe."""
+    drive = torn_drive
     before = {path: bytes(file.cached) for path, file in drive.names.files.items() if path.parent.name == "commitlog"}
     store = Store(config(Path("/s")), lambda: 1_700_000_000_000, FailsForTails(drive))
     with pytest.raises(OSError, match="no file of the store is synced any more"):

@@ -357,7 +357,7 @@ class CommitLog:
 
         :raises OSError: a sync has failed, now or before; then nothing was cut, or not all of it.
         """
-        self._trust.check()  # it may have been the copy of what is cut off here that could not be synced
+        self._trust.check()  # the drive may have failed for the copy of what is cut off here
         self._segments.drop_after(end)
         self._segments.erase(end)
         self.end = end

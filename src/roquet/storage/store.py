@@ -29,7 +29,7 @@ from roquet.storage.pool import Pool
 from roquet.storage.queues import Queues
 from roquet.storage.recovery import DISPATCH, INDEX, recover
 from roquet.storage.retention import Usage
-from roquet.storage.trust import Trust, TrustedDisk
+from roquet.storage.trust import NO_ROOM, Trust, TrustedDisk
 from roquet.storage.writer import Writer
 from roquet.units import PhysicalOffset
 
@@ -134,7 +134,8 @@ class Store:
     ) -> None:
         self.config = config
         self._trust = Trust()
-        self.disk = TrustedDisk(disk if disk is not None else RealDisk(), self._trust)
+        self._untrusted = disk if disk is not None else RealDisk()
+        self.disk = TrustedDisk(self._untrusted, self._trust)
         self._lock: Lock | None = None
         self._abort = config.root / "abort"
         self.was_crashed = False
@@ -231,9 +232,18 @@ class Store:
 
     def save_tail(self, at: PhysicalOffset) -> Path | None:
         """Save what the log's files hold from `at` on, before it is cut off; the folder, None where nothing is there
-        or it could not be saved."""
+        or it could not be saved.
+
+        A drive that fails for this copy is not trusted with the log, either; one that is only full is.
+        """
         tail = saved_tail.tail_from(self.log, at)
-        return saved_tail.save(self.disk, self.config.root, self.log, tail) if tail is not None else None
+        if tail is None:
+            return None
+        trust = Trust()
+        saved = saved_tail.save(TrustedDisk(self._untrusted, trust), self.config.root, self.log, tail)
+        if trust.failure is not None and trust.failure.errno not in NO_ROOM:
+            self._trust.failure = self._trust.failure or trust.failure
+        return saved
 
     def _forget_cached(self) -> None:
         """Whoever had the store may have ended for a sync that failed: what the system has of files in its memory may
