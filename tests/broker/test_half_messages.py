@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Final
+
 import pytest
 
-from roquet.broker.transactions import GROUP
+from roquet.broker.transactions import GROUP, OpenTransactions, half_with
 from roquet.protocol.headers.transactions import COMMIT, ROLLBACK
 from roquet.protocol.message import (
     CHECK_MAX_TIME_TOPIC,
@@ -17,6 +20,9 @@ from tests.broker.served import serving, started
 from tests.broker.transacting import ADDRESS, PERIOD_S, SMALL_LOG, TransactionProducer, bodies, restart
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
+
+LOG: Final = Path(f"/store/commitlog/{0:020}")
+HALF_QUEUE: Final = Path(f"/store/consumequeue/{HALF_TOPIC}/0/{0:020}")
 
 
 @pytest.mark.parametrize("way", ["stop", "kill", "crash"])
@@ -98,3 +104,61 @@ def test_checks_of_before_a_restart_count(sim: Simulation) -> None:
         producer.announce()
     assert len(producer.asked) == 2
     assert bodies(node, CHECK_MAX_TIME_TOPIC, 0) == ["body"]
+
+
+@pytest.mark.parametrize("way", ["stop", "kill"])
+def test_half_messages_that_cannot_be_read_stay_open_for_a_start_that_can_read_them(
+    sim: Simulation, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    """They are acknowledged: no progress may go past them, and those in other files are open meanwhile."""
+    node = started(sim, ADDRESS, **SMALL_LOG, flushConsumeQueueThoroughInterval=1000)
+    producer = TransactionProducer(sim, node)
+    ended, first = producer.half(b"ended"), producer.half(b"first")
+    assert producer.end(ended, ROLLBACK).code == 0
+    while serving(node).store.log.end < 70_000:
+        producer.end(producer.half(bytes(5000)), ROLLBACK)
+    producer.half(b"second")
+    sim.run_for(11)
+    node.host.drive.unreadable.add(LOG)
+    for _ in range(2):
+        restart(sim, node, way)
+        sim.run_for(11)
+    assert len(serving(node).parts.halves.open) == 1
+    assert len([line for line in caplog.messages if "half messages cannot be read" in line]) == 2, "once for each start"
+    node.host.drive.unreadable.clear()
+    assert producer.end(first, COMMIT).code == 0, "the producer is believed as soon as it can be read"
+    restart(sim, node, way)
+    producer.announce()
+    sim.run_for(2 * PERIOD_S)
+    assert [record.body for _, record in producer.asked] == [b"second"] * len(producer.asked) != []
+    assert bodies(node) == ["first"]
+
+
+def test_a_queue_of_half_messages_that_cannot_be_read_keeps_the_progress_before_it(
+    node: BrokerNode, producer: TransactionProducer
+) -> None:
+    ended, opened = producer.half(b"ended"), producer.half(b"open")
+    assert producer.end(ended, ROLLBACK).code == 0
+    halves = serving(node).parts.halves
+    node.host.drive.unreadable.add(HALF_QUEUE)
+
+    async def load() -> None:
+        halves.load()
+
+    node.host.call(load)
+    assert (len(halves.open), halves.open.progress) == (0, 1)
+    node.host.drive.unreadable.clear()
+    assert producer.end(opened, COMMIT).code == 0
+    assert (halves.open.progress, bodies(node)) == (2, ["open"])
+
+
+def test_half_messages_that_cannot_be_read_count_no_more_once_they_are_old(sim: Simulation) -> None:
+    table = OpenTransactions(3)
+    for offset in (3, 5, 7):
+        table.not_read(offset)
+    table.opened(half_with({}, 9, 9, 0, 0))
+    assert table.progress == 3
+    table.forget_before(6)
+    assert (table.progress, table.may_be_open(5), table.may_be_open(7)) == (7, False, True)
+    table.forget_before(8)
+    assert table.progress == 9

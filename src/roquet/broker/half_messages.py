@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -13,7 +14,7 @@ from roquet.broker.progress import ConsumerProgress
 from roquet.broker.stamp_clock import StampClock
 from roquet.broker.transactions import END_TAG, GROUP, Half, OpenTransactions, ended_halves, half_with
 from roquet.broker.turn import Turn
-from roquet.errors import CorruptRecord, Refused
+from roquet.errors import CorruptRecord, Refused, UnreadableFile
 from roquet.protocol import message as m
 from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.codes import ResponseCode
@@ -75,21 +76,36 @@ class HalfMessages:
     def load(self) -> None:
         """Find the transactions that are open: half messages without an end, from the noted progress on.
 
-        What cannot be read is left out, and told of once.
+        What is damaged is left out. What is in a file that cannot be read now is left to a later start: the progress
+        stays before it. Both are told of once. Where it is an end that cannot be read, its transaction counts as open,
+        and its producer is asked.
         """
         begin, ends_begin = self._noted(m.HALF_TOPIC), self._noted(m.HALF_OP_TOPIC)
         found = OpenTransactions(begin, ends_begin)
         ended: set[int] = set()
-        for record in self._records(m.HALF_OP_TOPIC, ends_begin):
+        for _, record in self._records(m.HALF_OP_TOPIC, ends_begin):
+            if record is None:
+                found.end_not_read()
+                continue
             halves = ended_halves(record)
             ended.update(halves)
             found.end_stored(halves)
-        for record in self._records(m.HALF_TOPIC, begin):
-            half = self.half_of(record)
-            (found.ended if half.offset in ended else found.opened)(half)
+        left: list[int] = []
+        for offset, record in self._records(m.HALF_TOPIC, begin):
+            if record is not None:
+                half = self.half_of(record)
+                (found.ended if half.offset in ended else found.opened)(half)
+            elif offset not in ended:
+                left.append(offset)
+                found.not_read(offset)
         self.open = found
+        if left:
+            log.error(
+                "half messages cannot be read, their transactions stay open: count=%d first=%d last=%d; bring the file "
+                "back and start anew, and their producers are asked", len(left), left[0], left[-1],
+            )  # fmt: skip
         if self._unreadable:
-            text = "half messages or ends of transactions cannot be read and are left out: count=%d last_at=%d"
+            text = "half messages or ends of transactions are damaged and are left out: count=%d last_at=%d"
             log.warning(text, self._unreadable, self._unreadable_at)
         if found:
             log.info("%d transactions are open, from half message %d on", len(found), found.progress)
@@ -99,15 +115,26 @@ class HalfMessages:
         noted = self._progress.committed(GROUP, topic, 0) or 0
         return max(self._store.within_queue(topic, 0, noted), self._store.min_offset(topic, 0))
 
-    def _records(self, topic: str, offset: int) -> Iterator[Record]:
-        """What the topic's queue points to, from `offset` on. What cannot be read was never given to anybody."""
+    def _records(self, topic: str, offset: int) -> Iterator[tuple[int, Record | None]]:
+        """What the topic's queue points to, from `offset` on, each with its queue offset; None: a file with it cannot
+        be read. What is damaged is left out, it was never given to anybody."""
         queue = self._store.queues.known(topic, 0)
         while queue is not None and offset < queue.max_offset:
-            entries = list(queue.entries(offset, _READ_AT_ONCE))
-            for at, size, _ in entries:
-                record = _decoded(self._store.log.record_bytes(at, size))
+            try:
+                entries = list(queue.entries(offset, _READ_AT_ONCE))
+            except UnreadableFile:
+                end = min(queue.next_file(offset), queue.max_offset)
+                yield from ((number, None) for number in range(offset, end))
+                offset = end
+                continue
+            for number, (at, size, _) in enumerate(entries, offset):
+                try:
+                    record = _decoded(self._store.log.record_bytes(at, size))
+                except UnreadableFile:
+                    yield number, None
+                    continue
                 if record is not None and record.topic == topic:
-                    yield record
+                    yield number, record
                 else:
                     self._unreadable += 1
                     self._unreadable_at = at
@@ -117,13 +144,15 @@ class HalfMessages:
         """What a record in the queue of half messages says.
 
         A record that was written again names the first one of its transaction. It is believed if that is the same
-        message, or gone: other brokers let producers say what they like.
+        message, or gone, or cannot be read: other brokers let producers say what they like.
         """
         pairs, offset, now_ms = record.properties, record.queue_offset, self._clock.now_ms()
         transaction = long_or(pairs.get(m.FIRST_HALF_OFFSET), offset)
         first: Record | None = record
         if transaction != offset:
-            first = self._half_at(transaction) if 0 <= transaction < offset else record
+            with suppress(UnreadableFile):
+                first = None
+                first = self._half_at(transaction) if 0 <= transaction < offset else record
             if first is not None and _message(first) != _message(record):
                 first = record
             if first is record:
@@ -159,6 +188,7 @@ class HalfMessages:
         are on disk: a power failure must not take an end and leave the half message, of which nobody would ask.
         """
         log = self._store.log
+        self.open.forget_before(self._store.min_offset(m.HALF_TOPIC, 0))
         if self._reached is None and (self.open.progress or len(self.open)):
             self._reached = log.end, self.open.progress, self.open.ends_progress
         if self._reached is not None and self._reached[0] <= log.flushed_to:

@@ -16,6 +16,7 @@ from typing import Final
 from roquet.protocol import message as m
 from roquet.protocol.java_numbers import int_or, long_or
 from roquet.protocol.record import Record
+from roquet.units import LONG_MAX
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The consumer group that has the progress in both queues, half messages and ends."""
@@ -92,7 +93,8 @@ class CheckRules:
 
 
 class OpenTransactions:
-    """Keeps: each open transaction is here once, with its newest record; in the order of these records' offsets.
+    """Keeps: each open transaction is here once, with its newest record; in the order of these records' offsets. The
+    progress does not pass half messages that could not be read: they may be open.
 
     :param begin: queue offset of the first half message that was looked at, `ends_begin` of the first end.
     """
@@ -101,6 +103,8 @@ class OpenTransactions:
         self.begin = begin
         self._next = begin
         self._open: dict[int, Half] = {}
+        self._not_read: dict[int, None] = {}
+        """Queue offsets of half messages that could not be read, which ascend."""
         self._ends: deque[int] = deque()
         """Which half message the ends from `_ends_begin` on closed; of several, the last."""
         self._ends_begin = ends_begin
@@ -124,7 +128,26 @@ class OpenTransactions:
     def ended(self, half: Half) -> None:
         """A transaction is over."""
         self._open.pop(half.transaction, None)
+        self._not_read.pop(half.offset, None)
         self._next = max(self._next, half.offset + 1)
+
+    def end_not_read(self) -> None:
+        """An end cannot be read now: a later start is to look at it again."""
+        self._ends.append(LONG_MAX)
+
+    def not_read(self, offset: int) -> None:
+        """A half message without an end cannot be read now; offsets ascend."""
+        self._not_read[offset] = None
+        self._next = offset + 1
+
+    def may_be_open(self, offset: int) -> bool:
+        """Whether the half message at a queue offset could not be read at the start."""
+        return offset in self._not_read
+
+    def forget_before(self, offset: int) -> None:
+        """The half messages before it are gone from the queue."""
+        while self._not_read and (first := next(iter(self._not_read))) < offset:
+            del self._not_read[first]
 
     def end_stored(self, halves: Iterable[int]) -> None:
         """The end of transactions was stored; it names these half messages."""
@@ -133,7 +156,8 @@ class OpenTransactions:
     @property
     def progress(self) -> int:
         """Queue offset of the first half message that may matter to whoever starts anew."""
-        return next(iter(self._open.values())).offset if self._open else self._next
+        progress = next(iter(self._open.values())).offset if self._open else self._next
+        return min(progress, next(iter(self._not_read), progress))
 
     @property
     def ends_progress(self) -> int:

@@ -96,13 +96,13 @@ class TransactionRequests:
         """The newest record of the transaction that this one belongs to.
 
         What lies before all that was read at the start may have ended, or been written again by a broker that does
-        not name the first record; the producer is believed then.
+        not name the first record; the producer is believed then, and of what could not be read at the start.
         """
         named = self._halves.half_of(record)
         half = self._halves.open.get(named.transaction)
         if half is not None:
             return half
-        if named.transaction >= self._halves.open.begin:
+        if named.transaction >= self._halves.open.begin and not self._halves.open.may_be_open(named.offset):
             raise Refused(ResponseCode.SYSTEM_ERROR, "the transaction has ended already")
         return named
 
