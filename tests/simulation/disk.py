@@ -209,6 +209,8 @@ class Drive:
         """Files that somebody has cut, and at which byte."""
         self.undeletable: dict[Path, int] = {}
         """Files that somebody has protected, and how often it was tried to delete them."""
+        self.signed: set[Path] = set()
+        """Locks of which one of our brokers has noted that it had them last."""
         self.descriptors_max = 1_000
         """How many a process may have."""
         self.on_power_loss: Callable[[], None] = self.crash
@@ -485,7 +487,11 @@ class MountedLock:
         self._locked = locked
         self._path = path
         self._descriptor = disk.descriptors.open(self)
+        self.was_ours = path in disk.drive("read").signed
         locked.add(path)
+
+    def sign(self) -> None:
+        self._disk.drive("write").signed.add(self._path)
 
     def release(self) -> None:
         self._disk.descriptors.close(self._descriptor, self)

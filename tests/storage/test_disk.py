@@ -142,6 +142,22 @@ def test_a_lock_is_given_once_in_one_process_too_and_by_any_name(tmp_path: Path)
     RealDisk().lock(tmp_path / "lock").release()
 
 
+def test_a_lock_says_whether_only_our_brokers_had_the_store(tmp_path: Path) -> None:
+    """Apache's write "lock" into it at each start."""
+    path = tmp_path / "lock"
+
+    def was_ours(*, signs: bool) -> bool:
+        lock = RealDisk().lock(path)
+        if signs:
+            lock.sign()
+        lock.release()
+        return lock.was_ours
+
+    assert [was_ours(signs=signs) for signs in (False, True, False, True)] == [False, False, True, True]
+    path.write_bytes(b"lock")
+    assert [was_ours(signs=signs) for signs in (False, False, True, False)] == [False, False, False, True]
+
+
 def is_locked_elsewhere(path: Path) -> bool:
     """Whether another process is refused the lock."""
     program = (

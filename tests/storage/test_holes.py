@@ -177,7 +177,42 @@ def test_a_record_of_an_earlier_life_behind_a_hole_does_not_come_back(drive: Dri
         bytes_at(drive, places[number] + 56, 8)[:] = (1_600_000_000_000).to_bytes(8, "big")
     magic(bytes_at(drive, places[10], places[1]))
     drive.unmount()
+    drive.signed.clear()
     assert numbers(opened(drive)) == list(range(10))
+
+
+@ANY
+def test_a_clock_that_is_set_back_at_a_damaged_record_does_not_end_the_log(drive: Drive, damage: Damage) -> None:
+    """No broker that leaves remnants behind the log's end had this store: what stands there was written behind it."""
+    now_ms = 10_000_000
+    drive.now_ms = lambda: now_ms
+    store = opened(drive)
+    for number in range(5):
+        put(store, number)
+    store.checkpoint_work()()
+    places = [put(store, number) for number in range(5, 10)]
+    now_ms = 0
+    for number in range(10, 20):
+        put(store, number)
+    damage(bytes_at(drive, places[-1], places[-1] - places[-2]))
+    end = store.log.end
+    drive.unmount()
+    store = opened(drive)
+    assert numbers(store) == [number for number in range(20) if number != 9]
+    assert store.log.end == end
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_start_that_is_cut_short_does_not_say_whose_the_store_was(drive: Drive, *, is_ours: bool) -> None:
+    """Apache's remnants are erased at the end of a start only."""
+    put(opened(drive), 0)
+    drive.unmount()
+    if not is_ours:
+        drive.signed.clear()
+    disk = drive.mount()
+    disk.lock(Path("/s/lock"))
+    drive.unmount()
+    assert drive.mount().lock(Path("/s/lock")).was_ours is is_ours
 
 
 def test_a_damaged_record_at_the_end_is_no_hole(drive: Drive) -> None:
@@ -382,3 +417,62 @@ def test_after_a_clean_stop_damage_costs_one_record(drive: Drive, damage: Damage
     store = Store(CONFIG, lambda: 1_700_000_000_000, disk)
     store.open()
     assert numbers(store) == [each for each in range(20) if each != 5]
+
+
+@ANY
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_offset_of_a_queues_last_record_is_given_to_no_other_message(
+    drive: Drive, damage: Damage, count: int
+) -> None:
+    """It was acknowledged with it. Its entry was written, though not in front of the checkpoint's mark."""
+    store = opened(drive)
+    for number in range(5):
+        put(store, number)
+    store.checkpoint_work()()
+    places = [put(store, number) for number in range(5, 10)]
+    put(store, 0, "other")
+    for place in places[-count:]:
+        damage(bytes_at(drive, place, places[1] - places[0]))
+    for _ in range(2):
+        drive.unmount()
+        store = opened(drive)
+        assert store.max_offset("T", 0) == 10
+        store.checkpoint_work()()
+    put(store, 10)
+    assert numbers(store) == [*range(10 - count), 10]
+    assert numbers(store, "other") == [0]
+
+
+def test_entries_that_a_power_failure_left_name_no_damaged_record(drive: Drive) -> None:
+    """One that is of an earlier life of the queue takes the offset of no record that is there."""
+    store = opened(drive)
+    places = [put(store, number) for number in range(8)]
+    magic(bytes_at(drive, places[5], places[1]))
+    queue = store.queue("T", 0)
+    for offset, at in ((5, places[6]), (6, places[7]), (7, places[5])):
+        queue._buffer[20 * offset : 20 * offset + 8] = at.to_bytes(8, "big")
+    drive.unmount()
+    store = opened(drive)
+    assert numbers(store) == [0, 1, 2, 3, 4, 6, 7]
+    assert store.max_offset("T", 0) == 8
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_what_is_read_again_in_front_of_the_mark_is_verified(drive: Drive, *, is_clean: bool) -> None:
+    """The whole log is dispatched for one queue that is lost: its damaged bodies are handed out to nobody."""
+    store = opened(drive)
+    places: list[PhysicalOffset] = []
+    while store.log.end < 5 * FILE:
+        places.append(put(store, len(places)))
+        put(store, 0, "other")
+    store.checkpoint_work()()
+    store.close() if is_clean else None
+    body_bit(bytes_at(drive, places[7], 200))
+    drive.unmount()
+    disk = drive.mount()
+    for path in [path for path in drive.names.files if "T" in path.parts]:
+        disk.delete(path)
+    store = Store(CONFIG, lambda: 1_700_000_000_000, disk)
+    store.open()
+    assert numbers(store) == [number for number in range(len(places)) if number != 7]
+    assert (store.max_offset("T", 0), store.dispatch.holes) == (len(places), 1)

@@ -13,10 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.protocol.columns import Ints
+from roquet.protocol.record import SIZE_MIN
 from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk
 from roquet.storage.folders import Folders
 from roquet.storage.segments import Durable, Segments
+from roquet.units import PhysicalOffset
 
 ENTRY: Final = Struct(">qiq")
 """Physical offset, record size, tag code (schedule topic: delivery time)."""
@@ -296,6 +298,30 @@ class ConsumeQueue:
         """When the entry's message was stored, in ms, and the bits of the filters that wanted it then; None where that
         is not known.
         """
+        return None
+
+    def last_within(self, spans: Sequence[tuple[int, int]]) -> tuple[int, PhysicalOffset] | None:
+        """The last entry whose record lies within one of these parts of the log, which ascend: its queue offset and the
+        record's place.
+        """
+        per_file = self._file_size // ENTRY_SIZE
+        end = self.max_offset
+        while end > self.min_offset:
+            begin = max(self.min_offset, (end - 1) // per_file * per_file)
+            entries = self.columns(begin, end - begin)
+            physical, ends = (
+                entries["physical"].astype(np.int64),
+                entries["physical"] + entries["size"].astype(np.int64),
+            )
+            is_within = np.zeros(len(entries), bool)
+            for first, last in spans:
+                is_within |= (physical >= first) & (ends <= last) & (entries["size"] >= SIZE_MIN)
+            found = np.flatnonzero(is_within)
+            if len(found):
+                return begin + int(found[-1]), PhysicalOffset(int(physical[found[-1]]))
+            if int(physical[0]) < spans[0][0]:
+                return None
+            end = begin
         return None
 
     @property

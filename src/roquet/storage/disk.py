@@ -89,7 +89,19 @@ class DiskFile(Protocol):
 
 
 class Lock(Protocol):
-    """A held lock; the directory is free again once it is released or its process ends."""
+    """A held lock; the directory is free again once it is released or its process ends.
+
+    `was_ours`: whoever had it since `sign` was called last was one of our brokers.
+    """
+
+    was_ours: bool
+
+    def sign(self) -> None:
+        """Note that no broker but ours has had the store, as far as its files tell.
+
+        :raises OSError: that could not be written.
+        """
+        ...
 
     def release(self) -> None: ...
 

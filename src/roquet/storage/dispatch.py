@@ -59,6 +59,10 @@ class Dispatch:
         """Queues in which offsets were left out that no record had."""
         self.damaged: Collection[int] = ()
         """Where records stand whose bodies recovery found damaged; their queues get blanks for them."""
+        self.verifies = False
+        """Whether the records that come next were not verified by anybody in this process."""
+        self.taken: Collection[tuple[ConsumeQueue, int, PhysicalOffset]] = ()
+        """Queue offsets of damaged records, and their places: they are given to no other message."""
         self.stopped: CorruptRecord | None = None
         """Where dispatch cannot go on and why, None while it can: nothing valid is known behind a damaged place."""
         self._stopped_with_end = -1
@@ -105,14 +109,17 @@ class Dispatch:
             return grown
         self.is_held_up = True
         try:
-            for piece in pieces(self._log, self.position, self._hole_ends, known=self.damaged):
+            walk = pieces(self._log, self.position, self._hole_ends, verify=self.verifies, known=self.damaged)
+            for piece in walk:
                 if isinstance(piece, Hole):
                     grown += self._step_over(piece)
                 else:
                     grown += self.put_block(piece)
                     if self._index is not None and self._index.is_due:
                         self._flush_index(self._index)
-            self.stopped, self.damaged = None, ()
+            for queue, offset, at in self.taken:
+                self._keep(queue, offset, at)
+            self.stopped, self.damaged, self.verifies, self.taken = None, (), False, ()
         except CorruptRecord as error:
             self._stop(error)
         except OSError as error:
@@ -144,9 +151,7 @@ class Dispatch:
         it is in the copies of this log, too, and consumers may be past it."""
         queue = self._queue_of_damaged(hole)
         if queue is not None and hole.arrival is not None:
-            queue.make_room(1, hole.arrival.queue_offset)
-            queue.skip_to(hole.arrival.queue_offset)
-            queue.put_blank(hole.start)
+            self._keep(queue, hole.arrival.queue_offset, hole.start)
         self.holes += 1
         self.hole_bytes += hole.size
         self.position = max(self.position, hole.end)
@@ -157,13 +162,20 @@ class Dispatch:
         )  # fmt: skip
         return [] if queue is None else [queue]
 
+    def _keep(self, queue: ConsumeQueue, offset: int, at: PhysicalOffset) -> None:
+        """Let a queue have a blank for the damaged record at `at`, unless it has something at that offset."""
+        if offset >= queue.max_offset and at >= queue.log_end and queue.can_go_on_at(offset):
+            queue.make_room(1, offset)
+            queue.skip_to(offset)
+            queue.put_blank(at)
+
     def _queue_of_damaged(self, hole: Hole) -> ConsumeQueue | None:
         """The queue that gets a blank for a damaged record; None where that is not known, or it has its entry."""
         arrival = hole.arrival
         if arrival is None or not arrival.takes_a_queue_slot:
             return None
         queue = self._queue(hole.start, arrival.topic, arrival.queue_id)
-        if queue is None or hole.end <= queue.log_end or not queue.can_go_on_at(arrival.queue_offset):
+        if queue is None or hole.end <= queue.log_end:
             return None
         return queue
 

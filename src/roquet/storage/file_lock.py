@@ -15,8 +15,16 @@ else:
     import msvcrt
 
 
+_APACHES: Final = b"lock"
+"""What Apache's brokers write into the file at each start."""
+_OURS: Final = b"ours"
+
+
 class FileLock:
-    """The lock that Apache's brokers take, too."""
+    """The lock that Apache's brokers take, too. Its file says who had the store last.
+
+    Keeps: `was_ours` is true only if nobody but us had the store since `sign` was called there.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +50,18 @@ class FileLock:
                 msvcrt.locking(self._descriptor, msvcrt.LK_NBLCK, 1)
         except OSError as error:
             raise _locked(path) from error
-        os.pwrite(self._descriptor, b"lock", 0) if sys.platform != "win32" else os.write(self._descriptor, b"lock")
+        self.was_ours = os.read(self._descriptor, len(_OURS)) == _OURS
+        if not self.was_ours:
+            self._write(_APACHES)
+
+    def sign(self) -> None:
+        """Say that the store is ours, until another broker takes the lock."""
+        if not self.was_ours:
+            self._write(_OURS)
+
+    def _write(self, text: bytes) -> None:
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        os.write(self._descriptor, text)
         os.fsync(self._descriptor)
 
     def release(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
@@ -37,6 +37,7 @@ def recover(
     dispatch: Dispatch,
     *,
     crashed: bool,
+    was_ours: bool,
     verify: bool,
     save_tail: Callable[[PhysicalOffset], object],
     room_wanted: Callable[[str], AbstractContextManager[None]],
@@ -46,6 +47,7 @@ def recover(
     After a crash that takes as long as it takes to read and dispatch what came since the checkpoint. A drive without
     room ends nothing: dispatch and index are behind then, and are completed once there is some.
 
+    :param was_ours: nobody but this broker had the store since it erased what stood behind the log's end.
     :param save_tail: called before the log is cut, with the place: what is cut may be more than garbage.
     :param room_wanted: within it a drive without room is told of once, and what was done there is tried again later.
     """
@@ -60,9 +62,10 @@ def recover(
             "commit log is shorter than its checkpoint log_end=%d checkpoint=%d: files of the log are lost, or are "
             "another log's; restore them from another broker or a backup", log.end, checkpoint.mark.position,
         )  # fmt: skip
-    known = _known(checkpoint, mark, queues, crashed=crashed)
+    known = _known(checkpoint, mark, queues, crashed=crashed, was_ours=was_ours)
     checkpoint.mark = mark
     end, damaged = valid_end(log, start, known, verify=verify)
+    taken = _taken(queues, damaged)
     save_tail(end)
     log.truncate(end)
     log.synced_until(start)
@@ -79,13 +82,14 @@ def recover(
         _log.warning("%d consume queues are missing: all queues are completed from the whole log", lost)
         resume = log.start
     dispatch.position = PhysicalOffset(min(max(resume, log.start), end))
-    dispatch.damaged = damaged
+    dispatch.damaged, dispatch.taken = frozenset(hole.start for hole in damaged), taken
+    dispatch.verifies = verify and dispatch.position < start
     with room_wanted(DISPATCH):
         dispatch.catch_up()
         if dispatch.gaps and not dispatch.holes:
             # The log has all its records: what is missing in these queues are entries that should have been durable.
             _drop_damaged(dispatch.gaps)
-            dispatch.position = log.start
+            dispatch.position, dispatch.verifies = log.start, verify
             dispatch.catch_up()
     if index is not None:
         with room_wanted(INDEX):
@@ -96,6 +100,17 @@ def recover(
         "log from %d to %d, checked from %d, dispatched from %d%s", log.start, end, start, resume,
         ", after a crash" if crashed else "",
     )  # fmt: skip
+
+
+def _taken(queues: Queues, damaged: Sequence[Hole]) -> list[tuple[ConsumeQueue, int, PhysicalOffset]]:
+    """Queue offsets of damaged records, by entries that were written before they were damaged, and where these records
+    stand: of each queue the last one. A crash of the machine may have taken such entries, or have left wrong ones.
+    """
+    if not damaged:
+        return []
+    first, spans = damaged[0].start, [(hole.start, hole.end) for hole in damaged]
+    with_entries = ((queue, queue.last_within(spans)) for queue in queues if queue.log_end > first)
+    return [(queue, *last) for queue, last in with_entries if last is not None]
 
 
 def _drop_damaged(queues: Collection[ConsumeQueue]) -> None:
@@ -190,35 +205,38 @@ class Known:
 
     All before the physical offset `durable_to` was synced, and all in front of a record stored at or before
     `durable_ms`. `is_whole`: the log ended there, or before. `last_ms`: when the record in front of the place was
-    stored where reading begins, 0 where that is not known.
+    stored where reading begins, 0 where that is not known. `has_old_tail`: an earlier life of the log may stand behind
+    its end.
     """
 
     durable_to: int = 0
     durable_ms: int = 0
     is_whole: bool = False
     last_ms: int = 0
+    has_old_tail: bool = True
 
 
-def _known(checkpoint: Checkpoint, mark: Mark | None, queues: Queues, *, crashed: bool) -> Known:
+def _known(checkpoint: Checkpoint, mark: Mark | None, queues: Queues, *, crashed: bool, was_ours: bool) -> Known:
     """Times go back with the clock: they count only where a broker wrote them that makes no marks."""
     if crashed and mark is not None:
-        return Known(mark.position, last_ms=mark.last_ms)
+        return Known(mark.position, last_ms=mark.last_ms, has_old_tail=not was_ours)
     if crashed:
-        return Known(durable_ms=0 if checkpoint.mark is not None else checkpoint.safe_ms)
+        durable_ms = 0 if checkpoint.mark is not None else checkpoint.safe_ms
+        return Known(durable_ms=durable_ms, has_old_tail=not was_ours)
     end = max(mark.position if mark is not None else 0, queues.log_end)
     return Known(end, checkpoint.safe_ms, is_whole=end > 0)
 
 
 def valid_end(
     log: CommitLog, start: PhysicalOffset, known: Known, *, verify: bool
-) -> tuple[PhysicalOffset, frozenset[int]]:
-    """Where the run of valid records from `start` ends, and where in it damaged places begin.
+) -> tuple[PhysicalOffset, list[Hole]]:
+    """Where the run of valid records from `start` ends, and the damaged places in it.
 
     A record counts when its parts add up, it says the physical offset where it stands and, with `verify`, its body
     has its checksum. Damaged ones end the run only where they may be the beginning of what a crash of the machine
     took, so that another copy of this log may go on in another way; else it goes on with the next valid one.
     """
-    end, last_ms, damaged = start, known.last_ms, set[int]()
+    end, last_ms, damaged = start, known.last_ms, list[Hole]()
     try:
         for piece in pieces(log, start, HoleEnds(log, at_once=log.file_size), verify=verify):
             if not isinstance(piece, Hole):
@@ -227,27 +245,27 @@ def valid_end(
             if not _may_step_over(log, piece, last_ms, known):
                 _log.info("valid bytes of the log end: physical_offset=%d reason=%s", end, piece.reason)
                 break
-            damaged.add(piece.start)
+            damaged.append(piece)
     except CorruptRecord as error:
         _log.info("valid bytes of the log end: physical_offset=%d reason=%s", end, error)
     data = log.read(end, BLANK_SIZE)
     if len(data) == BLANK_SIZE and size_and_magic(data, 0)[1] == BLANK_MAGIC:
         end = log.next_file(end)
-    return end, frozenset(damaged)
+    return end, damaged
 
 
 def _may_step_over(log: CommitLog, hole: Hole, last_ms: int, known: Known) -> bool:
     """Whether what follows a hole belongs to this log: it was durable, or the hole is nothing that a crash leaves.
 
-    A record that was stored before the one in front of the hole is of an earlier life of the log: Apache's broker
-    leaves what it cuts off behind the log's end.
+    Apache's broker leaves what it cuts off behind the log's end. Where it had the store last, a record that was stored
+    before the one in front of the hole is taken for a remnant. Else times say nothing: they go back with the clock.
 
     :param last_ms: when the record in front of the hole was stored, 0 where that is not known.
     """
     if hole.end <= known.durable_to:
         return True
     next_ms = _store_ms_behind(log, hole)
-    if known.is_whole or next_ms < last_ms:
+    if known.is_whole or (known.has_old_tail and next_ms < last_ms):
         return False
     return next_ms <= known.durable_ms or not is_lost_write(log, hole)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -219,6 +219,7 @@ class Store:
             self.checkpoint,
             self.dispatch,
             crashed=self.was_crashed,
+            was_ours=self._lock.was_ours,
             verify=self.config.verify_on_recovery,
             save_tail=self.save_tail,
             room_wanted=self._room_wanted,
@@ -227,8 +228,14 @@ class Store:
         self.log.sync_work(self.log.end)()
         self.log.synced(self.log.end)
         self.log.mapped_from = self.log.end
+        self._sign(self._lock)
         if not self.was_crashed:  # else it is there, and a full drive may have no room for it
             self.disk.replace(self._abort, b"")
+
+    def _sign(self, lock: Lock) -> None:
+        """Note that nothing stands behind the log's end: only brokers that leave what they cut off write it there."""
+        with suppress(OSError):  # the next recovery goes by the records' times
+            lock.sign()
 
     def save_tail(self, at: PhysicalOffset) -> Path | None:
         """Save what the log's files hold from `at` on, before it is cut off; the folder, None where nothing is there
