@@ -14,12 +14,16 @@ What differs between two seeds beside the world itself (sizes of files and chunk
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
 from roquet.broker.server import Broker
 from roquet.broker.store_settings import FlushDisk
 from roquet.client.send_result import SendResult
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import Command
+from roquet.protocol.headers.admin import CreateTopicHeader
 from tests.simulation import checks
 from tests.simulation.broker_set import BrokerSet
 from tests.simulation.clients import TOPIC
@@ -28,7 +32,7 @@ from tests.simulation.hosts import CONSUMER, NAME_SERVER, PRODUCER, START_S_MAX
 from tests.simulation.nodes import QUEUES, BrokerNode
 from tests.simulation.quiet import check_quiet
 from tests.simulation.reading import read_everything
-from tests.simulation.roles import ChangingRoles
+from tests.simulation.roles import OPERATOR_ADDRESS, ChangingRoles, ask
 from tests.simulation.swallowed import SwallowedErrors
 from tests.simulation.watch import Watch
 
@@ -105,12 +109,21 @@ class Cluster(ChangingRoles):
         for each in self.sets:
             self.wait_until_serving(each.master.name)
             self._wait_until_all_follow(each, START_S_MAX)
+        if len(self.sets) > 1:
+            self._create_topic()  # else only the master that is sent to first would have it
         self.producer.start()
         for consumer in self.consumers.values():
             consumer.start()
-        self.produce(QUEUES)
+        self.produce(QUEUES * len(self.sets))
         self.sim.run_until(self._is_topic_everywhere, START_S_MAX)
         self.sim.run_until(self._all_received, START_S_MAX)
+
+    def _create_topic(self) -> None:
+        operator = self.sim.host(OPERATOR_ADDRESS)
+        for each in self.sets:
+            request = Command(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicHeader(TOPIC, QUEUES, QUEUES).write())
+            operator.call(partial(ask, each.master.address, request))
+        operator.kill()
 
     def _is_topic_everywhere(self) -> bool:
         return all(

@@ -106,6 +106,14 @@ class ClusterHosts:
         """To which a broker belongs."""
         return next(each for each in self.sets if name in each.brokers)
 
+    def some_set(self) -> BrokerSet:
+        """Only where there are several this is a draw: kept seeds tell of histories with one."""
+        return self.sets[0] if len(self.sets) == 1 else self.chance.choice(self.sets)
+
+    def some_name_server(self) -> str:
+        names = list(self.name_servers)
+        return names[0] if len(names) == 1 else self.chance.choice(names)
+
     def look_at_roles(self) -> None:
         """Slaves that have become masters are the masters from now on."""
         for each in self.sets:

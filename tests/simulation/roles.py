@@ -45,7 +45,7 @@ class ChangingRoles(ClusterHosts):
         operator = self.sim.host(OPERATOR_ADDRESS)
         why = ""
         try:
-            operator.call(lambda: _ask(address, request), PROMOTE_S_MAX)
+            operator.call(lambda: ask(address, request), PROMOTE_S_MAX)
         except ResponseError as error:
             why = error.remark
         except RoquetError as error:
@@ -146,7 +146,7 @@ class ChangingRoles(ClusterHosts):
         return [name for each in self.sets for name in sorted(each.former)]
 
 
-async def _ask(address: str, request: Command) -> None:
+async def ask(address: str, request: Command) -> None:
     channels = Channels()
     try:
         checked(await channels.call(address, request, int(PROMOTE_S_MAX * 1000) - 1), address)

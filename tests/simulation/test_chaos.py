@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from roquet.broker.store_settings import FlushDisk
-from tests.simulation.cluster import CONSUMER, NAME_SERVER, PRODUCER, Cluster
+from tests.simulation.cluster import CONSUMER, PRODUCER, Cluster
 from tests.simulation.disk import DriveSpeed
 from tests.simulation.network import LinkQuality
 
@@ -24,7 +24,7 @@ def _some_broker(cluster: Cluster) -> str:
 
 
 def kill_somebody(cluster: Cluster) -> None:
-    cluster.kill(cluster.chance.choice([NAME_SERVER, CONSUMER, *cluster.brokers]))
+    cluster.kill(cluster.chance.choice([*cluster.name_servers, CONSUMER, *cluster.brokers]))
 
 
 def stop_a_broker(cluster: Cluster) -> None:
@@ -32,25 +32,25 @@ def stop_a_broker(cluster: Cluster) -> None:
 
 
 def crash_a_slave(cluster: Cluster) -> None:
-    slave = cluster.chance.choice(cluster.slaves).name
+    slave = cluster.chance.choice(cluster.some_set().slaves).name
     cluster.lose_power_soon(slave)
     cluster.run_for(1)
     cluster.lose_power_by_now(slave)
 
 
 def crash_the_master(cluster: Cluster) -> None:
-    name = cluster.master.name
+    name = cluster.some_set().master.name
     cluster.lose_power_soon(name)
     cluster.run_for(1)
     cluster.lose_power_by_now(name)
 
 
 def crash_the_name_server(cluster: Cluster) -> None:
-    cluster.crash(NAME_SERVER, silently=cluster.chance.random() < 0.5)
+    cluster.crash(cluster.some_name_server(), silently=cluster.chance.random() < 0.5)
 
 
 def isolate_somebody(cluster: Cluster) -> None:
-    cluster.isolate(cluster.chance.choice([NAME_SERVER, CONSUMER, PRODUCER, *cluster.brokers]))
+    cluster.isolate(cluster.chance.choice([*cluster.name_servers, CONSUMER, PRODUCER, *cluster.brokers]))
 
 
 def cut_a_link(cluster: Cluster) -> None:
@@ -80,9 +80,10 @@ def set_a_clock(cluster: Cluster) -> None:
 
 def replace_the_master(cluster: Cluster) -> None:
     """Its process or its host is gone for good; whoever has most of its log takes its place."""
-    cluster.end_the_master()
+    brokers = cluster.some_set()
+    cluster.end_the_master(brokers)
     cluster.run_for_up_to(SECONDS_MAX)
-    cluster.take_over()
+    cluster.take_over(brokers)
 
 
 def replace_the_master_amid_other_troubles(cluster: Cluster) -> None:
