@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from roquet.broker.transactions import GROUP
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.transactions import COMMIT
 from roquet.protocol.message import (
     CHECK_MAX_TIME_TOPIC,
@@ -95,6 +95,26 @@ def test_it_is_asked_about_each_minute_and_given_up_after_the_last_time(sim: Sim
     assert bodies(node) == []
     broker = serving(node)
     assert [broker.parts.tables.progress.committed(GROUP, topic, 0) for topic in (HALF_TOPIC, HALF_OP_TOPIC)] == [4, 4]
+
+
+def test_nobody_is_asked_while_the_drive_is_too_full_for_an_answer(
+    sim: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What its producer has committed meanwhile was refused: it must not be given up for that."""
+    node = started(sim, ADDRESS, transactionCheckMax=2, **SMALL_LOG)
+    producer = TransactionProducer(sim, node)
+    half = producer.half()
+    node.host.drive.used_ratio = 0.95
+    sim.run_for(11)
+    assert producer.end(half, COMMIT).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    for _ in range(4):
+        sim.run_for(PERIOD_S)
+        producer.announce()
+    assert (producer.asked, len(queue(node, HALF_TOPIC)), bodies(node, CHECK_MAX_TIME_TOPIC, 0)) == ([], 1, [])
+    assert len([line for line in caplog.messages if "not checked to the end" in line]) == 1
+    node.host.drive.used_ratio = 0.5
+    sim.run_for(PERIOD_S)
+    assert [record.body for _, record in producer.asked] == [b"body"]
 
 
 def test_what_was_given_up_can_be_resumed(sim: Simulation) -> None:

@@ -79,6 +79,7 @@ class CheckBack:
         for half in halves:
             due = self._rules.due(half, self._clock_ms())
             if due is not None and self._halves.open.get(half.transaction) is half:
+                self._halves.require_room()
                 try:
                     size += await self._settle(half, due)
                 except UnreadableFile as error:  # it stays open, and those in other files have their turn

@@ -288,6 +288,14 @@ class HalfMessages:
         self._append(committed, *self._ends(half))
         self._has_ended(half)
 
+    def require_room(self) -> None:
+        """
+        :raises Refused: the drive is too full, so that no transaction can be ended. To ask about one would count as a
+            check whose answer is refused, and after some of these it would be given up.
+        """
+        if self._store.why_full:
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"no message is taken: {self._store.why_full}")
+
     def roll_back(self, half: Half) -> None:
         """Nobody gets the message; that is the transaction's end."""
         self._append(*self._ends(half))

@@ -76,8 +76,7 @@ class TransactionRequests:
     def _check_broker(self) -> None:
         if self._is_slave:
             raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave: transactions end at its master")
-        if self._store.why_full:
-            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"no message is taken: {self._store.why_full}")
+        self._halves.require_room()
 
     def _named(self, header: EndTransactionHeader) -> Record:
         """The half message that the request is about."""
