@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ class BrokerSet:
         self.cluster = cluster
         self.brokers = {node.name: node for node in nodes}
         self.former: set[str] = set()
+        self._were_masters = {nodes[0].name}
+        self._deleted_to: defaultdict[str, int] = defaultdict(int)
         self._master = nodes[0].name
         self._queue_ends: dict[str, list[int]] = {}
         self._passed: list[tuple[int, range]] = []
@@ -59,6 +62,7 @@ class BrokerSet:
             elif not node.is_slave:
                 self.former.add(self._master)
                 self._master = node.name
+                self._were_masters.add(node.name)
                 self.cluster.sim.note("master", node.name)
                 self._note_what_only_the_former_master_had()
 
@@ -66,6 +70,20 @@ class BrokerSet:
         for queue_id, end in enumerate(self._queue_ends[self._master]):
             ahead = max(consumer.went_to[self.name, queue_id] for consumer in self.cluster.consumers.values())
             self._passed.append((queue_id, range(end, ahead)))
+
+    def note_deleted(self, name: str, start: int) -> None:
+        """The files before that physical offset have gone from a broker's log, as they may."""
+        self._deleted_to[name] = max(start, self._deleted_to[name])
+
+    @property
+    def deleted_to(self) -> int:
+        """Up to which physical offset some broker's log was deleted."""
+        return max(self._deleted_to.values(), default=0)
+
+    @property
+    def masters_deleted_to(self) -> int:
+        """The same of those that were the master."""
+        return max(self._deleted_to[name] for name in self._were_masters)
 
     def may_be_passed(self, queue_id: int, offset: int) -> bool:
         """Whether a consumer may have passed a message's place before there was that message.

@@ -229,10 +229,14 @@ class ProgressFollower:
         assert offset >= before or self._set.cluster.words_may_come_late, went_back
         received = self._set.cluster.received()
         for passed in range(before, offset):
-            entry = broker.store.queues.known(TOPIC, queue_id).entry(passed)  # type: ignore[union-attr]
+            queue = broker.store.queues.known(TOPIC, queue_id)
+            assert queue is not None
+            entry = queue.entry(passed)
+            if entry is None and passed < queue.min_offset and self._set.deleted_to:
+                continue
             assert entry is not None, f"progress of queue {queue_id} is {offset}, offset {passed} does not exist"
             key = key_at(broker.store, entry[0])
-            is_due = not self._set.may_be_passed(queue_id, passed)
+            is_due = not self._set.may_be_passed(queue_id, passed) and entry[0] >= self._set.deleted_to
             assert key in received or not is_due, (
                 f"progress of queue {queue_id} is {offset}, {key} at {passed} was not received"
             )
@@ -251,7 +255,8 @@ def acknowledged_is_kept(brokers: BrokerSet) -> Callable[[], None]:
     That holds for as long as one broker at a time is in trouble and the others have caught up before the next one is,
     and where the slave that has most of the log takes the place of a master that does not come back: but for the
     moment in which it starts as such.
-    A slave that had to start anew begins with its master's last file: older messages it never had.
+    A slave that had to start anew begins with its master's last file: older messages it never had. What some broker
+    has deleted, as it may, is not looked for.
     """
     return KeptMessages(brokers).check
 
@@ -277,6 +282,8 @@ class KeptMessages:
         new = list(acknowledged.items())[self._known if is_known else 0 :]
         for key, result in new if stores else ():
             at = place_of(result)
+            if at < self._set.deleted_to:
+                continue
             is_kept = any(key_at(store, at) == key for store in stores) or all(store.log.start > at for store in stores)
             assert is_kept, f"{key}, acknowledged at {at}, is in no log"
         self._brokers, self._known = brokers, len(acknowledged)

@@ -26,12 +26,13 @@ from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import CreateTopicHeader
 from tests.simulation import checks
 from tests.simulation.broker_set import BrokerSet
-from tests.simulation.clients import TOPIC
+from tests.simulation.clients import TOPIC, place_of
 from tests.simulation.copies import acknowledged_is_there_twice
 from tests.simulation.hosts import CONSUMER, NAME_SERVER, PRODUCER, START_S_MAX
 from tests.simulation.nodes import QUEUES, BrokerNode
 from tests.simulation.quiet import check_quiet
 from tests.simulation.reading import read_everything
+from tests.simulation.retention import files_go_when_they_may
 from tests.simulation.roles import OPERATOR_ADDRESS, ChangingRoles, ask
 from tests.simulation.swallowed import SwallowedErrors
 from tests.simulation.watch import Watch
@@ -41,6 +42,7 @@ __all__ = ["CONSUMER", "NAME_SERVER", "PRODUCER", "Cluster"]
 READER_ADDRESS: Final = "10.0.9.1"
 SETTLE_S_MAX: Final = 300.0
 ALWAYS: Final[tuple[checks.Check, ...]] = (
+    files_go_when_they_may,
     checks.logs_agree_where_they_overlap,
     checks.queues_agree_with_the_log,
     checks.progress_only_grows,
@@ -194,7 +196,8 @@ class Cluster(ChangingRoles):
 
     def _may_be_passed(self, result: SendResult) -> bool:
         owner = next(each for each in self.sets if each.name == result.queue.broker_name)
-        return owner.may_be_passed(result.queue.queue_id, result.queue_offset)
+        is_deleted = place_of(result) < owner.masters_deleted_to
+        return is_deleted or owner.may_be_passed(result.queue.queue_id, result.queue_offset)
 
     def _wait_until_all_follow(self, brokers: BrokerSet, within_s: float) -> None:
         master = self.broker(brokers.master.name)

@@ -45,6 +45,8 @@ class Copies:
         self._known = len(acknowledged)
         if self._set.master.config.replication.broker_role is BrokerRole.SYNC_MASTER:
             for key, result in new:
+                if place_of(result) < self._set.deleted_to:
+                    continue
                 self._check_message(key, result)
 
     def _look_at(self, node: BrokerNode, reached: dict[int, tuple[int, float]]) -> None:

@@ -23,7 +23,7 @@ from roquet.errors import RoquetError
 from roquet.protocol.message import DELAY, REAL_TOPIC, SCHEDULE_TOPIC, Message
 from roquet.protocol.record import Record, decode
 from roquet.storage.store import Store
-from tests.simulation.clients import NO_ANSWER, body_of
+from tests.simulation.clients import NO_ANSWER, body_of, place_of
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Host, Simulation
 
@@ -54,12 +54,15 @@ class Sent:
 
 
 class SenderNode:
-    """Keeps: `sent` are all messages, `acknowledged` those that were answered SEND_OK; each is sent once."""
+    """Keeps: `sent` are all messages, `acknowledged` those that were answered SEND_OK; each is sent once. `places` are
+    the physical offsets where these were stored first.
+    """
 
     def __init__(self, host: Host, name_server: str, levels: tuple[int, ...]) -> None:
         self.host = host
         self.sent: dict[str, Sent] = {}
         self.acknowledged: set[str] = set()
+        self.places: dict[str, int] = {}
         self.is_sending = False
         self._levels = levels
         self._name_server = name_server
@@ -90,6 +93,7 @@ class SenderNode:
             return
         if result.status is SendStatus.SEND_OK:
             self.acknowledged.add(key)
+            self.places[key] = place_of(result)
 
 
 class DeskNode:

@@ -203,6 +203,9 @@ class Drive:
     ) -> None:
         self.speed = DriveSpeed()
         self.used_ratio = 0.5
+        """How full it is said to be, unless it has a capacity."""
+        self.capacity: int | None = None
+        """Bytes."""
         self.unreadable: set[Path] = set()
         """Files that fail each read."""
         self.lost_from: dict[Path, int] = {}
@@ -237,6 +240,15 @@ class Drive:
                 if file.dirty_pages() and self._random.random() < WRITTEN_BACK_CHANCE:
                     file.fail_to_sync(self._random)
         self._trouble = trouble
+
+    @property
+    def used(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.names.files.values())
+
+    @property
+    def fullness(self) -> float:
+        return self.used_ratio if self.capacity is None else min(1.0, self.used / self.capacity)
 
     @property
     def names(self) -> Names:
@@ -655,7 +667,7 @@ class MountedDisk:
         return file.modified_ms
 
     def used_ratio(self, folder: Path) -> float:
-        return self.drive("read").used_ratio
+        return self.drive("read").fullness
 
     def lock(self, path: Path) -> MountedLock:
         if path in self._locked:

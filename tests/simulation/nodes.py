@@ -135,10 +135,14 @@ class BrokerNode:
         return self.host.is_running and self._process is not None and self._process.is_changing
 
     def does_not_fit(self, master: Broker) -> bool:
-        """A slave that cannot follow its master, since that has lost what the slave has: an operator has to help."""
+        """A slave that cannot follow its master, since that has lost what the slave has, or has deleted what the slave
+        lacks: an operator has to help.
+        """
         if self.broker is None:
             return False
-        return self.phase is Phase.STOPPED or self.broker.store.log.end > master.store.log.end
+        end = self.broker.store.log.end
+        is_left_behind = 0 < end < master.store.log.start
+        return self.phase is Phase.STOPPED or end > master.store.log.end or is_left_behind
 
     def follows(self, master: Broker) -> bool:
         """A slave that has all its master has, and is being told more."""

@@ -31,7 +31,8 @@ def check_quiet(cluster: Cluster) -> None:
 
 def _check_has_all(cluster: Cluster, brokers: BrokerSet, name: str) -> None:
     store = cluster.broker(name).store
-    due = _since(brokers, store.log.start) if name in cluster.began_anew else set(brokers.acknowledged)
+    start = store.log.start if name in cluster.began_anew else min(store.log.start, brokers.deleted_to)
+    due = {key for key, result in brokers.acknowledged.items() if place_of(result) >= start}
     missing = due - cluster.readable_from(name)
     assert not missing, f"acknowledged, but not readable from {name}: {sorted(missing)}"
     lost = sorted(key for key in due if not _is_found_by_key(store, key))
@@ -42,11 +43,6 @@ def _check_equal(master: Store, slave: Store) -> None:
     start, end = max(master.log.start, slave.log.start), master.log.end
     assert slave.log.end == end
     assert read_log(slave.log, start, end) == read_log(master.log, start, end)
-
-
-def _since(brokers: BrokerSet, start: int) -> set[str]:
-    """The acknowledged messages that belong into a log which begins later than its master's."""
-    return {key for key, result in brokers.acknowledged.items() if place_of(result) >= start}
 
 
 def _is_found_by_key(store: Store, key: str) -> bool:

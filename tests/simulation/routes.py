@@ -10,7 +10,7 @@ from roquet.protocol.command import Command
 from roquet.protocol.headers.routing import RouteHeader
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked
-from tests.simulation.clients import TOPIC
+from tests.simulation.clients import BATCH_SIZE_MAX, TOPIC
 from tests.simulation.cluster import Cluster
 from tests.simulation.nodes import NAME_SERVER_PORT, QUEUES
 
@@ -34,7 +34,7 @@ def check_all_are_found_again(cluster: Cluster) -> None:
     assert not any(missing.values()), f"these are unknown to name servers: {missing}"
     cluster.run_for(CLIENTS_ASK_S)
     before = {each.name: len(each.acknowledged) for each in cluster.sets}
-    sent = 2 * QUEUES * len(cluster.sets)
+    sent = BATCH_SIZE_MAX * QUEUES * len(cluster.sets)  # at least a request for each queue: they come in turn
     cluster.produce(sent)
     new = {each.name: len(each.acknowledged) - before[each.name] for each in cluster.sets}
     assert all(new.values()), f"after all was well, so many sends went where: {new}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -28,8 +28,13 @@ LATE_MS_MAX_OF_STEPS = 2000
 
 
 @contextmanager
-def delay_world(seed: int, flush: FlushDisk, levels: tuple[int, ...]) -> Iterator[tuple[DelayWorld, BrokerNode]]:
-    """A name server, a broker, a sender and a desk, all of which serve."""
+def delay_world(
+    seed: int, flush: FlushDisk, levels: tuple[int, ...], prepare: Callable[[BrokerNode], None] = lambda _: None
+) -> Iterator[tuple[DelayWorld, BrokerNode]]:
+    """A name server, a broker, a sender and a desk, all of which serve.
+
+    :param prepare: called with the broker before it starts.
+    """
     with Simulation(seed, events_max=100_000_000) as sim, SwallowedErrors() as swallowed:
         sim.check_always(swallowed.check)
         name_server = NameServerNode(sim.host("10.0.0.1"))
@@ -37,6 +42,7 @@ def delay_world(seed: int, flush: FlushDisk, levels: tuple[int, ...]) -> Iterato
         server = f"10.0.0.1:{NAME_SERVER_PORT}"
         config = with_role(drawn_config(sim.chance("config"), server), BrokerRole.ASYNC_MASTER, 0, ADDRESS, flush)
         node = BrokerNode("master", sim.host(ADDRESS), config)
+        prepare(node)
         world = DelayWorld(sim, server, node, levels)
         node.start()
         sim.run_until(lambda: node.broker is not None, 60)

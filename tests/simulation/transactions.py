@@ -202,13 +202,8 @@ class TransactionWorld:
         address = f"{self.name_server.host.address}:{NAME_SERVER_PORT}"
         config = with_role(drawn_config(self.chance, address), BrokerRole.ASYNC_MASTER, 0, MASTER, flush)
         self.rules = CheckRules(self.chance.choice((1000, 6000, 20_000)), self.chance.choice((8, 15)), 60_000)
-        config = replace(
-            config,
-            transaction_time_out=self.rules.timeout_ms,
-            transaction_check_max=self.rules.checks_max,
-            transaction_check_interval=self.rules.period_ms,
-        )
         self.master = BrokerNode("master", self.sim.host(MASTER), config)
+        self.check_each(self.rules.period_ms)
         self.cashiers = [CashierNode(self.sim.host(f"10.0.4.{n}"), address, self.database) for n in (1, 2)]
         self._swallowed = SwallowedErrors()
 
@@ -229,6 +224,16 @@ class TransactionWorld:
     ) -> None:
         self._swallowed.__exit__()
         self.sim.__exit__(kind, error, trace)
+
+    def check_each(self, period_ms: int) -> None:
+        """Before its start: so often the master asks for what is open."""
+        self.rules = replace(self.rules, period_ms=period_ms)
+        self.master.config = replace(
+            self.master.config,
+            transaction_time_out=self.rules.timeout_ms,
+            transaction_check_max=self.rules.checks_max,
+            transaction_check_interval=period_ms,
+        )
 
     @property
     def broker(self) -> Broker:

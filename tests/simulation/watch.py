@@ -27,7 +27,8 @@ class Watch:
             broker = node.broker
             if broker is not None:
                 store = broker.store
-                seen += broker, node.life, store.log.end, store.dispatch.position, broker.parts.tables.progress.changes
+                seen += broker, node.life, store.log.start, store.log.end, store.dispatch.position
+                seen.append(broker.parts.tables.progress.changes)
         if seen != self._seen:
             self._seen = seen
             self._cluster.look_at_roles()
