@@ -188,11 +188,14 @@ def test_transactions_end_though_their_half_messages_are_gone(seed: int) -> None
     keep_while_there_is_room([world.master], world.chance)
     world.check_each(world.chance.choice((20_000, 40_000)))
     with world:
-        let_drive_fill(world.master, 2)
         teller, halves = Teller(world), HalfMessages(world)
+        world.work(5, 10)
+        world.sim.run_for(60)
+        let_drive_fill(world.master, 2)
         for _ in range(3):
             world.work(40, 200)
             end_master(world, world.chance.choice(("kill", "crash", "stop")))
+        world.master.host.drive.capacity = None
         world.settle()
         committed = world.database.keys(COMMIT)
         assert teller.received <= committed, "what came was committed"
