@@ -89,9 +89,16 @@ _RECOVERING: Final = (
     Mutant(
         "recovery keeps stale queue entries",
         "storage/recovery.py",
-        "while crashed and queue.max_offset > queue.min_offset and not",
-        "while False and not",
-        ("tests/storage/test_recovery.py", "tests/properties"),
+        "        if crashed and mark is None:\n            _drop_stale(log, queue)\n",
+        "",
+        ("tests/storage/test_stale_entries.py",),
+    ),
+    Mutant(
+        "the offset of a damaged record is given to another message",
+        "storage/recovery.py",
+        "        if crashed and mark is None:\n",
+        "        if crashed:\n",
+        ("tests/storage/test_stale_entries.py",),
     ),
     Mutant(
         "the checkpoint is saved before the syncs",

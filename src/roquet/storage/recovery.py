@@ -71,7 +71,10 @@ def recover(
     log.synced_until(start)
     torn = [] if crashed else [queue for queue in queues if queue.has_bytes_behind or queue.log_end > end]
     for queue in queues:
-        _cut(log, queue, start if crashed else end, crashed=crashed)
+        if crashed or queue.log_end > end:
+            queue.truncate(start if crashed else end)
+        if crashed and mark is None:
+            _drop_stale(log, queue)
     resume = _dispatched_to(queues, start, mark, crashed=crashed)
     if crashed and index is not None:
         resume = min(resume, _cut_index(index, checkpoint, mark, end))
@@ -143,15 +146,14 @@ def _cut_index(index: Index, checkpoint: Checkpoint, mark: Mark | None, end: int
     return end if refill is None else refill
 
 
-def _cut(log: CommitLog, queue: ConsumeQueue, end: int, *, crashed: bool) -> None:
-    """Drop the entries of records from `end` on.
+def _drop_stale(log: CommitLog, queue: ConsumeQueue) -> None:
+    """Drop the entries at a queue's end that do not name the record they point to.
 
-    After a crash also those at the queue's end that do not name the record they point to: an entry may be older
-    than what stands in the log now, when its page was on disk and the page that replaced it was not.
+    Apache's broker leaves what it cuts off a queue in its files, and the log goes on where it points to. With a mark
+    there are none: the entries in front of it were durable. One of them that names no record points to a damaged one,
+    whose offset no other message may get.
     """
-    if crashed or queue.log_end > end:
-        queue.truncate(end)
-    while crashed and queue.max_offset > queue.min_offset and not _is_true(log, queue, queue.max_offset - 1):
+    while queue.max_offset > queue.min_offset and not _is_true(log, queue, queue.max_offset - 1):
         queue.drop_last()
 
 
