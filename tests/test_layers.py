@@ -34,6 +34,7 @@ MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
 """What a package may import beside itself and the root modules."""
 
 ROOT: Final[Mapping[str, frozenset[str]]] = {
+    "descriptors": frozenset(),
     "errors": frozenset(),
     "files": frozenset(),
     "units": frozenset(),

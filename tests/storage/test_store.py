@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from roquet import descriptors
 from roquet.errors import StoreError
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.message import java_hash, tag_code
@@ -384,3 +385,22 @@ def test_a_look_amid_a_body_reads_no_more_than_a_record_whatever_stands_there(tm
     finally:
         tracemalloc.stop()
         store.abandon()
+
+
+def test_new_queues_leave_the_last_descriptors_to_those_there_are(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store, b"before")
+    monkeypatch.setattr(descriptors, "are_left", lambda sixteenths, limit: sixteenths > descriptors.FOR_NEW_QUEUES)
+    end = store.log.end
+    for _ in range(2):
+        with pytest.raises(OSError, match=r"raise the limit of open files \(ulimit -n\), or use fewer queues"):
+            put(store, b"refused", topic="New")
+    assert store.log.end == end
+    assert not (tmp_path / "consumequeue" / "New").exists()
+    for number in range(40):  # through several files of the log and of the queue
+        put(store, b"%d" % number * 50)
+    assert len(bodies_in(store, "T")) == 41
+    monkeypatch.undo()
+    put(store, b"at last", topic="New")
+    assert bodies_in(store, "New") == [b"at last"]

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 import uvloop
 
+from roquet import descriptors
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import Command, decode
 from roquet.transport.channels import Channels
@@ -325,6 +326,25 @@ def test_an_address_that_has_all_connections_gives_some_to_others(play: Play, ca
         "connection ended: another address needs its place, connectionsMax=4",
         "connection refused: too many are open, connectionsMax=4",
     ]
+
+
+def test_connections_leave_the_last_descriptors_to_files(
+    play: Play, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(crowd: Crowd) -> None:
+        first = await crowd.join()
+        assert await echoes(crowd, first)
+        monkeypatch.setattr(descriptors, "are_left", lambda sixteenths, limit: sixteenths > descriptors.FOR_CONNECTIONS)
+        for _ in range(5):
+            await crowd.join()
+        await until(lambda: crowd.peers.refused == 5)
+        assert await echoes(crowd, first)
+        monkeypatch.undo()
+        assert await echoes(crowd, await crowd.join())
+
+    play(PeerLimits(), scene)
+    (line,) = caplog.messages
+    assert "no file descriptors to spare, raise the limit of open files (ulimit -n)" in line
 
 
 def test_what_is_held_comes_back_to_nothing_whatever_the_peers_do(play: Play) -> None:

@@ -157,13 +157,14 @@ class ConsumeQueue:
         """See to it that the next `count` entries have their files, and these have room on the drive.
 
         :param first: queue offset of the first of them, where that is not the next one.
-        :raises OSError: the drive is full; nothing changed.
+        :raises OSError: the drive is full, or the process has no file to spare for a new queue; nothing changed.
         """
         self.require_whole()
         start = self.max_offset if first is None else first
         if start + count > self._reserved_to:
             is_new = not self._segments.starts
             if is_new:
+                self._segments.require_descriptors()
                 self._begin_at(start)
             try:
                 self._reserve(start + count)

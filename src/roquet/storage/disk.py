@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import os
@@ -10,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from roquet import files
+from roquet import descriptors, files
 from roquet.errors import UnreadableFile
 from roquet.storage.file_lock import FileLock
 from roquet.storage.mapped_file import MappedFile, tell_unreadable, unreadable
@@ -120,6 +121,13 @@ class Disk(Protocol):
         """The file at `path`, made with `size` zero bytes where there is none; folders are made as needed."""
         ...
 
+    def require_descriptors(self, path: Path) -> None:
+        """To be asked before a queue gets its first file, of which clients can ask for thousands.
+
+        :raises OSError: what is left of the process's file descriptors is for the log, state files and connections.
+        """
+        ...
+
     def names(self, folder: Path) -> list[tuple[str, int]]:
         """Name and size of each file in `folder`, by name; nothing where there is no such folder."""
         ...
@@ -180,6 +188,14 @@ class RealDisk:
     def __init__(self) -> None:
         self._made: set[Path] = set()
         self._told: set[Path] = set()
+        self._descriptors_max = descriptors.limit()
+
+    def require_descriptors(self, path: Path) -> None:
+        if not descriptors.are_left(descriptors.FOR_NEW_QUEUES, self._descriptors_max):
+            what = f"no file for another queue, {self._descriptors_max} descriptors are nearly all in use: "
+            raise OSError(
+                errno.EMFILE, f"{what}raise the limit of open files (ulimit -n), or use fewer queues", str(path)
+            )
 
     def reopen(self, path: Path, size: int) -> DiskFile:
         try:

@@ -116,6 +116,10 @@ class Segments:
             file.expect_reads()
         return file
 
+    def require_descriptors(self) -> None:
+        """As `Disk.require_descriptors`, for the first file."""
+        self._disk.require_descriptors(self._folders.for_file(0))
+
     def grow(self, at: int = 0) -> DiskFile:
         """Add the next file; the first one is the file of byte `at`."""
         start = self.capacity_end if self.starts else at - at % self.file_size

@@ -58,6 +58,7 @@ class TrustedDisk:
     def __init__(self, disk: Disk, trust: Trust) -> None:
         self._disk = disk
         self._trust = trust
+        self.require_descriptors = disk.require_descriptors
         self.names = disk.names
         self.folders = disk.folders
         self.read = disk.read

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from roquet import descriptors
 from roquet.limited_log import LimitedLog
 from roquet.places import crowds, network_of
 from roquet.transport.limits import PeerLimits
@@ -88,6 +89,7 @@ class Peers:
         self.descriptors = Descriptors()
         self.watch = LoopWatch(self.limits.loop_delay_warning_ms)
         self._limited_log = LimitedLog(log)
+        self._descriptors_max = descriptors.limit()
         self._until_look = 0
         self._plan_next_look()
 
@@ -111,12 +113,14 @@ class Peers:
         of_one_max = self.limits.connections_per_address_max
         if of_one_max and sum(peer.peer_host_name == host for peer in self._of_network.get(network, ())) >= of_one_max:
             return f"too many are open from one address, connectionsPerAddressMax={of_one_max}"
-        is_full = self.connections_max and len(self.connections) >= self.connections_max
-        if is_full and not self._make_room(network):
-            return f"too many are open, connectionsMax={self.connections_max}"
-        return ""
+        what = ""
+        if self.connections_max and len(self.connections) >= self.connections_max:
+            what = f"connectionsMax={self.connections_max}"
+        elif not descriptors.are_left(descriptors.FOR_CONNECTIONS, self._descriptors_max):
+            what = "no file descriptors to spare, raise the limit of open files (ulimit -n)"
+        return f"too many are open, {what}" if what and not self._make_room(network, what) else ""
 
-    def _make_room(self, newcomer: str) -> bool:
+    def _make_room(self, newcomer: str, what: str) -> bool:
         """Nobody else gets in while one address has all places: the one with most gives one, that of its connections
         which has been silent for longest.
         """
@@ -125,9 +129,9 @@ class Peers:
             return False
         now = asyncio.get_running_loop().time()
         ended = max(self._of_network[most[0]], key=lambda peer: peer.still_s(now)[1])
-        text = "connection ended: another address needs its place, connectionsMax=%d peer=%s connections_of_it=%d"
+        text = "connection ended: another address needs its place, %s peer=%s connections_of_it=%d"
         count = len(self._of_network[most[0]])
-        self._limited_log.warning("place", now, text, self.connections_max, ended.peer_address, count)
+        self._limited_log.warning("place", now, text, what, ended.peer_address, count)
         self.ended += 1
         self.closed(ended)
         ended.abort()
@@ -264,12 +268,8 @@ def connections_allowed(limits: PeerLimits) -> int:
     """
     if limits.connections_max:
         return limits.connections_max
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return 0
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 0 if soft == resource.RLIM_INFINITY else soft - soft // _FILES_KEPT
+    allowed = descriptors.limit()
+    return allowed - allowed // _FILES_KEPT
 
 
 class Descriptors:
