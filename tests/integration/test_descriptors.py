@@ -78,4 +78,5 @@ def test_no_descriptor_left_is_told_once_and_gets_over(loop: str, tmp_path: Path
         late = peers.enter_context(socket.create_connection(("127.0.0.1", port)))
         assert is_served(late)
         assert is_served(first)
-        assert len(log.read_text().splitlines()) == 2
+        told = [line for line in log.read_text().splitlines() if "event loop held up" not in line]
+        assert len(told) == 2, "what a busy machine does to the loop is another matter"
