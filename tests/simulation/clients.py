@@ -20,6 +20,9 @@ TOPIC: Final = "orders"
 GROUP: Final = "billing"
 BODY_SIZES: Final = (1, 1, 50, 300, 1500, 3000)
 """Bodies are up to one of these sizes large, whichever the message's key says."""
+LARGE: Final = "large"
+"""What keys of larger messages begin with."""
+LARGE_BODY_SIZES: Final = (1, 4_000, 4_096, 9_000, 70_000, 400_000)
 NO_ANSWER: Final = (CallTimeout, ConnectionClosed, ResponseError, RouteNotFound)
 BATCH_CHANCE: Final = 0.1
 BATCH_SIZE_MAX: Final = 6
@@ -33,7 +36,7 @@ PAUSE_S: Final = 0.02
 def body_of(key: str) -> bytes:
     """What the message with this key holds; nobody has to remember it."""
     chance = random.Random(key)
-    return chance.randbytes(chance.randint(1, chance.choice(BODY_SIZES)))
+    return chance.randbytes(chance.randint(1, chance.choice(LARGE_BODY_SIZES if key.startswith(LARGE) else BODY_SIZES)))
 
 
 def message_of(key: str) -> Message:
@@ -60,13 +63,15 @@ class ProducerNode:
 
     def __init__(self, host: Host, name_server: str) -> None:
         self.host = host
+        self.kind = "key"
+        """What the keys of its messages begin with; see `LARGE`."""
         self.acknowledged: dict[str, SendResult] = {}
         self.acknowledged_by: defaultdict[str, dict[str, SendResult]] = defaultdict(dict)
         self.acknowledged_s: dict[str, float] = {}
         self.unsure: dict[str, SendResult | RoquetError] = {}
         self.pending: dict[str, None] = {}
         self._name_server = name_server
-        self._keys = (f"key-{number}" for number in count())
+        self._numbers = count()
         self._producer: Producer | None = None
 
     def start(self) -> None:
@@ -79,7 +84,7 @@ class ProducerNode:
 
     def send(self, count: int, pause_s: float = PAUSE_S) -> None:
         """Begin to send so many messages, one after the other, without waiting for their answers."""
-        keys = [next(self._keys) for _ in range(count)]
+        keys = [f"{self.kind}-{next(self._numbers)}" for _ in range(count)]
         self.pending.update(dict.fromkeys(keys))
         self.host.start(lambda: self._send_all(keys, pause_s))
 

@@ -226,6 +226,8 @@ class Drive:
         self._unsynced_names: list[Names] = []
         self._mounted: MountedDisk | None = None
         self._changes_left: int | None = None
+        self._writes_left: int | None = None
+        self._end_of_process: Callable[[], None] = self.crash
         self._trouble: int | None = None
 
     @property
@@ -271,7 +273,7 @@ class Drive:
     def crash(self) -> None:
         """The power fails. (A folder entry that comes back brings the bytes that its file had on the platter.)"""
         self.unmount()
-        self._changes_left = None
+        self._changes_left = self._writes_left = None
         versions = [self._durable_names, *self._unsynced_names]
         self._durable_names = versions[self._random.randrange(len(versions))]
         self._unsynced_names.clear()
@@ -288,6 +290,13 @@ class Drive:
     def lose_power_after(self, changes: int) -> None:
         """Let so many more changes (create, size, sync, rename, delete) happen; the one after them meets a crash."""
         self._changes_left = changes
+
+    def end_in_a_write(self, writes: int, end: Callable[[], None]) -> None:
+        """Let so many more writes of more than a page happen; the process ends in the middle of the one after them.
+
+        :param end: kills the process, or has the power fail.
+        """
+        self._writes_left, self._end_of_process = writes, end
 
     # for MountedDisk
 
@@ -316,6 +325,25 @@ class Drive:
                 raise DeadProcessError(f"the power failed at {operation} {path}")
             self._changes_left -= 1
         self.note(operation, str(path))
+
+    def write(self, path: Path, memory: mmap.mmap | bytearray, at: int, data: bytes | memoryview) -> None:
+        """
+        :raises DeadProcessError: the process ended while pages were written, one after the other.
+        """
+        if self._writes_left is None or len(data) <= PAGE_SIZE:
+            memory[at : at + len(data)] = data
+            return
+        if self._writes_left:
+            self._writes_left -= 1
+            memory[at : at + len(data)] = data
+            return
+        self._writes_left = None
+        pages = range(PAGE_SIZE - at % PAGE_SIZE, len(data), PAGE_SIZE)
+        written = self._random.choice(pages)
+        memory[at : at + written] = data[:written]
+        self.note("ends in a write", str(path), at, written)
+        self._end_of_process()
+        raise DeadProcessError(f"the process ended while it wrote to {path}")
 
     def rename(self, files: dict[Path, StoredFile], folders: frozenset[Path] | None = None) -> None:
         """The folders say something new, so far only in memory."""
@@ -438,8 +466,7 @@ class MountedFile:
         return min(at, self.size)
 
     def write(self, at: int, data: bytes | memoryview) -> None:
-        self._drive("write")
-        self.buffer[at : at + len(data)] = data
+        self._drive("write").write(self._path, self.buffer, at, data)
 
     def reserve(self, start: int, end: int) -> None:
         self._drive("write")

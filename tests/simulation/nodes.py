@@ -18,6 +18,7 @@ from roquet.errors import DriveFailed
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.replication.slave import Phase
+from roquet.storage.store import Store
 from roquet.transport.limits import PeerLimits
 from tests.simulation.simulation import Host
 from tests.simulation.threads import Process
@@ -55,10 +56,15 @@ class BrokerNode:
         self._config = replace(self._config, peers=limits)
 
     @property
-    def log_end(self) -> int | None:
-        """How far its log reaches, or did when its process ended, in the middle of whatever that was doing."""
+    def last_store(self) -> Store | None:
+        """That of its broker, or of the one whose process ended, in the middle of whatever that was doing."""
         broker = None if self._process is None else self._process.broker
-        return None if broker is None else broker.store.log.end
+        return None if broker is None else broker.store
+
+    @property
+    def log_end(self) -> int | None:
+        """How far its log reaches, or did then."""
+        return None if self.last_store is None else self.last_store.log.end
 
     @property
     def config(self) -> BrokerConfig:

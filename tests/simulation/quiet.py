@@ -30,10 +30,10 @@ def check_quiet(cluster: Cluster) -> None:
 
 
 def _check_has_all(cluster: Cluster, brokers: BrokerSet, name: str) -> None:
-    store = cluster.broker(name).store
+    store, readable = cluster.broker(name).store, cluster.readable_from(name)
     start = store.log.start if name in cluster.began_anew else min(store.log.start, brokers.deleted_to)
     due = {key for key, result in brokers.acknowledged.items() if place_of(result) >= start}
-    missing = due - cluster.readable_from(name)
+    missing = due - readable
     assert not missing, f"acknowledged, but not readable from {name}: {sorted(missing)}"
     lost = sorted(key for key in due if not _is_found_by_key(store, key))
     assert not lost, f"acknowledged, but not found by key on {name}: {lost}"

@@ -39,7 +39,11 @@ class BrokerReader:
         end = await self._bound(RequestCode.GET_MAX_OFFSET, queue)
         while offset < end:
             result = await self._pull(queue, offset)
-            assert result.status is PullStatus.FOUND, f"{queue} at {offset} of {end}: {result.status}"
+            if result.status is not PullStatus.FOUND:
+                first = await self._bound(RequestCode.GET_MIN_OFFSET, queue)
+                assert first > offset, f"{queue} at {offset} of {end}: {result.status}"
+                offset = first  # what stood there was deleted meanwhile
+                continue
             for record in result.records:
                 assert record.queue_offset == offset, f"{queue}: offset {record.queue_offset} where {offset} is due"
                 key = record.properties[KEYS]

@@ -168,7 +168,7 @@ class LogStarts:
 
 @pytest.mark.shares_histories(40, 60)
 def test_an_hour_of_a_wall_clock_that_is_set_is_an_hour_all_the_same(seed: int) -> None:
-    cluster = Cluster(seed, MASTER, SLAVE)
+    cluster = Cluster(seed, "async-master")
     keep_for(cluster.brokers.values(), cluster.sim.chance("retention"), hours=1)
     with cluster:
         cluster.send(60)

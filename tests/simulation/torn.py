@@ -1,0 +1,49 @@
+"""What a process leaves in a mapped file when it is killed while it copies records there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from roquet.protocol.message import KEYS, UNIQ_KEY, WAIT, join_properties
+from roquet.protocol.record import BLANK_SIZE, Record
+from roquet.storage.store import Store
+from roquet.units import PhysicalOffset, QueueOffset
+from tests.simulation.clients import LARGE, TOPIC, body_of
+from tests.simulation.cluster import Cluster
+from tests.simulation.disk import PAGE_SIZE
+from tests.simulation.nodes import STORE
+
+SLAVE_WRITES_AT_ONCE = 32_768
+
+
+def leave_torn_records(cluster: Cluster, name: str) -> None:
+    """Of what a killed broker would have stored next some pages are there, in any order, and others are not: at a slave
+    what its master has there, at a master a message that nobody has heard of.
+    """
+    node, chance = cluster.brokers[name], cluster.chance
+    store, size = node.last_store, node.config.store.mapped_file_size_commit_log
+    assert store is not None
+    end = store.log.end
+    if node.is_slave:
+        master = cluster.broker(cluster.set_of(name).master.name).store
+        data = master.log.read(end, SLAVE_WRITES_AT_ONCE)
+    else:
+        data = _unknown_message(store, node.host.now_ms()).encode()
+    file = node.host.drive.names.files.get(Path(STORE) / "commitlog" / f"{end - end % size:020}")
+    if file is None or end % size + len(data) + BLANK_SIZE * (not node.is_slave) > size:
+        return
+    at = end % size
+    share = chance.random()
+    for start in (at, *range(at - at % PAGE_SIZE + PAGE_SIZE, at + len(data), PAGE_SIZE)):
+        stop = min(start - start % PAGE_SIZE + PAGE_SIZE, at + len(data))
+        if chance.random() < share:
+            file.cached[start:stop] = data[start - at : stop - at]
+    cluster.sim.note("torn", name, end, len(data), round(share, 3))
+
+
+def _unknown_message(store: Store, now_ms: int) -> Record:
+    """The next of queue 0."""
+    at, offset = store.log.end, QueueOffset(store.max_offset(TOPIC, 0))
+    key, host = f"{LARGE}-torn-{at}", bytes(8)
+    pairs = join_properties({KEYS: key, UNIQ_KEY: key, WAIT: "true"})
+    return Record(0, 0, offset, at, 0, now_ms, host, now_ms, host, 0, PhysicalOffset(0), body_of(key), TOPIC, pairs)
