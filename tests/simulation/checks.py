@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from roquet.broker.server import Broker
-from roquet.protocol.message import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, tag_code
+from roquet.protocol.message import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, TRANSACTION_PREPARED, tag_code
 from roquet.protocol.record import Record, decode
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.store import Store
@@ -151,6 +151,9 @@ class QueueFollower:
             assert queue.max_offset == end, f"{where} ends at {queue.max_offset}, the log has records up to {end}"
 
     def _check_record(self, store: Store, record: Record) -> None:
+        """Records whose flags say prepared or rolled back are in no queue."""
+        if record.sys_flag & TRANSACTION_PREPARED:
+            return
         place = (record.topic, record.queue_id)
         where = f"{self._where(*place)} offset {record.queue_offset}, record at {record.physical_offset}"
         queue = store.queues.known(*place)

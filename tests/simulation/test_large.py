@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from roquet.broker.store_settings import FlushDisk
-from tests.simulation.clients import LARGE
 from tests.simulation.cluster import Cluster
+from tests.simulation.large import leave_torn_records, send_large_messages
 from tests.simulation.test_chaos import TROUBLES, crash_the_master, go_through
-from tests.simulation.torn import leave_torn_records
 
 MASTER, SLAVE = "sync-master", "slave"
 ROUNDS = 4
-FILE_SIZES = (512 * 1024, 1024 * 1024)
-CHUNK_SIZES = (4_096, 32_768, 100_000)
 
 
 def cluster_of_large_messages(seed: int) -> Cluster:
-    """Of one byte to several hundred KiB; some ten fill a file of the log."""
     cluster = Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH)
-    chance = cluster.sim.chance("large")
-    file_size, chunk_size = chance.choice(FILE_SIZES), chance.choice(CHUNK_SIZES)
-    for node in cluster.brokers.values():
-        store = replace(node.config.store, mapped_file_size_commit_log=file_size)
-        replication = replace(node.config.replication, ha_transfer_batch_size=chunk_size)
-        node.config = replace(node.config, store=store, replication=replication)
-    cluster.producer.kind = LARGE
+    send_large_messages(cluster)
     return cluster
 
 

@@ -1,8 +1,10 @@
-"""What a process leaves in a mapped file when it is killed while it copies records there."""
+"""Records over many pages, and what a process leaves of them that is killed while it copies them into mapped files."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from roquet.protocol.message import KEYS, UNIQ_KEY, WAIT, join_properties
 from roquet.protocol.record import BLANK_SIZE, Record
@@ -13,7 +15,20 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.disk import PAGE_SIZE
 from tests.simulation.nodes import STORE
 
-SLAVE_WRITES_AT_ONCE = 32_768
+FILE_SIZES: Final = (512 * 1024, 1024 * 1024)
+CHUNK_SIZES: Final = (4_096, 32_768, 100_000)
+SLAVE_WRITES_AT_ONCE: Final = 32_768
+
+
+def send_large_messages(cluster: Cluster) -> None:
+    """Before the start: of one byte to several hundred KiB; some ten fill a file of the log."""
+    chance = cluster.sim.chance("large")
+    file_size, chunk_size = chance.choice(FILE_SIZES), chance.choice(CHUNK_SIZES)
+    for node in cluster.brokers.values():
+        store = replace(node.config.store, mapped_file_size_commit_log=file_size)
+        replication = replace(node.config.replication, ha_transfer_batch_size=chunk_size)
+        node.config = replace(node.config, store=store, replication=replication)
+    cluster.producer.kind = LARGE
 
 
 def leave_torn_records(cluster: Cluster, name: str) -> None:
