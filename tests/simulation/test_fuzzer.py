@@ -19,7 +19,7 @@ def cluster_with_fuzzers(seed: int) -> tuple[Cluster, Fuzzers]:
     return cluster, fuzzers_of(cluster)
 
 
-@pytest.mark.shares_histories(0, 30)
+@pytest.mark.shares_histories(0, 60)
 def test_honest_clients_are_answered_beside_hostile_ones(seed: int) -> None:
     cluster, fuzzers = cluster_with_fuzzers(seed)
     with cluster:
@@ -36,7 +36,7 @@ def test_honest_clients_are_answered_beside_hostile_ones(seed: int) -> None:
         assert fuzzers.answered
 
 
-@pytest.mark.shares_histories(10, 30)
+@pytest.mark.shares_histories(20, 60)
 def test_hostile_clients_come_amid_troubles(seed: int) -> None:
     cluster, fuzzers = cluster_with_fuzzers(seed)
     troubles = (*NO_DEATHS, kill_somebody, stop_a_broker, crash_a_slave, crash_the_master)
