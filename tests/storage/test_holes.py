@@ -145,6 +145,25 @@ def test_sectors_that_never_reached_the_drive_end_the_log(drive: Drive, lost: tu
     assert store.dispatch.holes == 0
 
 
+@pytest.mark.parametrize(("before", "was_written"), [(1, False), (2, False), (3, True)])
+def test_a_record_whose_first_bytes_are_zeros_does_not_vouch_for_the_sector_they_end(
+    drive: Drive, before: int, was_written: bool
+) -> None:
+    """Two of its size are, in any record below 64 KiB: they are the same whether that sector was written or lost."""
+    store = opened(drive)
+    places = [put(store, each) for each in range(3)]
+    around_body = places[1] - 200
+    put(store, 3, size=2 * SECTOR - before - (store.log.end + around_body) % SECTOR)
+    at = put(store, 4)
+    assert (at + before) % SECTOR == 0
+    lost = bytes_at(drive, at + before - SECTOR, SECTOR - before)
+    lost[:] = bytes(len(lost))
+    drive.unmount()
+    store = opened(drive)
+    assert numbers(store) == ([0, 1, 2, 4] if was_written else [0, 1, 2])
+    assert store.dispatch.holes == was_written
+
+
 def test_half_a_record_of_a_slave_whose_other_half_was_lost_ends_the_log(drive: Drive) -> None:
     """A slave writes and syncs parts of records: only the end of a sector is zeros then."""
     store = opened(drive)

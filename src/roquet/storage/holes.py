@@ -235,16 +235,20 @@ def is_lost_write(log: CommitLog, hole: Hole) -> bool:
 
     Then they were not synced, nor was anything that was written after them. Such bytes come back as zeros up to the
     end of a sector. Zeros right before the next record, in its own sector, are none of these: that sector reached the
-    drive after the record there was written, and with it all that was written before.
+    drive after the record there was written, and with it all that was written before. A record of which that sector
+    has only zeros, the first bytes of its size, shows nothing of the kind: they are the same in a lost sector.
     """
     if hole.size > _JUDGED_MAX:
         return True
     data = b"".join(log.copies(hole.start, hole.end))
-    if hole.end % SECTOR >= _ZEROS_AT_END and not any(data[-_ZEROS_AT_END:]):
+    of_next = log.read(hole.end, -hole.end % SECTOR)
+    if any(of_next) and hole.end % SECTOR >= _ZEROS_AT_END and not any(data[-_ZEROS_AT_END:]):
         return False
     size, magic = size_and_magic(data.ljust(BLANK_SIZE, b"\0"), 0)
     head = BLANK_SIZE if magic in _RECORD_MAGICS and size == len(data) else 0
     """These bytes lead to the next record: they are as they were written."""
+    if not any(of_next):
+        data += of_next
     first = hole.start - hole.start % SECTOR + SECTOR - hole.start
     for end in range(first, len(data) + 1, SECTOR):
         zeros = data[max(0, end - _ZEROS) : end]
