@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,26 @@ def test_it_is_asked_about_each_minute_and_given_up_after_the_last_time(sim: Sim
     assert bodies(node) == []
     broker = serving(node)
     assert [broker.parts.tables.progress.committed(GROUP, topic, 0) for topic in (HALF_TOPIC, HALF_OP_TOPIC)] == [4, 4]
+
+
+def test_a_round_has_one_line_of_each_kind_however_many_are_open(
+    sim: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    node = started(sim, ADDRESS, transactionCheckMax=1)
+    producer = TransactionProducer(sim, node)
+    for number in range(50):
+        producer.half(b"%d" % number)
+    sim.run_for(PERIOD_S)
+    producer.host.kill()
+    for _ in range(3):
+        sim.run_for(PERIOD_S)
+    assert serving(node).store.max_offset(CHECK_MAX_TIME_TOPIC, 0) == 50
+    lines = [line for line in caplog.messages if "transactions are" in line]
+    assert [line.partition(" first=")[0] for line in lines if "given up" in line] == [
+        f"transactions are given up, their messages are in {CHECK_MAX_TIME_TOPIC}: count=50 checks=1"
+    ]
+    assert len(lines) <= 2
 
 
 def test_nobody_is_asked_while_the_drive_is_too_full_for_an_answer(

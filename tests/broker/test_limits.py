@@ -170,6 +170,47 @@ def test_subscriptions_of_all_members_are_counted_until_they_leave(sim: Simulati
     assert world.consumers.subscription_count == 5
 
 
+def test_long_expressions_and_names_count_as_many_subscriptions(sim: Simulation) -> None:
+    """Else a connection in 2,000 groups, 512 KiB of expressions in each, would make the broker keep a GiB."""
+    world = World(sim, memberSubscriptionNumsMax=100)
+    client = world.client()
+    long = tuple(Subscription(f"T{number}", "e" * 8000) for number in range(3))
+    codes = [beat(client, ConsumerData("g", subscriptions=long[:count])).code for count in (2, 3, 1, 3)]
+    assert codes == [0, 0, 0, 0]
+    remark = refused(beat(client, ConsumerData("h", subscriptions=long[:1])))
+    assert "memberSubscriptionNumsMax" in remark
+    assert beat(client, ConsumerData("g")).code == 0
+    assert world.consumers.subscription_count == 1
+    assert beat(client, ConsumerData("h", subscriptions=long[:1])).code == 0
+
+
+def test_groups_of_all_producers_are_bounded_until_they_leave(sim: Simulation) -> None:
+    world = World(sim, memberSubscriptionNumsMax=10)
+    clients = [world.client(f"10.0.0.{number}") for number in (7, 8)]
+    groups = tuple(f"p{number}" for number in range(8))
+    assert beat(clients[0], producers=groups).code == 0
+    assert "groups of all producers: 16, allowed are 10" in refused(beat(clients[1], producers=groups))
+    assert "allowed are 10" in refused(beat(clients[1], producers=("p" * 1000,)))
+    assert beat(clients[0], producers=groups).code == 0
+    fields = {"clientID": "c", "producerGroup": "p0"}
+    assert clients[0].call(RequestCode.UNREGISTER_CLIENT, **fields).code == 0
+    assert beat(clients[1], producers=groups[:3]).code == 0
+    clients[0].host.kill()
+    world.sim.run_for(1)
+    assert beat(clients[1], producers=groups).code == 0
+
+
+def test_members_that_disagree_in_a_loop_do_not_fill_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    one, other = world.client("10.0.0.8"), world.client("10.0.0.9")
+    for number in range(20):
+        for name, client in (("one", one), ("other", other)):
+            wanted = Subscription("T", f"{name}-{number}" + "e" * 8000)
+            assert beat(client, ConsumerData("g", subscriptions=(wanted,))).code == 0
+    lines = [line for line in caplog.messages if "members of group g disagree" in line]
+    assert 1 <= len(lines) <= 2
+    assert max(map(len, lines)) < 1000
+
+
 def test_a_heartbeat_that_shares_objects_a_million_times_is_refused_and_the_connection_goes_on(world: World) -> None:
     """90 KB; `$ref` by `$ref` they would be nine million subscriptions."""
     count = 3000

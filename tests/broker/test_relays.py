@@ -246,6 +246,21 @@ def test_the_members_that_answer_say_where_they_are(sim: Simulation, node: Broke
     assert admin.ask_over(status, topic="T", group="nobody").code == ResponseCode.SYSTEM_ERROR
 
 
+def test_an_answer_that_would_take_long_to_read_counts_as_none(
+    sim: Simulation, node: BrokerNode, admin: Administrator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is a client's: of JSON that only Python reads a few MB would hold up the broker for half a minute."""
+    honest, hostile = (Consumer(sim, node, f"10.0.0.{number}") for number in (7, 8))
+    code, status = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+    honest.answers[code] = (0, b'{"messageQueueTable":{' + queue_key(0).encode() + b":6}}")
+    entries = b",".join(b"%d:1" % number for number in range(100_000))
+    for body in (b'{"messageQueueTable":{' + entries + b"}}", b'{"messageQueueTable":{}' + b" " * 600_000 + b"}"):
+        hostile.answers[code] = (0, body)
+        answer = admin.ask_over(status, topic="T", group="g")
+        assert list(load(answer.body)["consumerTable"]) == [honest.client_id]
+    assert len([line for line in caplog.messages if "does not say where it is" in line]) == 1
+
+
 # cloning
 
 

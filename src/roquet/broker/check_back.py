@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from roquet.broker.half_messages import HalfMessages, destination
@@ -21,12 +21,32 @@ from roquet.transport.connection import Connection
 
 log = logging.getLogger(__name__)
 
+_SHOWN_MAX: Final = 100
+"""Characters of a name in a line of the log."""
 _LOOKED_AT_ONCE: Final = 1000
 """Transactions that are looked at before others have their turn."""
 _PAUSE_S: Final = 0.05
 _PAUSES_MAX: Final = 40
 _BYTES_AT_ONCE: Final = 64 * 1024
 """Bytes of messages that are written before others have their turn."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """How often something happened in one round, and to whom first."""
+
+    count: int = 0
+    first: str = ""
+
+    def note(self, what: str) -> None:
+        self.count += 1
+        self.first = self.first or what
+
+
+def _described(record: Record) -> str:
+    """A transaction by its message's id and its producers' group; either may hold anything."""
+    key, group = record.properties.get(m.UNIQ_KEY), record.properties.get(m.PRODUCER_GROUP)
+    return f"{(key or record.offset_message_id)[:_SHOWN_MAX]!r} of {(group or '')[:_SHOWN_MAX]!r}"
 
 
 class CheckBack:
@@ -55,10 +75,14 @@ class CheckBack:
         """Groups whose producers are asked no more in this round."""
         self._is_held_up = False
         """Whether the last round met a store that takes nothing, which was told then."""
+        self._given_up = _Told()
+        self._without_producer = _Told()
+        self._unusable = _Told()
 
     async def round(self) -> None:
         """Look at all that are open now; where the store takes nothing the rest waits for the next round."""
         self._do_not_read.clear()
+        self._given_up, self._without_producer, self._unusable = _Told(), _Told(), _Told()
         try:
             await self._look_at(self._halves.open.all())
         except (Refused, OSError) as error:
@@ -68,6 +92,20 @@ class CheckBack:
         else:
             self._is_held_up = False
             self._halves.note_progress()
+        self._tell()
+
+    def _tell(self) -> None:
+        """A line for each kind of thing that happened in this round: there may be thousands of transactions."""
+        given_up, without, unusable = self._given_up, self._without_producer, self._unusable
+        if given_up.count:
+            text = "transactions are given up, their messages are in %s: count=%d checks=%d first=%s"
+            log.warning(text, m.CHECK_MAX_TIME_TOPIC, given_up.count, self._rules.checks_max, given_up.first)
+        if without.count:
+            text = "transactions are open, and no producer of theirs is connected: count=%d first=%s"
+            log.info(text, without.count, without.first)
+        if unusable.count:
+            text = "half messages cannot be committed or are gone from the log, they are given up: count=%d first=%s"
+            log.error(text, unusable.count, unusable.first)
 
     async def _look_at(self, halves: Iterable[Half]) -> None:
         """Do what is due of each that still is as it was; others have their turn now and then.
@@ -95,13 +133,13 @@ class CheckBack:
         """Do what is due; gives about how many bytes that was."""
         record = self._halves.record_of(half)
         if record is None:
-            log.error("half message %d is gone from the log before its transaction ended", half.offset)
+            self._unusable.note(f"half message {half.offset}: it is gone")
             self._halves.roll_back(half)
             return 0
         try:
             destination(record)
         except Refused as error:
-            log.error("half message %d cannot be committed: %s", half.offset, error.remark)
+            self._unusable.note(f"half message {half.offset}: {error.remark}")
             due = Due.DISCARD
         match due:
             case Due.RENEW:
@@ -116,13 +154,7 @@ class CheckBack:
 
     def _give_up(self, half: Half, record: Record) -> None:
         """It may be resumed by its message id there (RESUME_CHECK_HALF_MESSAGE)."""
-        log.warning(
-            "transaction %s of %s is given up after %d checks: its message goes to %s",
-            record.properties.get(m.UNIQ_KEY, record.offset_message_id),
-            record.properties.get(m.PRODUCER_GROUP),
-            half.checks,
-            m.CHECK_MAX_TIME_TOPIC,
-        )
+        self._given_up.note(_described(record))
         self._halves.give_up(record, half)
 
     async def _can_be_asked(self, group: str) -> bool:
@@ -147,8 +179,7 @@ class CheckBack:
         if channel is not None:
             channel.notify(self._question(renewed))
             return
-        unique_key = renewed.properties.get(m.UNIQ_KEY, renewed.offset_message_id)
-        log.info("transaction %s is open, and no producer of %s is connected", unique_key, group)
+        self._without_producer.note(_described(renewed))
 
     def _next_of(self, channels: list[Connection]) -> Connection | None:
         """One that takes more, each in its turn."""

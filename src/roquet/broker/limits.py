@@ -19,7 +19,8 @@ class Limits:
 
     `topic_nums_max` counts retry and dead letter topics, too, but these are made for a group that exists beyond it as
     well. `member_subscription_nums_max` counts those of all members of all groups, 250 bytes each where no two want the
-    same. A registration with 50,000 topics has 7 MB, and a frame may have 16 MiB.
+    same (one whose texts are longer than 256 characters counts as several), and apart from them the groups of all
+    producers. A registration with 50,000 topics has 7 MB, and a frame may have 16 MiB.
     """
 
     json_body_size_max: int = setting(512 * 1024, at_least=4096)

@@ -17,6 +17,10 @@ C = TypeVar("C", bound=Hashable)
 Wishes: TypeAlias = Mapping[str, tuple[str, str]]
 """Topic -> type and text of the expression that says what is wanted of it."""
 
+_CHARACTERS_MAX: Final = 256
+"""Of the texts of one subscription; longer ones count as several."""
+_SHOWN_MAX: Final = 300
+"""Characters of an expression in a line of the log."""
 SILENCE_MS_MAX: Final = 120_000
 """A channel without a heartbeat for so long is closed."""
 
@@ -48,6 +52,7 @@ class ConsumerGroup(Generic[C]):
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     disagreement: str = ""
     _wishes: dict[C, Wishes] = field(default_factory=dict)
+    _weights: dict[C, int] = field(default_factory=dict)
 
     def join(self, channel: C, member: Member) -> bool:
         """Tells whether the list of clients changed."""
@@ -57,16 +62,18 @@ class ConsumerGroup(Generic[C]):
 
     def leave(self, channel: C) -> bool:
         """Tells whether it was a member."""
+        self._weights.pop(channel, None)
         if self._wishes.pop(channel, None) is not None:
             self._compare()
         return self.members.pop(channel, None) is not None
 
     def wish(self, channel: C, subscriptions: Iterable[Subscription]) -> bool:
         """Note what one member wants; tells whether the members have begun to disagree, or do about something else."""
-        wishes = {each.topic: (each.expression_type, each.expression) for each in subscriptions}
+        wishes = _wishes_of(subscriptions)
         if self._wishes.get(channel) == wishes:
             return False
         self._wishes[channel] = self._shared(wishes)
+        self._weights[channel] = _weight(self.name, wishes)
         before = self.disagreement
         self._compare()
         return self.disagreement not in ("", before)
@@ -76,9 +83,9 @@ class ConsumerGroup(Generic[C]):
         ends = (next(iter(self._wishes.values()), wishes), next(reversed(self._wishes.values()), wishes))
         return next((known for known in ends if known == wishes), wishes)
 
-    def wish_count(self, channel: C) -> int:
-        """In how many subscriptions what one member wants is kept."""
-        return len(self._wishes.get(channel, ()))
+    def weight(self, channel: C) -> int:
+        """How many subscriptions one member counts as; 0 before its first heartbeat."""
+        return self._weights.get(channel, 0)
 
     def _compare(self) -> None:
         """Two members that want different things are enough to be told of."""
@@ -112,14 +119,26 @@ class ConsumerGroup(Generic[C]):
         return topics_changed
 
 
+def _wishes_of(subscriptions: Iterable[Subscription]) -> Wishes:
+    return {each.topic: (each.expression_type, each.expression) for each in subscriptions}
+
+
+def _weight(group: str, wishes: Wishes) -> int:
+    """What a member counts: one for each subscription, or one without any, and one for each `_CHARACTERS_MAX`
+    characters of its texts: of expressions alone a heartbeat may bring 512 KiB for each of 2,000 groups.
+    """
+    sizes = (len(topic) + len(kind) + len(text) for topic, (kind, text) in wishes.items())
+    return max(1, sum(1 + size // _CHARACTERS_MAX for size in sizes)) + len(group) // _CHARACTERS_MAX
+
+
 def _shown(wish: tuple[str, str] | None) -> str:
-    return "nothing" if wish is None else f"{wish[0]} {wish[1]!r}"
+    return "nothing" if wish is None else f"{wish[0]} {wish[1]!r}"[:_SHOWN_MAX]
 
 
 class Consumers(Generic[C]):
     """The connected consumers of all groups.
 
-    Keeps: a group is here as long as it has a channel; `subscription_count` is how many subscriptions all members have.
+    Keeps: a group is here as long as it has a channel; `subscription_count` is what all members count.
     """
 
     def __init__(self) -> None:
@@ -144,17 +163,18 @@ class Consumers(Generic[C]):
     def disagreement(self, channel: C, data: ConsumerData) -> str:
         """What the members of a group disagree on since this heartbeat; empty: nothing, or nothing new."""
         group = self.groups[data.group]
-        before = group.wish_count(channel)
+        before = group.weight(channel)
         is_new = group.wish(channel, data.subscriptions)
-        self.subscription_count += group.wish_count(channel) - before
+        self.subscription_count += group.weight(channel) - before
         return group.disagreement if is_new else ""
 
     def count_with(self, channel: C, consumers: Iterable[ConsumerData]) -> int:
-        """How many subscriptions there would be, at most, after such a heartbeat."""
+        """What all members would count, at most, after such a heartbeat."""
         count = self.subscription_count
         for data in consumers:
             group = self.groups.get(data.group)
-            count += len(data.subscriptions) - (group.wish_count(channel) if group is not None else 0)
+            count += _weight(data.group, _wishes_of(data.subscriptions))
+            count -= group.weight(channel) if group is not None else 0
         return count
 
     def unregister(self, channel: C, group_name: str) -> bool:
@@ -162,7 +182,7 @@ class Consumers(Generic[C]):
         group = self.groups.get(group_name)
         if group is None:
             return False
-        self.subscription_count -= group.wish_count(channel)
+        self.subscription_count -= group.weight(channel)
         if not group.leave(channel):
             return False
         if not group.members:
@@ -220,17 +240,22 @@ class Consumers(Generic[C]):
 class Producers(Generic[C]):
     """The connected producers of all groups.
 
-    Keeps: a group is here as long as it has a channel, a client id as long as its latest channel produces.
+    Keeps: a group is here as long as it has a channel, a client id as long as its latest channel produces;
+           `count` is what all members count, as that of consumers without subscriptions.
     """
 
     def __init__(self) -> None:
+        self.count = 0
         self.groups: dict[str, dict[C, Member]] = {}
         self._channel_of: dict[str, C] = {}
         self._groups_of: dict[C, set[str]] = {}
 
     def register(self, channel: C, member: Member, group: str) -> None:
         """Take a heartbeat."""
-        self.groups.setdefault(group, {})[channel] = member
+        members = self.groups.setdefault(group, {})
+        if channel not in members:
+            self.count += _weight(group, {})
+        members[channel] = member
         self._channel_of[member.client_id] = channel
         self._groups_of.setdefault(channel, set()).add(group)
 
@@ -240,6 +265,7 @@ class Producers(Generic[C]):
         member = members.pop(channel, None)
         if member is None:
             return
+        self.count -= _weight(group, {})
         if not members:
             del self.groups[group]
         left = self._groups_of[channel]
@@ -248,6 +274,11 @@ class Producers(Generic[C]):
             del self._groups_of[channel]
             if self._channel_of.get(member.client_id) == channel:
                 del self._channel_of[member.client_id]
+
+    def count_with(self, channel: C, groups: Iterable[str]) -> int:
+        """What all members would count after such a heartbeat."""
+        new = (group for group in set(groups) if channel not in self.groups.get(group, ()))
+        return self.count + sum(_weight(group, {}) for group in new)
 
     def closed(self, channel: C) -> None:
         """A channel ended."""

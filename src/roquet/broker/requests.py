@@ -98,7 +98,7 @@ def _of_admins(parts: Parts) -> dict[int, Handler]:
         **TopicAdmin(catalogue, tables.progress, store, name, deletion, slices, is_slave=is_slave).routes(),
         **groups.routes(),
         **StatsAdmin(measurements.stats, positions, catalogue, config.address, slices).routes(),
-        **ProgressAdmin(catalogue, tables.consumers, tables.progress, store, name, slices).routes(),
+        **ProgressAdmin(catalogue, tables.consumers, tables.progress, store, name, slices, config.limits).routes(),
         **Relays(tables.consumers, store, name).routes(),
         **StoreAdmin(store, catalogue, parts.cleaning, deletion).routes(),
         **promotion.routes(),

@@ -7,10 +7,12 @@ import logging
 from typing import Any, Final
 
 from roquet.broker.catalogue import Catalogue
+from roquet.broker.limits import Limits
 from roquet.broker.members import Consumers
 from roquet.broker.progress import ConsumerProgress
 from roquet.errors import Refused, RoquetError
-from roquet.protocol.bodies import TopicConfig, parse, queue_to_json
+from roquet.limited_log import LimitedLog
+from roquet.protocol.bodies import TopicConfig, parse_request, queue_to_json
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.progress import CloneOffsetHeader, ConsumerStatusHeader, ResetOffsetHeader
@@ -34,6 +36,7 @@ class ProgressAdmin:
     """Sets groups back or ahead, asks their members where they are, copies one group's progress to another.
 
     :param broker_name: as clients know it; queues are told by it.
+    :param limits: how large a member's answer may be.
     """
 
     def __init__(
@@ -44,7 +47,10 @@ class ProgressAdmin:
         store: Store,
         broker_name: str,
         slices: Slices,
+        limits: Limits | None = None,
     ) -> None:
+        self._size_max = (limits or Limits()).json_body_size_max
+        self._limited_log = LimitedLog(log)
         self._slices = slices
         self._catalogue = catalogue
         self._consumers = consumers
@@ -86,13 +92,9 @@ class ProgressAdmin:
             channel.notify(Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(fields), body))
             yield
         shown = sorted((queue.queue_id, offset) for queue, offset in offsets.items())[:_QUEUES_SHOWN]
-        log.info(
-            "group is told where to go on: group=%s topic=%s queues=%d offsets=%s",
-            header.group,
-            header.topic,
-            len(offsets),
-            shown,
-        )
+        text = "group is told where to go on: group=%s topic=%s queues=%d offsets=%s"
+        kind = f"reset {header.group}"
+        self._tell(logging.INFO, kind, text, header.group, header.topic, len(offsets), shown)
         return request.answer(ResponseCode.SUCCESS, body=_table(offsets))
 
     def _queues(self, topic: TopicConfig, wanted: int | None) -> list[MessageQueue]:
@@ -149,11 +151,16 @@ class ProgressAdmin:
         try:
             answer = await channel.ask(asked, STATUS_TIMEOUT_MS)
             if answer.code == ResponseCode.SUCCESS:
-                return parse(answer.body, _status_table)
-            log.warning("%s does not say where it is: %s", channel.peer_address, answer.remark)
+                return parse_request(answer.body, _status_table, self._size_max)
+            why_not = str(answer.remark)
         except (RoquetError, ValueError) as error:
-            log.warning("%s does not say where it is: %s", channel.peer_address, error)
+            why_not = str(error)
+        self._tell(logging.WARNING, "status", "%s does not say where it is: %.200s", channel.peer_address, why_not)
         return None
+
+    def _tell(self, level: int, kind: str, text: str, *parts: object) -> None:
+        """Who asks in a loop gets no line for each request."""
+        self._limited_log.tell(level, kind, asyncio.get_running_loop().time(), text, *parts)
 
     # cloning
 
@@ -163,9 +170,11 @@ class ProgressAdmin:
         source = header.src_group
         for name in [header.topic] if header.topic else self._progress.topics_of(source):
             if name not in self._catalogue.topics:
-                log.warning("the progress of %s in %s is not cloned: there is no such topic", source, name)
+                text = "the progress of %.200s in %s is not cloned: there is no such topic"
+                self._tell(logging.WARNING, "no topic", text, source, name)
             elif not header.offline and self._consumers.gave_up(source, name):
-                log.warning("the progress of %s in %s is not cloned: it does not consume that now", source, name)
+                text = "the progress of %.200s in %s is not cloned: it does not consume that now"
+                self._tell(logging.WARNING, "not consumed", text, source, name)
             else:
                 self._progress.clone(source, header.dest_group, name)
             yield

@@ -17,6 +17,7 @@ from roquet.broker.handlers.pull import check_length, not_allowed
 from roquet.broker.limits import Limits, refuse_beyond
 from roquet.broker.members import Consumers, Member, Producers
 from roquet.errors import FilterError, Refused
+from roquet.limited_log import LimitedLog
 from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription, parse_request
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -65,6 +66,7 @@ class MemberRequests:
         limits: Limits | None = None,
     ) -> None:
         self._limits = limits or Limits()
+        self._limited_log = LimitedLog(log)
         self._to_tell: dict[str, list[Connection]] = {}
         self._to_tell_again: dict[str, None] = {}
         self._is_telling = False
@@ -125,6 +127,9 @@ class MemberRequests:
         if consumers:  # who only sends is not refused for what consumers want
             count = self._consumers.count_with(connection, consumers)
             refuse_beyond(count, limits.member_subscription_nums_max, what, "memberSubscriptionNumsMax")
+        if heartbeat.producers:
+            count, what = self._producers.count_with(connection, heartbeat.producers), "groups of all producers"
+            refuse_beyond(count, limits.member_subscription_nums_max, what, "memberSubscriptionNumsMax")
         self._refuse_full(self._consumers, [data.group for data in consumers], connection)
         self._refuse_full(self._producers, heartbeat.producers, connection)
 
@@ -149,7 +154,9 @@ class MemberRequests:
         is_news = self._consumers.register(connection, member, data)
         disagreement = self._consumers.disagreement(connection, data)
         if disagreement:
-            log.warning("members of group %s disagree, what the last one wants counts: %s", data.group, disagreement)
+            text = "members of group %.200s disagree, what the last one wants counts: %s"
+            kind, now = f"disagree {connection.peer_host_name}", asyncio.get_running_loop().time()
+            self._limited_log.warning(kind, now, text, data.group, disagreement)
         wrong = self._filters.register(data.group, data.subscriptions, max(self._now_ms(), self._newest_ms()))
         if is_news:
             self._tell(data.group)

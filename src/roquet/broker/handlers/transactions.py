@@ -114,7 +114,8 @@ class TransactionRequests:
             raise Refused(ResponseCode.SYSTEM_ERROR, "no transaction that is open or was given up has this message")
         destination(record)
         self._halves.resume(record, half)
-        log.info("transaction %s is asked about again", record.properties.get(m.UNIQ_KEY, record.offset_message_id))
+        text, now_s = "transaction is asked about again: message=%s", asyncio.get_running_loop().time()
+        self._limited_log.tell(logging.INFO, "resume", now_s, text, record.offset_message_id)
         return request.answer(ResponseCode.SUCCESS)
 
     def _of_id(self, message_id: str) -> Record:
