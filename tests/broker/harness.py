@@ -135,7 +135,7 @@ class World:
             **self.members.routes(),
             **ProgressRequests(progress, store, is_slave=is_slave).routes(),
             **LockRequests(LeaseTable(config.limits), now_ms, config.limits).routes(),
-            **QueryRequests(store, 32, 64).routes(),
+            **QueryRequests(store, 32, 64, self.slices).routes(),
             **TopicAdmin(catalogue, progress, store, name, deletion, self.slices, is_slave=is_slave).routes(),
             **groups.routes(),
             **StatsAdmin(self.measurements.stats, positions, catalogue, BROKER, self.slices).routes(),

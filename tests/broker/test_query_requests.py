@@ -49,6 +49,41 @@ def test_the_newest_are_given_that_fit_into_an_answer(world: World, monkeypatch:
         assert [record.physical_offset for record in decode_all(body)] == places[-count:]
 
 
+def test_a_key_of_many_messages_is_looked_for_while_others_are_served(world: World) -> None:
+    """All of them are newer than what is asked for: the whole chain is gone through, a few entries at a time, and
+    all files.
+    """
+    first = world.put("T", keys=("k",))
+    stored_ms = world.store.store_time("T", 0, 0)
+    world.sim.run_for(5)
+    for _ in range(300):
+        world.put("T", keys=("k",))
+    before = world.slices.count
+    fields = {"topic": "T", "key": "k", "maxNum": 8, "beginTimestamp": 0, "endTimestamp": stored_ms + 1000}
+    answer = world.client().call(RequestCode.QUERY_MESSAGE, **fields)
+    assert [record.physical_offset for record in decode_all(answer.body)] == [first]
+    assert world.slices.count > before
+    search = world.store.search_by_key("T", "k", 8, 0, stored_ms + 1000)
+    index = world.store.index
+    assert index is not None
+    assert sum(1 for _ in search) >= len(index.files) > 2
+
+
+def test_an_index_file_that_is_given_up_meanwhile_ends_the_search(world: World) -> None:
+    for _ in range(100):
+        world.put("T", keys=("k",))
+    index = world.store.index
+    assert index is not None
+    world.store.flush_index()
+    search = index.find("T", "k", 0, 1, 8)
+    for _ in range(2):
+        next(search)
+    index.files.pop().close()
+    with pytest.raises(StopIteration) as end:
+        next(search)
+    assert end.value.value == []
+
+
 def test_less_than_no_message_cannot_be_asked_for(world: World) -> None:
     """Apache's broker answers the same; with a unique key it does not look at the number."""
     ask, more = world.client().call, {"topic": "T", "key": "k", **EVER}

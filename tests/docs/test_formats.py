@@ -17,6 +17,7 @@ from roquet.protocol.message import tag_code
 from roquet.protocol.record import BLANK_MAGIC, Record, decode, host_bytes, size_and_magic
 from roquet.replication import master, slave
 from roquet.replication.frames import Chunk, ChunkStream, Heartbeat, ReportStream, header, report
+from roquet.steps import finished
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.disk import RealDisk
@@ -145,7 +146,7 @@ def test_index_file(store: Store, tmp_path: Path) -> None:
     assert path.read_bytes() == example.ljust(40 + 4 * SLOTS + 20 * ENTRIES, b"\0")
     assert store.index is not None
     for key in ("o-1", "paid"):
-        assert store.index.find("orders", key, 0, STORED_MS, 10) == [0]
+        assert finished(store.index.find("orders", key, 0, STORED_MS, 10)) == [0]
 
 
 def test_checkpoint(store: Store, tmp_path: Path, utc: None) -> None:

@@ -13,6 +13,7 @@ from typing import Protocol
 from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.protocol.filters import Filter
 from roquet.protocol.record import decode
+from roquet.steps import Steps, finished
 from roquet.storage import saved_tail
 from roquet.storage.arrival import read_arrival
 from roquet.storage.checkpoint import Checkpoint, Mark
@@ -547,16 +548,21 @@ class Store:
         return entry is None or self.log.end - entry[0] <= self.config.limits.memory_bytes
 
     def find_by_key(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> KeyHits:
+        """As `search_by_key`, at once."""
+        return finished(self.search_by_key(topic, key, count_max, begin_ms, end_ms))
+
+    def search_by_key(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> Steps[KeyHits]:
         """The newest records stored in the time range whose key has the same hash as `key`, oldest first: no more than
         `KEY_BYTES_MAX` of them, or one.
         """
         if self.index is None:
             return KeyHits([], 0, 0)
         self.flush_index()
-        found = self.index.find(topic, key, begin_ms, end_ms, min(count_max, KEY_HITS_MAX))
+        found = yield from self.index.find(topic, key, begin_ms, end_ms, min(count_max, KEY_HITS_MAX))
         records: list[bytes] = []
         size = 0
         for at in sorted(set(found), reverse=True):
+            yield
             record = self._with_key(at, topic, key)
             if record is None:
                 continue

@@ -7,8 +7,10 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.progress import ViewMessageHeader
 from roquet.protocol.headers.query import QueryMessageAnswer, QueryMessageHeader
+from roquet.steps import Steps
 from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
+from roquet.transport.slices import Slices
 
 
 class QueryRequests:
@@ -18,15 +20,19 @@ class QueryRequests:
     :param count_max: for any key no more are given (store-and-ha.md, `maxMsgsNumBatch`).
     """
 
-    def __init__(self, store: Store, unique_key_max: int, count_max: int) -> None:
+    def __init__(self, store: Store, unique_key_max: int, count_max: int, slices: Slices) -> None:
+        self._slices = slices
         self._store = store
         self._unique_key_max = unique_key_max
         self._count_max = count_max
 
     def routes(self) -> dict[int, Handler]:
-        return {RequestCode.QUERY_MESSAGE: self.by_key, RequestCode.VIEW_MESSAGE_BY_ID: self.by_place}
+        return {
+            RequestCode.QUERY_MESSAGE: self._slices.handler(self.by_key),
+            RequestCode.VIEW_MESSAGE_BY_ID: self.by_place,
+        }
 
-    def by_key(self, request: Command, connection: Connection) -> Command:
+    def by_key(self, request: Command) -> Steps[Command]:
         """Hits are by the key's hash; the client looks at the keys themselves."""
         header = QueryMessageHeader.read(request.fields)
         wanted = self._unique_key_max if header.unique_key else header.max_num
@@ -34,7 +40,7 @@ class QueryRequests:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"maxNum is {wanted}")
         count_max = min(wanted, self._count_max)
         begin_ms, end_ms = header.begin_timestamp, header.end_timestamp
-        hits = self._store.find_by_key(header.topic, header.key, count_max, begin_ms, end_ms)
+        hits = yield from self._store.search_by_key(header.topic, header.key, count_max, begin_ms, end_ms)
         answer = QueryMessageAnswer(hits.last_ms, hits.last_at).write()
         if not hits.records:
             remark = "no message with this key in the time range, it may not be indexed yet"
