@@ -101,6 +101,13 @@ _RECOVERING: Final = (
         ("tests/storage/test_stale_entries.py",),
     ),
     Mutant(
+        "a topic that was deleted and made again goes on where it was in other copies of the log",
+        "storage/dispatch.py",
+        "return offset == 0 or (queue.max_offset < offset",
+        "return (queue.max_offset < offset",
+        ("tests/storage/test_dispatch.py", "tests/simulation/test_failing_drives.py"),
+    ),
+    Mutant(
         "the checkpoint is saved before the syncs",
         "storage/store.py",
         """        def work() -> None:

@@ -20,7 +20,8 @@ from roquet.storage.consume_queue_ext import ExtendedQueue
 from roquet.storage.store import Store, StoreConfig
 from roquet.units import PhysicalOffset, QueueOffset
 from tests.simulation.disk import Drive
-from tests.storage.records import records_in
+from tests.storage.dropping import drop_topic
+from tests.storage.records import bodies_in, records_in
 
 FILE_SIZE = 16384
 NEVER = 1 << 30
@@ -235,3 +236,26 @@ def test_places_of_records_that_are_missing_are_blanks(missing: int) -> None:
     again = Store(CONFIG, lambda: 0, store.disk)
     again.open()
     assert (again.min_offset("T", 0), again.max_offset("T", 0)) == (0, 40 + missing)
+
+
+@pytest.mark.parametrize("at_once", [1, 100])
+def test_a_topic_that_was_deleted_and_made_again_begins_anew_in_other_copies_of_the_log(at_once: int) -> None:
+    """They hear nothing of the deletion in the log."""
+    master, slave = (Store(CONFIG, lambda: 1_700_000_000_000, Drive(random.Random(1)).mount()) for _ in range(2))
+    master.open()
+    slave.open()
+
+    def put(*bodies: bytes) -> None:
+        for body in bodies:
+            master.append(master.queue("T", 0), body, b"", [], 0, 0, 0, 1, bytes(8))
+        master.end_turn()
+
+    put(*[b"old"] * 90)
+    drop_topic(master, "T")
+    put(*(b"%d" % number for number in range(60)))
+    data = b"".join(master.log.copies(PhysicalOffset(0), master.log.end))
+    size = len(data) // at_once
+    for start in range(0, len(data), size):
+        slave.log.replicate(PhysicalOffset(start), data[start : start + size])
+        slave.replicated()
+    assert bodies_in(slave, "T") == bodies_in(master, "T") == [b"%d" % number for number in range(60)]

@@ -272,9 +272,7 @@ class Dispatch:
         """Write an entry, unless the queue has it already."""
         if physical + size <= queue.log_end:
             return False
-        if not queue.can_go_on_at(offset) and queue.max_offset < offset and queue.log_end <= self._log.start:
-            # A crash took the entries between, and retention had deleted the records of those that are left: nothing
-            # in this queue can be read any more, so it begins where the log says.
+        if not queue.can_go_on_at(offset) and self._begins_anew(queue, offset):
             queue.drop_all()
         if not queue.can_go_on_at(offset):
             text = "the record at physical offset %d is in no queue: it says offset %d, queue %s:%d goes on at %d"
@@ -286,6 +284,15 @@ class Dispatch:
         queue.skip_to(offset)
         queue.put(offset, physical, size, tag_code, store_ms)
         return True
+
+    def _begins_anew(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Whether a queue that has entries begins with this offset all the same.
+
+        At offset 0 it does: a master gives it again only where the topic was deleted and made again, of which the log
+        says nothing to its slaves. Else after a crash that took the entries between, where retention had deleted the
+        records of those that are left: nothing in this queue can be read any more.
+        """
+        return offset == 0 or (queue.max_offset < offset and queue.log_end <= self._log.start)
 
     def _tag_code(self, arrival: Arrival) -> int:
         level = arrival.delay_level
