@@ -26,7 +26,7 @@ from typing import Final, TypeAlias
 
 from roquet.errors import StoreError, UnreadableFile
 from tests.simulation.loop import SimulationError
-from tests.simulation.threads import DeadProcessError, block, step
+from tests.simulation.threads import DeadProcessError, block, current_process, step
 
 Note: TypeAlias = Callable[..., None]
 
@@ -45,6 +45,21 @@ REFUSED_BY: Final[dict[int, frozenset[str]]] = {
     errno.EBUSY: frozenset({"delete", "rename"}),
 }
 """The operations that fail while a drive has the trouble with this number."""
+
+
+@dataclass(frozen=True)
+class Flaky:
+    """Operations that fail now and then, with one of these error numbers; `pread` is a read of an open file."""
+
+    operations: frozenset[str]
+    numbers: tuple[int, ...]
+    chance: float
+
+    def draw(self, operation: str, chance: random.Random) -> int:
+        """The number that this operation fails with now; 0: it does not."""
+        if operation not in self.operations or chance.random() >= self.chance:
+            return 0
+        return chance.choice(self.numbers)
 
 
 @dataclass(frozen=True)
@@ -214,6 +229,7 @@ class Drive:
         """Files that somebody has protected, and how often it was tried to delete them."""
         self.signed: set[Path] = set()
         """Locks of which one of our brokers has noted that it had them last."""
+        self.flaky: Flaky | None = None
         self.descriptors_max = 1_000
         """How many a process may have."""
         self.on_power_loss: Callable[[], None] = self.crash
@@ -251,6 +267,11 @@ class Drive:
     @property
     def fullness(self) -> float:
         return self.used_ratio if self.capacity is None else min(1.0, self.used / self.capacity)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether nothing is refused now."""
+        return self._trouble is None and self.flaky is None
 
     @property
     def names(self) -> Names:
@@ -309,9 +330,18 @@ class Drive:
             self._refused[operation] = number, times - 1
         if not times and self.trouble is not None and operation in REFUSED_BY[self.trouble]:
             number = self.trouble
+        if not number and self.flaky is not None:
+            number = self.flaky.draw(operation, self._random)
         if number:
             self.note("refused", operation, number)
             raise OSError(number, os.strerror(number))
+
+    def refuses_now(self, operation: str) -> bool:
+        """Whether this operation fails now, as it does at times."""
+        number = self.flaky.draw(operation, self._random) if self.flaky is not None else 0
+        if number:
+            self.note("refused", operation, number)
+        return number > 0
 
     def change(self, operation: str, path: Path) -> None:
         """A change is about to happen.
@@ -451,7 +481,7 @@ class MountedFile:
         return drive
 
     def read(self, at: int, size: int) -> bytes:
-        if self._path in self._disk.unreadable:
+        if self._path in self._disk.unreadable or not self._disk.gives_reads():
             raise UnreadableFile(errno.EIO, "the drive does not give it", str(self._path))
         lost_from = self._disk.lost_from.get(self._path)
         if lost_from is not None and min(self.size, at + size) > lost_from:
@@ -561,6 +591,11 @@ class MountedDisk:
 
     def require_descriptors(self, path: Path) -> None:
         """As many as anybody wants."""
+
+    def gives_reads(self) -> bool:
+        """Whether a read of an open file by a program, not by one of the tests' checks, goes well now."""
+        flaky = self._drive.flaky
+        return flaky is None or current_process.get() is None or not self._drive.refuses_now("pread")
 
     def reopen(self, path: Path, size: int) -> MountedFile:
         file = self.drive("read").names.files.get(path)

@@ -240,4 +240,4 @@ class ClusterHosts:
         self.sim.network.heal()
         for node in self._nodes:
             node.host.drive.speed = HEALTHY_DRIVE
-            node.host.drive.trouble = None
+            node.host.drive.trouble = node.host.drive.flaky = None

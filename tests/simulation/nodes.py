@@ -97,7 +97,7 @@ class BrokerNode:
             await failed.wait()
             await process.stop()
         except OSError:  # it could not even find out what it has
-            if self.host.drive.trouble is None:
+            if self.host.drive.is_well:
                 raise
         except DriveFailed:
             pass

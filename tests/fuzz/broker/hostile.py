@@ -28,7 +28,7 @@ _BORDERS: Final = tuple(
     for bits in (7, 15, 16, 31, 32, 63, 64)
     for value in ((1 << bits) - 1, 1 << bits, -(1 << bits), -(1 << bits) - 1)
 )
-_TOPICS: Final = (
+TOPICS: Final = (
     "TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "OFFSET_MOVED_EVENT",
     "%RETRY%g", "%DLQ%g", "Hostile", "Hostile2", "../../etc/passwd", "t" * 128, "a b", "",
 )  # fmt: skip
@@ -180,7 +180,7 @@ class Hostility:
     def _value(self, name: str) -> str:
         chance = self._chance
         if "opic" in name and chance.random() < 0.7:
-            return chance.choice(_TOPICS)
+            return chance.choice(TOPICS)
         if name in ("properties", "i") and chance.random() < 0.8:
             return "\x02".join(
                 f"{chance.choice(_PROPERTY_NAMES)}\x01{self._scalar()}" for _ in range(chance.randrange(5))
@@ -248,7 +248,7 @@ class Hostility:
         chance = self._chance
         return chance.choice(
             (None, True, 0, -1, 1 << 31, 1 << 63, -(1 << 63) - 1, 1.5, "", self._scalar(), [], {}, [[]], [1, "x", None],
-             {"$ref": "$"}, {"$ref": ".."}, chance.choice(_TOPICS))
+             {"$ref": "$"}, {"$ref": ".."}, chance.choice(TOPICS))
         )  # fmt: skip
 
 
