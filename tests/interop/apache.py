@@ -12,13 +12,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from tests.interop import wire
-from tests.interop.processes import LOOPBACK, Client, Finished, Program, Session, free_port, wait_until
+from tests.interop.processes import LOOPBACK, SEND_MS_MAX, Client, Finished, Program, Session, free_port, wait_until
 from tests.interop.toolchain import Version, go_driver, java, java_classpath, require_go, require_java
 
 __all__ = [
+    "PATIENT",
     "ApacheBroker",
     "ApacheNameServer",
     "Client",
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 HOST = LOOPBACK.ip
+PATIENT: Final = ("--timeout", SEND_MS_MAX)
+"""For sends of drivers, which by themselves wait 3 s."""
 SERVER_JVM = ("-Xms256m", "-Xmx512m", "-Xmn128m", "-XX:+UseSerialGC")
 CLIENT_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 OPENED = (

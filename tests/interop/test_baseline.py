@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.interop.apache import (
+    PATIENT,
     ApacheBroker,
     ApacheNameServer,
     Finished,
@@ -49,7 +50,7 @@ def client(kind: str) -> Run:
 @pytest.mark.parametrize("producer", [*Version, "go"])
 def test_every_client_consumes_what_every_client_produced(broker: ApacheBroker, producer: str, consumer: str) -> None:
     topic = f"From-{producer}-to-{consumer}".replace(".", "-")
-    sent = client(producer)("produce", broker.namesrv, topic, 5, "--tag", "A,B", "--keys", "key").check()
+    sent = client(producer)("produce", broker.namesrv, topic, 5, *PATIENT, "--tag", "A,B", "--keys", "key").check()
     assert [line["sendStatus"] for line in sent] == ["SEND_OK"] * 5
 
     got = client(consumer)("consume", broker.namesrv, topic, f"G-{topic}", 5, CONSUME_SECONDS).check()
@@ -60,13 +61,13 @@ def test_every_client_consumes_what_every_client_produced(broker: ApacheBroker, 
 
 
 def test_a_tag_expression_selects(broker: ApacheBroker) -> None:
-    run_driver(Version.V4, "produce", broker.namesrv, "Tags", 6, "--tag", "A,B,C").check()
+    run_driver(Version.V4, "produce", broker.namesrv, "Tags", 6, *PATIENT, "--tag", "A,B,C").check()
     got = run_driver(Version.V4, "consume", broker.namesrv, "Tags", "G-tags", 4, CONSUME_SECONDS, "--tag", "A || C")
     assert sorted(line["tags"] for line in got.check()) == ["A", "A", "C", "C"]
 
 
 def test_a_batch_is_one_result_and_several_messages(broker: ApacheBroker) -> None:
-    sent = run_driver(Version.V4, "produce", broker.namesrv, "Batch", 4, "--batch", 4).check()
+    sent = run_driver(Version.V4, "produce", broker.namesrv, "Batch", 4, *PATIENT, "--batch", 4).check()
     assert len(sent) == 1
     assert len(sent[0]["offsetMsgId"].split(",")) == 4
     got = run_driver(Version.V4, "consume", broker.namesrv, "Batch", "G-batch", 4, CONSUME_SECONDS, "--orderly")
@@ -74,15 +75,15 @@ def test_a_batch_is_one_result_and_several_messages(broker: ApacheBroker) -> Non
 
 
 def test_a_consumer_that_misses_messages_ends_with_1(broker: ApacheBroker) -> None:
-    run_driver(Version.V4, "produce", broker.namesrv, "Few", 1).check()
+    run_driver(Version.V4, "produce", broker.namesrv, "Few", 1, *PATIENT).check()
     assert run_driver(Version.V4, "consume", broker.namesrv, "Few", "G-few", 2, 2).status == 1
 
 
 def test_a_running_consumer_shows_what_arrives(broker: ApacheBroker) -> None:
-    run_driver(Version.V4, "produce", broker.namesrv, "Live", 1).check()
+    run_driver(Version.V4, "produce", broker.namesrv, "Live", 1, *PATIENT).check()
     with start_driver(Version.V4, "consume", broker.namesrv, "Live", "G-live", 1000, 300) as consumer:
         consumer.wait_started()
-        run_driver(Version.V4, "produce", broker.namesrv, "Live", 3).check()
+        run_driver(Version.V4, "produce", broker.namesrv, "Live", 3, *PATIENT).check()
         assert len(consumer.wait_lines(4)) == 4
 
 
@@ -93,7 +94,7 @@ def test_mqadmin_lists_the_broker(broker: ApacheBroker) -> None:
 
 
 def test_a_killed_broker_comes_back_with_its_messages(broker: ApacheBroker) -> None:
-    run_driver(Version.V4, "produce", broker.namesrv, "Kept", 3).check()
+    run_driver(Version.V4, "produce", broker.namesrv, "Kept", 3, *PATIENT).check()
     broker.kill()
     assert (broker.store_dir / "abort").exists()
     broker.start()

@@ -15,6 +15,7 @@ from roquet.client.selector import Sql
 from roquet.errors import ResponseError
 from roquet.protocol.json_dialect import load
 from tests.interop.apache import (
+    PATIENT,
     ApacheBroker,
     ApacheNameServer,
     JavaClients,
@@ -41,7 +42,6 @@ SQL: Final = "number BETWEEN 3 AND 5 AND colour = 'blue' OR number = '7'"
 WANTED: Final = [3, 4, 5, 7]
 OFTEN: Final = ("--heartbeat", 1_000)
 LINGER: Final = ("--linger", 700)
-PATIENT: Final = ("--timeout", 20_000)
 SECONDS: Final = 60
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.apache import JavaClients, go_client, require_go
+from tests.interop.apache import PATIENT, JavaClients, go_client, require_go
 from tests.interop.roquet_cluster import RoquetCluster
 
 pytestmark = pytest.mark.interop
@@ -34,7 +34,7 @@ def cluster() -> Iterator[RoquetCluster]:
 
 
 def produce(cluster: RoquetCluster, topic: str, count: int, *options: object) -> Lines:
-    sent = go_client("produce", cluster.namesrv, topic, count, *map(str, options)).check()
+    sent = go_client("produce", cluster.namesrv, topic, count, *PATIENT, *map(str, options)).check()
     assert {line["sendStatus"] for line in sent} <= {"SEND_OK"}
     return sent
 
@@ -83,7 +83,7 @@ def test_an_orderly_consumer_keeps_the_order(cluster: RoquetCluster) -> None:
 def test_go_and_java_read_each_other(cluster: RoquetCluster, clients: JavaClients) -> None:
     java, told = clients["4.9.7-json"], ("--size", LARGE, "--tag", "T", "--keys", "k", "--property", "colour=red")
     from_go = produce(cluster, "Go", 4, *told)
-    from_java = java.run("produce", cluster.namesrv, "Java", 4, *told).check()
+    from_java = java.run("produce", cluster.namesrv, "Java", 4, *PATIENT, *told).check()
     by_java = java.run("consume", cluster.namesrv, "Go", "G-go", 4, SECONDS).check()
     by_go = consume(cluster, "Java", "G-java", 4)
     for sent, got in ((from_go, by_java), (from_java, by_go)):

@@ -14,7 +14,7 @@ import pytest
 
 from roquet.protocol.json_dialect import load
 from tests.interop import wire
-from tests.interop.apache import JavaClients, Session, Version, start_driver, wait_until
+from tests.interop.apache import PATIENT, JavaClients, Session, Version, start_driver, wait_until
 from tests.interop.roquet_cluster import BROKER, CLUSTER, RoquetBroker, RoquetCluster
 
 pytestmark = pytest.mark.interop
@@ -30,7 +30,6 @@ OFTEN = ("--heartbeat", 1_000)
 next one; until then they refuse its pulls."""
 LOCK_SECONDS = 60
 """So long a broker keeps a lock that is not given back."""
-PATIENT = ("--timeout", 20_000)
 MIB = 1024 * 1024
 WAYS: dict[str, tuple[object, ...]] = {
     "sync": (),
@@ -141,7 +140,7 @@ def test_large_and_compressed_bodies(cluster: RoquetCluster, clients: JavaClient
     assert zipped["storeSize"] < 5_000 < 4 * MIB < raw["storeSize"]
 
     too_large = ("--size", 4 * MIB + 1, "--max-size", 5 * MIB, "--compress-over", 5 * MIB, *PATIENT)
-    refused = client.run("produce", cluster.namesrv, topic, 1, "--retry", 0, *too_large)
+    refused = client.run("produce", cluster.namesrv, topic, 1, *PATIENT, "--retry", 0, *too_large)
     assert [line["code"] for line in refused.lines] == [13]
 
 

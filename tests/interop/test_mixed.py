@@ -6,6 +6,7 @@ import pytest
 
 from tests.interop import wire
 from tests.interop.apache import (
+    PATIENT,
     ApacheBroker,
     ApacheNameServer,
     JavaClients,
@@ -48,7 +49,7 @@ def served(clients: JavaClients, broker: ApacheBroker | RoquetBroker) -> None:
     (made,) = old.run("admin", names, "updateTopic", "-b", broker.address, "-t", "Made", "-r", 3, "-w", 3).check()
     assert "success" in made["out"], made
     for topic in ("Made", "ByItself"):
-        sent = [line for client in (old, new) for line in client.run("produce", names, topic, 6).check()]
+        sent = [line for client in (old, new) for line in client.run("produce", names, topic, 6, *PATIENT).check()]
         assert {line["sendStatus"] for line in sent} == {"SEND_OK"}
         assert {line["queueId"] for line in sent} == set(range(3 if topic == "Made" else 4))
         for client, group in ((old, "G-old"), (new, "G-new")):

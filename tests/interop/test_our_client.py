@@ -19,6 +19,7 @@ from roquet.client.unique_key import made_at_ms
 from roquet.errors import ResponseError
 from roquet.protocol.message import Message, MessageQueue
 from tests.interop.apache import (
+    PATIENT,
     ApacheBroker,
     ApacheNameServer,
     Finished,
@@ -186,7 +187,8 @@ async def test_ten_thousand_sends_at_once_all_arrive(broker: ApacheBroker, topic
 
 async def test_we_consume_what_java_sends(broker: ApacheBroker, topic: str) -> None:
     def produce() -> list[dict[str, str]]:
-        return run_driver(Version.V4, "produce", broker.namesrv, topic, 8, "--tag", "A,B", "--keys", "key").check()
+        words = ("produce", broker.namesrv, topic, 8, *PATIENT, "--tag", "A,B", "--keys", "key")
+        return run_driver(Version.V4, *words).check()
 
     sent = await asyncio.to_thread(produce)
     async with Consumer(broker.namesrv, f"G-{topic}", topic) as consumer:

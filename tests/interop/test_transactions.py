@@ -9,6 +9,7 @@ import pytest
 
 from tests.interop import wire
 from tests.interop.apache import (
+    PATIENT,
     ApacheNameServer,
     JavaClients,
     Version,
@@ -106,7 +107,7 @@ def test_transactions_of_the_go_client(broker: RoquetBroker, clients: JavaClient
 
 
 def test_another_producer_of_the_group_is_asked_when_one_has_died(broker: RoquetBroker, clients: JavaClients) -> None:
-    words = ("produce", broker.namesrv, "TxDied", 2, "--body", "orphan-", "--transaction", "unknown")
+    words = ("produce", broker.namesrv, "TxDied", 2, *PATIENT, "--body", "orphan-", "--transaction", "unknown")
     with start_driver(Version.V4, *words, "--check", "unknown", "--group", "P-died", "--linger", 60_000) as producer:
         wait_until(lambda: bodies(broker, HALF).count("orphan-1") >= 1, "the half messages")
         producer.kill()
@@ -124,7 +125,7 @@ def test_a_producer_is_asked_after_the_broker_was_restarted(
     with RoquetBroker(name_server.address, name="roquet-b", properties=QUICK | {"transactionTimeOut": 4000}) as broker:
         create_topic(broker, topic, 4)
         options = ("--transaction", "unknown", "--check", "commit", "--group", topic, "--heartbeat", 500)
-        words = ("produce", broker.namesrv, topic, 2, "--body", "open-", *options, "--linger", 60_000)
+        words = ("produce", broker.namesrv, topic, 2, *PATIENT, "--body", "open-", *options, "--linger", 60_000)
         transact(clients, "4.9.7-json", broker.namesrv, topic, "done-", "--transaction", "commit", "--group", topic)
         with start_driver(Version.V4, *words) as producer:
             wait_until(lambda: "open-1" in bodies(broker, HALF), "the half messages")
@@ -188,7 +189,7 @@ def test_either_broker_asks_about_what_the_other_left_open(place: Place) -> None
 def test_what_a_java_producer_ends_at_the_other_broker_is_ended_there(place: Place) -> None:
     """A question that our broker asked is answered to Apache's: it accepts what ours wrote."""
     options = ("--transaction", "unknown", "--check", "unknown", "--group", "P", "--heartbeat", 500)
-    words = ("produce", place.namesrv, "Kinds", 1, "--body", "open-", *options, "--linger", 60_000)
+    words = ("produce", place.namesrv, "Kinds", 1, *PATIENT, "--body", "open-", *options, "--linger", 60_000)
     with place.ours() as ours:
         with start_driver(Version.V4, *words) as producer:
             wait_until(lambda: len(bodies(ours, HALF)) >= 3, "two questions")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from tests.interop.apache import Client, Version, go_client, require_go, start_go_client
+from tests.interop.apache import PATIENT, Client, Version, go_client, require_go, start_go_client
 from tests.interop.ground import BROKER, DELAY_LEVELS_S
 from tests.interop.scenarios.registry import scenario
 from tests.interop.scene import QUIET_SECONDS, Lines, Scene
@@ -16,7 +16,7 @@ go = partial(scenario, versions=[Version.V4])
 
 def produce(scene: Scene, topic: str, count: int, *options: object) -> Lines:
     require_go()
-    return go_client("produce", scene.namesrv, topic, count, *map(str, options)).check()
+    return go_client("produce", scene.namesrv, topic, count, *PATIENT, *map(str, options)).check()
 
 
 def consume(scene: Scene, topic: str, group: str, count: int, *options: object, verb: str = "consume") -> Lines:
