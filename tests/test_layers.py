@@ -38,6 +38,7 @@ ROOT: Final[Mapping[str, frozenset[str]]] = {
     "errors": frozenset(),
     "files": frozenset(),
     "units": frozenset(),
+    "garbage": frozenset(),
     "memory": frozenset(),
     "places": frozenset(),
     "runtime": frozenset(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import logging
 import os
 import signal
@@ -20,6 +19,7 @@ import click
 from roquet.cli.configuration import broker_config, configured
 from roquet.cli.output import DRIVE_FAILED, FAILED, end
 from roquet.errors import ConfigError, DriveFailed, RoquetError
+from roquet.garbage import look_at_each_once
 from roquet.memory import keep_freed_memory
 from roquet.properties import dump
 from roquet.runtime import Runtime
@@ -135,8 +135,7 @@ async def _run(name: str, host: str, make: Make) -> None:
     _on_signals(stopping.set)
     server = make(stopping.set)
     await server.start()
-    gc.collect()
-    gc.freeze()  # tables of 100,000 entries make each full look for garbage hold the loop for a tenth of a second
+    look_at_all_again = look_at_each_once()
     _say_who_may_come(host, server.ports)
     own = f"{host}:{server.port}"
     click.echo(
@@ -146,6 +145,7 @@ async def _run(name: str, host: str, make: Make) -> None:
         await stopping.wait()
     finally:
         await server.stop()
+        look_at_all_again()
 
 
 def _say_who_may_come(host: str, ports: tuple[int, ...]) -> None:

@@ -171,6 +171,7 @@ class Connection(asyncio.Protocol):
         loss = self._loss(exc)
         self._transport = None
         self._held_back.clear()
+        self.shortcuts.clear()  # they hold it, too: a cycle that nobody looks for (`roquet.garbage`)
         self._room()
         calls, self._calls = self._calls, {}
         for waiting in calls.values():
