@@ -50,9 +50,9 @@ def test_what_outlives_one_full_look_is_not_looked_at_by_the_next(clock: Clock) 
 def test_looks_come_while_few_objects_are_new(clock: Clock) -> None:
     looked_at: list[int] = []
     gc.callbacks.append(
-        lambda phase, info: looked_at.append(len(gc.get_objects(2)))
-        if phase == "start" and info["generation"] == 2
-        else None
+        lambda phase, info: (
+            looked_at.append(len(gc.get_objects(2))) if phase == "start" and info["generation"] == 2 else None
+        )
     )
     try:
         kept = [[number] for number in range(300_000)]

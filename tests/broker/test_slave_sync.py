@@ -18,6 +18,7 @@ from roquet.protocol.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.server import Server
+from roquet.transport.slices import Slices
 from tests.broker.harness import ADDRESS, World
 from tests.simulation.simulation import Simulation
 
@@ -35,7 +36,9 @@ class Slave:
         self.progress, self.delays = ConsumerProgress(remembers=remembers), DelayProgress()
         catalogue = Catalogue(self.topics, self.groups, self._saver("topics"), self._saver("groups"), self.host.now_ms)
         savers = self._saver("offsets"), self._saver("delays")
-        self.sync = SlaveSync(Channels(), lambda: 0, lambda: 0, catalogue, self.progress, self.delays, *savers)
+        self.sync = SlaveSync(
+            Channels(), lambda: 0, lambda: 0, catalogue, self.progress, self.delays, *savers, Slices()
+        )
 
     def _saver(self, name: str) -> Any:
         def save(then: Then | None = None) -> None:

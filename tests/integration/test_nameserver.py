@@ -16,7 +16,7 @@ from roquet.nameserver import server as server_module
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.properties import parse
-from roquet.protocol import bodies
+from roquet.protocol import bodies, compressed_registration
 from roquet.protocol.bodies import ClusterInfo, DataVersion, Heartbeat, Registration, Route, TopicConfig, TopicTable
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import BINARY, Command, decode
@@ -24,6 +24,7 @@ from roquet.protocol.frame import FrameBuffer
 from roquet.protocol.json_dialect import dump_bytes, load
 from roquet.runtime import Runtime
 from roquet.settings import setting_names
+from roquet.steps import finished
 from roquet.transport.connection import Connection
 
 NOW = 1_700_000_000_000
@@ -140,7 +141,7 @@ async def test_a_slave_is_told_where_its_master_is(peer: Peer) -> None:
 
 
 async def test_a_compressed_registration_counts_like_a_plain_one(peer: Peer) -> None:
-    body = REGISTRATION.to_compressed()
+    body = finished(compressed_registration.written(REGISTRATION))
 
     answer = await peer.register(body, compressed="true", bodyCrc32=crc32(body) & 0x7FFFFFFF)
 

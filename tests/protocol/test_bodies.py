@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.protocol import bodies
+from roquet.protocol import compressed_registration
 from roquet.protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -36,6 +36,7 @@ from roquet.protocol.bodies import (
 from roquet.protocol.filters import SQL92
 from roquet.protocol.json_dialect import dump_bytes, dump_dialect, dump_file, load
 from roquet.protocol.message import MessageQueue
+from roquet.steps import finished
 from tests.protocol.strategies import names, registrations
 
 VERSION = '{"counter":5,"timestamp":1700000000000}'
@@ -252,9 +253,9 @@ def test_a_registration_is_read_as_it_was_written(registration: Registration) ->
 
 @given(registrations)
 def test_a_compressed_registration_loses_order_and_sys_flag_only(registration: Registration) -> None:
-    body = registration.to_compressed()
+    body = finished(compressed_registration.written(registration))
 
-    read = Registration.from_compressed(body)
+    read = finished(compressed_registration.read(body))
 
     assert body.startswith(b"\x78\xda")
     assert read.table.version == registration.table.version
@@ -281,14 +282,14 @@ def test_the_compressed_form_is_apaches() -> None:
     body = compressed(sized(VERSION.encode()), ONE, sized(b"T 4 4 6 SINGLE_TAG"), sized(b"[]"))
     registration = Registration(TopicTable({"T": TopicConfig("T", 4, 4)}, DataVersion(1700000000000, 5)))
 
-    assert Registration.from_compressed(body) == registration
-    assert registration.to_compressed() == body
+    assert finished(compressed_registration.read(body)) == registration
+    assert finished(compressed_registration.written(registration)) == body
 
 
 def test_the_sixth_word_of_5x_is_ignored() -> None:
     body = compressed(sized(VERSION.encode()), ONE, sized(b'T 4 4 6 SINGLE_TAG {"+a": "b c"}'), sized(b"[]"))
 
-    assert list(Registration.from_compressed(body).table.topics.values()) == [TopicConfig("T", 4, 4)]
+    assert list(finished(compressed_registration.read(body)).table.topics.values()) == [TopicConfig("T", 4, 4)]
 
 
 @pytest.mark.parametrize(
@@ -312,20 +313,23 @@ def test_the_sixth_word_of_5x_is_ignored() -> None:
 )
 def test_another_compressed_body_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        Registration.from_compressed(body)
+        finished(compressed_registration.read(body))
 
 
-def test_a_registration_that_grows_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "REGISTRATION_SIZE_MAX", 1000)
+def test_a_registration_that_grows_out_of_proportion_is_refused() -> None:
+    body = compressed(bytes(8 * 1024 * 1024))
+    work = compressed_registration.read(body)
 
-    with pytest.raises(ValueError, match="larger than 1000 bytes"):
-        Registration.from_compressed(compressed(bytes(1001)))
+    with pytest.raises(ValueError, match="larger than"):
+        finished(work)
+
+    assert compressed_registration.SIZE_MIN + 64 * len(body) < 2 * 1024 * 1024
 
 
 @given(st.binary(max_size=100))
 def test_any_inflated_bytes_are_a_registration_or_refused(raw: bytes) -> None:
     with suppress(ValueError):
-        Registration.from_compressed(zlib.compress(raw))
+        finished(compressed_registration.read(zlib.compress(raw)))
 
 
 @given(names, names, st.frozensets(st.builds(MessageQueue, names, names, st.integers(0, 100)), max_size=4))

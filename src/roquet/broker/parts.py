@@ -163,6 +163,7 @@ class Parts:
             tables.delays,
             tables.progress_file.changed,
             tables.delays_file.changed,
+            self.slices,
             self.config.replication.slave_sync_interval,
         )
 

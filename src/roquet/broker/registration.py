@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from roquet.errors import CallTimeout, RoquetError
-from roquet.protocol import bodies, sliced_bodies
+from roquet.protocol import bodies, compressed_registration, sliced_bodies
 from roquet.protocol.bodies import DataVersion, TopicTable
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
@@ -84,7 +84,7 @@ class Registrar:
         self._unreachable: set[str] = set()
         self._masters: dict[str, RegisterBrokerAnswer] = {}
         self._master = RegisterBrokerAnswer()
-        self._encoded: tuple[DataVersion, bytes] | None = None
+        self._encoded: tuple[tuple[DataVersion, int], bytes] | None = None
 
     async def run(self) -> None:
         """Register now, once more a little later, then each period and whenever `soon` is called; for ever."""
@@ -104,7 +104,6 @@ class Registrar:
     def restrict(self, permission: int) -> None:
         """Register all topics with this permission from now on."""
         self._permission = permission
-        self._encoded = None
         self._restrictions += 1
         self.soon()
 
@@ -180,13 +179,14 @@ class Registrar:
 
     async def _body(self, table: TopicTable) -> bytes:
         """Made once for each version of the table, however many name servers and periods there are."""
-        if self._encoded is None or self._encoded[0] != table.version:
+        state = table.version, self._restrictions
+        if self._encoded is None or self._encoded[0] != state:
             registered = self._registered(table)
             if self._compressed:
-                body = bodies.Registration(registered).to_compressed()
+                work = compressed_registration.written(bodies.Registration(registered))
             else:
-                body = await self._slices.run(sliced_bodies.registration(registered))
-            self._encoded = table.version, body
+                work = sliced_bodies.registration(registered)
+            self._encoded = state, await self._slices.run(work)
         return self._encoded[1]
 
     def _registered(self, table: TopicTable) -> TopicTable:

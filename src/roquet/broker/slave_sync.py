@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.config import FAST_PORT_STEP
 from roquet.broker.progress import Commit, ConsumerProgress, DelayProgress
 from roquet.broker.state_files import Changed
 from roquet.errors import RoquetError
+from roquet.protocol import sliced_tables
 from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable, parse
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.ha_status import LogRange
 from roquet.protocol.headers.progress import UpdateOffsetHeader
+from roquet.steps import Steps
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked
+from roquet.transport.slices import Slices
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,7 @@ class SlaveSync:
     :param flushed_to: how much of it is on disk.
     :param offsets_changed: saves the consumer offsets.
     :param delays_changed: saves the delay offsets.
+    :param slices: in which tables are read: one of 50,000 topics has 7 MB.
     """
 
     def __init__(
@@ -51,8 +55,10 @@ class SlaveSync:
         delays: DelayProgress,
         offsets_changed: Changed,
         delays_changed: Changed,
+        slices: Slices,
         period_ms: int = PERIOD_MS,
     ) -> None:
+        self._slices = slices
         self._channels = channels
         self._log_end = log_end
         self._flushed_to = flushed_to
@@ -109,19 +115,20 @@ class SlaveSync:
         if master is None:
             return
         fast = _fast_address(master)
-        await self._copy(fast, RequestCode.GET_ALL_TOPIC_CONFIG, TopicTable.from_json, self._take_topics)
-        await self._copy(master, RequestCode.GET_ALL_CONSUMER_OFFSET, OffsetTable.from_json, self._take_offsets)
+        read = sliced_tables
+        await self._copy(fast, RequestCode.GET_ALL_TOPIC_CONFIG, read.topic_table, self._take_topics)
+        await self._copy(master, RequestCode.GET_ALL_CONSUMER_OFFSET, read.offset_table, self._take_offsets)
         await self._tell_own(master)
-        await self._copy(master, RequestCode.GET_ALL_DELAY_OFFSET, DelayOffsetTable.from_json, self._take_delays)
-        await self._copy(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupTable.from_json, self._take_groups)
-        await self._copy(master, RequestCode.GET_BROKER_RUNTIME_INFO, LogRange.from_json, self._take_log_range)
+        await self._copy(master, RequestCode.GET_ALL_DELAY_OFFSET, _delay_table, self._take_delays)
+        await self._copy(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, read.group_table, self._take_groups)
+        await self._copy(master, RequestCode.GET_BROKER_RUNTIME_INFO, _log_range, self._take_log_range)
 
     async def _copy(
-        self, address: str, code: RequestCode, kind: Callable[[Mapping[str, Any]], T], take: Callable[[T], None]
+        self, address: str, code: RequestCode, read: Callable[[bytes], Steps[T]], take: Callable[[T], None]
     ) -> None:
         try:
             answer = checked(await self._channels.call(address, Command(code), TIMEOUT_MS), address)
-            take(parse(answer.body, kind))
+            take(await self._slices.run(read(answer.body)))
         except (RoquetError, ValueError) as error:
             if code not in self._failing:
                 log.warning("%s: master %s, tried again each %s ms: %s", code.name, address, self._period_ms, error)
@@ -167,6 +174,16 @@ class SlaveSync:
 
     def _take_delays(self, table: DelayOffsetTable) -> None:
         self._delay_table = table
+
+
+def _delay_table(body: bytes) -> Steps[DelayOffsetTable]:
+    yield
+    return parse(body, DelayOffsetTable.from_json)
+
+
+def _log_range(body: bytes) -> Steps[LogRange]:
+    yield
+    return parse(body, LogRange.from_json)
 
 
 def _fast_address(address: str) -> str:

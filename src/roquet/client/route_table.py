@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
+from typing import Final
 
 from roquet.client.name_servers import NameServers
 from roquet.client.routes import BrokerAddress, all_addresses, template_for_new_topic, why_impossible
 from roquet.errors import PeerError, RouteNotFound
-from roquet.protocol.bodies import Route, parse
+from roquet.protocol.bodies import DIALECT_VALUES_MAX, Route, parse
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.routing import RouteHeader
@@ -17,6 +19,9 @@ from roquet.protocol.message import DEFAULT_TOPIC
 from roquet.transport.connection import checked
 
 REFRESH_PERIOD_S = 30.0
+_SMALL: Final = 64 * 1024
+"""Bytes of a route that is read at once, in some ms: that of 300 brokers. One of 6 MB takes half a second, and the
+loop belongs to the program, which may have other things to do."""
 
 
 class RouteTable:
@@ -87,7 +92,7 @@ class RouteTable:
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         try:
-            route = parse(checked(response, "the name server").body, Route.from_json)
+            route = await _read(checked(response, "the name server").body)
         except ValueError as error:
             raise PeerError(f"the name server's route of {topic} cannot be read: {error}") from error
         if why := why_impossible(route):
@@ -125,3 +130,9 @@ class RouteTable:
     def _routes(self) -> Iterator[Route]:
         yield from self._known.values()
         yield from self._templates.values()
+
+
+async def _read(body: bytes) -> Route:
+    """:raises ValueError: it is no route."""
+    work = partial(parse, body, Route.from_json, DIALECT_VALUES_MAX)
+    return work() if len(body) <= _SMALL else await asyncio.to_thread(work)

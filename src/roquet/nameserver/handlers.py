@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from roquet.errors import ConfigError, Refused
 from roquet.limited_log import LimitedLog
@@ -13,10 +14,10 @@ from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from roquet.nameserver.routes import MASTER, Broker, Registered, Routes
 from roquet.properties import dump, parse
-from roquet.protocol.bodies import DataVersion, Registration, Route, TopicTable, parse_request
+from roquet.protocol import compressed_registration, sliced_tables
+from roquet.protocol.bodies import DIALECT_VALUES_MAX, DataVersion, Route, TopicTable, parse_request
 from roquet.protocol.codes import VERSION_REGISTER_BODY, VERSION_STANDARD_JSON, RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.frame import FRAME_SIZE_MAX
 from roquet.protocol.headers.routing import (
     AddPermissionAnswer,
     BrokerHeader,
@@ -36,7 +37,9 @@ from roquet.protocol.headers.routing import (
 from roquet.protocol.json_dialect import dump_ascii, dump_bytes, dump_dialect
 from roquet.protocol.record import checksum
 from roquet.settings import setting_names, show_settings, update_settings
+from roquet.steps import Steps, in_parts
 from roquet.transport.connection import Connection, Handler
+from roquet.transport.slices import Slices
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +51,7 @@ _NAME_SIZE_MAX: Final = 255
 """Characters of a name or an address. A broker's topics have 127 at most, the name server bounds how many there are."""
 _LINES_MAX: Final = 32
 """Lines of one kind about the brokers at one address, in a minute: who registers in a loop must not fill the log."""
+_NAMES_AT_ONCE: Final = 512
 UNIT = 1
 UNIT_SUBSCRIPTION = 2
 
@@ -75,8 +79,11 @@ class Requests:
         self._save_kv = save_kv
         self._save_config = save_config
         self._limited_log = LimitedLog(log)
+        self._slices = Slices()
+        self._sweeping: asyncio.Task[None] | None = None
 
     def handlers(self) -> Mapping[int, Handler]:
+        in_slices = self._slices.handler
         return {
             RequestCode.PUT_KV_CONFIG: self.put_kv,
             RequestCode.GET_KV_CONFIG: self.get_kv,
@@ -85,24 +92,27 @@ class Requests:
             RequestCode.UNREGISTER_BROKER: self.unregister_broker,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self.get_route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self.get_clusters,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_permission,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.get_topics,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: in_slices(self.wipe_write_permission),
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: in_slices(self.get_topics),
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self.get_kv_of_namespace,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self.get_topics_of_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.get_system_topics,
-            RequestCode.GET_UNIT_TOPIC_LIST: self.get_unit_topics,
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.get_unit_subscribed_topics,
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.get_unit_subscribed_other_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: in_slices(self.get_topics_of_cluster),
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: in_slices(self.get_system_topics),
+            RequestCode.GET_UNIT_TOPIC_LIST: in_slices(self.get_unit_topics),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: in_slices(self.get_unit_subscribed_topics),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: in_slices(self.get_unit_subscribed_other_topics),
             RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
             RequestCode.GET_NAMESRV_CONFIG: self.get_config,
             RequestCode.QUERY_DATA_VERSION: self.query_data_version,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_permission,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: in_slices(self.add_write_permission),
         }
 
     # brokers
 
-    def register_broker(self, request: Command, connection: Connection) -> Command:
+    def register_broker(self, request: Command, connection: Connection) -> None:
+        self._slices.handler(partial(self._register, connection))(request, connection)
+
+    def _register(self, connection: Connection, request: Command) -> Steps[Command]:
         header = RegisterBrokerHeader.read(request.fields)
         if header.body_crc32 and header.body_crc32 != checksum(request.body):
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -110,12 +120,14 @@ class Requests:
             header.cluster_name, header.broker_name, header.broker_id, header.broker_addr, header.ha_server_addr
         )
         _check_names("broker", (broker.cluster, broker.name, broker.address, broker.ha_address))
-        table = _topics(request, compressed=header.compressed)
-        _check_names("topic", table.topics)
-        why_full = self._routes.why_full(broker, table)
+        table = yield from _topics(request, compressed=header.compressed)
+        for part in in_parts(table.topics, _NAMES_AT_ONCE):
+            _check_names("topic", part)
+            yield
+        why_full = yield from self._routes.why_full(broker, table)
         if why_full:
             raise Refused(ResponseCode.SYSTEM_ERROR, why_full)
-        registered = self._routes.register(broker, table, connection, self._clock_ms())
+        registered = yield from self._routes.register(broker, table, connection, self._clock_ms())
         self._log_registration(broker, table, registered, connection)
         master = registered.master
         answer = RegisterBrokerAnswer() if master is None else RegisterBrokerAnswer(master.ha_address, master.address)
@@ -135,6 +147,7 @@ class Requests:
         header = BrokerHeader.read(request.fields)
         broker = Broker(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
         self._routes.unregister(broker)
+        self._sweep()
         self._tell(logging.INFO, connection, broker, "%s says goodbye", _described(broker))
         return request.answer(ResponseCode.SUCCESS)
 
@@ -142,6 +155,7 @@ class Requests:
         """The connection over which a broker registers is its sign of life."""
         for broker in self._routes.connection_ended(connection):
             self._tell(logging.WARNING, connection, broker, "%s is gone: its connection ended", _described(broker))
+        self._sweep()
 
     def expire(self) -> None:
         """Forget the brokers that have been silent for too long."""
@@ -151,6 +165,17 @@ class Requests:
                 logging.WARNING, connection, broker, "%s is gone: it was silent for too long", _described(broker)
             )
             connection.close()
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Take the queues away of brokers that are gone."""
+        if self._routes.is_swept or self._sweeping is not None:
+            return
+        self._sweeping = asyncio.get_running_loop().create_task(self._slices.run(self._routes.sweep()))
+        self._sweeping.add_done_callback(self._swept)
+
+    def _swept(self, sweeping: asyncio.Task[None]) -> None:
+        self._sweeping = None
 
     def _log_registration(
         self, broker: Broker, table: TopicTable, registered: Registered, connection: Connection
@@ -191,35 +216,41 @@ class Requests:
     def get_clusters(self, request: Command, connection: Connection) -> Command:
         return request.answer(ResponseCode.SUCCESS, body=dump_dialect(self._routes.clusters().to_json()))
 
-    def get_topics(self, request: Command, connection: Connection) -> Command:
-        return _topic_list(request, self._routes.topics())
+    def get_topics(self, request: Command) -> Steps[Command]:
+        return (yield from _topic_list(request, self._routes.topics()))
 
-    def get_topics_of_cluster(self, request: Command, connection: Connection) -> Command:
-        return _topic_list(request, self._routes.topics_of(ClusterHeader.read(request.fields).cluster))
+    def get_topics_of_cluster(self, request: Command) -> Steps[Command]:
+        topics = yield from self._routes.topics_of(ClusterHeader.read(request.fields).cluster)
+        return (yield from _topic_list(request, topics))
 
-    def get_system_topics(self, request: Command, connection: Connection) -> Command:
+    def get_system_topics(self, request: Command) -> Steps[Command]:
         """The topics that every broker has for itself: named like the clusters and the brokers."""
         clusters = self._routes.clusters()
-        return _topic_list(request, [*clusters.clusters, *clusters.brokers], self._routes.any_address())
+        names = [*clusters.clusters, *clusters.brokers]
+        return (yield from _topic_list(request, names, self._routes.any_address()))
 
-    def get_unit_topics(self, request: Command, connection: Connection) -> Command:
-        return _topic_list(request, self._routes.topics_where(lambda flag: bool(flag & UNIT)))
+    def get_unit_topics(self, request: Command) -> Steps[Command]:
+        return (yield from self._flagged(request, lambda flag: bool(flag & UNIT)))
 
-    def get_unit_subscribed_topics(self, request: Command, connection: Connection) -> Command:
-        return _topic_list(request, self._routes.topics_where(lambda flag: bool(flag & UNIT_SUBSCRIPTION)))
+    def get_unit_subscribed_topics(self, request: Command) -> Steps[Command]:
+        return (yield from self._flagged(request, lambda flag: bool(flag & UNIT_SUBSCRIPTION)))
 
-    def get_unit_subscribed_other_topics(self, request: Command, connection: Connection) -> Command:
+    def get_unit_subscribed_other_topics(self, request: Command) -> Steps[Command]:
         units = UNIT | UNIT_SUBSCRIPTION
-        return _topic_list(request, self._routes.topics_where(lambda flag: flag & units == UNIT_SUBSCRIPTION))
+        return (yield from self._flagged(request, lambda flag: flag & units == UNIT_SUBSCRIPTION))
+
+    def _flagged(self, request: Command, has: Callable[[int], bool]) -> Steps[Command]:
+        topics = yield from self._routes.topics_where(has)
+        return (yield from _topic_list(request, topics))
 
     # what tools change
 
-    def wipe_write_permission(self, request: Command, connection: Connection) -> Command:
-        count = self._routes.wipe_write_permission(BrokerNameHeader.read(request.fields).broker_name)
+    def wipe_write_permission(self, request: Command) -> Steps[Command]:
+        count = yield from self._routes.wipe_write_permission(BrokerNameHeader.read(request.fields).broker_name)
         return request.answer(ResponseCode.SUCCESS, None, WipeAnswer(count).write())
 
-    def add_write_permission(self, request: Command, connection: Connection) -> Command:
-        count = self._routes.add_write_permission(BrokerNameHeader.read(request.fields).broker_name)
+    def add_write_permission(self, request: Command) -> Steps[Command]:
+        count = yield from self._routes.add_write_permission(BrokerNameHeader.read(request.fields).broker_name)
         return request.answer(ResponseCode.SUCCESS, None, AddPermissionAnswer(count).write())
 
     def delete_topic(self, request: Command, connection: Connection) -> Command:
@@ -290,15 +321,15 @@ async def _answered_when(saved: Awaitable[None], request: Command) -> Command:
     return request.answer(ResponseCode.SUCCESS)
 
 
-def _topics(request: Command, *, compressed: bool) -> TopicTable:
+def _topics(request: Command, *, compressed: bool) -> Steps[TopicTable]:
     """The topics in a registration: none is in an empty body, only they are in one of an old release."""
     if not request.body:
         return TopicTable()
     if request.version < VERSION_REGISTER_BODY:
-        return parse_request(request.body, TopicTable.from_json, FRAME_SIZE_MAX)
+        return (yield from sliced_tables.topic_table(request.body, DIALECT_VALUES_MAX))
     if compressed:
-        return Registration.from_compressed(request.body).table
-    return parse_request(request.body, Registration.from_json, FRAME_SIZE_MAX).table
+        return (yield from compressed_registration.read(request.body)).table
+    return (yield from sliced_tables.registration(request.body, DIALECT_VALUES_MAX))
 
 
 def _check_names(of: str, names: Iterable[str]) -> None:
@@ -317,9 +348,13 @@ def _names(pairs: Iterable[tuple[str, str]]) -> str:
     return ",".join(name for name, _ in pairs)[:200]
 
 
-def _topic_list(request: Command, topics: list[str], address: str | None = None) -> Command:
-    members: dict[str, Any] = {} if address is None else {"brokerAddr": address}
-    return request.answer(ResponseCode.SUCCESS, body=dump_bytes({**members, "topicList": topics}))
+def _topic_list(request: Command, topics: list[str], address: str | None = None) -> Steps[Command]:
+    members = b"" if address is None else b'"brokerAddr":%b,' % dump_bytes(address)
+    parts: list[bytes] = []
+    for part in in_parts(topics, _NAMES_AT_ONCE):
+        parts.append(dump_bytes(part)[1:-1])
+        yield
+    return request.answer(ResponseCode.SUCCESS, body=b'{%b"topicList":[%b]}' % (members, b",".join(parts)))
 
 
 def _kv_table(pairs: dict[str, str]) -> bytes:

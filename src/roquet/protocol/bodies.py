@@ -7,15 +7,12 @@ Apache's order. Unknown members of a peer are ignored, missing ones keep Apache'
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from struct import Struct
-from struct import error as struct_error
 from typing import Any, Final, TypeVar
 
 from roquet.protocol.filters import EVERYTHING, TAG, TagFilter, tag_filter
-from roquet.protocol.json_dialect import IntKeys, dump_bytes, load
+from roquet.protocol.json_dialect import IntKeys, load
 from roquet.protocol.json_numbers import NumberError, as_int32, as_int64, json_int, json_long
 from roquet.protocol.message import READ_WRITE, MessageQueue
 
@@ -24,17 +21,11 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_REQUEST_DIALECT_MAX: Final = 4096
-"""Values of a request in fastjson's dialect. Requests have no tables with bare keys, so that none needs it; this many
-take some 10 ms."""
+DIALECT_VALUES_MAX: Final = 4096
+"""Values of a body in what is left of fastjson's dialect when bare integer keys are read as standard JSON: no peer
+needs it for a request or a route. This many take some 10 ms."""
 _REASON_MAX: Final = 500
 """Characters of a reason: the member it is about may be as long as the body."""
-
-_SIZE: Final = Struct(">i")
-REGISTRATION_SIZE_MAX: Final = 64 * 1024 * 1024
-"""What a compressed registration may grow to; some 500 000 topics."""
-_PART_SIZE_MAX: Final = 65_536
-"""Bytes of each part of one beside its topics; they have some hundred, and 64 KB may grow to 64 MB of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +96,8 @@ class TopicTable:
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> TopicTable:
-        topics, left_out = _table(json.get("topicConfigTable"), str, TopicConfig.from_json)
-        return cls(topics, DataVersion.from_json(json.get("dataVersion") or {}), _told(left_out))
+        topics, left_out = table(json.get("topicConfigTable"), str, TopicConfig.from_json)
+        return cls(topics, DataVersion.from_json(json.get("dataVersion") or {}), told(left_out))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -168,8 +159,8 @@ class GroupTable:
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> GroupTable:
-        groups, left_out = _table(json.get("subscriptionGroupTable"), str, GroupConfig.from_json)
-        return cls(groups, DataVersion.from_json(json.get("dataVersion") or {}), _told(left_out))
+        groups, left_out = table(json.get("subscriptionGroupTable"), str, GroupConfig.from_json)
+        return cls(groups, DataVersion.from_json(json.get("dataVersion") or {}), told(left_out))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -191,9 +182,9 @@ class OffsetTable:
         offsets: dict[str, dict[int, int]] = {}
         left_out: list[str] = []
         for key, queues in (json.get("offsetTable") or {}).items():
-            offsets[key], odd = _table(queues, as_int32, as_int64)
+            offsets[key], odd = table(queues, as_int32, as_int64)
             left_out += odd
-        return cls(offsets, _told(left_out))
+        return cls(offsets, told(left_out))
 
     def to_json(self) -> dict[str, Any]:
         return {"offsetTable": {key: IntKeys(queues) for key, queues in self.offsets.items()}}
@@ -209,8 +200,8 @@ class DelayOffsetTable:
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> DelayOffsetTable:
-        offsets, left_out = _table(json.get("offsetTable"), as_int32, as_int64)
-        return cls(offsets, _told(left_out))
+        offsets, left_out = table(json.get("offsetTable"), as_int32, as_int64)
+        return cls(offsets, told(left_out))
 
     def to_json(self) -> dict[str, Any]:
         return {"offsetTable": IntKeys(self.offsets)}
@@ -307,8 +298,8 @@ class ClusterInfo:
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> ClusterInfo:
         clusters = json.get("clusterAddrTable") or {}
-        brokers, left_out = _table(json.get("brokerAddrTable"), str, BrokerData.from_json)
-        _told(left_out)
+        brokers, left_out = table(json.get("brokerAddrTable"), str, BrokerData.from_json)
+        told(left_out)
         return cls(brokers, {cluster: tuple(names) for cluster, names in clusters.items()})
 
     def to_json(self) -> dict[str, Any]:
@@ -320,7 +311,7 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """RegisterBrokerBody: a broker's topics, as JSON or in the compressed form (protocol.md 4.6)."""
+    """RegisterBrokerBody: a broker's topics; `compressed_registration` has its compressed form."""
 
     table: TopicTable = TopicTable()
     filter_servers: tuple[str, ...] = ()
@@ -334,63 +325,6 @@ class Registration:
 
     def to_json(self) -> dict[str, Any]:
         return {"filterServerList": list(self.filter_servers), "topicConfigSerializeWrapper": self.table.to_json()}
-
-    @classmethod
-    def from_compressed(cls, body: bytes) -> Registration:
-        """:raises ValueError: it is not in that form."""
-        try:
-            raw = _inflated(body)
-            version, at = _sized(raw, 0)
-            (count,) = _SIZE.unpack_from(raw, at)
-            at += _SIZE.size
-            topics: dict[str, TopicConfig] = {}
-            for _ in range(count):
-                text, at = _sized(raw, at)
-                topic = _topic_from_words(text.decode())
-                topics[topic.name] = topic
-            servers, _ = _sized(raw, at)
-            table = TopicTable(topics, parse_request(version, DataVersion.from_json, _PART_SIZE_MAX))
-            if len(servers) > _PART_SIZE_MAX:
-                raise ValueError(f"compressed registration: filter servers of {len(servers)} bytes")
-            return cls(table, tuple(map(str, load(servers, _REQUEST_DIALECT_MAX) or ())))
-        except (zlib.error, struct_error, TypeError) as error:
-            raise ValueError(f"compressed registration: {error}") from error
-
-    def to_compressed(self) -> bytes:
-        topics = [_words_of_topic(topic).encode() for topic in self.table.topics.values()]
-        version, servers = dump_bytes(self.table.version.to_json()), dump_bytes(list(self.filter_servers))
-        parts = [_with_size(version), _SIZE.pack(len(topics)), *map(_with_size, topics), _with_size(servers)]
-        return zlib.compress(b"".join(parts), 9)
-
-
-def _inflated(data: bytes) -> bytes:
-    inflating = zlib.decompressobj()
-    raw = inflating.decompress(data, REGISTRATION_SIZE_MAX)
-    if not inflating.eof:
-        raise ValueError(f"compressed registration: cut short, or larger than {REGISTRATION_SIZE_MAX} bytes")
-    return raw
-
-
-def _with_size(data: bytes) -> bytes:
-    return _SIZE.pack(len(data)) + data
-
-
-def _sized(raw: bytes, at: int) -> tuple[bytes, int]:
-    (size,) = _SIZE.unpack_from(raw, at)
-    end = at + _SIZE.size + size
-    if size < 0 or end > len(raw):
-        raise ValueError(f"compressed registration: a part of {size} bytes at {at} of {len(raw)}")
-    return raw[at + _SIZE.size : end], end
-
-
-def _words_of_topic(topic: TopicConfig) -> str:
-    return f"{topic.name} {topic.read_queues} {topic.write_queues} {topic.perm} {topic.filter_type}"
-
-
-def _topic_from_words(text: str) -> TopicConfig:
-    """Five words; a sixth, 5.x's attributes, may hold blanks and is ignored."""
-    name, read, write, perm, filter_type = text.split(" ", 5)[:5]
-    return TopicConfig(name, as_int32(read), as_int32(write), as_int32(perm), filter_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -531,7 +465,7 @@ class QueueLocks:
         }
 
 
-def _table(
+def table(
     json: Mapping[str, Any] | None, key: Callable[[str], K], item: Callable[[Any], T]
 ) -> tuple[dict[K, T], list[str]]:
     """A table without the entries whose numbers are out of range, and what is wrong with each of those.
@@ -549,7 +483,7 @@ def _table(
     return found, left_out
 
 
-def _told(left_out: list[str]) -> int:
+def told(left_out: list[str]) -> int:
     """How many entries of a table were left out: one line for all of them, as a peer may send tens of thousands."""
     if left_out:
         log.warning("table entry left out: %s count=%d", left_out[0], len(left_out))
@@ -565,8 +499,16 @@ def parse(body: bytes, kind: Callable[[Mapping[str, Any]], T], dialect_values_ma
     json = load(body, dialect_values_max)
     if not isinstance(json, dict):
         raise ValueError(f"JSON object expected, found {type(json).__name__}")
+    return read_members(lambda: kind(json))
+
+
+def read_members(work: Callable[[], T]) -> T:
+    """What `work` makes of a loaded document.
+
+    :raises ValueError: a member is missing or of a wrong type.
+    """
     try:
-        return kind(json)
+        return work()
     except NumberError as error:
         raise ValueError(f"JSON: {error}"[:_REASON_MAX]) from None
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -581,4 +523,4 @@ def parse_request(body: bytes, kind: Callable[[Mapping[str, Any]], T], size_max:
     """
     if len(body) > size_max:
         raise ValueError(f"a JSON body of {len(body)} bytes, allowed are {size_max}")
-    return parse(body, kind, _REQUEST_DIALECT_MAX)
+    return parse(body, kind, DIALECT_VALUES_MAX)

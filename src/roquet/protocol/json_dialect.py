@@ -122,11 +122,35 @@ def load(text: bytes | str, dialect_values_max: int | None = None) -> Any:
     :raises ValueError: neither; says what was found where.
     """
     try:
-        document = load_standard(text)
+        document = load_quick(text)
     except (ValueError, RecursionError):
         document = _Reader(text.decode() if isinstance(text, bytes) else text, dialect_values_max).document()
     has_references = (b'"$ref"' if isinstance(text, bytes) else '"$ref"') in text  # type: ignore[operator]
     return _References(document, max(len(text), _VALUES_MIN)).resolved() if has_references else document
+
+
+_BARE_KEY: Final = re.compile(r"([{,]\s*)(-?[1-9]\d{0,18}|0)(\s*:)")
+_BARE_KEY_BYTES: Final = re.compile(_BARE_KEY.pattern.encode())
+
+
+def load_quick(text: bytes | str) -> Any:
+    """Standard JSON, or JSON that is standard but for bare integer keys; references stay as they are.
+
+    The keys get quotes wherever they seem to stand. Within a text, a quote ends the text, and a digit follows it:
+    what is no key leaves something that is no JSON.
+
+    :raises ValueError: it is neither.
+    """
+    try:
+        return load_standard(text)
+    except (ValueError, RecursionError):
+        if isinstance(text, bytes):
+            quoted: bytes | str = _BARE_KEY_BYTES.sub(rb'\1"\2"\3', text)
+        else:
+            quoted = _BARE_KEY.sub(r'\1"\2"\3', text)
+        if len(quoted) == len(text):
+            raise
+        return load_standard(quoted)
 
 
 _BLANK: Final = re.compile(r"[ \t\r\n]*")
