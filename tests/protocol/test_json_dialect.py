@@ -245,7 +245,7 @@ def test_an_object_in_a_key_has_no_objects_as_keys(nested: str) -> None:
         "[" * 100,
         "{0:" * 100_000,
         "[" * 100_000 + "]" * 100_000,
-        "{0:" + "[" * 65 + "]" * 65 + "}",
+        "{'0':" + "[" * 65 + "]" * 65 + "}",
     ],
 )
 def test_what_is_neither_is_refused_with_a_reason(text: str) -> None:

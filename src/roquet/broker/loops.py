@@ -46,7 +46,9 @@ def in_slices(parts: Parts, work: Callable[[], Steps[None]]) -> Callable[[], Awa
 def _storing(parts: Parts) -> Iterator[Loop]:
     store, runtime, settings = parts.store, parts.runtime, parts.config.store
     yield tasks.notice_failure(store)
-    yield tasks.checkpoint(store, runtime, settings.flush_consume_queue_thorough_interval, parts.checkpointing)
+    yield tasks.checkpoint(
+        store, runtime, settings.flush_consume_queue_thorough_interval, parts.checkpointing, parts.slices
+    )
     if part_configs.syncs(parts.config):
         yield tasks.flush_when_wanted(store, parts.growth.flush_wanted, parts.growth.shown, runtime)
     else:

@@ -11,6 +11,7 @@ from roquet.broker.progress import DelayProgress
 from roquet.limited_log import LimitedLog
 from roquet.runtime import Runtime
 from roquet.storage.store import Store
+from roquet.transport.slices import Slices
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ def _failed(store: Store, what: str, error: OSError, told: LimitedLog) -> None:
         told.tell(logging.ERROR, what, now_s, "%s, it is tried again: error=%s", what, error)
 
 
-async def checkpoint(store: Store, runtime: Runtime, period_ms: int, making: asyncio.Lock) -> None:
+async def checkpoint(store: Store, runtime: Runtime, period_ms: int, making: asyncio.Lock, slices: Slices) -> None:
     """Each period, or when much was stored since, make log, queues and index durable, and note how far.
 
     :param making: held by whoever makes a checkpoint.
@@ -109,7 +110,8 @@ async def checkpoint(store: Store, runtime: Runtime, period_ms: int, making: asy
         waited_ms, noted = 0, end
         try:
             async with making:
-                await runtime.blocking(store.checkpoint_work())
+                for work in await slices.run(store.checkpoint_steps()):
+                    await runtime.blocking(work)
         except OSError as error:
             _failed(store, "the checkpoint could not be written", error, told)
         else:

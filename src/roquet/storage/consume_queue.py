@@ -295,6 +295,15 @@ class ConsumeQueue:
             return None
         return next(self.entries(offset, 1), None)
 
+    def last_before(self, log_end: int) -> tuple[int, int, int] | None:
+        """The last entry of a record before physical offset `log_end`, None where there is none."""
+        end = self.max_offset * ENTRY_SIZE
+        for start in reversed(self._segments.starts):
+            count = self._first_false(start, end, lambda at, size: at < log_end)
+            if count:
+                return self.entry(start // ENTRY_SIZE + count - 1)
+        return None
+
     def filter_bits(self, offset: int) -> tuple[int, bytes] | None:
         """When the entry's message was stored, in ms, and the bits of the filters that wanted it then; None where that
         is not known.

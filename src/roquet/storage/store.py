@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.protocol.filters import Filter
@@ -24,6 +24,7 @@ from roquet.storage.disk import Disk, Lock, RealDisk
 from roquet.storage.dispatch import Dispatch
 from roquet.storage.fetch import Fetched, FetchLimits, fetch
 from roquet.storage.folders import Folders
+from roquet.storage.gathering import gather
 from roquet.storage.index import Index
 from roquet.storage.index_layout import key_hash
 from roquet.storage.pool import Pool
@@ -35,6 +36,8 @@ from roquet.storage.writer import Writer
 from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)
+
+Works: TypeAlias = tuple[Callable[[], None], Callable[[], None]]
 
 KEY_HITS_MAX = 64
 KEY_BYTES_MAX = 8 * 1024 * 1024
@@ -318,20 +321,21 @@ class Store:
 
         return work
 
-    def checkpoint_works(self, leaving: Collection[ConsumeQueue] = ()) -> tuple[Callable[[], None], Callable[[], None]]:
+    def checkpoint_works(self, leaving: Collection[ConsumeQueue] = ()) -> Works:
+        """`checkpoint_steps`, all at once."""
+        return finished(self.checkpoint_steps(leaving))
+
+    def checkpoint_steps(self, leaving: Collection[ConsumeQueue] = ()) -> Steps[Works]:
         """What makes log, queues and index durable as they are now, and what notes it after that; both may be run off
-        the loop, one checkpoint after the other.
+        the loop. One checkpoint is begun after the one before is saved.
 
         :param leaving: queues that are going to be deleted. After that no recovery takes them for lost, nor brings back
             what they hold now.
         """
         self.flush_index()
-        syncs = [self.log.sync_work(self.log.end)]
-        mark = None if self._held_up else self._mark()
-        store_ms = self._writer.last_ms if mark is not None else 0
-        syncs += [sync for queue in self.queues if (sync := queue.sync_work()) is not None]
-        syncs += self.index.sync_work() if self.index is not None else []
-
+        last_ms, position = self._writer.last_ms, None if self._held_up else self.dispatch.position
+        syncs, mark = yield from gather(self.log, self.queues, self.index, position)
+        store_ms = last_ms if mark is not None else 0
         fewer = sum(queue.max_offset > 0 for queue in leaving)
 
         def sync_all() -> None:
@@ -345,20 +349,6 @@ class Store:
             self.checkpoint.save()
 
         return sync_all, save
-
-    def _mark(self) -> Mark | None:
-        """How far log, queues and index are now; None where no queue points to a record that can be read."""
-        queue = max(self.queues, key=lambda queue: queue.log_end, default=None)
-        try:
-            entry = queue.entry(queue.max_offset - 1) if queue is not None else None
-            record = self.log.record_at(entry[0]) if entry is not None else None
-        except UnreadableFile:
-            return None
-        if entry is None or record is None:
-            return None
-        store_ms = read_arrival(entry[0], memoryview(record)).store_ms
-        index = self.index.mark if self.index is not None else (-1, 0, 0)
-        return Mark(self.dispatch.position, entry[0], store_ms, *index, self.queues.used)
 
     @property
     def newest_ms(self) -> int:

@@ -1,0 +1,86 @@
+"""What a checkpoint makes durable, found some queues at a time: messages are taken and given meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from roquet.errors import UnreadableFile
+from roquet.steps import Steps, in_parts
+from roquet.storage.arrival import read_arrival
+from roquet.storage.checkpoint import Mark
+from roquet.storage.commit_log import CommitLog
+from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.index import Index
+from roquet.storage.queues import Queues
+
+_QUEUES_AT_ONCE: Final = 256
+
+Sync = Callable[[], None]
+
+
+class Gathered(NamedTuple):
+    """What makes log, queues and index durable, in this order, and the mark that holds after that."""
+
+    syncs: list[Sync]
+    mark: Mark | None
+
+
+def gather(log: CommitLog, queues: Queues, index: Index | None, position: int | None) -> Steps[Gathered]:
+    """Everything as it is now, or later.
+
+    Keeps: all records before the mark are in what is gathered, since queues and log only grow meanwhile and the log
+    comes last; a queue that the mark counts is gathered with its entries.
+
+    :param position: how far records are in their queues, and keys in the index; None: there is to be no mark.
+    """
+    index_mark = index.mark if index is not None else (-1, 0, 0)
+    of_index = index.sync_work() if index is not None else []
+    syncs: list[Sync] = []
+    newest, used = _Newest(log, position or 0), 0
+    for part in in_parts(queues.present(), _QUEUES_AT_ONCE):
+        for queue in part:
+            sync = queue.sync_work()
+            if sync is not None:
+                syncs.append(sync)
+            used += queue.max_offset > 0
+            if position is not None and queue.log_end > newest.end and newest.look(queue):
+                yield
+        yield
+    record = newest.record() if position is not None else None
+    mark = Mark(position, *record, *index_mark, used) if position is not None and record is not None else None
+    return Gathered([log.sync_work(log.end), *syncs, *of_index], mark)
+
+
+class _Newest:
+    """The newest record in front of a place that a queue points to. `end` is where it ends."""
+
+    def __init__(self, log: CommitLog, position: int) -> None:
+        self._log = log
+        self._position = position
+        self._at: int | None = None
+        self._is_readable = True
+        self.end = 0
+
+    def look(self, queue: ConsumeQueue) -> bool:
+        """At one more queue; tells whether that took long: it has entries of later records."""
+        has_grown = queue.log_end > self._position
+        try:
+            entry = queue.last_before(self._position) if has_grown else queue.entry(queue.max_offset - 1)
+        except UnreadableFile:
+            self._is_readable = False
+            return has_grown
+        end = 0 if entry is None else entry[0] + entry[1] if has_grown else queue.log_end
+        if entry is not None and end > self.end:
+            self.end, self._at = end, entry[0]
+        return has_grown
+
+    def record(self) -> tuple[int, int] | None:
+        """Where it stands, and when it was stored; None where that is not known."""
+        if self._at is None or not self._is_readable:
+            return None
+        try:
+            record = self._log.record_at(self._at)
+        except UnreadableFile:
+            return None
+        return None if record is None else (self._at, read_arrival(self._at, memoryview(record)).store_ms)
