@@ -75,7 +75,6 @@ class ConsumeQueue:
         "_require_file",
         "_reserved_to",
         "_segments",
-        "checked",
         "log_end",
         "max_offset",
         "min_offset",
@@ -107,8 +106,6 @@ class ConsumeQueue:
         """Queue offset up to which there is room for the next entries, so that `make_room` need not be asked."""
         self._reserved_to = 0
         """Queue offset up to which the queue's own files have room on the drive."""
-        self.checked: object = None
-        """The writer's look in which it last saw that the file in use is whole."""
         self.written_from = 0
         """Entries from this queue offset on were written by this process. Those before it were read back from the
         drive: each is compared with its record."""

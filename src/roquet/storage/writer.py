@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from struct import Struct
@@ -38,7 +38,7 @@ delayed would be due too late by as much."""
 
 
 _LOOKS_EACH_TURN: Final = 4
-_LOOKED_EACH_MS: Final = 100
+_LOOKED_EACH_MS: Final = 250
 """A look at a queue's file takes 0.3 to 0.8 us: 4 to 7 % of a send where each message goes to another queue, as in the
 load `sync128` with its 1,024 queues. A turn that writes to few queues looks at all of them."""
 
@@ -87,8 +87,8 @@ class Writer:
         """At so many queues' files this turn still looks, however short ago that was done; 0 before the log's was."""
         self._is_log_checked = False
         """Whether this turn has looked at the log's file."""
-        self._look = object()
-        """Queues that have it as `checked` were looked at of late."""
+        self._looked: set[ConsumeQueue] = set()
+        """Queues whose files were looked at of late."""
         self._look_ms = 0
         """Since when that is so."""
         self._turn_ms = 0
@@ -136,7 +136,7 @@ class Writer:
         if delay_ms is not None:
             tag_code = store_ms + delay_ms
         pack = layout(sys_flag, len(body), len(queue.topic_bytes), len(properties))
-        if self._looks_left or queue.checked is not self._look or not self._is_log_checked:
+        if self._looks_left or queue not in self._looked or not self._is_log_checked:
             self._require_whole((queue,))
         if queue.max_offset >= queue.room_to:
             queue.make_room(1)
@@ -204,7 +204,7 @@ class Writer:
         count, each, topic = len(messages), len(messages) // len(queues), queues[0].topic_bytes
         pack = layout(messages.sys_flag, len(messages.body), len(topic), len(messages.properties))
         size = pack.size
-        self._require_whole(queues)
+        self._require_whole(dict.fromkeys(queues))
         firsts = _reserve(queues, each)
         at = self._log.make_room(size * count)
         self._begin(at)
@@ -253,7 +253,7 @@ class Writer:
         packs = [record.layout for record in records]
         ends = self._ends_of_fitting([pack.size for pack in packs])
         records = records[: len(ends)]
-        self._require_whole([record.queue for record in records])
+        self._require_whole(dict.fromkeys(record.queue for record in records))
         offsets = _take_slots([record.queue if record.takes_a_slot else None for record in records])
         at = self._log.make_room(ends[-1])
         starts = [0, *ends[:-1]]
@@ -276,7 +276,7 @@ class Writer:
         ends = self._ends_of_fitting(moved_sizes(block, topics).tolist())
         count = len(ends)
         queues = queues[:count]
-        self._require_whole(queues)
+        self._require_whole(dict.fromkeys(queues))
         offsets = np.array(_take_slots(queues), np.int64)
         at = self._log.make_room(ends[-1])
         queue_ids = np.fromiter((queue.queue_id for queue in queues), np.int64, count)
@@ -311,26 +311,31 @@ class Writer:
         """What follows is not held up by what was appended before."""
         self._turn_ms = 0
         self._is_log_checked = False
-        if not 0 <= self._began_ms - self._look_ms < _LOOKED_EACH_MS:
-            self._look, self._look_ms = object(), self._began_ms
 
-    def _require_whole(self, queues: Sequence[ConsumeQueue]) -> None:
+    def _require_whole(self, queues: Collection[ConsumeQueue]) -> None:
         """Look whether somebody has cut the files that are written next: to write where one has ended would end the
-        process. Each turn looks at the log's file, at some queues' files, and at those that were not looked at of late.
+        process. Each turn looks at the log's file, and at some queues' files where few are written together; of many,
+        at those that were not looked at of late.
 
+        :param queues: each of them once.
         :raises UnreadableFile: somebody has; nothing was written.
         """
         if not self._is_log_checked:
             self._log.require_whole()
             self._is_log_checked, self._looks_left = True, _LOOKS_EACH_TURN
-        look = self._look
-        wanted = [queue for queue in queues if queue.checked is not look]
-        if self._looks_left:
-            wanted += queues[: self._looks_left]
-            self._looks_left = max(0, self._looks_left - len(queues))
+            if not 0 <= self._began_ms - self._look_ms < _LOOKED_EACH_MS:
+                self._look_ms = self._began_ms
+                self._looked.clear()
+        looked, wanted = self._looked, queues
+        if len(queues) <= self._looks_left:
+            self._looks_left -= len(queues)
+        elif looked.issuperset(queues):
+            return
+        else:
+            wanted = [queue for queue in queues if queue not in looked]
         for queue in wanted:
             queue.require_whole()
-            queue.checked = look
+        looked.update(wanted)
 
     def _next_store_ms(self) -> int:
         """Now; or when the last record was stored, while the clock is a little behind that.

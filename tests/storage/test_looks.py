@@ -1,0 +1,111 @@
+"""How soon an append notices that somebody has cut the file of a queue, and that it then writes nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from roquet.errors import UnreadableFile
+from roquet.protocol.record_rows import AlikeMessages, checksums, rows_of
+from roquet.storage.new_record import NewRecord
+from roquet.storage.store import Store, StoreConfig
+from tests.simulation.disk import Drive
+
+MANY = 40
+
+
+class Clocked:
+    """A store, its drive, and the wall clock that it goes by."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_700_000_000_000
+        self.drive = Drive(random.Random(1))
+        config = StoreConfig(
+            Path("/store"),
+            [Path("/store/commitlog")],
+            commit_log_file_size=1 << 16,
+            consume_queue_file_size=20 * 100,
+            index_slots=10,
+            index_entries=40,
+        )
+        self.store = Store(config, lambda: self.now_ms, self.drive.mount())
+        self.store.open()
+
+    def run(self, *queue_ids: int) -> None:
+        """A run of messages, one for each of these queues, in a turn of its own."""
+        count = len(queue_ids)
+        bodies = rows_of(b"body" * count, count)
+        messages = AlikeMessages(
+            0, 0, 0, bytes(8), [1] * count, b"body", b"", bodies, checksums([(b"body",)] * count), [], [], 0
+        )
+        self.store.append_alike(messages, [self.store.queue("T", queue_id) for queue_id in queue_ids])
+        self.store.end_turn()
+
+    def records(self, *queue_ids: int) -> None:
+        """The same by `append_records`."""
+        queues = [self.store.queue("T", queue_id) for queue_id in queue_ids]
+        self.store.append_records([NewRecord(queue, b"body", b"", 0, 0, 1, bytes(8), bytes(8), 0) for queue in queues])
+        self.store.end_turn()
+
+    def singles(self, *queue_ids: int) -> None:
+        """The same, one by one."""
+        for queue_id in queue_ids:
+            self.store.append(self.store.queue("T", queue_id), b"body", b"", (), 0, 0, 0, 1, bytes(8))
+        self.store.end_turn()
+
+    def cut(self, queue_id: int) -> None:
+        self.drive.lost_from[Path(f"/store/consumequeue/T/{queue_id}/{0:020d}")] = 0
+
+
+@pytest.mark.parametrize("road", [Clocked.run, Clocked.records, Clocked.singles])
+def test_a_turn_that_writes_to_few_queues_notices_a_cut_file_of_any(road: Callable[..., None]) -> None:
+    for cut in range(4):
+        clocked = Clocked()
+        road(clocked, 0, 1, 2, 3)
+        road(clocked, 0, 1, 2, 3)
+        clocked.cut(cut)
+        end = clocked.store.log.end
+        with pytest.raises(UnreadableFile):
+            road(clocked, cut, cut)
+        assert clocked.store.log.end == end
+
+
+def test_a_run_that_repeats_few_queues_looks_at_each_of_them() -> None:
+    clocked = Clocked()
+    clocked.run(0, 1, 2, 3)
+    clocked.cut(3)
+    end = clocked.store.log.end
+    with pytest.raises(UnreadableFile):
+        clocked.run(0, 1, 2, 0, 1, 2, 3, 3)
+    assert clocked.store.log.end == end
+
+
+@pytest.mark.parametrize("road", [Clocked.run, Clocked.records])
+def test_of_many_queues_those_are_looked_at_that_were_not_of_late(road: Callable[..., None]) -> None:
+    clocked = Clocked()
+    clocked.run(MANY)
+    clocked.now_ms += 1000
+    clocked.run(*range(MANY))
+    clocked.cut(MANY)
+    end = clocked.store.log.end
+    with pytest.raises(UnreadableFile):
+        road(clocked, *range(MANY + 1))
+    assert clocked.store.log.end == end
+
+
+@pytest.mark.parametrize("passed_ms", [250, 86_400_000, -86_400_000])
+def test_a_look_serves_for_a_quarter_of_a_second(passed_ms: int) -> None:
+    """A clock that is set back makes it serve no longer."""
+    clocked = Clocked()
+    clocked.run(*range(MANY))
+    clocked.now_ms += passed_ms
+    clocked.run(*range(MANY))
+    clocked.cut(MANY - 1)
+    clocked.now_ms += passed_ms
+    end = clocked.store.log.end
+    with pytest.raises(UnreadableFile):
+        clocked.run(*range(MANY))
+    assert clocked.store.log.end == end
