@@ -44,17 +44,17 @@ class FrameBuffer:
             else:
                 frames.append(bytes(memoryview(self.pending)[4:]))
             self.pending.clear()
-        end = len(data)
-        while at + 4 <= end:
-            (size,) = SIZE.unpack_from(data, at)
-            if not 4 <= size <= self._size_max - 4:
-                raise PeerError(f"frame of {size} bytes, allowed are 4 to {self._size_max - 4}")
-            frame_end = at + 4 + size
+        end, size_max, unpack_from = len(data), self._size_max - 4, SIZE.unpack_from
+        while (start := at + 4) <= end:
+            (size,) = unpack_from(data, at)
+            if not 4 <= size <= size_max:
+                raise PeerError(f"frame of {size} bytes, allowed are 4 to {size_max}")
+            frame_end = start + size
             if frame_end > end:
                 self.wanted = 4 + size
                 self.pending += data[at:]
                 return frames
-            frames.append(data[at + 4 : frame_end])
+            frames.append(data[start:frame_end])
             at = frame_end
         if at < end:
             self.wanted = 4

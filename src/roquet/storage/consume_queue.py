@@ -244,13 +244,13 @@ class ConsumeQueue:
 
         :param store_ms: when each record was stored, or all of them; for queues that keep it.
         """
-        at = self.max_offset * ENTRY_SIZE
+        at, start = self.max_offset * ENTRY_SIZE, self._file_start
         end = at + len(entries)
-        if not self._file_start <= at < end <= self._file_end:
+        if not start <= at < end <= self._file_end:
             for offset, (physical, size, tag_code) in enumerate(ENTRY.iter_unpack(entries), self.max_offset):
                 self.put(offset, physical, size, tag_code, 0)
             return
-        self._buffer[at - self._file_start : end - self._file_start] = entries
+        self._buffer[at - start : end - start] = entries
         self.max_offset = end // ENTRY_SIZE
         self.log_end = log_end
 

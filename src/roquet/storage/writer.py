@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from struct import Struct
+from struct import Struct, iter_unpack
 from struct import error as struct_error
 from typing import Final
 from zlib import crc32
@@ -204,8 +204,9 @@ class Writer:
         count, each, topic = len(messages), len(messages) // len(queues), queues[0].topic_bytes
         pack = layout(messages.sys_flag, len(messages.body), len(topic), len(messages.properties))
         size = pack.size
-        self._require_whole(dict.fromkeys(queues))
-        firsts = _reserve(queues, each)
+        distinct = dict.fromkeys(queues)
+        self._require_whole(distinct)
+        firsts = _reserve(queues, each, is_any_twice=len(distinct) < len(queues))
         at = self._log.make_room(size * count)
         self._begin(at)
         physical = np.arange(at, at + size * count, size)
@@ -223,17 +224,17 @@ class Writer:
             entries = entry_rows(physical, size, codes).tobytes()
         except (struct_error, ValueError, OverflowError) as error:
             raise ValueError(_NO_PLACE.format(error)) from error
-        starts = range(0, count, each)
-        assert len(starts) == len(queues), f"{count} messages for {len(queues)} queues"
+        assert count == each * len(queues), f"{count} messages for {len(queues)} queues"
         self._log.write(records.data.cast("B"))
         self._dispatch.position = self._log.end
         self._turn_ms = self._turn_ms or self._began_ms
         self.stored += count
-        for begin, queue in zip(starts, queues, strict=True):
-            end = begin + each
-            queue.put_many(entries[begin * ENTRY_SIZE : end * ENTRY_SIZE], at + end * size, store_ms)
+        size_each = each * size
+        ends = range(at + size_each, self._log.end + 1, size_each)
+        for (new,), end, queue in zip(iter_unpack(f"{each * ENTRY_SIZE}s", entries), ends, queues, strict=True):
+            queue.put_many(new, end, store_ms)
             queue.written += each
-            queue.written_size += each * size
+            queue.written_size += size_each
             if queue.waiting:
                 self.grown.append(queue)
         if self._index is not None:
@@ -453,16 +454,17 @@ class Writer:
             self._index.add(queue.topic, keys, at, store_ms)
 
 
-def _reserve(queues: Sequence[ConsumeQueue], each: int) -> list[int]:
+def _reserve(queues: Sequence[ConsumeQueue], each: int, *, is_any_twice: bool) -> list[int]:
     """See to it that the queues have room for so many entries each; the first queue offset of each."""
-    firsts: list[int] = []
-    taken: dict[ConsumeQueue, int] = {}
-    for queue in queues:
-        before = taken.get(queue, 0)
-        taken[queue] = before + each
-        if queue.max_offset + before + each > queue.room_to:
-            queue.make_room(before + each)
-        firsts.append(queue.max_offset + before)
+    firsts = [queue.max_offset for queue in queues]
+    if is_any_twice:
+        taken = dict.fromkeys(queues, 0)
+        for number, queue in enumerate(queues):
+            firsts[number] += taken[queue]
+            taken[queue] += each
+    for queue, first in zip(queues, firsts, strict=True):
+        if first + each > queue.room_to:
+            queue.make_room(first + each - queue.max_offset)
     return firsts
 
 

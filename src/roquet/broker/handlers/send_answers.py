@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import iter_unpack
 
 from roquet.protocol.answer_form import AnswerForm
 from roquet.protocol.codes import ResponseCode
@@ -31,15 +32,17 @@ class SendAnswers:
         :param queues: queue ids in decimal digits.
         :param opaques: four bytes each where the header is a binary one, else in decimal digits.
         """
-        form, step = self._form, len(ids) // len(queues)
+        form, ids_size = self._form, len(ids) // len(queues) - 1
         answers: list[bytes] = []
-        at = 0
-        for queue, queue_offset, opaque in zip(queues, queue_offsets, opaques, strict=True):
-            message_ids, offset = ids[at : at + step - 1], b"%d" % queue_offset
-            if binary:
-                first, second, third, fourth = form.binary((step - 1, len(queue), len(offset)))
-                answers.append(b"".join((first, opaque, second, message_ids, third, queue, fourth, offset)))
-            else:
+        queue_size = offset_size = -1
+        columns = zip(iter_unpack(f"{ids_size}sx", ids), queues, queue_offsets, opaques, strict=True)
+        for (message_ids,), queue, queue_offset, opaque in columns:
+            offset = b"%d" % queue_offset
+            if not binary:
                 answers.append(form.json(opaque, (message_ids, queue, offset)))
-            at += step
+                continue
+            if len(queue) != queue_size or len(offset) != offset_size:
+                queue_size, offset_size = len(queue), len(offset)
+                first, second, third, fourth = form.binary((ids_size, queue_size, offset_size))
+            answers.append(b"".join((first, opaque, second, message_ids, third, queue, fourth, offset)))
         return answers
