@@ -72,7 +72,7 @@ class LearntPulls:
             return None
         suggested, next_offset = b"%d" % self._suggest(group, fetched), b"%d" % fetched.next_offset
         low, high = b"%d" % fetched.min_offset, b"%d" % fetched.max_offset
-        size = sum(map(len, fetched.records))
+        size = fetched.size
         self._connection.made(size)
         header = known.header
         self._traffic.given(header.topic, header.consumer_group, int(queue_id), fetched.count, size, began_ms)

@@ -245,7 +245,7 @@ class Pulls:
     def _note(self, code: ResponseCode, header: PullHeader, fetched: Fetched, began_ms: float) -> None:
         """Count it, and write down if it is sent elsewhere; a slave writes nothing."""
         if code == ResponseCode.SUCCESS:
-            size, traffic = sum(map(len, fetched.records)), self._traffic
+            size, traffic = fetched.size, self._traffic
             traffic.given(header.topic, header.consumer_group, header.queue_id, fetched.count, size, began_ms)
             return
         self._traffic.missed += 1
