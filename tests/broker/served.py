@@ -45,3 +45,12 @@ def serving(node: BrokerNode) -> Broker:
 def send(client: Client, body: bytes, topic: str = "T", properties: str = "") -> Command:
     fields: dict[str, Any] = {**SEND, "b": topic, "e": 0, "i": properties}
     return client.call(RequestCode.SEND_MESSAGE_V2, body, **fields)
+
+
+async def flush_and_drop(node: BrokerNode) -> None:
+    """Delete the first files of the log."""
+    store = serving(node).store
+    store.checkpoint_work()()
+    store.log.synced(store.log.end)
+    for deletion in store.drop_oldest(2).log:
+        deletion()

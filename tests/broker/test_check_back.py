@@ -17,7 +17,7 @@ from roquet.protocol.message import (
     HALF_OP_TOPIC,
     HALF_TOPIC,
 )
-from tests.broker.served import send, serving, started
+from tests.broker.served import flush_and_drop, send, serving, started
 from tests.broker.transacting import ADDRESS, PERIOD_S, SMALL_LOG, Half, TransactionProducer, bodies, queue
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
@@ -136,6 +136,20 @@ def test_nobody_is_asked_while_the_drive_is_too_full_for_an_answer(
     node.host.drive.used_ratio = 0.5
     sim.run_for(PERIOD_S)
     assert [record.body for _, record in producer.asked] == [b"body"]
+
+
+def test_half_messages_whose_file_is_gone_are_rolled_back_and_told_of_once(
+    sim: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = started(sim, ADDRESS, mapedFileSizeCommitLog=4096)
+    producer = TransactionProducer(sim, node)
+    for number in range(30):
+        producer.half(b"%d" % number)
+    node.host.call(lambda: flush_and_drop(node))
+    sim.run_for(PERIOD_S)
+    assert 0 < len(producer.asked) < 20
+    assert len(serving(node).parts.halves.open) == len(producer.asked)
+    assert len([line for line in caplog.messages if "are gone from the log" in line]) == 1
 
 
 def test_what_was_given_up_can_be_resumed(sim: Simulation) -> None:

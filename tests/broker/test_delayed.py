@@ -25,7 +25,7 @@ from roquet.runtime import Runtime
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store, StoreConfig
 from tests.broker.harness import Client
-from tests.broker.served import SEND, send, serving, started
+from tests.broker.served import SEND, flush_and_drop, send, serving, started
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
 
@@ -436,20 +436,12 @@ def test_what_the_log_has_lost_is_passed_over(
         send_delayed(client, 1 if number < 39 else 2, bytes([65 + number]) * 300)
     store = serving(node).store
     sim.run_for(0.5)
-    node.host.call(lambda: _flush_and_drop(node))
+    node.host.call(lambda: flush_and_drop(node))
     assert store.log.start > 0
     sim.run_for(6)
     assert 0 < len(bodies(node)) < 30
     assert bodies(node)[-1] == bytes([65 + 39]) * 300
     assert any(text.endswith("messages of delay level 1 are not in the log any more") for text in logged())
-
-
-async def _flush_and_drop(node: BrokerNode) -> None:
-    store = serving(node).store
-    store.checkpoint_work()()
-    store.log.synced(store.log.end)
-    for deletion in store.drop_oldest(2).log:
-        deletion()
 
 
 @pytest.mark.parametrize("size", [-5, 0, 90, 5000, 2**31 - 1])

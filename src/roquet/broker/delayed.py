@@ -24,6 +24,7 @@ from roquet.broker.progress import DelayProgress
 from roquet.broker.stamp_clock import StampClock
 from roquet.broker.turn import Turn
 from roquet.errors import Refused
+from roquet.limited_log import LimitedLog
 from roquet.protocol import message as m
 from roquet.protocol.columns import leading
 from roquet.storage.consume_queue import ConsumeQueue
@@ -119,6 +120,7 @@ class DelayedMessages:
         self._levels: list[_Level] = []
         self._empty: list[_Level] = []
         self._arrived = asyncio.Event()
+        self._limited_log = LimitedLog(log)
         self._held_up: set[int] = set()
         """Levels whose messages could not be delivered at the last look."""
 
@@ -227,7 +229,8 @@ class DelayedMessages:
         run = DueRun(self._store, first, entries[: end - first])
         gone = run.gone + max(0, first - level.offset)
         if gone:
-            log.warning("%d messages of delay level %d are not in the log any more", gone, level.number)
+            text, now_s = "%d messages of delay level %d are not in the log any more", self._clock.steady_ms() / 1000
+            self._limited_log.warning(f"gone {level.number}", now_s, text, gone, level.number)
         while run.queues:
             self._append(run, queue.queue_id)
             self._came_to(level, run.offsets[0] if run.queues else end)
