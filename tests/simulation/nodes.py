@@ -147,8 +147,13 @@ class BrokerNode:
         if self.broker is None:
             return False
         end = self.broker.store.log.end
-        is_left_behind = 0 < end < master.store.log.start
+        is_left_behind = 0 < end < master.store.log.start and self._is_told_to_begin_anew(master)
         return self.phase is Phase.STOPPED or end > master.store.log.end or is_left_behind
+
+    def _is_told_to_begin_anew(self, master: Broker) -> bool:
+        server = master.parts.ha_server
+        last = server._gone.get(self.host.address) if server is not None else None
+        return last is not None and "wipe its store" in last[0].reason
 
     def follows(self, master: Broker) -> bool:
         """A slave that has all its master has, and is being told more."""

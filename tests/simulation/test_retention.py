@@ -17,7 +17,7 @@ from tests.simulation.gone import check_gone_is_said
 from tests.simulation.network import LinkQuality
 from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode
 from tests.simulation.retention import PASS_S, keep_for, keep_while_there_is_room, let_drive_fill
-from tests.simulation.test_chaos import REPLACING, TROUBLES, Trouble, some_brokers
+from tests.simulation.test_chaos import REPLACING, TROUBLES, Trouble, crash_the_master, some_brokers
 from tests.simulation.test_delays import MINUTES, delay_world, live_through, serving
 from tests.simulation.test_transactions import end_master
 from tests.simulation.transactions import COMMIT, TransactionWorld
@@ -63,7 +63,7 @@ def test_files_go_from_drives_that_fill_amid_troubles(seed: int) -> None:
     with cluster:
         for node in cluster.brokers.values():
             let_drive_fill(node, cluster.chance.choice((4, 8, 16)))
-        go_through(cluster, TROUBLES)
+        go_through(cluster, (*TROUBLES, crash_the_master, crash_the_master))
 
 
 @pytest.mark.shares_histories(22, 30)
@@ -195,6 +195,8 @@ def test_transactions_end_though_their_half_messages_are_gone(seed: int) -> None
         for _ in range(3):
             world.work(40, 200)
             end_master(world, world.chance.choice(("kill", "crash", "stop")))
+        world.work(40, 200)
+        world.sim.run_for(400)
         world.master.host.drive.capacity = None
         world.settle()
         committed = world.database.keys(COMMIT)
