@@ -77,6 +77,15 @@ class DriveSpeed:
         return seconds
 
 
+@dataclass(frozen=True)
+class Pages:
+    """The bytes of whole pages from `first` on, as they were when a file's sync with this number began."""
+
+    first: int
+    data: bytes
+    sync: int
+
+
 class StoredFile:
     """Bytes of a fixed size: `cached` as programs see them, `durable` as they stand on the platter."""
 
@@ -87,6 +96,9 @@ class StoredFile:
         self.modified_ms = now_ms
         self.failures = self.told = 0
         """How often pages could not be written, and how many of these times somebody heard of."""
+        self._syncs_begun = 0
+        self._synced_by: dict[int, int] = {}
+        """Which sync has brought a page to the platter last."""
         self._lost: dict[int, bytes] = {}
         """What stood in pages when they could not be written: while that stands there they count as clean."""
 
@@ -107,18 +119,21 @@ class StoredFile:
         other._lost = {page: held for page, held in self._lost.items() if page + len(held) <= size}
         return other
 
-    def pages(self, start: int, end: int) -> tuple[int, bytes]:
-        """What `sync` brings to the platter if it is asked now: whole pages, as a drive writes them."""
+    def pages(self, start: int, end: int) -> Pages:
+        """What `sync` brings to the platter if it begins now: whole pages, as a drive writes them."""
         first = start - start % PAGE_SIZE
-        return first, bytes(self.cached[first : min(self.size, end + -end % PAGE_SIZE)])
+        self._syncs_begun += 1
+        return Pages(first, bytes(self.cached[first : min(self.size, end + -end % PAGE_SIZE)]), self._syncs_begun)
 
-    def sync(self, first: int, data: bytes) -> None:
-        """Bring these pages to the platter, but for those that count as clean."""
-        if not self._lost:
-            self.durable[first : first + len(data)] = data
-            return
+    def sync(self, pages: Pages) -> None:
+        """Bring these pages to the platter, but for those that count as clean, and those that a sync which began later
+        has brought there already.
+        """
+        first, data = pages.first, pages.data
         for at in range(0, len(data), PAGE_SIZE):
-            if not self._is_lost(first + at):
+            is_newest = self._synced_by.get(first + at, 0) < pages.sync
+            if is_newest and not self._is_lost(first + at):
+                self._synced_by[first + at] = pages.sync
                 self._write(first + at, data[at : at + PAGE_SIZE])
 
     def _write(self, page: int, data: bytes) -> None:
@@ -169,7 +184,7 @@ class StoredFile:
             if chance.random() < TORN_CHANCE:
                 self._tear(page, chance)
             elif chance.random() < survival:
-                self.sync(*self.pages(page, page + 1))
+                self.sync(self.pages(page, page + 1))
         self.cached = _memory(self.size)
         self.cached[:] = self.durable
         self._lost.clear()
@@ -383,7 +398,7 @@ class Drive:
         self._durable_names = self.names
         self._unsynced_names.clear()
 
-    def sync(self, file: StoredFile, first: int, data: bytes) -> None:
+    def sync(self, file: StoredFile, pages: Pages) -> None:
         """
         :raises OSError: the drive does not take the pages.
         """
@@ -392,7 +407,7 @@ class Drive:
         except OSError:
             file.fail_to_sync(self._random)
             raise
-        file.sync(first, data)
+        file.sync(pages)
         file.modified_ms = self.now_ms()
 
     def wait_for_sync(self) -> None:
@@ -523,7 +538,7 @@ class MountedFile:
         pages = file.pages(start, end)
         drive.wait_for_sync()
         try:
-            drive.sync(file, *pages)
+            drive.sync(file, pages)
         except OSError as error:
             raise self._failed(error.errno or errno.EIO) from None
         if self._told < file.failures:
@@ -680,7 +695,7 @@ class MountedDisk:
         drive.change("sync", path)
         pages = file.pages(0, file.size)
         drive.wait_for_sync()
-        file.sync(*pages)
+        file.sync(pages)
 
     def _rename(self, path: Path, to: Path) -> None:
         drive = self.drive("rename")

@@ -498,3 +498,26 @@ def test_what_is_written_while_a_sync_runs_is_not_on_the_platter_after_it() -> N
             host.boot()
             found.add(bytes(host.disk.open(PATH, PAGE_SIZE).buffer[:3]))
     assert found == {b"old", b"new"}
+
+
+def test_a_slow_sync_brings_no_older_bytes_over_those_of_a_later_one() -> None:
+    async def sync_twice() -> None:
+        file = host.disk.open(PATH, PAGE_SIZE)
+        host.disk.sync_names(PATH)
+        file.buffer[:3] = b"old"
+        host.drive.speed = DriveSpeed(sync_s=(5.0, 5.0), spike_chance=0.0)
+        slow = asyncio.create_task(asyncio.to_thread(file.sync, 0, 3))
+        await asyncio.sleep(1)
+        file.buffer[:3] = b"new"
+        host.drive.speed = DriveSpeed(sync_s=(1.0, 1.0), spike_chance=0.0)
+        await asyncio.to_thread(file.sync, 0, 3)
+        assert not slow.done()
+        await slow
+
+    for seed in range(10):
+        with Simulation(seed) as sim:
+            host = sim.host(A)
+            host.call(sync_twice)
+            host.crash()
+            host.boot()
+            assert host.disk.open(PATH, PAGE_SIZE).buffer[:3] == b"new"
