@@ -123,7 +123,7 @@ class World:
         catalogue, progress, store, is_slave = self.catalogue, self.progress, self.store, config.is_slave
         cluster, detailed = config.broker_cluster_name, config.enable_detail_stat
         self.measurements = Measurements(
-            store, catalogue, cluster, now_ms, lambda: self.sim.now_s * 1000, detailed=detailed
+            store, catalogue, cluster, now_ms, lambda: self.sim.now_s * 1000, detailed=detailed, limits=config.limits
         )
         info = RuntimeInfo(config, store, self.delays, now_ms, (), self.measurements.figures)
         positions = Positions(catalogue, self.consumers, progress, store, name, self.measurements.tps)

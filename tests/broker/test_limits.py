@@ -7,14 +7,18 @@ from typing import Any, Final
 
 import pytest
 
+from roquet.broker.stats import Window
 from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, QueueLocks, Subscription, TopicConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.filters import EXPRESSION_SIZE_MAX, SQL92
+from roquet.protocol.headers.transactions import ROLLBACK
 from roquet.protocol.json_dialect import dump_bytes
 from roquet.protocol.message import MessageQueue
+from roquet.steps import finished
 from tests.broker.harness import Client, World
 from tests.broker.served import send, serving, started
+from tests.broker.transacting import ADDRESS, TransactionProducer
 from tests.simulation.simulation import Simulation
 
 INT_MAX: Final = 2**31 - 1
@@ -294,3 +298,35 @@ def test_queues_are_locked_up_to_a_limit_and_not_a_part_of_those_asked_for(sim: 
     assert lock("c", range(2)).code == 0
     assert refused(lock("d", range(2, 4))) == "locked queues: 4, allowed are 3 (lockNumsMax)"
     assert lock("c", range(3)).code == 0
+
+
+# what is counted, and what is open
+
+
+def test_open_transactions_are_bounded_and_one_that_ends_makes_room(sim: Simulation) -> None:
+    node = started(sim, ADDRESS, transactionNumsMax=3)
+    producer = TransactionProducer(sim, node)
+    first, *_ = [producer.half(b"%d" % number) for number in range(3)]
+    fields = {"a": "P", "b": "T", "c": "TBW102", "d": 4, "e": 1, "f": 4, "g": 1, "h": 0, "j": 0, "k": "false"}
+    more = {**fields, "i": "TRAN_MSG\x01true\x02PGROUP\x01P"}
+    end = serving(node).store.log.end
+    remark = refused(producer.call(RequestCode.SEND_MESSAGE_V2, b"x", **more))
+    assert remark == "open transactions: 4, allowed are 3 (transactionNumsMax)"
+    assert serving(node).store.log.end == end
+    assert send(producer, b"plain").code == 0
+    assert producer.end(first, ROLLBACK).code == 0
+    assert producer.call(RequestCode.SEND_MESSAGE_V2, b"x", **more).code == 0
+
+
+def test_statistics_by_group_are_bounded_and_sums_go_on(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(sim, statisticsNumsMax=10)
+    traffic = world.measurements.traffic
+    for number in range(30):
+        for _ in range(2):
+            traffic.given("T", f"g{number}", 0, 1, 100, 0.0)
+            traffic.sent_back("T", f"g{number}")
+    assert len(finished(traffic.messages_given())) == len(traffic.messages_sent_back()) == 10
+    assert (traffic.messages, traffic.found, traffic.left_out) == (60, 60, 80)
+    for _ in range(3):
+        world.on_broker(lambda: finished(world.measurements.look(Window.MINUTE)))
+    assert len([line for line in caplog.messages if "statisticsNumsMax=10" in line]) == 1

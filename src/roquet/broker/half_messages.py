@@ -10,6 +10,7 @@ from typing import Final
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.delay_levels import DelayLevels, put_aside, waiting_queue
+from roquet.broker.limits import Limits, refuse_beyond
 from roquet.broker.progress import ConsumerProgress
 from roquet.broker.stamp_clock import StampClock
 from roquet.broker.transactions import END_TAG, GROUP, Half, OpenTransactions, ended_halves, half_with
@@ -59,7 +60,9 @@ class HalfMessages:
         turn: Turn,
         clock: StampClock,
         levels: DelayLevels,
+        limits: Limits | None = None,
     ) -> None:
+        self._count_max = (limits or Limits()).transaction_nums_max
         self._store = store
         self._catalogue = catalogue
         self._progress = progress
@@ -215,8 +218,10 @@ class HalfMessages:
 
         What only brokers write into half messages is dropped of `pairs`: nobody takes another transaction's place.
 
-        :raises Refused: its properties are too long. OSError: there is no room for it; nothing was written.
+        :raises Refused: its properties are too long, or too many transactions are open. OSError: there is no room for
+            it; nothing was written.
         """
+        refuse_beyond(len(self.open) + 1, self._count_max, "open transactions", "transactionNumsMax")
         pairs = {name: value for name, value in pairs.items() if name not in m.OF_HALF_MESSAGES}
         pairs |= {m.REAL_TOPIC: topic, m.REAL_QID: str(queue_id)}
         properties, size_max = m.join_properties(pairs).encode(), m.PROPERTIES_SIZE_MAX - _MORE_PROPERTIES_SIZE

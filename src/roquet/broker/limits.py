@@ -20,7 +20,9 @@ class Limits:
     `topic_nums_max` counts retry and dead letter topics, too, but these are made for a group that exists beyond it as
     well. `member_subscription_nums_max` counts those of all members of all groups, 250 bytes each where no two want the
     same (one whose texts are longer than 256 characters counts as several), and apart from them the groups of all
-    producers. A registration with 50,000 topics has 7 MB, and a frame may have 16 MiB.
+    producers. `statistics_nums_max` counts pairs of a queue and a group, some 3 KB each once all windows have looked at
+    them; `transaction_nums_max` what is open, 350 bytes each. A registration with 50,000 topics has 7 MB, and a frame
+    may have 16 MiB.
     """
 
     json_body_size_max: int = setting(512 * 1024, at_least=4096)
@@ -34,6 +36,8 @@ class Limits:
     filter_nums_max: int = setting(10_000, at_least=1)
     offset_nums_max: int = setting(1_000_000, at_least=1)
     lock_nums_max: int = setting(200_000, at_least=1)
+    transaction_nums_max: int = setting(1_000_000, at_least=1)
+    statistics_nums_max: int = setting(100_000, at_least=1)
 
 
 def refuse_beyond(count: int, count_max: int, what: str, name: str) -> None:

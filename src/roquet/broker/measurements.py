@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
 from roquet.broker.catalogue import Catalogue
+from roquet.broker.limits import Limits
 from roquet.broker.rates import Flow, Rates
 from roquet.broker.stats import Stats, Total, Totals, Window
 from roquet.broker.traffic import Traffic
@@ -15,6 +17,8 @@ from roquet.protocol.message import SCHEDULE_TOPIC
 from roquet.steps import Steps, in_one, in_parts
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
+
+log = logging.getLogger(__name__)
 
 RATES_MS: Final = 1000
 _QUEUES: Final = 512
@@ -41,6 +45,7 @@ class Measurements:
         clock_ms: Callable[[], float],
         *,
         detailed: bool,
+        limits: Limits | None = None,
     ) -> None:
         self._store = store
         self._catalogue = catalogue
@@ -49,7 +54,9 @@ class Measurements:
         self._clock_ms = clock_ms
         self._detailed = detailed
         self._stored_before = 0
-        self.traffic = Traffic(clock_ms)
+        self._count_max = (limits or Limits()).statistics_nums_max
+        self.traffic = Traffic(clock_ms, self._count_max)
+        self._is_left_out_told = False
         self.rates = Rates()
         self.stats = Stats(self._items())
 
@@ -108,6 +115,10 @@ class Measurements:
         """Due each of the window's periods; totals of topics and groups that are no more are forgotten."""
         now_ms = self._clock_ms()
         yield from self.traffic.keep(self._catalogue.topics, self._catalogue.groups)
+        if self.traffic.left_out and not self._is_left_out_told:
+            text = "statistics by queue and group are full, further ones are not counted: statisticsNumsMax=%d"
+            log.warning(text, self._count_max)
+            self._is_left_out_told = True
         yield from self.stats.look(window, now_ms)
 
     def look_at_rates(self) -> None:

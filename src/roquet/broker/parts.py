@@ -78,6 +78,7 @@ class Parts:
             now_ms,
             clock_ms,
             detailed=config.enable_detail_stat,
+            limits=config.limits,
         )
         self.turn = Turn(self._end_turn, self.measurements.turn_took)
         self.dispatches = Pace(self._dispatch, DISPATCH_PAUSE_S)
@@ -95,7 +96,13 @@ class Parts:
             self.store, self.arrivals, self.durability, self.ha_server, syncs=part_configs.syncs(config)
         )
         self.halves = HalfMessages(
-            self.store, self.tables.catalogue, self.tables.progress, self.turn, self.clock, config.delay_levels
+            self.store,
+            self.tables.catalogue,
+            self.tables.progress,
+            self.turn,
+            self.clock,
+            config.delay_levels,
+            config.limits,
         )
         delivered = self.measurements.traffic.delivered
         self.delayed = DelayedMessages(

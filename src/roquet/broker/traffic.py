@@ -39,11 +39,16 @@ class _Given:
 class Traffic:
     """What left this broker, and what came back to it, since it started.
 
+    Keeps: `left_out` are pulls, and messages sent back, that only the broker's sums count.
+
     :param clock_ms: only grows; tells how long pulls take.
+    :param count_max: so many pairs of a queue and a group are counted apart.
     """
 
-    def __init__(self, clock_ms: Callable[[], float]) -> None:
+    def __init__(self, clock_ms: Callable[[], float], count_max: int = 100_000) -> None:
         self.clock_ms = clock_ms
+        self._count_max = count_max
+        self.left_out = 0
         self._given: dict[tuple[str, str, int], _Given] = {}
         self._delivered: dict[int, _Given] = {}
         """Of delayed messages, by the queue in which they waited."""
@@ -60,6 +65,9 @@ class Traffic:
         self.messages += messages
         found = self._given.get((topic, group, queue_id))
         if found is None:
+            if len(self._given) >= self._count_max:
+                self.left_out += 1
+                return
             found = self._given[topic, group, queue_id] = _Given(topic, group, queue_id)
         found.add(messages, size, self.clock_ms() - began_ms)
 
@@ -72,7 +80,11 @@ class Traffic:
 
     def sent_back(self, topic: str, group: str) -> None:
         """A consumer of the group could do nothing with a message of the topic."""
-        self._sent_back[topic, group] = self._sent_back.get((topic, group), 0) + 1
+        before = self._sent_back.get((topic, group), 0)
+        if not before and len(self._sent_back) >= self._count_max:
+            self.left_out += 1
+        else:
+            self._sent_back[topic, group] = before + 1
 
     def keep(self, topics: Container[str], groups: Container[str]) -> Steps[None]:
         """Forget what was given and sent back of other topics, or to other groups."""
