@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -94,12 +95,15 @@ def test_no_more_pulls_wait_than_may() -> None:
     assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_BUSY, "[OVERLOAD]2 pulls wait for messages already")
 
 
-def test_a_pull_that_a_master_sends_elsewhere_is_written_down() -> None:
-    """In a topic of its own, so that operators see which groups lost their place."""
+def test_a_pull_that_a_master_sends_elsewhere_is_written_down(caplog: pytest.LogCaptureFixture) -> None:
+    """In a topic of its own, so that operators see which groups lost their place; in the log once a minute."""
+    caplog.set_level(logging.INFO, "roquet.broker.offset_moves")
 
-    async def events(side: Callable[[], Side]) -> list[bytes]:
+    async def events(side: Callable[[], Side], times: int = 1) -> list[bytes]:
         broker = side()
-        broker.connection._answers([pull_frame(1, replace(USUAL, queue_offset=BEYOND, sys_flag=SUBSCRIPTION))])
+        for number in range(times):
+            asked = replace(USUAL, queue_offset=BEYOND, sys_flag=SUBSCRIPTION)
+            broker.connection._answers([pull_frame(number, asked)])
         found = broker.store.fetch(OFFSET_MOVED_TOPIC, 0, 0, 32, TagFilter.parse("group"))
         return [bytes(record) for record in found.records]
 
@@ -113,6 +117,12 @@ def test_a_pull_that_a_master_sends_elsewhere_is_written_down() -> None:
         "offsetNew": END,
         "offsetRequest": BEYOND,
     }
+    (line,) = [line for line in caplog.messages if "pulled" in line]
+    assert line.startswith("group group pulled ")
+    assert line.endswith(f" at {BEYOND}, it goes on at {END}")
+    caplog.clear()
+    assert b"".join(asyncio.run(events(Side, 3))).count(b"offsetRequest") == 3
+    assert len([line for line in caplog.messages if "pulled" in line]) == 1
     assert asyncio.run(events(lambda: Side(SLAVE))) == []
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet.broker.filter_data import SqlWanted, compiled
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.message import tag_code
 from roquet.storage.fetch import FetchLimits, FetchStatus
@@ -73,3 +74,25 @@ def test_a_fetch_takes_what_its_limits_let_it_take(seed: int) -> None:
             assert fetched.status is (FetchStatus.FOUND if places else FetchStatus.NO_MATCHED_MESSAGE)
             assert fetched.behind == store.log.end - in_file[looked_at - 1][0]
             assert (fetched.min_offset, fetched.max_offset) == (0, len(messages))
+
+
+def test_a_fetch_that_reads_much_in_vain_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter by properties has to read each record; 800 of 4 MiB would hold up everybody for seconds."""
+    limits = FetchLimits(1 << 30, 32, 8, 1 << 18, 1500)
+    config = StoreConfig(
+        Path("/store"), [Path("/store/commitlog")], 1 << 16, 20 * 1000, index_enabled=False, limits=limits
+    )
+    store = Store(config, lambda: 1_700_000_000_000, Drive(random.Random(1)).mount())
+    store.open()
+    for number in range(60):
+        pairs = b"a\x01%d\x02" % number
+        store.append(store.queue("T", 0), bytes(1000), pairs, (), 0, 0, 0, 1, bytes(8))
+    monkeypatch.setattr("roquet.storage.fetch._READ_IN_VAIN_MAX", 10_000)
+    wanted, offset, looks, found = SqlWanted(compiled("SQL92", "a = '55'")), 0, 0, []
+    while offset < 60:
+        fetched = store.fetch("T", 0, offset, 32, wanted)
+        assert 0 < fetched.next_offset - offset <= 10
+        offset, looks = fetched.next_offset, looks + 1
+        found += [each.queue_offset for each in records_in(fetched)]
+    assert found == [55]
+    assert looks >= 6

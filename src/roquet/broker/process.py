@@ -33,6 +33,7 @@ class BrokerProcess:
         self._disk = disk
         self._failed = failed
         self._change: asyncio.Task[None] | None = None
+        self._is_stopping = False
         self.broker: Broker | None = None
         self.port = config.listen_port
 
@@ -60,13 +61,19 @@ class BrokerProcess:
 
     async def stop(self) -> None:
         """As `Broker.stop`; raises what kept the latest one from starting."""
+        self._is_stopping = True
         if self._change is not None:
             await self._change
         if self.broker is not None:
             await self.broker.stop()
 
     def _become(self, config: BrokerConfig) -> None:
-        assert self.broker is not None
+        """Once at a time, and not while the process ends: a broker stops once, and none is started after it. The
+        configuration is in its file, where it has one, and counts at the next start.
+        """
+        if self._is_stopping or self.broker is None:
+            log.warning("new settings count at the next start: this broker is stopping already")
+            return
         before, self.broker, self.config = self.broker, None, config
         self._change = asyncio.get_running_loop().create_task(self._start_anew(before))
 
