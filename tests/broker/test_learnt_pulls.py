@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -116,5 +117,46 @@ def test_a_number_at_or_beyond_javas_range_is_answered_as_on_the_general_path(nu
         ):
             usual.fields[number] = text
             compare([usual.encode()[4:]] * 4, learning, general, per_read=1)
+
+    asyncio.run(run())
+
+
+def with_odd_field(number: int, size: int, form: int) -> bytes:
+    command = decode(pull_frame(number, replace(USUAL, queue_offset=number), form))
+    command.fields["odd"] = "x" * size
+    return command.encode()[4:]
+
+
+@pytest.mark.parametrize("form", [JSON, BINARY])
+def test_long_headers_are_not_learnt_and_all_that_are_have_a_bound(form: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header may have 16 MiB; 64 of them would be a GiB for one connection, which nobody counts."""
+    monkeypatch.setattr("roquet.broker.handlers.learnt_forms._SIZE_MAX", 50_000)
+
+    async def run() -> None:
+        learning, general = Side(), Side()
+        compare([with_odd_field(number, 9_000 + number, form) for number in range(40)], learning, general)
+        assert learning.forms() == 0
+        compare([with_odd_field(number, 5_000 + number, form) for number in range(60)], learning, general)
+        assert 0 < learning.forms() <= 50_000 // 5_000
+        compare(
+            [pull_frame(number, replace(USUAL, queue_offset=number), form) for number in range(4)], learning, general
+        )
+        assert learning.forms() > 0
+
+    asyncio.run(run())
+
+
+def test_a_frame_that_was_not_learnt_is_not_kept() -> None:
+    async def run() -> None:
+        side = Side()
+        side.connection._answers([pull_frame(number, USUAL) for number in range(3)])
+        refused = decode(pull_frame(5, replace(USUAL, topic="Unknown")))
+        refused.body = bytes(1 << 20)
+        tracemalloc.start()
+        side.connection._answers([refused.encode()[4:]])
+        del refused
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 1 << 19
 
     asyncio.run(run())

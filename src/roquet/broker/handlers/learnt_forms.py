@@ -8,6 +8,7 @@ from typing import Final, Generic, TypeVar
 
 from roquet.protocol.command import BINARY, Command
 from roquet.protocol.learnt import OPAQUE, VARYING, Shape, learn, shape_key
+from roquet.transport.connection import Otherwise
 
 _ALWAYS_LEARNT: Final = 64
 _LEARN_EVERY: Final = 100
@@ -15,6 +16,9 @@ _LEARN_EVERY: Final = 100
 _FORMS_MAX: Final = 256
 _FORMS_PER_KEY_MAX: Final = 16
 """Forms with headers of one length: a frame is compared with each of them."""
+_HEADER_SIZE_MAX: Final = 8 * 1024
+_SIZE_MAX: Final = 1024 * 1024
+"""Bytes of a header that is learnt, and of all headers of a connection: one may have 16 MiB of unknown fields."""
 
 
 class LearntForm:
@@ -41,16 +45,26 @@ F = TypeVar("F", bound=LearntForm)
 
 
 class LearntForms(Generic[F]):
-    """Keeps: `known` holds all forms by their `shape_key`."""
+    """Keeps: `known` holds all forms by their `shape_key`, their headers have `_SIZE_MAX` bytes together at most; the
+    frame that may be learnt is kept while it goes the general way, no longer.
+    """
 
     def __init__(self) -> None:
         self.known: dict[bytes, list[F]] = {}
+        self._size = 0
         self._unknown = b""
         self._unknown_count = 0
 
-    def not_known(self, frame: bytes) -> None:
-        """None of the forms fitted a frame, which goes the general way now."""
-        self._unknown = frame
+    def general(self, frame: bytes, otherwise: Otherwise) -> bytes | None:
+        """The answer to a frame that none of the forms fits: it goes the general way, on which it may be learnt."""
+        self._unknown = frame if int.from_bytes(frame[1:4], "big") <= _HEADER_SIZE_MAX else b""
+        answer = otherwise(frame)
+        self._unknown = b""
+        return answer
+
+    def clear(self) -> None:
+        self.known.clear()
+        self._size = 0
 
     def learn(self, request: Command) -> Shape | None:
         """The shape of the frame that was not known a moment ago and has become `request`."""
@@ -61,8 +75,10 @@ class LearntForms(Generic[F]):
         return learn(frame, request)
 
     def add(self, form: F) -> None:
-        if len(self.known) >= _FORMS_MAX:
-            self.known.clear()
+        self._size += form.header_end
+        if len(self.known) >= _FORMS_MAX or self._size > _SIZE_MAX:
+            self.clear()
+            self._size = form.header_end
         alike = self.known.setdefault(shape_key(form.constants[0]), [])
         alike.append(form)
         del alike[:-_FORMS_PER_KEY_MAX]

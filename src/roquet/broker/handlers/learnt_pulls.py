@@ -52,8 +52,7 @@ class LearntPulls:
             else:
                 answer = None
             if answer is None:
-                self._forms.not_known(frame)
-                answer = otherwise(frame)
+                answer = self._forms.general(frame, otherwise)
             if answer is not None:
                 answers.append(answer)
         return answers

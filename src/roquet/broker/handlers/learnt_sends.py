@@ -81,13 +81,12 @@ class LearntSends:
             return {}
         if self._version is not self._topics.version:
             self._version = self._topics.version
-            self._forms.known.clear()
+            self._forms.clear()
             self._kinds.clear()
         return self._forms.known
 
     def _otherwise(self, frame: bytes, otherwise: Otherwise) -> list[bytes]:
-        self._forms.not_known(frame)
-        answer = otherwise(frame)
+        answer = self._forms.general(frame, otherwise)
         return [answer] if answer is not None else []
 
     # storing
