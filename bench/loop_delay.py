@@ -31,7 +31,7 @@ from roquet.broker.stats import Window
 from roquet.garbage import look_at_each_once
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
-from roquet.protocol import sliced_bodies
+from roquet.protocol import sliced_bodies, sliced_tables
 from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription, TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
@@ -228,7 +228,8 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
         **{name: in_slices(parts, work) for name, work in sliced.items()},
         "save of consumer offsets": parts.tables.progress_file.flush,
         "save of topics": parts.tables._topics_file.flush,
-        "checkpoint": lambda: parts.runtime.blocking(crowded.broker.store.checkpoint_work()),
+        "checkpoint": partial(checkpointed, crowded),
+        "a slave reads its master's tables": partial(copied, crowded),
         "registration is made": lambda: parts.slices.run(sliced_bodies.registration(parts.tables.topics.to_table())),
         "rates": at_once(parts.measurements.look_at_rates),
         "filters looked at": at_once(parts.tables.save_filters),
@@ -241,6 +242,24 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
             code.WIPE_WRITE_PERM_OF_BROKER, brokerName="a"
         ),
     }
+
+
+async def checkpointed(crowded: Crowded) -> None:
+    parts = crowded.broker.parts
+    for work in await parts.slices.run(crowded.broker.store.checkpoint_steps()):
+        await parts.runtime.blocking(work)
+
+
+async def copied(crowded: Crowded) -> None:
+    """As a slave copies its master's tables."""
+    slices = crowded.broker.parts.slices
+    for code, read in (
+        (RequestCode.GET_ALL_TOPIC_CONFIG, sliced_tables.topic_table),
+        (RequestCode.GET_ALL_CONSUMER_OFFSET, sliced_tables.offset_table),
+        (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, sliced_tables.group_table),
+    ):
+        answer = await crowded.channels.call(crowded.address, Command(code), TIMEOUT_MS)
+        await slices.run(read(answer.body))
 
 
 async def measured(name: str, work: Callable[[], Awaitable[object]]) -> Row:

@@ -130,7 +130,7 @@ class World:
         groups = GroupAdmin(
             catalogue, self.consumers, self.producers, progress, positions, self.slices, is_slave=is_slave
         )
-        deletion = QueueDeletion(store, self.host.runtime(), asyncio.Lock())
+        deletion = QueueDeletion(store, self.host.runtime(), asyncio.Lock(), self.slices)
         return {
             **self.members.routes(),
             **ProgressRequests(progress, store, is_slave=is_slave).routes(),

@@ -464,8 +464,8 @@ _FAILING: Final = (
     Mutant(
         "a deleted topic's queues count in the checkpoint",
         "broker/queue_deletion.py",
-        "            for work in self._store.checkpoint_works(leaving):\n                await",
-        "            for work in self._store.checkpoint_works():\n                await",
+        "self._slices.run(self._store.checkpoint_steps(leaving))",
+        "self._slices.run(self._store.checkpoint_steps())",
         ("tests/broker/test_files_and_threads.py",),
     ),
     Mutant(

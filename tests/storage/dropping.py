@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from roquet.steps import finished
 from roquet.storage.store import Store
 
 
@@ -14,7 +15,7 @@ def drop_topic(store: Store, topic: str) -> None:
 
 
 def drop_expired_queues(store: Store, kept: Collection[str]) -> None:
-    expired = store.expired_queues(kept)
+    expired = finished(store.expired_queues(kept))
     for work in store.checkpoint_works(expired):
         work()
     for queue in expired:

@@ -94,7 +94,7 @@ def _of_admins(parts: Parts) -> dict[int, Handler]:
     groups = GroupAdmin(
         catalogue, tables.consumers, tables.producers, tables.progress, positions, slices, is_slave=is_slave
     )
-    deletion = QueueDeletion(store, parts.runtime, parts.checkpointing)
+    deletion = QueueDeletion(store, parts.runtime, parts.checkpointing, slices)
     promotion = Promotion(config, store, catalogue, parts.channels, parts.ha_client, parts.slave_sync, parts.become)
     return {
         **TopicAdmin(catalogue, tables.progress, store, name, deletion, slices, is_slave=is_slave).routes(),

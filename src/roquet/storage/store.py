@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.protocol.filters import Filter
 from roquet.protocol.record import decode
-from roquet.steps import Steps, finished
+from roquet.steps import Steps, finished, in_parts
 from roquet.storage import saved_tail
 from roquet.storage.arrival import read_arrival
 from roquet.storage.checkpoint import Checkpoint, Mark
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 Works: TypeAlias = tuple[Callable[[], None], Callable[[], None]]
 
+_QUEUES_AT_ONCE: Final = 256
 KEY_HITS_MAX = 64
 KEY_BYTES_MAX = 8 * 1024 * 1024
 """No client takes a frame beyond 16 MiB, and while a large one is made all others wait."""
@@ -441,11 +442,17 @@ class Store:
         queues = [deletion for queue in self.queues for deletion in _trimmed(queue, log.start)]
         return Expired(deletions, queues, self.index.forget_before(log.start) if self.index is not None else [])
 
-    def expired_queues(self, kept: Collection[str]) -> list[ConsumeQueue]:
+    def expired_queues(self, kept: Collection[str]) -> Steps[list[ConsumeQueue]]:
         """Queues whose messages are all gone from the log, but for the topics `kept`."""
-        start = self.log.start
-        expired = [queue for queue in self.queues if queue.max_offset and queue.log_end <= start]
-        return [queue for queue in expired if queue.topic not in kept]
+        found: list[ConsumeQueue] = []
+        for part in in_parts(self.queues.present(), _QUEUES_AT_ONCE):
+            found += [queue for queue in part if self.is_expired(queue) and queue.topic not in kept]
+            yield
+        return found
+
+    def is_expired(self, queue: ConsumeQueue) -> bool:
+        """Whether it had messages, and all are gone from the log."""
+        return queue.max_offset > 0 and queue.log_end <= self.log.start
 
     def take_grown(self) -> list[ConsumeQueue]:
         """Queues with held pulls that grew since this was asked last."""

@@ -37,19 +37,18 @@ class StoreAdmin:
         connection.answer_later(request, self._clean_expired_queues(request))
 
     async def _clean_expired_queues(self, request: Command) -> Command:
-        await self._deletion.of_queues(lambda: self._store.expired_queues(_KEPT))
+        await self._deletion.of_expired(lambda: self._store.expired_queues(_KEPT))
         return request.answer(ResponseCode.SUCCESS)
 
     def clean_unused_topics(self, request: Command, connection: Connection) -> None:
         connection.answer_later(request, self._clean_unused_topics(request))
 
     async def _clean_unused_topics(self, request: Command) -> Command:
-        await self._deletion.of_topics(self._unused_topics)
+        await self._deletion.of_topics(self._is_unused)
         return request.answer(ResponseCode.SUCCESS)
 
-    def _unused_topics(self) -> list[str]:
-        used = self._catalogue.topics
-        return [topic for topic in self._store.queues.topics if topic not in used and topic not in _NEVER_UNUSED]
+    def _is_unused(self, topic: str) -> bool:
+        return topic not in self._catalogue.topics and topic not in _NEVER_UNUSED
 
     def delete_expired_files(self, request: Command, connection: Connection) -> Command:
         """Answered at once; the next passes of cleaning do it, at whatever hour."""

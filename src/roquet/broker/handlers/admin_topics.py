@@ -75,7 +75,7 @@ class TopicAdmin:
         connection.answer_later(request, self._delete(name, request, connection))
 
     async def _delete(self, name: str, request: Command, connection: Connection) -> None:
-        await self._deletion.of_topics(lambda: [name])
+        await self._deletion.of_topic(name)
         self._progress.forget_topic(name)
         self._catalogue.delete_topic(name, partial(answer_saved, request, connection))
 
