@@ -6,7 +6,7 @@ and what a window holds is the difference between its newest and its oldest look
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -69,47 +69,43 @@ class Stats:
 
     def __init__(self, items: Mapping[str, Totals]) -> None:
         self._items = items
-        self._looks: dict[Window, defaultdict[tuple[str, str], deque[_Look]]] = {
-            window: defaultdict(lambda size=window.looks: deque(maxlen=size))  # type: ignore[misc]
-            for window in Window
+        self._looks: dict[Window, dict[str, dict[str, deque[_Look]]]] = {
+            window: {item: {} for item in items} for window in Window
         }
 
     def look(self, window: Window, now_ms: float) -> Steps[None]:
         """Look at all totals; due each of the window's periods."""
-        looks = self._looks[window]
-        seen: dict[tuple[str, str], Total] = {}
         for item, totals in self._items.items():
-            found = yield from totals()
-            for part in in_parts(found.items(), _KEYS):
-                seen.update(((item, key), total) for key, total in part)
-                yield
-        for names in in_parts(list(looks), _KEYS):
-            for name in names:
-                if name not in seen:
-                    del looks[name]
-            yield
-        for entries in in_parts(seen.items(), _KEYS):
-            for place, total in entries:
-                self._note(looks[place], window, now_ms, total)
-            yield
+            yield from self._look_at(self._looks[window][item], totals, window, now_ms)
 
-    def _note(self, looks: deque[_Look], window: Window, now_ms: float, total: Total) -> None:
-        if not looks:
-            looks.append(_Look(now_ms - window.period_ms, _NOTHING))
-        looks.append(_Look(now_ms, total))
+    def _look_at(self, looks: dict[str, deque[_Look]], totals: Totals, window: Window, now_ms: float) -> Steps[None]:
+        """One item after the other: its totals are let go at once, some ms of work where there are 100,000."""
+        found = yield from totals()
+        for keys in in_parts(list(looks), _KEYS):
+            for key in keys:
+                if key not in found:
+                    del looks[key]
+            yield
+        for entries in in_parts(found.items(), _KEYS):
+            for key, total in entries:
+                known = looks.get(key)
+                if known is None:
+                    known = looks[key] = deque((_Look(now_ms - window.period_ms, _NOTHING),), window.looks)
+                known.append(_Look(now_ms, total))
+            yield
 
     def describe(self, item: str, key: str) -> Steps[dict[str, Summary] | None]:
         """What each window holds, by Apache's name of it; None: nobody counted that."""
         totals = self._items.get(item)
         if totals is None:
             return None
-        if (item, key) not in self._looks[Window.MINUTE] and key not in (yield from totals()):
+        if key not in self._looks[Window.MINUTE][item] and key not in (yield from totals()):
             return None
         return {window.title: self.summary(item, key, window) for window in Window}
 
     def summary(self, item: str, key: str, window: Window = Window.MINUTE) -> Summary:
         """Zeros where there was no look yet."""
-        looks = self._looks[window].get((item, key))
+        looks = self._looks[window][item].get(key)
         if not looks:
             return Summary()
         first, last = looks[0], looks[-1]
