@@ -122,6 +122,51 @@ def test_a_queue_of_delayed_messages_that_cannot_be_read_holds_up_no_other(
     ]
 
 
+def test_delayed_messages_in_a_file_of_the_log_that_cannot_be_read_hold_up_a_level_for_a_minute(
+    sim: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may come back by then. After that the others of the level go; those in it stay in the log."""
+    node = started(sim, ADDRESS, mapedFileSizeCommitLog=65_536)
+    client, store = Client(sim, sim.host("10.0.0.9")), serving(node).store
+    level_3, level_4 = "DELAY\x013\x02", "DELAY\x014\x02"  # 10 s and 30 s
+    for body in (b"lost 0", b"lost 1"):
+        assert send(client, body, "Other", level_3).code == ResponseCode.SUCCESS
+    assert send(client, b"lost 2", "Other", level_4).code == ResponseCode.SUCCESS
+    while store.log.end < 65_536:
+        assert send(client, bytes(9000)).code == ResponseCode.SUCCESS
+    for body in (b"kept 0", b"kept 1"):
+        assert send(client, body, "Other", level_3).code == ResponseCode.SUCCESS
+    assert send(client, b"kept 2", "Other", level_4).code == ResponseCode.SUCCESS
+    node.host.drive.unreadable.add(LOG)
+    sim.run_for(40)
+    assert bodies_in(store, "Other") == []
+    sim.run_for(50)
+    assert sorted(bodies_in(store, "Other")) == [b"kept 0", b"kept 1", b"kept 2"]
+    assert send(client, b"kept 3", "Other", level_3).code == ResponseCode.SUCCESS
+    sim.run_for(11)
+    assert bodies_in(store, "Other")[-1] == b"kept 3"
+    told = [line for line in caplog.messages if "delayed messages" in line]
+    assert told[0].startswith("delayed messages have to wait, it is tried again: ")
+    passed_over = "delayed messages are passed over, their file cannot be read: level="
+    assert sorted(line for line in told if line.startswith(passed_over)) == [
+        f"{passed_over}{level} queue_offsets=0:{count} path={LOG}; once it can be read: "
+        f"roquet store dump --topic SCHEDULE_TOPIC_XXXX --queue {level - 1} --offset 0:{count} STORE"
+        for level, count in ((3, 2), (4, 1))
+    ]
+    assert (len(told), told[-1]) == (4, "delayed messages are delivered again")
+
+
+def test_delayed_messages_wait_for_a_file_of_the_log_that_comes_back(
+    sim: Simulation, node: BrokerNode, client: Client
+) -> None:
+    assert send(client, b"late", "Other", "DELAY\x012\x02").code == ResponseCode.SUCCESS
+    node.host.drive.unreadable.add(LOG)
+    sim.run_for(50)
+    node.host.drive.unreadable.clear()
+    sim.run_for(1)
+    assert bodies_in(serving(node).store, "Other") == [b"other", b"late"]
+
+
 def test_a_slave_says_which_file_of_a_queue_holds_up_its_dispatch(sim: Simulation, client: Client) -> None:
     replica = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": f"{ADDRESS}:10912"}
     slave = started(sim, "10.0.0.2", **replica)

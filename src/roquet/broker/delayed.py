@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from roquet.broker.due_run import DueRun
 from roquet.broker.progress import DelayProgress
 from roquet.broker.stamp_clock import StampClock
 from roquet.broker.turn import Turn
-from roquet.errors import Refused
+from roquet.errors import Refused, UnreadableFile
 from roquet.limited_log import LimitedLog
 from roquet.protocol import message as m
 from roquet.protocol.columns import leading
@@ -40,6 +41,9 @@ LOOK_MS: Final = 1000
 """The longest one while something waits: the host may have slept, which the event loop's clock does not count."""
 RETRY_MS: Final = 100
 """What the log does not take now is offered again after so long."""
+WAIT_FOR_FILE_MS: Final = 60_000
+"""A drive that cannot be read for a while, such as one behind a network, may be back by then. What is longer in a file
+that cannot be read holds up its level no more: all topics share it."""
 _SLACK_MS: Final = 2000
 """An entry that is due later than its delay and so long from now is damaged: the clock is followed closer than that."""
 
@@ -95,7 +99,8 @@ class DelayedMessages:
 
     Keeps: no message is delivered before its time, however the wall clock is set meanwhile; progress is noted after
            the log has the message, so that a crash may let one come twice, but takes none away; an empty level costs
-           nothing.
+           nothing. A message that cannot be read holds up its level for a minute, those behind it in the same file
+           no more.
 
     :param turn: told of every append.
     :param clock: the one that the store's new records are stamped with.
@@ -121,6 +126,10 @@ class DelayedMessages:
         self._empty: list[_Level] = []
         self._arrived = asyncio.Event()
         self._limited_log = LimitedLog(log)
+        self._unreadable_since_ms: dict[str, float] = {}
+        """Files of the log with messages that were due and could not be read, by the steady clock."""
+        self._passed_over: set[tuple[int, str]] = set()
+        """Levels, and files with messages of theirs, of which it was told that they are passed over."""
         self._held_up: set[int] = set()
         """Levels whose messages could not be delivered at the last look."""
 
@@ -226,7 +235,7 @@ class DelayedMessages:
         if end == first < queue.max_offset and readable < len(entries):
             level.look_ms = self._clock.steady_ms() + RETRY_MS
             return
-        run = DueRun(self._store, first, entries[: end - first])
+        run = self._run(level, first, entries[: end - first])
         gone = run.gone + max(0, first - level.offset)
         if gone:
             text, now_s = "%d messages of delay level %d are not in the log any more", self._clock.steady_ms() / 1000
@@ -236,6 +245,33 @@ class DelayedMessages:
             self._came_to(level, run.offsets[0] if run.queues else end)
         self._came_to(level, end)
         level.note_next(self._clock)
+
+    def _run(self, level: _Level, first: int, entries: npt.NDArray[np.void]) -> DueRun:
+        """
+        :raises UnreadableFile: one of them cannot be read, and has not been waited for long enough.
+        """
+        try:
+            return DueRun(self._store, first, entries)
+        except UnreadableFile as error:
+            path, now_ms = str(error.filename), self._clock.steady_ms()
+            if now_ms - self._unreadable_since_ms.setdefault(path, now_ms) < WAIT_FOR_FILE_MS:
+                raise
+            self._tell_passed_over(level, path)
+        return DueRun(self._store, first, entries, passes_over=True)
+
+    def _tell_passed_over(self, level: _Level, path: str) -> None:
+        """Once for each level and file, with all that the level has in that file from now on."""
+        if (level.number, path) in self._passed_over:
+            return
+        self._passed_over.add((level.number, path))
+        queue, file_start = level.queue, int(Path(path).name)
+        first = max(level.offset, queue.first_at(file_start))
+        end = queue.first_at(file_start + self._store.log.file_size)
+        log.error(
+            "delayed messages are passed over, their file cannot be read: level=%d queue_offsets=%d:%d path=%s; "
+            "once it can be read: roquet store dump --topic %s --queue %d --offset %d:%d STORE",
+            level.number, first, end, path, m.SCHEDULE_TOPIC, queue.queue_id, first, end,
+        )  # fmt: skip
 
     def _came_to(self, level: _Level, offset: int) -> None:
         level.offset = offset

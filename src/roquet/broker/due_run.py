@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from roquet.errors import UnreadableFile
 from roquet.protocol import message as m
 from roquet.protocol.columns import Ints
 from roquet.protocol.record import MAGIC
@@ -41,9 +42,11 @@ class DueRun:
            is not in the log any more; what does not say where it belongs is told of and left out.
 
     :param first: queue offset of the first entry.
+    :param passes_over: leave out what is in a file that cannot be read.
+    :raises UnreadableFile: a message is in such a file.
     """
 
-    def __init__(self, store: Store, first: int, entries: npt.NDArray[np.void]) -> None:
+    def __init__(self, store: Store, first: int, entries: npt.NDArray[np.void], *, passes_over: bool = False) -> None:
         self._store = store
         physical = entries["physical"].astype(np.int64)
         sizes = entries["size"].astype(np.int64)
@@ -52,6 +55,8 @@ class DueRun:
         is_there &= (sizes > 0) & (physical % file_size + sizes <= file_size)
         self.gone = len(entries) - int(np.count_nonzero(is_there))
         numbers = np.flatnonzero(is_there)
+        if passes_over:
+            numbers = np.array([number for number in numbers if self._is_read(physical[number], sizes[number])], int)
         self.block = self._block(physical[numbers], sizes[numbers])
         found = self._queues(physical[numbers])
         self.offsets: list[int] = (numbers + first).tolist()
@@ -60,6 +65,13 @@ class DueRun:
             self.block = self._block(physical[numbers][kept], sizes[numbers][kept])
             self.offsets = (numbers[kept] + first).tolist()
         self.queues: list[ConsumeQueue] = [queue for queue in found if queue is not None]
+
+    def _is_read(self, at: np.int64, size: np.int64) -> bool:
+        try:
+            self._store.log.stored(int(at), int(size))
+        except UnreadableFile:
+            return False
+        return True
 
     def _block(self, physical: Ints, sizes: Ints) -> RecordBlock:
         ends = np.cumsum(sizes)

@@ -378,15 +378,18 @@ class ConsumeQueue:
         self._durable = self._durable.cut(offset * ENTRY_SIZE)
         self._file_start = self._file_end = self.room_to = self._reserved_to = 0
 
-    def correct_min_offset(self, log_start: int) -> None:
-        """Let the queue begin at its first entry that points at or behind `log_start`."""
+    def first_at(self, log_at: int) -> int:
+        """The first queue offset whose record stands at or behind physical offset `log_at`; the end for none."""
         end = self.max_offset * ENTRY_SIZE
         for start in self._segments.starts:
-            gone = self._first_false(start, end, lambda at, size: at < log_start or _is_leading_blank(at, size))
-            if start + gone * ENTRY_SIZE < min(end, start + self._file_size):
-                self.min_offset = start // ENTRY_SIZE + gone
-                return
-        self.min_offset = self.max_offset
+            before = self._first_false(start, end, lambda at, size: at < log_at or _is_leading_blank(at, size))
+            if start + before * ENTRY_SIZE < min(end, start + self._file_size):
+                return start // ENTRY_SIZE + before
+        return self.max_offset
+
+    def correct_min_offset(self, log_start: int) -> None:
+        """Let the queue begin at its first entry that points at or behind `log_start`."""
+        self.min_offset = self.first_at(log_start)
 
     def trim(self, log_start: int) -> list[Deletion]:
         """Forget what points before `log_start`; what deletes its files may be called off the loop.
