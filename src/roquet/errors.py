@@ -74,6 +74,10 @@ class UnreadableFile(OSError):  # noqa: N818
     """A file of the store cannot be read, or has lost bytes; who noticed it first has told of it, once per file."""
 
 
+class DamagedFiles(StoreError):  # noqa: N818
+    """Files of one range are missing, or have not the size that they were made with."""
+
+
 class DriveFailed(StoreError):  # noqa: N818
     """A sync of the store has failed: what was written since the last one may be nowhere. The process has to end."""
 

@@ -646,7 +646,8 @@ class MountedDisk:
 
     def names(self, folder: Path) -> list[tuple[str, int]]:
         files = self._read_names().files
-        return sorted((path.name, file.size) for path, file in files.items() if path.parent == folder)
+        sizes = ((path, min(file.size, self.lost_from.get(path, file.size))) for path, file in files.items())
+        return sorted((path.name, size) for path, size in sizes if path.parent == folder)
 
     def _read_names(self) -> Names:
         names = self.drive("read").names
@@ -720,6 +721,8 @@ class MountedDisk:
         if path in drive.names.files:
             drive.change("delete", path)
             drive.rename({other: file for other, file in drive.names.files.items() if other != path})
+            drive.lost_from.pop(path, None)
+            drive.unreadable.discard(path)
         if path.parent in drive.names.folders:
             self._sync_folder(path.parent)
 

@@ -66,7 +66,6 @@ def crashed(root: Path) -> None:
         (lambda root: os.truncate(root / "commitlog" / file_name(LOG_FILE), 5000), "has 5000 bytes, the configured"),
         (lambda root: (root / "commitlog" / file_name(LOG_FILE)).unlink(), f"{file_name(LOG_FILE)}, is missing"),
         (lambda root: (root / "consumequeue/T/0/x.swp").touch(), r"consumequeue/T/0/x.swp does not belong"),
-        (lambda root: (root / "consumequeue/T/0" / file_name(2000)).unlink(), f"{file_name(2000)}, is missing"),
     ],
 )
 def test_what_cannot_be_used_is_named_and_left_as_it_is(

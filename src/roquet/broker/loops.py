@@ -46,6 +46,7 @@ def in_slices(parts: Parts, work: Callable[[], Steps[None]]) -> Callable[[], Awa
 def _storing(parts: Parts) -> Iterator[Loop]:
     store, runtime, settings = parts.store, parts.runtime, parts.config.store
     yield tasks.notice_failure(store)
+    yield tasks.mend(store)
     yield tasks.checkpoint(
         store, runtime, settings.flush_consume_queue_thorough_interval, parts.checkpointing, parts.slices
     )

@@ -19,6 +19,7 @@ PAGE_SIZE: Final = 4096
 RETRY_S: Final = 1.0
 LOOK_MS: Final = 1000
 NOTICE_S: Final = 0.2
+MEND_LOOK_S: Final = 0.5
 CHECKPOINT_BYTES: Final = 256 * 1024 * 1024
 """So much may have to be read again after a crash, with what is stored while a checkpoint is being made."""
 
@@ -86,6 +87,12 @@ async def notice_failure(store: Store) -> None:
     """Whoever met a sync that failed, in whatever thread: the store is told of it on the loop."""
     while not store.take_failure():
         await asyncio.sleep(NOTICE_S)
+
+
+async def mend(store: Store) -> None:
+    """Make consume queues anew whose files were lost: a piece of the log at a time, others have their turns between."""
+    while store.failure is None:
+        await asyncio.sleep(0.001 if store.mend() else MEND_LOOK_S)
 
 
 def _failed(store: Store, what: str, error: OSError, told: LimitedLog) -> None:

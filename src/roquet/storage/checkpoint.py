@@ -17,6 +17,8 @@ _MARK: Final = Struct(">qqqqqqq")
 _MARK_AT: Final = 64
 _CHECKSUM: Final = Struct(">I")
 _CHECKSUM_AT: Final = _MARK_AT + _MARK.size
+_ENTRIES: Final = Struct(">qI")
+_ENTRIES_AT: Final = _CHECKSUM_AT + _CHECKSUM.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,8 @@ class Mark:
 
     `last_at` and `last_ms` are physical offset and store time of a record not far before it, so that another log is
     told from this one. `index_name` is the newest index file's name as a number, 0 for none; `index_count`
-    and `index_end_ms` are what its header says. So many queues had entries (`queue_count`): with fewer, some were lost.
+    and `index_end_ms` are what its header says. So many queues had entries (`queue_count`), and their ends were so much
+    in all (`entry_count`, -1 where that is not known): with less, some were lost.
     """
 
     position: int
@@ -35,6 +38,7 @@ class Mark:
     index_count: int
     index_end_ms: int
     queue_count: int
+    entry_count: int = -1
 
 
 class Checkpoint:
@@ -57,7 +61,7 @@ class Checkpoint:
         if len(data) >= _CHECKSUM_AT + _CHECKSUM.size:
             (checksum,) = _CHECKSUM.unpack_from(data, _CHECKSUM_AT)
             if checksum == crc32(data[_MARK_AT:_CHECKSUM_AT]):
-                self.mark = Mark(*_MARK.unpack_from(data, _MARK_AT))
+                self.mark = Mark(*(*_MARK.unpack_from(data, _MARK_AT), _entry_count(data)))
 
     def note(self, store_ms: int, mark: Mark | None) -> None:
         """Everything up to the record stored at `store_ms` is durable now; so is what `mark` says, if given."""
@@ -69,11 +73,21 @@ class Checkpoint:
         times = _TIMES.pack(self.log_ms, self.queues_ms, self.index_ms).ljust(_MARK_AT, b"\0")
         mark = b""
         if self.mark is not None:
-            mark = _MARK.pack(*astuple(self.mark))
+            *values, entry_count = astuple(self.mark)
+            mark = _MARK.pack(*values)
             mark += _CHECKSUM.pack(crc32(mark))
+            mark += _ENTRIES.pack(entry_count, crc32(mark + entry_count.to_bytes(8, "big", signed=True)))
         self._disk.replace(self._path, (times + mark).ljust(_FILE_SIZE, b"\0"))
 
     @property
     def safe_ms(self) -> int:
         """Records stored before this moment are durable in log and queues alike."""
         return max(0, min(self.log_ms, self.queues_ms) - _MARGIN_MS)
+
+
+def _entry_count(data: bytes) -> int:
+    """What belongs to the mark before it, which brokers of earlier versions write without it."""
+    if len(data) < _ENTRIES_AT + _ENTRIES.size:
+        return -1
+    count, checksum = _ENTRIES.unpack_from(data, _ENTRIES_AT)
+    return int(count) if checksum == crc32(data[_MARK_AT : _ENTRIES_AT + 8]) else -1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +66,12 @@ class ConsumeQueue:
            the files of the entries before `room_to` are open and have room: `put` cannot fail there.
     """
 
+    _STATE: ClassVar[tuple[str, ...]] = (
+        *("_buffer", "_durable", "_file_end", "_file_start", "_require_file", "_reserved_to", "_segments"),
+        *("log_end", "max_offset", "min_offset", "room_to", "written_from"),
+    )
+    """What `adopt` takes over."""
+
     __slots__ = (
         "_buffer",
         "_durable",
@@ -75,6 +81,7 @@ class ConsumeQueue:
         "_require_file",
         "_reserved_to",
         "_segments",
+        "is_lost",
         "log_end",
         "max_offset",
         "min_offset",
@@ -109,6 +116,8 @@ class ConsumeQueue:
         self.written_from = 0
         """Entries from this queue offset on were written by this process. Those before it were read back from the
         drive: each is compared with its record."""
+        self.is_lost = False
+        """Whether its files are being made anew: it keeps its offsets, and gives and takes no entry."""
         self.waiting: list[object] | None = None
         """Pulls held until this queue grows; the broker's arrivals keep them here, where an append sees them."""
         self.written = 0
@@ -294,12 +303,16 @@ class ConsumeQueue:
 
     def last_before(self, log_end: int) -> tuple[int, int, int] | None:
         """The last entry of a record before physical offset `log_end`, None where there is none."""
+        return self.entry(self.end_before(log_end) - 1)
+
+    def end_before(self, log_end: int) -> int:
+        """The queue offset behind the last entry of a record before physical offset `log_end`; 0 for none."""
         end = self.max_offset * ENTRY_SIZE
         for start in reversed(self._segments.starts):
             count = self._first_false(start, end, lambda at, size: at < log_end)
             if count:
-                return self.entry(start // ENTRY_SIZE + count - 1)
-        return None
+                return start // ENTRY_SIZE + count
+        return 0
 
     def filter_bits(self, offset: int) -> tuple[int, bytes] | None:
         """When the entry's message was stored, in ms, and the bits of the filters that wanted it then; None where that
@@ -447,6 +460,55 @@ class ConsumeQueue:
         """What makes all entries of now durable, may be called off the loop; None where they are."""
         end = self.max_offset * ENTRY_SIZE
         return self._segments.sync_work(self._durable, end) if end > self._durable.end else None
+
+    @property
+    def name(self) -> tuple[str, int]:
+        return self.topic, self.queue_id
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all its files are there, with their sizes."""
+        return self._segments.is_whole
+
+    @property
+    def has_whole_file(self) -> bool:
+        """Whether any of its files has the size that it is made with."""
+        return self._segments.has_whole_file
+
+    def lose(self) -> None:
+        """Files of it have been cut or deleted: give and take nothing until `adopt`."""
+        self.is_lost = True
+        self._file_start = self._file_end = self.room_to = self._reserved_to = 0
+
+    def delete_lost(self) -> None:
+        """Delete what is left of its files; the offsets stay.
+
+        :raises OSError: one could not be deleted; to be called again.
+        """
+        kept = self.min_offset, self.max_offset, self.log_end
+        try:
+            self.drop_all()
+        finally:
+            self.min_offset, self.max_offset, self.log_end = kept
+        self._segments = self._segments.lost()
+
+    def adopt(self, fresh: ConsumeQueue) -> None:
+        """Be, from now on, what another queue of this name is that has all the entries; nobody uses that one then."""
+        for name in self._STATE:
+            setattr(self, name, getattr(fresh, name))
+        self.is_lost = False
+
+    def blank_to(self, offset: int, log_at: int) -> None:
+        """Go on at queue offset `offset`, by blanks, where no more than a file of them is missing.
+
+        :param log_at: what they name where no entry is in front of them; not 0.
+        :raises OSError: there is no room for them.
+        """
+        while self.max_offset < offset and self.can_go_on_at(offset - 1):
+            end = min(offset, self.next_file(self.max_offset)) if self._segments.starts else offset
+            self.make_room(1, end - 1)
+            self.log_end = self.log_end or log_at
+            self.skip_to(end)
 
     def drop_all(self) -> None:
         """Delete every entry; the next one may have any offset.

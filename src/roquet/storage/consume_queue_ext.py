@@ -150,6 +150,11 @@ class Notes:
         self._end = self._segments.capacity_end
         self._room_to = 0
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all files are there, with their sizes."""
+        return self._segments.is_whole
+
     def sync_work(self) -> Callable[[], None]:
         """What makes all notes of now durable; may be called off the loop."""
         return self._segments.sync_work(self._durable, self._end)
@@ -182,6 +187,7 @@ class ExtendedQueue(ConsumeQueue):
     """
 
     __slots__ = ("_bits_of", "_notes")
+    _STATE = (*ConsumeQueue._STATE, "_notes")
 
     def __init__(
         self,
@@ -249,6 +255,10 @@ class ExtendedQueue(ConsumeQueue):
         return deletions + (
             self._notes.forget_before(first[2]) if first is not None and first[2] <= ADDRESS_MAX else []
         )
+
+    @property
+    def is_whole(self) -> bool:
+        return super().is_whole and self._notes.is_whole
 
     def sync_work(self) -> Callable[[], None] | None:
         entries, notes = super().sync_work(), self._notes.sync_work()

@@ -6,9 +6,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
-from roquet.errors import CorruptRecord
+from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.protocol import message as m
 from roquet.protocol.java_numbers import int_or
 from roquet.protocol.record_block import RecordBlock
@@ -18,7 +18,6 @@ from roquet.storage.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from roquet.storage.dispatch_rows import QueuePart, Rows, rows_of
 from roquet.storage.holes import Hole, HoleEnds, pieces
 from roquet.storage.index import Index
-from roquet.storage.queues import Queues
 from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)
@@ -32,6 +31,13 @@ _TOLD_EACH: Final = 10_000
 DelayMs = Callable[[int], int]
 
 
+class QueuesOfRecords(Protocol):
+    """Where records belong."""
+
+    def of_record(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue that a record names; None: there cannot be such a queue."""
+
+
 class Dispatch:
     """Keeps: every whole record before `position` is in its consume queue and noted in the index, which is flushed
     by whoever needs it to have them all; `holes` and `hole_bytes` count the damaged places that were stepped over since
@@ -40,7 +46,14 @@ class Dispatch:
     :param delay_ms: delay level -> ms, for the delivery times in the schedule topic's queues.
     """
 
-    def __init__(self, commit_log: CommitLog, queues: Queues, index: Index | None, delay_ms: DelayMs) -> None:
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: QueuesOfRecords,
+        index: Index | None,
+        delay_ms: DelayMs,
+        hole_ends: HoleEnds | None = None,
+    ) -> None:
         self._log = commit_log
         self._queues = queues
         self._index = index
@@ -66,7 +79,10 @@ class Dispatch:
         self.stopped: CorruptRecord | None = None
         """Where dispatch cannot go on and why, None while it can: nothing valid is known behind a damaged place."""
         self._stopped_with_end = -1
-        self._hole_ends = HoleEnds(commit_log)
+        self._hole_ends = hole_ends if hole_ends is not None else HoleEnds(commit_log)
+        self.lose: Callable[[ConsumeQueue], bool] = lambda queue: False
+        """Told which queue's files cannot be written; says whether it is made anew, of all that is dispatched then: it
+        gets its entries later, and holds up no other."""
         self._told: Counter[str] = Counter()
 
     @property
@@ -165,9 +181,13 @@ class Dispatch:
     def _keep(self, queue: ConsumeQueue, offset: int, at: PhysicalOffset) -> None:
         """Let a queue have a blank for the damaged record at `at`, unless it has something at that offset."""
         if offset >= queue.max_offset and at >= queue.log_end and queue.can_go_on_at(offset):
-            queue.make_room(1, offset)
-            queue.skip_to(offset)
-            queue.put_blank(at)
+            try:
+                queue.make_room(1, offset)
+                queue.skip_to(offset)
+                queue.put_blank(at)
+            except UnreadableFile:
+                if not self.lose(queue):
+                    raise
 
     def _queue_of_damaged(self, hole: Hole) -> ConsumeQueue | None:
         """The queue that gets a blank for a damaged record; None where that is not known, or it has its entry."""
@@ -229,8 +249,12 @@ class Dispatch:
         if queue is None:
             return None
         if part.is_unbroken and part.offset == queue.max_offset and part.at >= queue.log_end:
-            queue.make_room(len(part.entries) // ENTRY_SIZE)
-            queue.put_many(part.entries, part.log_end, part.store_ms)
+            try:
+                queue.make_room(len(part.entries) // ENTRY_SIZE)
+                queue.put_many(part.entries, part.log_end, part.store_ms)
+            except UnreadableFile:
+                if not self.lose(queue):
+                    raise
             return queue
         columns = part.offsets.tolist(), ENTRY.iter_unpack(part.entries), part.store_ms.tolist()
         written = [
@@ -258,8 +282,10 @@ class Dispatch:
         return queue
 
     def _queue(self, at: int, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue that the record at `at` names; None where there cannot be one."""
+        """The queue that the record at `at` names; None where there cannot be one, or where it is made anew."""
         queue = self._queues.of_record(topic, queue_id)
+        if queue is not None and queue.is_lost:
+            return None
         if queue is None:
             self._tell(
                 "the record at physical offset %d is in no queue: it names topic %r, queue %d", at, topic, queue_id
@@ -280,9 +306,13 @@ class Dispatch:
             return False
         if offset > queue.max_offset > 0:
             self.gaps.add(queue)
-        queue.make_room(1, offset)
-        queue.skip_to(offset)
-        queue.put(offset, physical, size, tag_code, store_ms)
+        try:
+            queue.make_room(1, offset)
+            queue.skip_to(offset)
+            queue.put(offset, physical, size, tag_code, store_ms)
+        except UnreadableFile:
+            if not self.lose(queue):
+                raise
         return True
 
     def _begins_anew(self, queue: ConsumeQueue, offset: int) -> bool:

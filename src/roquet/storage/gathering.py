@@ -37,18 +37,21 @@ def gather(log: CommitLog, queues: Queues, index: Index | None, position: int | 
     index_mark = index.mark if index is not None else (-1, 0, 0)
     of_index = index.sync_work() if index is not None else []
     syncs: list[Sync] = []
-    newest, used = _Newest(log, position or 0), 0
+    newest, used, entry_count = _Newest(log, position or 0), 0, 0
     for part in in_parts(queues.present(), _QUEUES_AT_ONCE):
         for queue in part:
             sync = queue.sync_work()
             if sync is not None:
                 syncs.append(sync)
             used += queue.max_offset > 0
+            entry_count += newest.end_of(queue)
             if position is not None and queue.log_end > newest.end and newest.look(queue):
                 yield
         yield
     record = newest.record() if position is not None else None
-    mark = Mark(position, *record, *index_mark, used) if position is not None and record is not None else None
+    mark = (
+        Mark(position, *record, *index_mark, used, entry_count) if position is not None and record is not None else None
+    )
     return Gathered([log.sync_work(log.end), *syncs, *of_index], mark)
 
 
@@ -62,8 +65,21 @@ class _Newest:
         self._is_readable = True
         self.end = 0
 
+    def end_of(self, queue: ConsumeQueue) -> int:
+        """The queue offset that followed the queue's last record in front of the place; a lost queue's is not known."""
+        if queue.is_lost:
+            return 0
+        if queue.log_end <= self._position:
+            return queue.max_offset
+        try:
+            return queue.end_before(self._position)
+        except UnreadableFile:
+            return 0
+
     def look(self, queue: ConsumeQueue) -> bool:
         """At one more queue; tells whether that took long: it has entries of later records."""
+        if queue.is_lost:
+            return False
         has_grown = queue.log_end > self._position
         try:
             entry = queue.last_before(self._position) if has_grown else queue.entry(queue.max_offset - 1)

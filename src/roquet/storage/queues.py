@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
+from roquet.errors import DamagedFiles, UnreadableFile
 from roquet.protocol.message import is_legal_name
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.consume_queue_ext import BitsOf, ExtendedQueue, Notes
@@ -16,6 +17,9 @@ from roquet.storage.segments import is_number
 log = logging.getLogger(__name__)
 
 _QUEUE_ID_END: Final = 1 << 31
+
+QueueName: TypeAlias = tuple[str, int]
+"""Topic and queue id."""
 
 
 def _is_queue_id(name: str) -> bool:
@@ -48,20 +52,32 @@ class Queues:
         self._bits_size = bits_size
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
 
-    def load(self) -> None:
+    def load(self) -> list[ConsumeQueue]:
         """Open every queue that has a folder; folders that can be no queue's are left alone.
+
+        Gives those of which files were cut, or are missing, or cannot be read: they are to be made anew.
 
         :raises StoreError: a file that does not belong there.
         """
         others: list[Path] = []
+        damaged: dict[ConsumeQueue, Exception] = {}
         for topic in self._disk.folders(self._folder):
             for queue_id in self._disk.folders(self._folder / topic):
                 if is_legal_name(topic) and _is_queue_id(queue_id):
-                    self.queue(topic, int(queue_id)).load()
+                    queue = self.queue(topic, int(queue_id))
+                    try:
+                        queue.load()
+                    except (DamagedFiles, UnreadableFile) as error:
+                        damaged[queue] = error
                 else:
                     others.append(self._folder / topic / queue_id)
         if others:
             log.warning("folders left alone: no queue is named so count=%d first=%r", len(others), str(others[0]))
+        for why in damaged.values():
+            if isinstance(why, DamagedFiles) and not any(queue.has_whole_file for queue in self):
+                raise why  # another size is configured than the files were made with
+            log.warning("consume queue is damaged, it is made anew from the log: %s", why)
+        return list(damaged)
 
     def forget_cached(self) -> None:
         """Read all files anew; before `load`."""
@@ -87,6 +103,10 @@ class Queues:
         if known is None and is_legal_name(topic) and queue_id >= 0:
             return self.queue(topic, queue_id)
         return known
+
+    def fresh(self, queue: ConsumeQueue) -> ConsumeQueue:
+        """A queue of the same name, without entries and files, that is not one of these."""
+        return self._make(queue.topic, queue.queue_id)
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         place, disk = Path(topic, str(queue_id)), self._disk
@@ -117,6 +137,11 @@ class Queues:
     def used(self) -> int:
         """How many queues have entries, or had some."""
         return sum(map(self.used_by, self._by_topic))
+
+    @property
+    def entry_count(self) -> int:
+        """The ends of all queues, added up: entries that they have or had."""
+        return sum(queue.max_offset for queue in self)
 
     @property
     def log_end(self) -> int:

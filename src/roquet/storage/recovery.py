@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from roquet.errors import CorruptRecord
+from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, size_and_magic
 from roquet.storage.arrival import read_arrival
 from roquet.storage.checkpoint import Checkpoint, Mark
@@ -38,6 +38,7 @@ def recover(
     *,
     crashed: bool,
     was_ours: bool,
+    completes: bool,
     verify: bool,
     save_tail: Callable[[PhysicalOffset], object],
     room_wanted: Callable[[str], AbstractContextManager[None]],
@@ -48,6 +49,7 @@ def recover(
     room ends nothing: dispatch and index are behind then, and are completed once there is some.
 
     :param was_ours: nobody but this broker had the store since it erased what stood behind the log's end.
+    :param completes: queues lack entries that are to be made from the whole log.
     :param save_tail: called before the log is cut, with the place: what is cut may be more than garbage.
     :param room_wanted: within it a drive without room is told of once, and what was done there is tried again later.
     """
@@ -69,20 +71,19 @@ def recover(
     save_tail(end)
     log.truncate(end)
     log.synced_until(start)
-    torn = [] if crashed else [queue for queue in queues if queue.has_bytes_behind or queue.log_end > end]
-    for queue in queues:
-        if crashed or queue.log_end > end:
-            queue.truncate(start if crashed else end)
-        if crashed and mark is None:
-            _drop_stale(log, queue)
+    torn = [queue for queue in queues if not _cut(log, queue, start, end, crashed=crashed, has_mark=mark is not None)]
+    missing = mark.entry_count - queues.entry_count if mark is not None else 0
     resume = _dispatched_to(queues, start, mark, crashed=crashed)
     if crashed and index is not None:
         resume = min(resume, _cut_index(index, checkpoint, mark, end))
     if torn:
         _drop_damaged(torn)
-        resume = log.start
-    if lost > 0:
-        _log.warning("%d consume queues are missing: all queues are completed from the whole log", lost)
+    if (lost > 0 or missing > 0) and not completes:
+        _log.warning(
+            "consume queues are missing, or files of them: all are completed from the whole log queues=%d entries=%d",
+            max(0, lost), max(0, missing),
+        )  # fmt: skip
+    if torn or lost > 0 or missing > 0 or completes:
         resume = log.start
     dispatch.position = PhysicalOffset(min(max(resume, log.start), end))
     dispatch.damaged, dispatch.taken = frozenset(hole.start for hole in damaged), taken
@@ -112,8 +113,13 @@ def _taken(queues: Queues, damaged: Sequence[Hole]) -> list[tuple[ConsumeQueue, 
     if not damaged:
         return []
     first, spans = damaged[0].start, [(hole.start, hole.end) for hole in damaged]
-    with_entries = ((queue, queue.last_within(spans)) for queue in queues if queue.log_end > first)
-    return [(queue, *last) for queue, last in with_entries if last is not None]
+    found: list[tuple[ConsumeQueue, int, PhysicalOffset]] = []
+    for queue in queues:
+        with suppress(UnreadableFile):
+            last = queue.last_within(spans) if queue.log_end > first else None
+            if last is not None:
+                found.append((queue, *last))
+    return found
 
 
 def _drop_damaged(queues: Collection[ConsumeQueue]) -> None:
@@ -155,6 +161,23 @@ def _drop_stale(log: CommitLog, queue: ConsumeQueue) -> None:
     """
     while queue.max_offset > queue.min_offset and not _is_true(log, queue, queue.max_offset - 1):
         queue.drop_last()
+
+
+def _cut(log: CommitLog, queue: ConsumeQueue, start: int, end: int, *, crashed: bool, has_mark: bool) -> bool:
+    """Drop the entries of records from where the log ends, after a crash from `start` on.
+
+    False: what is left cannot be believed, or not be read.
+    """
+    try:
+        is_torn = not crashed and (queue.has_bytes_behind or queue.log_end > end)
+        if crashed or queue.log_end > end:
+            queue.truncate(start if crashed else end)
+        if crashed and not has_mark:
+            _drop_stale(log, queue)
+        queue.correct_min_offset(log.start)
+    except UnreadableFile:
+        return False
+    return not is_torn
 
 
 def _is_true(log: CommitLog, queue: ConsumeQueue, offset: int) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from roquet.errors import StoreError
+from roquet.errors import DamagedFiles, StoreError, UnreadableFile
 from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk, DiskFile
 from roquet.storage.folders import Folders
@@ -70,7 +71,8 @@ class Segments:
     def load(self) -> None:
         """Find what is there. A last file without a byte is one whose making a crash cut short: it goes.
 
-        :raises StoreError: a file that does not belong here, or a gap between two (store-and-ha.md 1.1).
+        :raises DamagedFiles: one has another size, or is missing between two; then all that can be done is `drop_all`.
+        :raises StoreError: a file that does not belong here (store-and-ha.md 1.1).
         """
         found = sorted((path.name, size, path) for path, size in self._folders.files())
         for name, _, path in found:
@@ -79,14 +81,29 @@ class Segments:
                 raise StoreError(f"{path} does not belong into a store of {self.file_size}-byte files; move it away")
         if found and found[-1][1] == 0:
             self._disk.delete(found.pop()[2])
+        damage = ""
         for name, size, path in found:
-            if size != self.file_size:
-                raise StoreError(f"{path} has {size} bytes, the configured file size is {self.file_size}")
             if self.starts and int(name) == self.starts[-1]:
                 raise StoreError(f"{path} is there twice, also as {self._paths[-1]}; move one of them away")
+            if size != self.file_size:
+                damage = damage or f"{path} has {size} bytes, the configured file size is {self.file_size}"
             if self.starts and int(name) != self.capacity_end:
-                raise StoreError(f"{path}: the file before it, {file_name(int(name) - self.file_size)}, is missing")
+                missing = file_name(int(name) - self.file_size)
+                damage = damage or f"{path}: the file before it, {missing}, is missing"
             self._add(int(name), path)
+        if damage:
+            raise DamagedFiles(damage)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all files are there, with their size; as the folders say."""
+        sizes = {path.name: size for path, size in self._folders.files()}
+        return all(sizes.get(file_name(start)) == self.file_size for start in self.starts)
+
+    @property
+    def has_whole_file(self) -> bool:
+        """Whether any file has its size; as the folders say."""
+        return any(size == self.file_size for _, size in self._folders.files())
 
     def _add(self, start: int, path: Path, file: DiskFile | None = None) -> None:
         self.starts.append(start)
@@ -213,6 +230,10 @@ class Segments:
         """Delete all files; as `drop_after`."""
         self.drop_after(0)
 
+    def lost(self) -> LostSegments:
+        """The same range, whose files are deleted and going to be made anew."""
+        return LostSegments(self._disk, self._folders, self.file_size)
+
     def _forget(self, index: int) -> Deletion:
         self.starts.pop(index)
         return Deletion(self._disk, self._paths.pop(index), self._files.pop(index))
@@ -233,3 +254,18 @@ class Segments:
         self.starts.clear()
         self._paths.clear()
         self._files.clear()
+
+
+class LostSegments(Segments):
+    """Files that are being made anew in another range: whoever needs one is refused."""
+
+    def file_at(self, at: int) -> DiskFile | None:
+        raise self._refusal
+
+    def grow(self, at: int = 0) -> DiskFile:
+        raise self._refusal
+
+    @property
+    def _refusal(self) -> UnreadableFile:
+        folder = str(self._folders.all[0])
+        return UnreadableFile(errno.EIO, "its files were cut or deleted, it is made anew from the log", folder)

@@ -27,6 +27,7 @@ from roquet.storage.folders import Folders
 from roquet.storage.gathering import gather
 from roquet.storage.index import Index
 from roquet.storage.index_layout import key_hash
+from roquet.storage.lost_queues import LostQueues, Mending
 from roquet.storage.pool import Pool
 from roquet.storage.queues import Queues
 from roquet.storage.recovery import DISPATCH, INDEX, recover
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 Works: TypeAlias = tuple[Callable[[], None], Callable[[], None]]
 
 _QUEUES_AT_ONCE: Final = 256
+MENDING = "the making of lost consume queues"
 KEY_HITS_MAX = 64
 KEY_BYTES_MAX = 8 * 1024 * 1024
 """No client takes a frame beyond 16 MiB, and while a large one is made all others wait."""
@@ -110,13 +112,13 @@ class KeyHits:
 def _trimmed(queue: ConsumeQueue, log_start: int) -> list[Deletion]:
     """What `ConsumeQueue.trim` gives; nothing for a queue that cannot be read, which has been told of."""
     try:
-        return queue.trim(log_start)
+        return [] if queue.is_lost else queue.trim(log_start)
     except UnreadableFile:
         return []
 
 
-def _without(mark: Mark, queues: int) -> Mark:
-    return replace(mark, queue_count=max(0, mark.queue_count - queues))
+def _without(mark: Mark, queues: int, entries: int) -> Mark:
+    return replace(mark, queue_count=max(0, mark.queue_count - queues), entry_count=max(-1, mark.entry_count - entries))
 
 
 class Store:
@@ -161,6 +163,9 @@ class Store:
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
         self.dispatch = Dispatch(self.log, self.queues, self.index, self._delay_ms)
         self._writer = Writer(self.log, self.dispatch, self.index, config.store_host, now_ms, config.busy_ms)
+        self._lost = LostQueues(self.disk, config.root)
+        self.mending = Mending(self.log, self.queues, self.dispatch, self._lost, self._delay_ms)
+        self.dispatch.lose = self.mending.lose
         self.append = self._writer.append
         self.append_batch = self._writer.append_batch
         self.append_alike = self._writer.append_alike
@@ -186,7 +191,10 @@ class Store:
         assert self._filter_bits is not None, "queues without bits do not ask for any"
         if not self._filter_bits.has_any(topic):
             return b""
-        record = self.log.record_bytes(at, size)
+        try:
+            record = self.log.record_bytes(at, size)
+        except UnreadableFile:
+            return b""
         try:
             return self._filter_bits.of(topic, record) if record is not None else b""
         except Exception:  # the record is in the log: its entry must be written, and readers can do without the bits
@@ -214,7 +222,7 @@ class Store:
         self.checkpoint.load()
         if self.was_crashed:
             self._forget_cached()
-        self.queues.load()
+        lost = self._load_queues()
         if self.index is not None:
             self.index.load()
         recover(
@@ -225,6 +233,7 @@ class Store:
             self.dispatch,
             crashed=self.was_crashed,
             was_ours=self._lock.was_ours,
+            completes=bool(lost),
             verify=self.config.verify_on_recovery,
             save_tail=self.save_tail,
             room_wanted=self._room_wanted,
@@ -234,8 +243,20 @@ class Store:
         self.log.synced(self.log.end)
         self.log.mapped_from = self.log.end
         self._sign(self._lock)
+        with self._room_wanted(MENDING):
+            self.mending.made(lost)
         if not self.was_crashed:  # else it is there, and a full drive may have no room for it
             self.disk.replace(self._abort, b"")
+
+    def _load_queues(self) -> list[ConsumeQueue]:
+        """Open the queues; those that are to be made from the whole log, which have no entries then."""
+        self._lost.load()
+        lost = self.queues.load()
+        lost += [self.queues.queue(*name) for name in sorted(self._lost.ends.keys() - {queue.name for queue in lost})]
+        self._lost.add({queue.name: 0 for queue in lost})
+        for queue in lost:
+            queue.drop_all()
+        return lost
 
     def _sign(self, lock: Lock) -> None:
         """Note that nothing stands behind the log's end: only brokers that leave what they cut off write it there."""
@@ -272,7 +293,7 @@ class Store:
         """What is wrong with log and dispatch, for those who look at replication; empty while nothing is."""
         dispatch = self.dispatch
         holes = f"{dispatch.holes} damaged places stepped over ({dispatch.hole_bytes} bytes)" if dispatch.holes else ""
-        return "; ".join(filter(None, (dispatch.why_behind, holes)))
+        return "; ".join(filter(None, (dispatch.why_behind, holes, self.mending.trouble)))
 
     @property
     def failure(self) -> OSError | None:
@@ -337,7 +358,7 @@ class Store:
         last_ms, position = self._writer.last_ms, None if self._held_up else self.dispatch.position
         syncs, mark = yield from gather(self.log, self.queues, self.index, position)
         store_ms = last_ms if mark is not None else 0
-        fewer = sum(queue.max_offset > 0 for queue in leaving)
+        fewer = sum(queue.max_offset > 0 for queue in leaving), sum(queue.max_offset for queue in leaving)
 
         def sync_all() -> None:
             for sync in syncs:
@@ -346,7 +367,7 @@ class Store:
 
         def save() -> None:
             noted = mark or self.checkpoint.mark
-            self.checkpoint.note(store_ms, noted and _without(noted, fewer))
+            self.checkpoint.note(store_ms, noted and _without(noted, *fewer))
             self.checkpoint.save()
 
         return sync_all, save
@@ -467,6 +488,14 @@ class Store:
             self._writer.grown += [queue for queue in self.dispatch.catch_up() if queue.waiting]
         self._writer.follow(self.dispatch.store_ms)
 
+    def mend(self) -> bool:
+        """Go on making lost queues anew, by one piece of the log; tells whether there is more to do now."""
+        made: list[ConsumeQueue] | None = None
+        with self._room_wanted(MENDING):
+            made = self.mending.step()
+        self._writer.grown += [queue for queue in made or () if queue.waiting]
+        return made is not None
+
     def end_turn(self) -> None:
         """What is done once for all appends of a loop turn."""
         self._writer.end_turn()
@@ -509,6 +538,8 @@ class Store:
         try:
             return fetch(self.log, queue, offset, count_max, wanted, self.config.limits, self.shown_to)
         except UnreadableFile as error:
+            if queue is not None:
+                self.mending.lose(queue)
             text = f"queue {queue_id} of {topic} cannot be read at offset {offset}: {error.strerror}"
             raise UnreadableFile(error.errno, text, error.filename) from error
 

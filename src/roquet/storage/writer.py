@@ -13,7 +13,7 @@ from zlib import crc32
 
 import numpy as np
 
-from roquet.errors import Refused
+from roquet.errors import Refused, UnreadableFile
 from roquet.protocol import message as m
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.columns import Ints
@@ -335,7 +335,11 @@ class Writer:
         else:
             wanted = [queue for queue in queues if queue not in looked]
         for queue in wanted:
-            queue.require_whole()
+            try:
+                queue.require_whole()
+            except UnreadableFile:
+                self._dispatch.lose(queue)
+                raise
         looked.update(wanted)
 
     def _next_store_ms(self) -> int:

@@ -1,0 +1,329 @@
+"""A consume queue whose files somebody cut or deleted is made anew from the log; all others go on meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roquet.errors import StoreError, UnreadableFile
+from roquet.protocol.filters import TagFilter
+from roquet.storage.lost_queues import FILE, LostQueues
+from roquet.storage.store import Store, StoreConfig
+from roquet.units import PhysicalOffset
+from tests.simulation.disk import Drive
+from tests.storage.records import bodies_in
+
+LOG_FILE = 8192
+PER_FILE = 20
+CONFIG = StoreConfig(
+    Path("/s"), [Path("/s/commitlog")], LOG_FILE, 20 * PER_FILE, index_slots=20, index_entries=101, notes_file_size=None
+)
+LOST = Path("/s") / FILE
+
+
+def opened(drive: Drive, config: StoreConfig = CONFIG) -> Store:
+    store = Store(config, lambda: 1_700_000_000_000, drive.mount())
+    store.open()
+    return store
+
+
+def put(store: Store, number: int, topic: str) -> PhysicalOffset:
+    at = store.append(store.queue(topic, 0), b"%d" % number, b"", [], 0, 0, 0, 1, bytes(8))
+    store.end_turn()
+    return at
+
+
+def queue_files(drive: Drive, topic: str) -> list[Path]:
+    return sorted(path for path in drive.names.files if path.parent == Path(f"/s/consumequeue/{topic}/0"))
+
+
+def numbers(store: Store, topic: str) -> list[int]:
+    return [int(body) for body in bodies_in(store, topic)]
+
+
+def mend(store: Store) -> None:
+    while store.mend():
+        pass
+
+
+class Couple:
+    """A master, and a copy of it that gets its bytes by `replicate`."""
+
+    def __init__(self, config: StoreConfig = CONFIG) -> None:
+        self.drive = Drive(random.Random(2))
+        self.master = opened(Drive(random.Random(1)))
+        self.copy = opened(self.drive, config)
+        self.count = 0
+
+    def put(self, count: int) -> None:
+        for _ in range(count):
+            put(self.master, self.count, "T")
+            put(self.master, self.count, "other")
+            self.count += 1
+
+    def replicate(self) -> None:
+        log = self.copy.log
+        while log.end < self.master.log.end:
+            log.replicate(log.end, self.master.log.read(log.end, LOG_FILE))
+        self.copy.replicated()
+
+    def assert_copied(self) -> None:
+        for topic in "T", "other":
+            assert numbers(self.copy, topic) == list(range(self.count))
+
+
+@pytest.fixture(params=[None, 4096])
+def couple(request: pytest.FixtureRequest) -> Couple:
+    """With notes on queue entries, and without."""
+    couple = Couple(replace(CONFIG, notes_file_size=request.param))
+    couple.put(50)
+    couple.replicate()
+    return couple
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_slave_makes_a_queue_anew_that_was_cut_and_dispatches_all_others(
+    couple: Couple, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = couple.copy
+    couple.drive.lost_from[queue_files(couple.drive, "T")[number]] = 0
+    with pytest.raises(UnreadableFile):
+        bodies_in(copy, "T")
+    couple.put(70)
+    couple.replicate()
+    assert (copy.dispatch.behind, copy.dispatch.why_behind) == (0, "")
+    assert numbers(copy, "other") == list(range(120))
+    assert "1 consume queues are made anew" in copy.trouble
+    assert copy.mend()
+    with pytest.raises(UnreadableFile, match=r"queue 0 of T cannot be read at offset 3: .* made anew from the log"):
+        copy.fetch("T", 0, 3, 1, TagFilter())
+    couple.put(30)
+    couple.replicate()
+    mend(copy)
+    couple.assert_copied()
+    couple.put(30)
+    couple.replicate()
+    couple.assert_copied()
+    assert copy.trouble == ""
+    told = [record.getMessage().partition(" topic")[0] for record in caplog.records]
+    assert told == [
+        "consume queue has lost files, it is made anew from the log:",
+        "consume queue is whole again:",
+    ]
+
+
+def test_pulls_that_wait_for_a_queue_are_woken_when_it_is_whole_again(couple: Couple) -> None:
+    queue = couple.copy.queue("T", 0)
+    queue.waiting = [object()]
+    couple.drive.lost_from[queue_files(couple.drive, "T")[-1]] = 0
+    couple.put(1)
+    couple.replicate()
+    couple.copy.take_grown()
+    mend(couple.copy)
+    assert couple.copy.take_grown() == [queue]
+
+
+def test_a_slave_that_finds_the_cut_when_it_dispatches_goes_on(couple: Couple) -> None:
+    couple.drive.lost_from[queue_files(couple.drive, "T")[-1]] = 0
+    for _ in range(3):
+        couple.put(40)
+        couple.replicate()
+        assert numbers(couple.copy, "other") == list(range(couple.count))
+    mend(couple.copy)
+    couple.assert_copied()
+
+
+def test_a_master_refuses_a_queue_until_it_is_made_anew() -> None:
+    drive = Drive(random.Random(1))
+    store = opened(drive)
+    for number in range(50):
+        put(store, number, "T")
+    drive.lost_from[queue_files(drive, "T")[-1]] = 0
+    for _ in range(2):
+        with pytest.raises(UnreadableFile):
+            put(store, 50, "T")
+        assert store.max_offset("T", 0) == 50, "who asks for the end gets the one that the queue has"
+        put(store, 0, "other")
+    mend(store)
+    for number in range(50, 90):
+        put(store, number, "T")
+    assert numbers(store, "T") == list(range(90))
+
+
+@pytest.mark.parametrize("end", ["unmount", "crash", "close"])
+@pytest.mark.parametrize("steps", range(5))
+def test_wherever_a_process_ends_meanwhile_the_next_one_has_all(couple: Couple, steps: int, end: str) -> None:
+    copy, drive = couple.copy, couple.drive
+    copy.checkpoint_work()()
+    drive.lost_from[queue_files(drive, "T")[-1]] = 0
+    couple.put(10)
+    couple.replicate()
+    for _ in range(steps):
+        copy.mend()
+    copy.checkpoint_work()()
+    if end == "close":
+        copy.close()
+    drive.crash() if end == "crash" else drive.unmount()
+    drive.lost_from.clear()
+    couple.copy = opened(drive, copy.config)
+    couple.assert_copied()
+    couple.copy.checkpoint_work()()
+    mend(couple.copy)
+    assert LOST not in drive.names.files
+
+
+def test_a_queue_is_noted_as_lost_until_its_entries_are_durable(couple: Couple) -> None:
+    drive, copy = couple.drive, couple.copy
+    drive.lost_from[queue_files(drive, "T")[-1]] = 0
+    couple.put(10)
+    couple.replicate()
+    assert bytes(drive.names.files[LOST].durable) == b"T/0=50\n"
+    mend(copy)
+    assert LOST in drive.names.files
+    copy.checkpoint_work()()
+    mend(copy)
+    assert LOST not in drive.names.files
+
+
+def test_a_queue_whose_records_are_gone_from_the_log_keeps_its_end() -> None:
+    drive = Drive(random.Random(1))
+    store = opened(drive)
+    for number in range(50):
+        put(store, number, "T")
+    while store.log.end < 3 * LOG_FILE:
+        put(store, 0, "other")
+    store.checkpoint_work()()
+    store.log.synced(store.log.end)
+    for deletion in store.drop_oldest(2).log:
+        deletion()
+    assert store.log.start > 0
+    drive.lost_from[queue_files(drive, "T")[-1]] = 0
+    with pytest.raises(UnreadableFile):
+        put(store, 50, "T")
+    mend(store)
+    assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (50, 50)
+    for _ in range(2):
+        store.checkpoint_work()()
+        drive.unmount()
+        store = opened(drive)
+        assert store.max_offset("T", 0) == 50
+    put(store, 50, "T")
+    assert numbers(store, "T") == [50]
+
+
+def test_where_what_is_left_cannot_be_deleted_it_is_tried_again(
+    couple: Couple, caplog: pytest.LogCaptureFixture
+) -> None:
+    drive, copy = couple.drive, couple.copy
+    path = queue_files(drive, "T")[-1]
+    drive.lost_from[path] = 0
+    drive.undeletable[path] = 0
+    couple.put(10)
+    couple.replicate()
+    for _ in range(5):
+        assert not copy.mend()
+    assert numbers(copy, "other") == list(range(60))
+    assert len([line for line in caplog.messages if "is held up" in line]) == 1
+    del drive.undeletable[path]
+    mend(copy)
+    couple.assert_copied()
+
+
+def test_a_file_that_the_drive_does_not_give_is_not_deleted(couple: Couple) -> None:
+    """It may come back; those that were cut do not."""
+    path = queue_files(couple.drive, "T")[0]
+    couple.drive.unreadable.add(path)
+    with pytest.raises(UnreadableFile):
+        bodies_in(couple.copy, "T")
+    mend(couple.copy)
+    assert path in couple.drive.names.files
+    couple.drive.unreadable.clear()
+    couple.assert_copied()
+
+
+@pytest.fixture
+def stopped() -> Drive:
+    drive = Drive(random.Random(3))
+    store = opened(drive)
+    for number in range(70):
+        put(store, number, "T")
+        put(store, number, "other")
+    store.close()
+    drive.unmount()
+    return drive
+
+
+def cut(drive: Drive, path: Path) -> None:
+    drive.names.files[path] = drive.names.files[path].resized(33)
+
+
+def vanish(drive: Drive, path: Path) -> None:
+    del drive.names.files[path]
+
+
+def unreadable(drive: Drive, path: Path) -> None:
+    drive.unreadable.add(path)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize(
+    ("number", "damage"), [(0, cut), (0, unreadable), (1, cut), (1, vanish), (-1, cut), (-1, vanish), (-1, unreadable)]
+)
+def test_a_start_makes_a_damaged_queue_anew(
+    stopped: Drive,
+    number: int,
+    damage: Callable[[Drive, Path], None],
+    caplog: pytest.LogCaptureFixture,
+    *,
+    is_clean: bool,
+) -> None:
+    if not is_clean:
+        stopped.mount().replace(Path("/s/abort"), b"")
+        stopped.unmount()
+    path = queue_files(stopped, "T")[number]
+    damage(stopped, path)
+    caplog.set_level(logging.WARNING)
+    store = opened(stopped)
+    stopped.unreadable.clear()
+    assert numbers(store, "T") == numbers(store, "other") == list(range(70))
+    told = [line for line in caplog.messages if line.startswith("consume queue")]
+    assert len(told) == 1
+
+
+def test_another_size_in_the_configuration_ends_the_start(stopped: Drive) -> None:
+    before = set(stopped.names.files)
+    store = Store(replace(CONFIG, consume_queue_file_size=20 * PER_FILE // 2), lambda: 1, stopped.mount())
+    with pytest.raises(StoreError, match="has 400 bytes, the configured file size is 200"):
+        store.open()
+    assert before <= set(stopped.names.files)
+
+
+@pytest.mark.parametrize("trouble", [errno.ENOSPC, errno.EROFS])
+def test_what_cannot_be_noted_is_not_begun(couple: Couple, trouble: int) -> None:
+    drive, copy = couple.drive, couple.copy
+    path = queue_files(drive, "T")[-1]
+    drive.lost_from[path] = 0
+    drive.trouble = trouble
+    with pytest.raises(OSError, match=r"No space|Read-only|lost"):
+        bodies_in(copy, "T")
+    mend(copy)
+    assert path in drive.names.files
+    drive.trouble = None
+    couple.put(1)
+    couple.replicate()
+    mend(copy)
+    couple.assert_copied()
+
+
+def test_names_that_are_none_are_left_out() -> None:
+    disk = Drive(random.Random(1)).mount()
+    disk.replace(LOST, b"T/0=7\n\xff\nno queue\n/3=1\nT/-1=1\nT/x=1\nT/2\nT/3=\nT/4=-1\n%RETRY%g/2=9\n")
+    lost = LostQueues(disk, LOST.parent)
+    lost.load()
+    assert lost.ends == {("T", 0): 7, ("%RETRY%g", 2): 9}
