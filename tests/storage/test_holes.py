@@ -76,6 +76,11 @@ def garbage(record: memoryview) -> None:
     record[:] = random.Random(1).randbytes(len(record)).replace(b"\0", b"x")
 
 
+def size_beyond_the_end(record: memoryview) -> None:
+    """What follows would have to come yet, as far as this record says."""
+    record[:4] = (30_000).to_bytes(4, "big")
+
+
 ANY = pytest.mark.parametrize("damage", [half_packed, body_bit, size_field, magic, place, garbage])
 
 
@@ -98,6 +103,28 @@ def test_a_crash_costs_a_damaged_record_and_none_behind_it(drive: Drive, damage:
     assert numbers(store) == [each for each in range(20) if each != number]
     assert (store.dispatch.holes, store.dispatch.hole_bytes) == (1, size)
     assert len(store.find_by_key("T", "19", 32, 0, 1 << 62).records) == 1
+
+
+@pytest.mark.parametrize("is_behind_the_mark", [True, False])
+def test_a_damaged_size_that_leads_beyond_the_logs_end_stops_no_dispatch(
+    drive: Drive, *, is_behind_the_mark: bool
+) -> None:
+    """A master waits for no more bytes: it would take no message any more."""
+    store = opened(drive)
+    places = [put(store, each) for each in range(20)]
+    put(store, 0, "other")
+    if not is_behind_the_mark:
+        store.checkpoint_work()()
+    size_beyond_the_end(bytes_at(drive, places[7], 200))
+    drive.unmount()
+    for path in [path for path in drive.names.files if "other" in path.parts]:
+        del drive.names.files[path]
+    store = opened(drive)
+    assert store.dispatch.behind == 0
+    put(store, 20)
+    if is_behind_the_mark:
+        assert numbers(store) == [each for each in range(21) if each != 7]
+    assert numbers(store, "other") == [0]
 
 
 def test_a_record_as_large_as_many_sectors_may_be_half_packed(drive: Drive) -> None:

@@ -299,11 +299,12 @@ class CommitLog:
         if self._file is not None:
             self._file.require_whole()
 
-    def blocks(self, at: PhysicalOffset) -> Iterator[RecordBlock]:
+    def blocks(self, at: PhysicalOffset, *, is_whole: bool = False) -> Iterator[RecordBlock]:
         """The records from `at` to the end, many at a time; blanks are skipped.
 
         A record that is not all here yet ends it.
 
+        :param is_whole: nothing more of a record comes: one that is not all here is none.
         :raises CorruptRecord: what stands there is neither a record nor a blank.
         """
         while at + BLANK_SIZE <= self.readable_to:
@@ -315,6 +316,8 @@ class CommitLog:
                     at = self.next_file(at)
                     continue
                 data = self.read(at, size)
+                if len(data) < size and is_whole:
+                    raise CorruptRecord(at, f"size {size}, beyond the log's end")
                 if len(data) < size:
                     return
                 starts, end = [0], size

@@ -72,6 +72,8 @@ class Dispatch:
         """Queues in which offsets were left out that no record had."""
         self.damaged: Collection[int] = ()
         """Where records stand whose bodies recovery found damaged; their queues get blanks for them."""
+        self.recovers = False
+        """Whether the log is whole as it is: no record waits for bytes that a master sends later."""
         self.verifies = False
         """Whether the records that come next were not verified by anybody in this process."""
         self.taken: Collection[tuple[ConsumeQueue, int, PhysicalOffset]] = ()
@@ -125,6 +127,7 @@ class Dispatch:
             return grown
         self.is_held_up = True
         try:
+            self._hole_ends.is_whole = self.recovers
             walk = pieces(self._log, self.position, self._hole_ends, verify=self.verifies, known=self.damaged)
             for piece in walk:
                 if isinstance(piece, Hole):
@@ -135,7 +138,7 @@ class Dispatch:
                         self._flush_index(self._index)
             for queue, offset, at in self.taken:
                 self._keep(queue, offset, at)
-            self.stopped, self.damaged, self.verifies, self.taken = None, (), False, ()
+            self.stopped, self.damaged, self.verifies, self.taken, self.recovers = None, (), False, (), False
         except CorruptRecord as error:
             self._stop(error)
         except OSError as error:

@@ -66,6 +66,7 @@ class HoleEnds:
     """Finds where holes of one log end.
 
     Keeps: `is_done` is false only while the last search has stopped before the log's end, to go on when asked again.
+    `is_whole`: nothing is going to come behind the log's end that belongs to what stands before it.
     """
 
     def __init__(self, log: CommitLog, at_once: int = SEARCHED_AT_ONCE) -> None:
@@ -74,6 +75,7 @@ class HoleEnds:
         self._hole = -1
         self._searched_to = 0
         self.is_done = True
+        self.is_whole = False
 
     def find(self, at: PhysicalOffset) -> PhysicalOffset | None:
         """Where the hole that begins at `at` ends; None: nothing valid is known behind it, so far."""
@@ -81,12 +83,18 @@ class HoleEnds:
         size, magic = self._head(at)
         behind = PhysicalOffset(at + size)
         if magic in _RECORD_MAGICS and size >= SIZE_MIN and behind + BLANK_SIZE <= self._log.next_file(at):
-            if behind + BLANK_SIZE > self._log.readable_to:
-                return None
-            found = self._judge(behind, verify=False)  # if only its body is damaged, that is a hole of its own
+            if behind + BLANK_SIZE <= self._log.readable_to:
+                found = self._judge(behind, verify=False)  # if only its body is damaged, that is a hole of its own
+            else:
+                found = self._unfinished
             if found is not _Found.NOTHING:
                 return behind if found is _Found.VALID else None
         return self._search(at)
+
+    @property
+    def _unfinished(self) -> _Found:
+        """What something is that would reach beyond the log's end."""
+        return _Found.NOTHING if self.is_whole else _Found.UNFINISHED
 
     def _head(self, at: int) -> tuple[int, int]:
         data = self._log.read(PhysicalOffset(at), BLANK_SIZE)
@@ -126,14 +134,14 @@ class HoleEnds:
             return _Found.NOTHING
         head = self._log.read(at, _PHYSICAL_END)
         if len(head) < _PHYSICAL_END:
-            return _Found.UNFINISHED
+            return self._unfinished
         if (
             int.from_bytes(head[_PHYSICAL_AT:], "big") != at
         ):  # before all of it is read: bodies may be full of such heads
             return _Found.NOTHING
         data = self._log.read(at, size)
         if len(data) < size:
-            return _Found.UNFINISHED
+            return self._unfinished
         try:
             check(memoryview(data), at, verify=verify)
         except CorruptRecord:
@@ -166,7 +174,7 @@ def pieces(
     while True:
         error: CorruptRecord | None = None
         try:
-            for block in log.blocks(at):
+            for block in log.blocks(at, is_whole=ends.is_whole):
                 count, error = _sound_count(block, verify=verify, known=known)
                 if count:
                     yield block.first(count)

@@ -182,7 +182,9 @@ class Mending:
         self._fresh = {queue: self._queues.fresh(queue) for queue in self._waiting}
         self._waiting = []
         by_name = {queue.name: fresh for queue, fresh in self._fresh.items()}
-        walk = _Again(self._log, _Fresh(by_name), None, self._delay_ms, HoleEnds(self._log, self._log.file_size))
+        ends = HoleEnds(self._log, self._log.file_size)
+        ends.is_whole = True  # what it walks is dispatched already
+        walk = _Again(self._log, _Fresh(by_name), None, self._delay_ms, ends)
         walk.position = PhysicalOffset(self._log.start)
         return walk
 

@@ -29,8 +29,8 @@ _ZEROS: Final = bytes(_COMPARED_AT_ONCE)
 def tell_unreadable(path: Path, why: str) -> None:
     log.error(
         "a file of the store cannot be read: path=%s why=%s; what is in it is refused, the rest is served. "
-        "A queue's file that was cut or deleted is made anew from the log; for one of the log stop this broker and bring "
-        "it back, or let the broker begin anew as a slave",
+        "A queue's file that was cut or deleted is made anew from the log; to bring back one of the log stop this "
+        "broker, or let it begin anew as a slave",
         path,
         why,
     )

@@ -87,13 +87,13 @@ def recover(
         resume = log.start
     dispatch.position = PhysicalOffset(min(max(resume, log.start), end))
     dispatch.damaged, dispatch.taken = frozenset(hole.start for hole in damaged), taken
-    dispatch.verifies = verify and dispatch.position < start
+    dispatch.recovers, dispatch.verifies = True, verify and dispatch.position < start
     with room_wanted(DISPATCH):
         dispatch.catch_up()
         if dispatch.gaps and not dispatch.holes:
             # The log has all its records: what is missing in these queues are entries that should have been durable.
             _drop_damaged(dispatch.gaps)
-            dispatch.position, dispatch.verifies = log.start, verify
+            dispatch.position, dispatch.recovers, dispatch.verifies = log.start, True, verify
             dispatch.catch_up()
     if index is not None:
         with room_wanted(INDEX):
