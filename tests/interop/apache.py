@@ -43,8 +43,12 @@ __all__ = [
 ]
 
 HOST = LOOPBACK.ip
-PATIENT: Final = ("--timeout", SEND_MS_MAX)
-"""For sends of drivers, which by themselves wait 3 s."""
+PATIENT: Final = ("--timeout", SEND_MS_MAX, "--api-timeout", SEND_MS_MAX)
+"""For sends of drivers, and what they ask before, which by themselves wait 3 s."""
+PATIENT_BROKER: Final = dict.fromkeys(
+    ("waitTimeMillsInSendQueue", "waitTimeMillsInTransactionQueue", "osPageCacheBusyTimeOutMills"), SEND_MS_MAX
+)
+"""Else a broker refuses what a busy machine let wait for 200 ms, 3 s, or a second."""
 SERVER_JVM = ("-Xms256m", "-Xmx512m", "-Xmn128m", "-XX:+UseSerialGC")
 CLIENT_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 OPENED = (
@@ -169,6 +173,7 @@ class ApacheBroker(_Server):
             "storePathRootDir": self.store_dir,
             "storePathCommitLog": self.store_dir / "commitlog",
             "diskMaxUsedSpaceRatio": 95,
+            **PATIENT_BROKER,
             **({"haListenPort": self.port + 1} if version is Version.V5 else {}),
             **(properties or {}),
         }

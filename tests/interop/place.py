@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from roquet.protocol.json_dialect import load
-from tests.interop.apache import ApacheBroker, Session, free_port, wait_until
+from tests.interop.apache import PATIENT, ApacheBroker, Session, free_port, wait_until
 from tests.interop.roquet_cluster import RoquetBroker
 from tests.interop.stored import log_queues, log_records
 
@@ -67,7 +67,7 @@ class Place:
         )  # fmt: skip
 
     def produce(self, topic: str, count: int, *options: object) -> Lines:
-        words = ("produce", self.namesrv, topic, count, "--timeout", 20_000, "--max-size", 5 * MIB, *options)
+        words = ("produce", self.namesrv, topic, count, *PATIENT, "--max-size", 5 * MIB, *options)
         sent = self.client.run(*words).check()
         assert {line["sendStatus"] for line in sent if "checked" not in line} == {"SEND_OK"}
         return sent

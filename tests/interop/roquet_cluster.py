@@ -20,8 +20,8 @@ from tests.interop.processes import LOOPBACK, Host, Program
 CLUSTER = "roquet-cluster"
 BROKER = "roquet-a"
 UPDATE_AND_CREATE_TOPIC = 17
-PATIENT = {"slaveTimeout": 20_000}
-"""A busy host may let a slave wait for longer than the usual 3 s."""
+PATIENT = {"slaveTimeout": 20_000, "osPageCacheBusyTimeOutMills": 20_000}
+"""A busy host may let a slave wait for longer than the usual 3 s, and a drive for longer than the usual second."""
 SMALL = {"mappedFileSizeCommitLog": 64 * 1024 * 1024, "maxHashSlotNum": 500_000, "maxIndexNum": 2_000_000}
 ON_ANY_DRIVE = dict.fromkeys(
     ("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"), 100

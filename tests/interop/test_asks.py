@@ -18,6 +18,7 @@ from roquet.client.transactions import TransactionProducer, TransactionState
 from roquet.protocol.message import Message
 from tests.interop import wire
 from tests.interop.apache import (
+    PATIENT,
     ApacheBroker,
     ApacheNameServer,
     Client,
@@ -38,6 +39,7 @@ OFTEN: dict[str, str | int] = {"flushConsumerOffsetInterval": 500}
 GET_CONSUMER_STATUS = 223
 """mqadmin 4.9.7 has no command for it."""
 MEMBER = "member-of-the-group"
+API = ("--api-timeout", SEND_MS_MAX)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,7 @@ def mqadmin(clients: JavaClients, broker: RoquetBroker, *words: object) -> str:
 def produce(
     clients: JavaClients, broker: RoquetBroker, topic: str, count: int, *options: object
 ) -> list[dict[str, Any]]:
-    words = ("produce", broker.namesrv, topic, count, "--timeout", 20_000, *options)
+    words = ("produce", broker.namesrv, topic, count, *PATIENT, *options)
     return clients["4.9.7-json"].run(*words).check()
 
 
@@ -201,10 +203,12 @@ def test_java_clients_reply_to_each_other(kind: str, broker: RoquetBroker, clien
     for number in range(3):
         topic = f"Ask-{kind.replace('.', '-')}-{number}"
         create_topic(broker, topic, 2)
-        words = ("reply", broker.namesrv, topic, f"G-{topic}", 3, SECONDS, "--group", f"R-{topic}")
+        words = ("reply", broker.namesrv, topic, f"G-{topic}", 3, SECONDS, "--group", f"R-{topic}", *API)
         with start_driver(version, *words, java_options=options) as replier:
             replier.wait_started()
-            asked = clients[kind].run("request", broker.namesrv, topic, 3, "--timeout", 10_000, "--group", f"P-{topic}")
+            asked = clients[kind].run(
+                "request", broker.namesrv, topic, 3, "--timeout", 10_000, "--group", f"P-{topic}", *API
+            )
             if asked.status == 0:
                 assert {line["sendStatus"] for line in replier.finish().check()} == {"SEND_OK"}
                 break
