@@ -148,7 +148,7 @@ def test_a_store_keeps_its_promises_over_crashes(seed: int, number: int) -> None
     live(seed * HISTORIES + number)
 
 
-@pytest.mark.parametrize("number", [227, 256, 324, 694, 781])
+@pytest.mark.parametrize("number", [227, 256, 324, 694, 781, 1002])
 def test_a_history_that_once_failed_keeps_them(number: int) -> None:
     live(number)
 
