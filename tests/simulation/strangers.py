@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import struct
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,6 +23,9 @@ PULLS_AT_ONCE: Final = 60
 PAUSE_S: Final = 0.3
 """The mean time between two of them."""
 DRIP_S: Final = 5.0
+MUCH: Final = 30_000
+REPLIES_AT_ONCE: Final = 20
+REPLY_SIZE: Final = 10_000
 NO_OFFSET: Final = 1 << 50
 
 
@@ -39,6 +43,7 @@ class Strangers:
         self._kinds: tuple[Callable[[], Awaitable[None]], ...] = (
             *(self._ask_and_never_read, self._send_half, self._drip, self._send_garbage, self._reset),
             *(self._pretend_to_be_a_slave, self._say_half_to_the_slaves_port),
+            *(self._have_the_deaf_replied_to, self._send_half_of_much),
         )
         self.came = 0
         self._is_coming = False
@@ -86,6 +91,21 @@ class Strangers:
 
         self._drips.append(asyncio.get_running_loop().create_task(drip()))
 
+    async def _send_half_of_much(self) -> None:
+        transport = await self._connect(self._clients)
+        transport.write(struct.pack(">i", MUCH) + bytes(MUCH // 2))
+
+    async def _have_the_deaf_replied_to(self) -> None:
+        """A client announces itself and does not read; another one sends it replies."""
+        deaf = f"deaf-{self.came}"
+        broker = self._chance.choice(self._clients)
+        transport = await self._connect([broker])
+        transport.pause_reading()
+        body = json.dumps({"clientID": deaf, "producerDataSet": [{"groupName": deaf}], "consumerDataSet": []})
+        transport.write(Command(RequestCode.HEART_BEAT, {}, body.encode()).encode())
+        await asyncio.sleep(1)
+        (await self._connect([broker])).write(b"".join(_reply(deaf, opaque) for opaque in range(REPLIES_AT_ONCE)))
+
     async def _send_garbage(self) -> None:
         (await self._connect([*self._clients, *self._slaves])).write(self._chance.randbytes(40))
 
@@ -109,3 +129,12 @@ class Strangers:
 def _pull(opaque: int) -> bytes:
     header = PullHeader("strangers", TOPIC, opaque % QUEUES, 0, 32, SUBSCRIPTION, 0, 0, subscription="*")
     return Command(RequestCode.PULL_MESSAGE, header.write(), opaque=opaque).encode()
+
+
+def _reply(client: str, opaque: int) -> bytes:
+    fields = {
+        "producerGroup": "strangers", "topic": "DefaultCluster_REPLY_TOPIC", "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4", "queueId": "0", "sysFlag": "0", "bornTimestamp": "1", "flag": "0",
+        "properties": f"CORRELATION_ID\x01{opaque}\x02REPLY_TO_CLIENT\x01{client}\x02", "unitMode": "false",
+    }  # fmt: skip
+    return Command(RequestCode.SEND_REPLY_MESSAGE, fields, bytes(REPLY_SIZE), opaque=opaque).encode()

@@ -378,9 +378,10 @@ class Connection(asyncio.Protocol):
             raise
         task = self._loop.create_task(self._answer_later(request, work))
         self._later.add(task)
-        task.add_done_callback(partial(self._answered, size))
+        task.add_done_callback(partial(self._answered, size, work))
 
-    def _answered(self, size: int, task: asyncio.Task[None]) -> None:
+    def _answered(self, size: int, work: Coroutine[Any, Any, Answer], task: asyncio.Task[None]) -> None:
+        work.close()  # a task that is cancelled before it began has never come to it
         self._later.discard(task)
         self.release(size)
 
