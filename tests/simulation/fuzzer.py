@@ -31,13 +31,20 @@ class Fuzzers:
     :param clients: addresses of ports for clients; :param slaves: of those for slaves.
     """
 
-    def __init__(self, host: Host, chance: random.Random, clients: Sequence[str], slaves: Sequence[str]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        chance: random.Random,
+        clients: Sequence[str],
+        slaves: Sequence[str],
+        kind: type[Hostility] = Hostility,
+    ) -> None:
         self.sent = self.answered = 0
         self._host = host
         self._chance = chance
         self._clients = clients
         self._slaves = slaves
-        self._hostility = Hostility(chance.getrandbits(32))
+        self._hostility = kind(chance.getrandbits(32))
         self._is_coming = False
 
     def come(self) -> None:
@@ -76,7 +83,7 @@ class Fuzzers:
                 return
 
 
-def fuzzers_of(cluster: Cluster) -> Fuzzers:
+def fuzzers_of(cluster: Cluster, kind: type[Hostility] = Hostility) -> Fuzzers:
     """Before the start: clients that turn to every port of a cluster, but for those of slaves' slaves."""
     clients = [f"{node.host.address}:{NAME_SERVER_PORT}" for node in cluster.name_servers.values()]
     slaves = []
@@ -85,7 +92,7 @@ def fuzzers_of(cluster: Cluster) -> Fuzzers:
         clients += [f"{node.host.address}:{port}" for port in (config.listen_port, config.listen_port - 2)]
         if not node.is_slave:
             slaves.append(f"{node.host.address}:{config.ha_port}")
-    return Fuzzers(cluster.sim.host(ADDRESS), cluster.sim.chance("fuzzers"), clients, slaves)
+    return Fuzzers(cluster.sim.host(ADDRESS), cluster.sim.chance("fuzzers"), clients, slaves, kind)
 
 
 class Counted(asyncio.Protocol):

@@ -173,6 +173,11 @@ class NameServerNode:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.is_serving = False
+        self._settings = Path()
+
+    def settings(self) -> str:
+        """What its file says, which it reads when it is started again."""
+        return self._settings.read_text() if self._settings.is_file() else ""
 
     def start(self) -> None:
         self.is_serving = False
@@ -185,6 +190,7 @@ class NameServerNode:
                 kv_config_path=str(Path(folder) / "kvConfig.json"),
                 config_store_path=str(Path(folder) / "namesrv.properties"),
             )
+            self._settings = Path(config.config_store_path)
             await NameServer(config, self.host.runtime()).start()
             self.is_serving = True
             await asyncio.Event().wait()

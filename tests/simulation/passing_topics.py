@@ -25,8 +25,6 @@ QUEUES: Final = 2
 MESSAGES_MAX: Final = 12
 PAUSE_S: Final = 0.3
 CALL_MS: Final = 10_000
-DISPATCH_S_MAX: Final = 60.0
-"""What was held up by a drive is tried again meanwhile."""
 
 
 class PassingTopics:
@@ -101,10 +99,7 @@ class PassingTopics:
         """When all is quiet: the master has nothing of what is gone, neither in memory nor on its drive; of what is
         there the slaves have what it has.
         """
-        stores = [self._cluster.broker(name).store for name in self._cluster.brokers]
-        self._cluster.sim.run_until(
-            lambda: all(store.dispatch.goes_on_at(store.log.end) for store in stores), DISPATCH_S_MAX
-        )
+        self._cluster.wait_until_dispatched()
         master = self._cluster.master
         broker = self._cluster.broker(master.name)
         for name in self.gone:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 
+import pytest
+
 from roquet.broker.store_settings import FlushDisk
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import DriveSpeed
@@ -38,5 +40,23 @@ def test_a_drive_that_fails_for_a_while(seed: int) -> None:
         if cluster.host(name).is_running:
             cluster.crash(name)
         cluster.settle()
+        cluster.check_everything()
+        assert not cluster.wiped
+
+
+@pytest.mark.shares_histories(5, 30)
+def test_a_broker_starts_on_a_drive_that_is_full(seed: int) -> None:
+    """What it has is served, what it lacks room for is made up for when there is some."""
+    with Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH) as cluster:
+        cluster.send(60)
+        cluster.run_for_up_to(2)
+        name = cluster.chance.choice((MASTER, SLAVE))
+        cluster.chance.choice((cluster.kill, cluster.crash))(name)
+        cluster.break_drive(name, errno.ENOSPC)
+        cluster.restart(name)
+        cluster.run_for_up_to(20)
+        cluster.readable_from(name)
+        cluster.settle()
+        cluster.wait_until_dispatched()
         cluster.check_everything()
         assert not cluster.wiped

@@ -14,6 +14,7 @@ from tests.simulation.transactions import (
     COMMIT,
     CashierNode,
     Database,
+    StrangeHalves,
     TransactionWorld,
     check_settled,
     delivered,
@@ -56,6 +57,16 @@ def test_wall_clocks_that_are_set_by_hours_and_days_end_nothing_and_ask_nobody_s
         world.settle()
         check_settled(world.broker, world.database, troubles=0)
         check_asked_in_time(world)
+
+
+@pytest.mark.shares_histories(30, 60)
+def test_half_messages_that_claim_to_be_others_change_nothing(seed: int) -> None:
+    with TransactionWorld(seed) as world:
+        world.work(30, 900)
+        StrangeHalves(world).send(60, 900)
+        world.sim.run_for(900)
+        world.settle()
+        check_settled(world.broker, world.database, troubles=0)
 
 
 def end_master(world: TransactionWorld, way: str) -> None:

@@ -154,6 +154,17 @@ class Hostility:
         }  # fmt: skip
         return Command(RequestCode.SEND_MESSAGE, _as_text(fields | changed), b"hostile")
 
+    def half(self) -> bytes:
+        """A half message."""
+        return b"".join(request.encode() for request in self._poisoned_half())
+
+    def settings(self) -> bytes:
+        """New settings for a name server."""
+        chance = self._chance
+        names = ("listenPort", "bindAddress", "configStorePath", "rocketmqHome", "orderMessageEnable", "own")
+        text = "\n".join(f"{name}={chance.choice(('1', '0.0.0.0', 'true', 'x'))}" for name in chance.sample(names, 2))
+        return Command(RequestCode.UPDATE_NAMESRV_CONFIG, {}, text.encode()).encode()
+
     def slave_report(self) -> bytes:
         """What a slave would send its master, or something else."""
         chance = self._chance
