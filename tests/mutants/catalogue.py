@@ -339,6 +339,34 @@ _KEEPING: Final = (
         "modified_ms[count] <= now_ms",
         ("tests/storage/test_retention.py",),
     ),
+    Mutant(
+        "what the clock was set by since counts for the age of files",
+        "broker/cleaning.py",
+        "return modified_ms + self._clock.set_since(end - 1) +",
+        "return modified_ms +",
+        ("tests/broker/test_cleaning.py", "tests/simulation/test_retention.py"),
+    ),
+    Mutant(
+        "a place whose message is deleted is taken for the end of its queue",
+        "broker/handlers/pull.py",
+        "FetchStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED",
+        "FetchStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_NOT_FOUND",
+        ("tests/broker/test_pulls.py", "tests/simulation/test_retention.py"),
+    ),
+    Mutant(
+        "producers are asked while their answers are refused",
+        "broker/check_back.py",
+        "                self._halves.require_room()\n",
+        "",
+        ("tests/broker/test_check_back.py",),
+    ),
+    Mutant(
+        "a broker registers with its first name server only",
+        "broker/registration.py",
+        "for address in name_servers}",
+        "for address in name_servers[:1]}",
+        ("tests/broker/test_registration.py", "tests/simulation/test_several.py"),
+    ),
 )
 _REFUSING: Final = (
     Mutant(
