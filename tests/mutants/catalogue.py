@@ -122,9 +122,9 @@ _RECOVERING: Final = (
     ),
     Mutant(
         "the checkpoint does not sync queues",
-        "storage/store.py",
-        "        syncs += [sync for queue in self.queues if (sync := queue.sync_work()) is not None]\n",
-        "",
+        "storage/gathering.py",
+        "return Gathered([log.sync_work(log.end), *syncs, *of_index], mark)",
+        "return Gathered([log.sync_work(log.end), *of_index], mark)",
         ("tests/storage/test_recovery.py", "tests/properties"),
     ),
     Mutant(
