@@ -89,14 +89,14 @@ _RECOVERING: Final = (
     Mutant(
         "recovery keeps stale queue entries",
         "storage/recovery.py",
-        "        if crashed and mark is None:\n            _drop_stale(log, queue)\n",
+        "        if crashed and not has_mark:\n            _drop_stale(log, queue)\n",
         "",
         ("tests/storage/test_stale_entries.py",),
     ),
     Mutant(
         "the offset of a damaged record is given to another message",
         "storage/recovery.py",
-        "        if crashed and mark is None:\n",
+        "        if crashed and not has_mark:\n",
         "        if crashed:\n",
         ("tests/storage/test_stale_entries.py",),
     ),
