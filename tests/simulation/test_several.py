@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roquet.broker.store_settings import FlushDisk
-from tests.simulation.cluster import CONSUMER, PRODUCER, Cluster
+from tests.simulation.cluster import PRODUCER, Cluster
 from tests.simulation.routes import check_all_are_found_again, known_addresses
 from tests.simulation.test_chaos import REPLACING, TROUBLES, go_through
 
@@ -45,8 +45,9 @@ def test_a_name_server_that_comes_back_empty_is_told_of_all_brokers_again(seed: 
         cluster.run_for_up_to(1)
         cluster.crash(name, silently=cluster.chance.random() < 0.5)
         cluster.run_for_up_to(60)
-        cluster.kill(CONSUMER)
-        cluster.start(CONSUMER)
+        for consumer in cluster.consumers:
+            cluster.kill(consumer)
+            cluster.start(consumer)
         cluster.produce(20)
         assert not cluster.producer.unsure
         cluster.wait_until_all_received()
