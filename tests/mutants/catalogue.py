@@ -518,6 +518,13 @@ _FAILING: Final = (
         ("tests/storage/test_holes.py",),
     ),
     Mutant(
+        "an index file is named by a clock that was set back",
+        "storage/index.py",
+        'name = max(_time_name(now_ms), f"{int(newest) + 1:0{NAME_DIGITS}d}")',
+        "name = _time_name(now_ms)",
+        ("tests/storage/test_recovery.py",),
+    ),
+    Mutant(
         "recovery steps over bytes that the machine lost",
         "storage/recovery.py",
         "return next_ms <= known.durable_ms or not is_lost_write(log, hole)",

@@ -90,6 +90,22 @@ def test_after_a_crash_all_are_there_once_whatever_the_index_had(lives: Lives, i
     store.abandon()
 
 
+def test_a_clock_that_is_set_back_between_two_index_files_costs_no_key(lives: Lives) -> None:
+    """Recovery, retention and Apache's broker know by their names which file is newer."""
+    store = lives.open()
+    lives.put(store, 150)
+    store.flush_index()
+    lives.now_ms -= 3_600_000
+    lives.put(store, 300)
+    store.checkpoint_work()()
+    lives.put(store, 10)
+    store.abandon()
+    store = lives.open()
+    assert len(store.index.files if store.index is not None else ()) > 1
+    lives.assert_complete(store)
+    store.abandon()
+
+
 def test_index_files_that_are_lost_are_made_again_from_the_log(lives: Lives) -> None:
     store = lives.open()
     lives.put(store, 500)

@@ -361,12 +361,14 @@ class Index:
         self._hashed = rows[np.argsort(rows[:, 1], kind="stable")]
 
     def _grow(self, now_ms: int) -> None:
-        """Add a file, named by its time of creation, unlike any other: also one that waits to be deleted."""
-        names = {file.path.name for file in self.files} | {name for name, _ in self._disk.names(self._folder)}
-        name = _time_name(now_ms)
-        while name in names:
-            now_ms += 1
-            name = _time_name(now_ms)
+        """Add a file, named by its time of creation, behind all others: also one that waits to be deleted.
+
+        Their names say in which order they were made, to recovery as to Apache's broker: after one that was made before
+        the clock was set back, or an hour that summer time repeats, the next higher number has to do.
+        """
+        names = [file.path.name for file in self.files] + [name for name, _ in self._disk.names(self._folder)]
+        newest = max((name for name in names if len(name) == NAME_DIGITS and is_number(name)), default="0")
+        name = max(_time_name(now_ms), f"{int(newest) + 1:0{NAME_DIGITS}d}")
         path = self._folder / name
         fresh = IndexFile(self._disk.open(path, self._size), path, self._slots, self._capacity)
         if self.files:
