@@ -444,6 +444,41 @@ _REFUSING: Final = (
         "    if False:\n",
         ("tests/protocol/test_compression.py",),
     ),
+    Mutant(
+        "one address keeps all places",
+        "places.py",
+        "most >= counts.get(newcomer, 0) + 2",
+        "False",
+        ("tests/test_places.py", "tests/transport/test_peers.py", "tests/replication/test_ports.py"),
+    ),
+    Mutant(
+        "a header of megabytes is learnt",
+        "broker/handlers/learnt_forms.py",
+        'self._unknown = frame if int.from_bytes(frame[1:4], "big") <= _HEADER_SIZE_MAX else b""',
+        "self._unknown = frame",
+        ("tests/broker/test_learnt_pulls.py",),
+    ),
+    Mutant(
+        "a filter reads all that nobody wants at once",
+        "storage/fetch.py",
+        "            if in_vain >= _READ_IN_VAIN_MAX:",
+        "            if in_vain < 0:",
+        ("tests/storage/test_fetch.py",),
+    ),
+    Mutant(
+        "a broker that stops is promoted",
+        "broker/process.py",
+        "if self._is_stopping or self.broker is None:",
+        "if self.broker is None:",
+        ("tests/broker/test_promotion.py",),
+    ),
+    Mutant(
+        "an expression of any length counts as one subscription",
+        "broker/members.py",
+        "sum(1 + size // _CHARACTERS_MAX for size in sizes)",
+        "sum(1 for _ in sizes)",
+        ("tests/broker/test_limits.py",),
+    ),
 )
 
 _FAILING: Final = (
