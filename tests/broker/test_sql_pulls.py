@@ -347,4 +347,5 @@ def test_members_that_want_different_things_are_told_of_once(
     assert want(other, "d", "a > 4", 3) == want(cluster.client, "c", "a > 3", 1) == []
     assert len(want(cluster.client, "c", "a > 5", 4)) == 1
     assert want(cluster.client, "c", "a > 4", 5) == []
+    cluster.sim.run_for(61)  # of one host it is told once a minute
     assert len(want(other, "d", "a > 3", 6)) == 1

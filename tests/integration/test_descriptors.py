@@ -62,21 +62,35 @@ def is_served(peer: socket.socket) -> bool:
         return False
 
 
+def told(log: Path) -> list[str]:
+    """Its lines, without who was refused, and without what a busy machine does to the loop."""
+    lines = (line.partition(" peer=")[0] for line in log.read_text().splitlines())
+    return [line for line in lines if "event loop held up" not in line]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="counts its descriptors in /proc")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_no_descriptor_left_is_told_once_and_gets_over(loop: str, tmp_path: Path) -> None:
+    """Those that are too many are refused, or wait where a loop finds no descriptor to accept them with."""
     log = tmp_path / "log"
+
+    def is_over() -> bool:
+        text = log.read_text()
+        return "no connection can be accepted" not in text or "connections are accepted again" in text
+
     with crowded_server(loop, log) as port, ExitStack() as peers:
+
+        def is_admitted() -> bool:
+            return is_served(peers.enter_context(socket.create_connection(("127.0.0.1", port))))
+
         first = peers.enter_context(socket.create_connection(("127.0.0.1", port)))
         assert is_served(first)
         with ExitStack() as crowd:
             for _ in range(40):
                 crowd.enter_context(socket.create_connection(("127.0.0.1", port)))
-            wait_until(lambda: "no connection can be accepted" in log.read_text(), "the line in the log")
+            wait_until(lambda: "raise the limit of open files" in log.read_text(), "the line in the log")
             assert all(is_served(first) for _ in range(100))
-        wait_until(lambda: "connections are accepted again" in log.read_text(), "the other line")
-        late = peers.enter_context(socket.create_connection(("127.0.0.1", port)))
-        assert is_served(late)
+        wait_until(is_admitted, "a connection that is served")
+        wait_until(is_over, "the line that says so")
         assert is_served(first)
-        told = [line for line in log.read_text().splitlines() if "event loop held up" not in line]
-        assert len(told) == 2, "what a busy machine does to the loop is another matter"
+        assert len(told(log)) == len(set(told(log)))
