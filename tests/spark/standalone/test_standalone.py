@@ -16,7 +16,7 @@ from tests.interop.processes import SEND_MS_MAX
 from tests.interop.roquet_cluster import ON_ANY_DRIVE, RoquetBroker, RoquetNameServer
 from tests.spark.standalone.spark_cluster import WORKERS, SparkCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.process]
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.long]
 
 COUNT = 1_000
 JOB_S_MAX = 600
@@ -61,7 +61,6 @@ def test_a_cluster_of_two_workers_reads_batches_and_streams_and_writes(name_serv
     assert asyncio.run(stored(name_server, "Cluster-copied")) == COUNT
 
 
-@pytest.mark.long
 def test_so_does_a_server_of_spark_connect(name_server: str) -> None:
     assert job("connect", name_server, "Connect") == {"read": NUMBERS}
     assert asyncio.run(stored(name_server, "Connect-copied")) == COUNT
