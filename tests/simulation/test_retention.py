@@ -48,7 +48,7 @@ def go_through(cluster: Cluster, troubles: tuple[Trouble, ...]) -> None:
         check_gone_is_said(cluster, name)
 
 
-@pytest.mark.shares_histories(2, 30)
+@pytest.mark.shares_histories(2, 60)
 def test_files_go_at_once_amid_troubles(seed: int) -> None:
     cluster = Cluster(seed, *some_brokers(seed))
     keep_for(cluster.brokers.values(), cluster.sim.chance("retention"), hours=0)
@@ -66,7 +66,7 @@ def test_files_go_from_drives_that_fill_amid_troubles(seed: int) -> None:
         go_through(cluster, (*TROUBLES, crash_the_master, crash_the_master))
 
 
-@pytest.mark.shares_histories(22, 30)
+@pytest.mark.shares_histories(22, 60)
 def test_files_go_while_masters_are_replaced(seed: int) -> None:
     cluster = Cluster(seed, *some_brokers(seed), flush=FlushDisk.SYNC_FLUSH)
     keep_for(cluster.brokers.values(), cluster.sim.chance("retention"), hours=0)
