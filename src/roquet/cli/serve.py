@@ -19,7 +19,7 @@ import click
 from roquet.cli.configuration import broker_config, configured
 from roquet.cli.output import DRIVE_FAILED, FAILED, end
 from roquet.errors import ConfigError, DriveFailed, RoquetError
-from roquet.garbage import look_at_each_once
+from roquet.garbage import WHOLE_S, look_at_all, look_at_each_once
 from roquet.memory import keep_freed_memory
 from roquet.properties import dump
 from roquet.runtime import Runtime
@@ -135,7 +135,8 @@ async def _run(name: str, host: str, make: Make) -> None:
     _on_signals(stopping.set)
     server = make(stopping.set)
     await server.start()
-    look_at_all_again = look_at_each_once()
+    undo = look_at_each_once()
+    looking = asyncio.create_task(_look_at_all())
     _say_who_may_come(host, server.ports)
     own = f"{host}:{server.port}"
     click.echo(
@@ -144,8 +145,16 @@ async def _run(name: str, host: str, make: Make) -> None:
     try:
         await stopping.wait()
     finally:
+        looking.cancel()
         await server.stop()
-        look_at_all_again()
+        undo()
+
+
+async def _look_at_all() -> None:
+    """For ever, each day."""
+    while True:
+        await asyncio.sleep(WHOLE_S)
+        look_at_all()
 
 
 def _say_who_may_come(host: str, ports: tuple[int, ...]) -> None:
