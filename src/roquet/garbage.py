@@ -6,9 +6,9 @@ import gc
 from collections.abc import Callable
 from typing import Final
 
-_THRESHOLDS: Final = (700, 10, 5)
-"""A look at all that is not frozen comes when some 35,000 objects are new: 1.5 ms of CPU time, and 4 ms with Python's
-(700, 10, 10)."""
+_THRESHOLDS: Final = (700, 10, 2)
+"""A look at all that is not frozen comes when some 20,000 objects are new: 1 ms of CPU time, and 4 ms with Python's
+(700, 10, 10); three times that on a machine that is busy with other things."""
 WHOLE_S: Final = 86_400.0
 """How often everything is to be looked at once more, which takes some 0.1 s for each 500,000 objects. Objects of ours
 that live long take their cycles apart when they end, so that little is found then."""
