@@ -182,6 +182,51 @@ def test_no_message_takes_the_offset_of_one_that_waits_for_its_entry(
     assert in_log(store)[-1] == b"taken"
 
 
+def lost_queues(drive: Drive) -> None:
+    for path in [path for path in drive.names.files if "consumequeue" in path.parts or path.name == "checkpoint"]:
+        del drive.names.files[path]
+
+
+def test_a_full_drive_without_a_mark_or_queues_lets_its_oldest_files_go(drive: Drive) -> None:
+    """Nothing else would ever make room for queue entries, and nobody but an operator end that."""
+    store = opened(drive)
+    for number in range(40):
+        store.append(store.queue("idle", 0), b"%d" % number, b"", [], 0, 0, 0, 1, bytes(8))
+    while store.log.end < 5 * 4096:
+        put(store, f"key-{store.log.end}", 500)
+    drive.unmount()
+    lost_queues(drive)
+    store = opened_full(drive)
+    assert (store.dispatch.position, store.max_offset("T", 0)) == (0, 0)
+    gone = store.log.file_starts[1]
+    for deletion in store.drop_oldest(10).log:
+        deletion()
+    assert store.log.start == gone > 0, "one at a time"
+    store.drop_oldest(10)
+    drive.trouble = None
+    store.replicated()
+    assert store.dispatch.behind == 0
+    assert store.max_offset("idle", 0) == 40, "no message gets the offset of one that is gone"
+    put(store, "taken")
+    low, end = store.min_offset("T", 0), store.max_offset("T", 0)
+    fetched = [store.fetch("T", 0, offset, 1, TagFilter()) for offset in range(low, end)]
+    assert [record.body.strip() for each in fetched for record in records_in(each)] == in_log(store)
+
+
+def test_without_a_mark_the_queues_say_which_files_may_go(drive: Drive) -> None:
+    store = opened(drive)
+    while store.log.end < 5 * 4096:
+        put(store, f"key-{store.log.end}", 500)
+    store.log.synced(store.log.end)
+    assert store.drop_oldest(2).log == []
+    sync = store.queue("T", 0).sync_work()
+    assert sync is not None
+    sync()
+    put(store, "more", 500)
+    assert store.checkpoint.mark is None
+    assert len(store.drop_oldest(10).log) == 5
+
+
 @pytest.fixture(params=["tmpfs", "ext4"])
 def small_drive(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """A real file system of 4 MiB; only root can make one."""

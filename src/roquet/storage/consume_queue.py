@@ -12,13 +12,14 @@ from typing import ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
+from roquet.errors import UnreadableFile
 from roquet.protocol.columns import Ints
 from roquet.protocol.record import SIZE_MIN
 from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk
 from roquet.storage.folders import Folders
 from roquet.storage.segments import Durable, Segments
-from roquet.units import PhysicalOffset
+from roquet.units import LONG_MAX, PhysicalOffset
 
 ENTRY: Final = Struct(">qiq")
 """Physical offset, record size, tag code (schedule topic: delivery time)."""
@@ -455,6 +456,18 @@ class ConsumeQueue:
                 return offset + int(others[0])
             offset = offset + len(sizes) if len(sizes) else self.next_file(offset)
         return end
+
+    @property
+    def durable_before(self) -> int:
+        """The entries of all records before this physical offset are durable."""
+        if self.is_lost:
+            return 0
+        durable = self._durable.end // ENTRY_SIZE
+        try:
+            entry = self.entry(max(durable, self.min_offset)) if durable < self.max_offset else None
+        except UnreadableFile:
+            return 0
+        return LONG_MAX if entry is None else entry[0]
 
     def sync_work(self) -> Callable[[], None] | None:
         """What makes all entries of now durable, may be called off the loop; None where they are."""

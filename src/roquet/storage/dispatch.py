@@ -16,8 +16,9 @@ from roquet.storage.arrival import Arrival, read_arrival
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from roquet.storage.dispatch_rows import QueuePart, Rows, rows_of
-from roquet.storage.holes import Hole, HoleEnds, pieces
+from roquet.storage.holes import Hole, HoleEnds, pieces, records
 from roquet.storage.index import Index
+from roquet.storage.trust import NO_ROOM
 from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)
@@ -107,6 +108,31 @@ class Dispatch:
                 "make room on the drive, or see to the file"
             )
         return ""
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether queue entries wait for room on the drive."""
+        by = self._held_up_by
+        return self.is_held_up and by is not None and by.errno in NO_ROOM
+
+    def pass_over(self, end: PhysicalOffset) -> None:
+        """Go on at `end`: the records before it are going to be deleted. Nobody gets them, nor, in this life of the
+        broker, their queue offsets.
+        """
+        lasts: dict[ConsumeQueue, tuple[int, PhysicalOffset]] = {}
+        for at, data in records(self._log, self.position):
+            if at >= end:
+                break
+            arrival = read_arrival(at, data)
+            queue = self._queue(at, arrival.topic, arrival.queue_id) if arrival.takes_a_queue_slot else None
+            if queue is not None:
+                lasts[queue] = arrival.queue_offset, at
+        self._tell(
+            "records go before they were given to anybody, there is no room for their queue entries: from=%d to=%d",
+            self.position, end,
+        )  # fmt: skip
+        self.taken = [*self.taken, *((queue, *last) for queue, last in lasts.items())]
+        self.position = max(self.position, end)
 
     def goes_on_at(self, at: int) -> bool:
         """Whether every record before `at` is dispatched: nothing is between but the blank that closed a file."""

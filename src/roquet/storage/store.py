@@ -453,15 +453,26 @@ class Store:
 
         The last file stays, and so does what the last checkpoint does not cover: a crash may take the queue entries of
         records behind its mark, and a queue whose entries are all of deleted records could not say where it goes on.
+        Without a mark the queues themselves say which entries are durable. Where a full drive has no room for the
+        entries of the first file's records, that file goes all the same, by itself: nothing else would make room.
         Whoever holds bytes of a file keeps them.
         """
         log, mark = self.log, self.checkpoint.mark
-        durable_to = min(log.flushed_to, mark.position if mark is not None else 0)
+        durable_to = min(log.flushed_to, mark.position if mark is not None else self._durable_in_queues)
         starts = log.file_starts[: count + 1]
         new_start = max((start for start in starts if start <= durable_to), default=log.start)
+        waits = self.dispatch.lacks_room and len(starts) > 1 and self.dispatch.position < starts[1] <= log.flushed_to
+        if new_start == log.start and waits:
+            self.dispatch.pass_over(PhysicalOffset(starts[1]))
+            new_start = starts[1]
         deletions = log.forget_before(PhysicalOffset(new_start))
         queues = [deletion for queue in self.queues for deletion in _trimmed(queue, log.start)]
         return Expired(deletions, queues, self.index.forget_before(log.start) if self.index is not None else [])
+
+    @property
+    def _durable_in_queues(self) -> int:
+        """The entries of all records before it are durable, as far as this process knows."""
+        return min([self.dispatch.position, *(queue.durable_before for queue in self.queues)])
 
     def expired_queues(self, kept: Collection[str]) -> Steps[list[ConsumeQueue]]:
         """Queues whose messages are all gone from the log, but for the topics `kept`."""
