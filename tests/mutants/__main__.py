@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Queue
 from typing import Final
@@ -37,16 +37,20 @@ TESTS_FAILED: Final = 1
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant; `killer` is the first test that failed, "" when none did."""
+    """What became of a mutant; `killer` is the first test that failed, `found_by` the first simulated cluster; "" when
+    none did.
+    """
 
     mutant: Mutant
     killer: str
     seconds: float
     note: str = ""
+    found_by: str = ""
+    found_seconds: float = 0.0
 
     @property
     def survived(self) -> bool:
-        return not self.killer
+        return not self.killer or bool(self.mutant.simulation and not self.found_by)
 
 
 class Copies:
@@ -73,18 +77,36 @@ class Copies:
 
 
 def judge(mutant: Mutant, copies: Copies) -> Verdict:
-    """Run a mutant's tests until one fails."""
-    with copies.one() as copy:
-        path = copy / mutant.path
-        source = path.read_text()
-        path.write_text(mutant.applied(source))
-        began = time.monotonic()
-        try:
-            return verdict(mutant, run_tests(copy, mutant.tests), time.monotonic() - began)
-        except subprocess.TimeoutExpired:
-            return Verdict(mutant, "(time limit)", time.monotonic() - began)
-        finally:
+    """Run a mutant's tests until one fails, and so its simulated clusters."""
+    with copies.one() as copy, applied(mutant, copy):
+        told = verdict(mutant, *timed(copy, mutant.tests))
+        if not mutant.simulation:
+            return told
+        found = verdict(mutant, *timed(copy, mutant.simulation))
+        note = f"{told.note} {found.note}".strip()
+        return replace(told, found_by=found.killer, found_seconds=found.seconds, note=note)
+
+
+@contextmanager
+def applied(mutant: Mutant, copy: Path) -> Iterator[None]:
+    sources = {copy / change.path: (copy / change.path).read_text() for change in mutant.changes}
+    try:
+        for change in mutant.changes:
+            (copy / change.path).write_text(change.applied(sources[copy / change.path]))
+        yield
+    finally:
+        for path, source in sources.items():
             path.write_text(source)
+
+
+def timed(copy: Path, tests: Sequence[str]) -> tuple[subprocess.CompletedProcess[str] | None, float]:
+    """How these tests ended, None when they did not, and after how many seconds."""
+    began = time.monotonic()
+    try:
+        run = run_tests(copy, tests)
+    except subprocess.TimeoutExpired:
+        run = None
+    return run, time.monotonic() - began
 
 
 def run_tests(copy: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -92,7 +114,9 @@ def run_tests(copy: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
-def verdict(mutant: Mutant, run: subprocess.CompletedProcess[str], seconds: float) -> Verdict:
+def verdict(mutant: Mutant, run: subprocess.CompletedProcess[str] | None, seconds: float) -> Verdict:
+    if run is None:
+        return Verdict(mutant, "(time limit)", seconds)
     failed = FAILED.search(run.stdout)
     if run.returncode == TESTS_FAILED and failed is not None:
         return Verdict(mutant, failed[1], seconds)
@@ -102,7 +126,7 @@ def verdict(mutant: Mutant, run: subprocess.CompletedProcess[str], seconds: floa
 
 
 def report(verdicts: Sequence[Verdict]) -> str:
-    """A page: survivors first, then who was killed by what and how fast."""
+    """A page: survivors first, then who was killed by what and how fast, then what the simulation finds."""
     survivors = [verdict for verdict in verdicts if verdict.survived]
     lines = [
         "# Mutants",
@@ -118,7 +142,31 @@ def report(verdicts: Sequence[Verdict]) -> str:
     for each in (*survivors, *(verdict for verdict in verdicts if not verdict.survived)):
         killer = f"`{each.killer}`" if each.killer else f"**survived** {each.note}".strip()
         lines.append(f"| {each.mutant.name} | `{each.mutant.file}` | {killer} | {each.seconds:.0f} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *simulated(verdicts)]) + "\n"
+
+
+def simulated(verdicts: Sequence[Verdict]) -> list[str]:
+    """Of the faults that the program once had, which the simulation finds."""
+    once = [verdict for verdict in verdicts if verdict.mutant.once]
+    lines = [
+        "",
+        "## Faults that the program once had",
+        "",
+        "Each was found by other means than the simulation, and mended. Here its mend is taken out again, and a",
+        "simulated cluster (`tests/simulation`) has to find it; where none does, the reason is given, and the test is",
+        "above.",
+        "",
+        "| what went wrong | mutant | found by the simulation | seconds |",
+        "|---|---|---|---|",
+    ]
+    for each in once:
+        mutant = each.mutant
+        if mutant.simulation:
+            found = f"`{each.found_by}`" if each.found_by else f"**not found** {each.note}".strip()
+            lines.append(f"| {mutant.once} | {mutant.name} | {found} | {each.found_seconds:.0f} |")
+        else:
+            lines.append(f"| {mutant.once} | {mutant.name} | no: {mutant.not_simulated} | |")
+    return lines
 
 
 @click.command()
@@ -133,6 +181,8 @@ def main(words: tuple[str, ...], jobs: int) -> None:
         for done in pool.map(lambda mutant: judge(mutant, copies), chosen):
             verdicts.append(done)
             sys.stdout.write(f"{done.seconds:5.0f} s  {done.killer or 'SURVIVED'}  {done.mutant.name} {done.note}\n")
+            if done.mutant.simulation:
+                sys.stdout.write(f"{done.found_seconds:5.0f} s  {done.found_by or 'NOT FOUND'}  in the simulation\n")
             sys.stdout.flush()
     if not words:
         REPORT.write_text(report(verdicts))

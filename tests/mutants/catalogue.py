@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.mutant import Change, Mutant
+
+_HOSTILE: Final = ("tests/simulation/test_attacks.py", "--histories=300")
+_STRANGERS: Final = ("tests/simulation/test_strangers.py",)
+_DRIVES: Final = ("tests/simulation/test_drives.py::test_a_drive_that_fails_for_a_while", "--seeds=40")
+_FULL_DRIVES: Final = (
+    "tests/simulation/test_drives.py::test_a_broker_starts_on_a_drive_that_is_full",
+    "--histories=600",
+)
 
 _ACKNOWLEDGING: Final = (
     Mutant(
@@ -321,9 +329,11 @@ _KEEPING: Final = (
     Mutant(
         "retention takes files behind the last checkpoint",
         "storage/store.py",
-        "durable_to = min(log.flushed_to, mark.position if mark is not None else 0)",
+        "durable_to = min(log.flushed_to, mark.position if mark is not None else self._durable_in_queues)",
         "durable_to = log.flushed_to",
         ("tests/storage/test_cleaning.py", "tests/properties"),
+        once="durable messages were in no queue after retention and a crash",
+        simulation=("tests/simulation/test_going_files.py", "--histories=400"),
     ),
     Mutant(
         "a full drive does not refuse messages",
@@ -403,11 +413,22 @@ _REFUSING: Final = (
         ("tests/protocol", "tests/broker/test_hostile_properties.py"),
     ),
     Mutant(
+        "a property of a stored message that is no number is an error",
+        "protocol/java_numbers.py",
+        "return read(text) if text is not None else otherwise\n    except ValueError:",
+        "return read(text) if text is not None else otherwise\n    except KeyError:",
+        ("tests/broker/test_hostile_properties.py",),
+        once="one half message with a number of 5,000 digits kept the broker from starting again",
+        not_simulated="the histories with such half messages end well all the same",
+    ),
+    Mutant(
         "a producer may name another transaction",
         "broker/half_messages.py",
         "if name not in m.OF_HALF_MESSAGES}",
         "if name}",
         ("tests/broker/test_hostile_properties.py",),
+        once="a half message with a copied property took another transaction's place",
+        not_simulated="the history with such half messages ends well all the same",
     ),
     Mutant(
         "references of a JSON text are not counted",
@@ -415,6 +436,8 @@ _REFUSING: Final = (
         "        self._values_left -= values\n",
         "",
         ("tests/protocol/test_json_dialect.py",),
+        once="one heartbeat of 90 KB, full of references, stopped the broker",
+        not_simulated="the time of the processor is not simulated, nor is memory",
     ),
     Mutant(
         "a topic may have any number of queues",
@@ -422,6 +445,8 @@ _REFUSING: Final = (
         'refuse_beyond(queues, max(had, limits.topic_queue_nums_max), what, "topicQueueNumsMax")',
         "pass",
         ("tests/broker/test_limits.py",),
+        once="statistics of a topic with 2³¹-1 queues stopped the broker",
+        simulation=_HOSTILE,
     ),
     Mutant(
         "long answers do not let others in between",
@@ -443,6 +468,8 @@ _REFUSING: Final = (
         "    if len(plain) > size_max:\n",
         "    if False:\n",
         ("tests/protocol/test_compression.py",),
+        once="a message of 2 MB took 4 GB in each consumer that decompressed it",
+        simulation=("tests/simulation/test_large_bodies.py",),
     ),
     Mutant(
         "one address keeps all places",
@@ -483,11 +510,105 @@ _REFUSING: Final = (
 
 _FAILING: Final = (
     Mutant(
+        "a number that does not fit is found when half a record is packed",
+        "storage/writer.py",
+        """        self._begin(at)
+        self._pack(
+            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
+            sys_flag, born_ms, born_host, store_ms, reconsume_times,
+        )  # fmt: skip
+        self._log.take(PhysicalOffset(at + pack.size))
+""",
+        """        self._begin(at)
+        self._log.take(PhysicalOffset(at + pack.size))
+        self._pack(
+            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
+            sys_flag, born_ms, born_host, store_ms, reconsume_times,
+        )  # fmt: skip
+""",
+        ("tests/broker/test_number_requests.py",),
+        once="one SEND whose flag does not fit left a hole in the log, which stopped slaves and cut promoted logs",
+        simulation=_HOSTILE,
+        also=(Change("protocol/headers/__init__.py", "    Int32: read_int,\n", "    Int32: read_long,\n"),),
+    ),
+    Mutant(
+        "a file that could not be deleted is closed again",
+        "storage/deletion.py",
+        "        file, self._file = self._file, None\n",
+        "        file = self._file\n",
+        ("tests/storage/test_cleaning.py",),
+        once="one file that could not be deleted once closed the log's descriptor, which was never synced again",
+        simulation=("tests/simulation/test_failing_drives.py", "--histories=200"),
+    ),
+    Mutant(
+        "an SQL92 expression may have any length",
+        "broker/handlers/members.py",
+        "        if size > _SQL_SIZE_MAX:",
+        "        if False:",
+        ("tests/broker/test_limits.py", "tests/broker/test_request_budget.py", "tests/broker/test_sql_pulls.py"),
+        once="an SQL92 text of 7 MB stopped the broker",
+        not_simulated="the time of the processor is not simulated",
+    ),
+    Mutant(
+        "connections that do not read are closed and not aborted",
+        "transport/connection.py",
+        """            self._transport.abort()
+
+    # as one of many""",
+        """            self._transport.close()
+
+    # as one of many""",
+        ("tests/broker/test_deaf_clients.py", "tests/transport"),
+        once="clients that do not read kept memory and descriptors for ever",
+        simulation=_STRANGERS,
+    ),
+    Mutant(
+        "replies are kept for a client that does not read",
+        "transport/connection.py",
+        "        if self.is_open and not self.is_writable:\n",
+        "        if False:\n",
+        ("tests/broker/test_deaf_clients.py", "tests/broker/test_replies.py", "tests/broker/test_relays.py"),
+        once="replies to a client that does not read took memory without a bound",
+        not_simulated="the histories with such clients stay within the bounds all the same",
+    ),
+    Mutant(
+        "half requests are kept without a bound",
+        "transport/peers.py",
+        "        if requests > self.requests.limit:\n",
+        "        if False:\n",
+        ("tests/transport/test_peers.py",),
+        once="half frames took memory without a bound",
+        not_simulated="the histories with half requests stay within the bounds all the same",
+    ),
+    Mutant(
+        "an index without room ends the start",
+        "storage/recovery.py",
+        """        with room_wanted(INDEX):
+            index.flush()
+""",
+        """        index.flush()
+""",
+        _FULL_DRIVES,
+        once="after a crash on a full drive the broker did not start",
+        simulation=_FULL_DRIVES,
+    ),
+    Mutant(
+        "anybody may set a name server's port",
+        "nameserver/config.py",
+        "return name in REMOTELY and name not in",
+        "return name not in",
+        ("tests/nameserver",),
+        once="a client let a name server come back on another port and on all addresses",
+        simulation=_HOSTILE,
+    ),
+    Mutant(
         "a sync that failed is tried again",
         "storage/trust.py",
         "                self.failure = self.failure or error\n",
         "                pass\n",
         ("tests/storage/test_trouble.py", "tests/broker/test_drive_failure.py"),
+        once="a second sync after a failed one went well, and SEND_OK went out for bytes that were nowhere",
+        simulation=_DRIVES,
     ),
     Mutant(
         "what is flushed moves after a failed sync",
@@ -509,6 +630,8 @@ _FAILING: Final = (
         "        if self.was_crashed:\n            self._forget_cached()\n",
         "",
         ("tests/storage/test_trouble.py", "tests/broker/test_drive_failure.py", "tests/simulation/test_drives.py"),
+        once="a start after a failed sync read pages that were not on the drive, and went on behind them",
+        simulation=_DRIVES,
     ),
     Mutant(
         "a descriptor is closed again",
@@ -530,6 +653,8 @@ _FAILING: Final = (
         "self._slices.run(self._store.checkpoint_steps(leaving))",
         "self._slices.run(self._store.checkpoint_steps())",
         ("tests/broker/test_files_and_threads.py",),
+        once="a topic that was deleted while a checkpoint was made came back with the next crash",
+        not_simulated="no cluster hits that moment; the test above is a simulated broker that does",
     ),
     Mutant(
         "what recovery cuts off is not saved",
@@ -572,6 +697,10 @@ _FAILING: Final = (
         "            self._note(ahead_ms)\n",
         "            pass\n",
         ("tests/broker/test_delayed.py",),
+        once="a wall clock that was ahead for a moment let delayed messages and retries come at once",
+        simulation=(
+            "tests/simulation/test_delays.py::test_a_clock_that_steps_by_hours_and_days_moves_nothing_that_waits",
+        ),
     ),
     Mutant(
         "an archive believes a slave",

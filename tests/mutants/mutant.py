@@ -13,18 +13,12 @@ class MisfitError(Exception):
 
 
 @dataclass(frozen=True)
-class Mutant:
-    """`old` becomes `new` in one file below `src/roquet`.
+class Change:
+    """`old` becomes `new` in one file below `src/roquet`."""
 
-    :param name: what goes wrong, in a few words; unique.
-    :param tests: arguments of pytest, the tests that should fail; the fastest that does is the best.
-    """
-
-    name: str
     file: str
     old: str
     new: str
-    tests: tuple[str, ...]
 
     @property
     def path(self) -> Path:
@@ -37,9 +31,37 @@ class Mutant:
         """
         found = source.count(self.old)
         if found != 1:
-            raise MisfitError(f"{self.name}: its old text occurs {found} times in {self.path}; it must occur once")
+            raise MisfitError(f"{self.old!r} occurs {found} times in {self.path}; it must occur once")
         changed = source.replace(self.old, self.new)
         if changed == source:
-            raise MisfitError(f"{self.name}: old and new text are the same")
+            raise MisfitError(f"{self.path}: old and new text are the same")
         compile(changed, str(self.path), "exec")
         return changed
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`old` becomes `new` in one file below `src/roquet`.
+
+    :param name: what goes wrong, in a few words; unique.
+    :param tests: arguments of pytest, the tests that should fail; the fastest that does is the best.
+    :param once: what went wrong while the program had this fault, before somebody found it.
+    :param simulation: simulated clusters that should fail, too; for every fault that the program once had.
+    :param not_simulated: why no simulated cluster finds that fault.
+    :param also: what has to go as well where two places stand against the same fault.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    once: str = ""
+    simulation: tuple[str, ...] = ()
+    not_simulated: str = ""
+    also: tuple[Change, ...] = ()
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """In files that differ from one another."""
+        return Change(self.file, self.old, self.new), *self.also

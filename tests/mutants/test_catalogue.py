@@ -16,11 +16,18 @@ FEWEST = 40
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_a_mutant_can_be_applied_and_names_tests_that_exist(mutant: Mutant) -> None:
-    source = (ROOT / mutant.path).read_text()
-    assert mutant.applied(source) != source
-    for test in mutant.tests:
+    for change in mutant.changes:
+        source = (ROOT / change.path).read_text()
+        assert change.applied(source) != source
+    for test in (*mutant.tests, *mutant.simulation):
         if not test.startswith("-"):
             assert (ROOT / test.partition("::")[0]).exists(), test
+
+
+@pytest.mark.parametrize("mutant", [each for each in MUTANTS if each.once], ids=lambda mutant: mutant.once)
+def test_a_fault_that_the_program_once_had_is_found_by_the_simulation_or_cannot_be(mutant: Mutant) -> None:
+    assert bool(mutant.simulation) != bool(mutant.not_simulated)
+    assert all(test.startswith(("tests/simulation/", "-")) for test in mutant.simulation)
 
 
 def test_there_are_enough_mutants_and_each_has_a_name_of_its_own() -> None:
