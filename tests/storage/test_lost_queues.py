@@ -310,13 +310,27 @@ def test_what_cannot_be_noted_is_not_begun(couple: Couple, trouble: int) -> None
     path = queue_files(drive, "T")[-1]
     drive.lost_from[path] = 0
     drive.trouble = trouble
-    with pytest.raises(OSError, match=r"No space|Read-only|lost"):
+    with pytest.raises(UnreadableFile):
         bodies_in(copy, "T")
     mend(copy)
     assert path in drive.names.files
     drive.trouble = None
     couple.put(1)
     couple.replicate()
+    mend(copy)
+    couple.assert_copied()
+
+
+def test_a_drive_that_does_not_say_what_is_there_leaves_the_question_to_the_next_reader(couple: Couple) -> None:
+    """A bare error of the drive would end more than the pull that met it."""
+    drive, copy = couple.drive, couple.copy
+    drive.lost_from[queue_files(drive, "T")[0]] = 0
+    drive.refuse("read", errno.EIO)
+    with pytest.raises(UnreadableFile):
+        bodies_in(copy, "T")
+    assert copy.trouble == ""
+    with pytest.raises(UnreadableFile):
+        bodies_in(copy, "T")
     mend(copy)
     couple.assert_copied()
 

@@ -147,13 +147,17 @@ class Mending:
     def lose(self, queue: ConsumeQueue) -> bool:
         """Have a queue made anew if files of it have been cut or deleted; tells whether it is going to be.
 
-        :raises OSError: that could not be noted; the queue is as it was.
+        While the drive does not say what is there, or does not take the note, the queue is as it was: whoever needs
+        it next asks again.
         """
         if queue.is_lost:
             return True
-        if queue.is_whole:
-            return False
-        self._lost.add({queue.name: queue.max_offset})
+        try:
+            if queue.is_whole:
+                return False
+            self._lost.add({queue.name: queue.max_offset})
+        except OSError:
+            return False  # the error for which the caller came here says enough
         queue.lose()
         self._waiting.append(queue)
         log.warning(
