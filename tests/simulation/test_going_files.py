@@ -23,5 +23,6 @@ def test_the_power_fails_while_old_files_go(seed: int) -> None:
             cluster.run_for_up_to(20)
             cluster.crash(MASTER)
             cluster.settle()
+        cluster.run_for(PASS_S)  # each of these lives may have been too short for a second look
         cluster.check_everything()
         assert cluster.sets[0].deleted_to, "files went"
