@@ -18,6 +18,7 @@ from roquet.broker.handlers.locks import LockRequests
 from roquet.broker.handlers.members import MemberRequests
 from roquet.broker.handlers.progress import ProgressRequests
 from roquet.broker.handlers.query import QueryRequests
+from roquet.broker.jobs import Jobs
 from roquet.broker.measurements import Measurements
 from roquet.broker.members import Consumers, Producers
 from roquet.broker.positions import Positions
@@ -136,7 +137,7 @@ class World:
             **ProgressRequests(progress, store, is_slave=is_slave).routes(),
             **LockRequests(LeaseTable(config.limits), now_ms, config.limits).routes(),
             **QueryRequests(store, 32, 64, self.slices).routes(),
-            **TopicAdmin(catalogue, progress, store, name, deletion, self.slices, is_slave=is_slave).routes(),
+            **TopicAdmin(catalogue, progress, store, name, deletion, Jobs(), self.slices, is_slave=is_slave).routes(),
             **groups.routes(),
             **StatsAdmin(self.measurements.stats, positions, catalogue, BROKER, self.slices).routes(),
             **BrokerAdmin(config, DataVersion(now_ms()), info, progress, self.delays, self.slices).routes(),

@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from roquet.broker.state_files import TOPICS
+from roquet.errors import CallTimeout, ConnectionClosed
 from roquet.protocol.bodies import TopicConfig, TopicTable, parse
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -122,6 +123,57 @@ def test_one_topic_is_told_by_its_name(world: World) -> None:
     told = world.client().ask(RequestCode.GET_TOPIC_CONFIG, topic="T")
     assert TopicConfig.from_json(told) == TopicConfig("T", 2, 3)
     assert world.client().call(RequestCode.GET_TOPIC_CONFIG, topic="U").code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_deletion_goes_on_when_the_client_that_asked_for_it_is_gone(sim: Simulation) -> None:
+    node = started(sim, ADDRESS)
+    client, tool = Client(sim, sim.host("10.0.0.9")), Client(sim, sim.host("10.0.0.8"))
+    for topic in ("T", "other"):
+        assert send(client, b"before", topic).code == ResponseCode.SUCCESS
+
+    async def delete() -> None:
+        with pytest.raises(CallTimeout):
+            await tool.channels.call(tool.broker, Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}), 10)
+        await tool.channels.close()
+
+    node.host.drive.speed = DriveSpeed(sync_s=(0.05, 0.05), spike_chance=0)
+    tool.host.start(delete)
+    sim.run_for(0.02)
+    assert "T" in serving(node).store.queues.topics
+    sim.run_until(lambda: "T" not in serving(node).parts.tables.catalogue.topics, 10)
+    assert "T" not in serving(node).store.queues.topics
+    assert bodies_in(serving(node).store, "other") == [b"before"]
+
+
+def test_two_who_ask_for_the_same_deletion_are_both_answered_and_a_stop_ends_it(sim: Simulation) -> None:
+    node = started(sim, ADDRESS)
+    client = Client(sim, sim.host("10.0.0.9"))
+    assert send(client, b"before").code == ResponseCode.SUCCESS
+    node.host.drive.speed = DriveSpeed(sync_s=(0.05, 0.05), spike_chance=0)
+    answers: list[Command] = []
+
+    async def delete() -> None:
+        request = Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+        answers.append(await client.channels.call(client.broker, request, 5000))
+
+    for _ in range(2):
+        client.host.start(delete)
+    sim.run_until(lambda: len(answers) == 2, 10)
+    assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 2
+    assert send(client, b"again").code == ResponseCode.SUCCESS
+    ends: list[Exception] = []
+
+    async def delete_in_vain() -> None:
+        try:
+            await delete()
+        except (CallTimeout, ConnectionClosed) as error:
+            ends.append(error)
+
+    client.host.start(delete_in_vain)
+    sim.run_for(0.02)
+    node.stop()
+    sim.run_until(lambda: bool(ends), 10)
+    assert len(answers) == 2
 
 
 def test_a_topic_that_is_sent_to_while_it_is_deleted_does_not_come_back_with_a_crash(sim: Simulation) -> None:

@@ -17,6 +17,7 @@ from roquet.broker.filter_data import NotedFilters
 from roquet.broker.growth import Growth
 from roquet.broker.half_messages import HalfMessages
 from roquet.broker.handlers.members import MemberRequests
+from roquet.broker.jobs import Jobs
 from roquet.broker.measurements import Measurements
 from roquet.broker.promotion import Become
 from roquet.broker.registration import Registrar
@@ -110,6 +111,7 @@ class Parts:
         )
         self.cleaning = self._make_cleaning()
         self.checkpointing = asyncio.Lock()
+        self.jobs = Jobs()
         """Held by whoever makes a checkpoint."""
         self.members = self._make_members()
         self._queue_count = 0

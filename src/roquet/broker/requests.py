@@ -97,12 +97,12 @@ def _of_admins(parts: Parts) -> dict[int, Handler]:
     deletion = QueueDeletion(store, parts.runtime, parts.checkpointing, slices)
     promotion = Promotion(config, store, catalogue, parts.channels, parts.ha_client, parts.slave_sync, parts.become)
     return {
-        **TopicAdmin(catalogue, tables.progress, store, name, deletion, slices, is_slave=is_slave).routes(),
+        **TopicAdmin(catalogue, tables.progress, store, name, deletion, parts.jobs, slices, is_slave=is_slave).routes(),
         **groups.routes(),
         **StatsAdmin(measurements.stats, positions, catalogue, config.address, slices).routes(),
         **ProgressAdmin(catalogue, tables.consumers, tables.progress, store, name, slices, config.limits).routes(),
         **Relays(tables.consumers, store, name).routes(),
-        **StoreAdmin(store, catalogue, parts.cleaning, deletion).routes(),
+        **StoreAdmin(store, catalogue, parts.cleaning, deletion, parts.jobs).routes(),
         **promotion.routes(),
         **HaAdmin(config, store, parts.ha_server, parts.ha_client, now_ms).routes(),
         **BrokerAdmin(config, DataVersion(now_ms()), info, tables.progress, tables.delays, slices).routes(),

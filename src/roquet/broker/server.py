@@ -192,6 +192,7 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        await self.parts.jobs.close()
 
     async def _close_servers(self) -> None:
         await self._main.close()

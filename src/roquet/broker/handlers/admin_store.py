@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.cleaning import Cleaning
+from roquet.broker.jobs import Jobs
 from roquet.broker.queue_deletion import QueueDeletion
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
@@ -20,11 +22,14 @@ _NEVER_UNUSED: Final = frozenset({SCHEDULE_TOPIC, HALF_OP_TOPIC})
 class StoreAdmin:
     """Deletes expired files, and queues that are not needed any more."""
 
-    def __init__(self, store: Store, catalogue: Catalogue, cleaning: Cleaning, deletion: QueueDeletion) -> None:
+    def __init__(
+        self, store: Store, catalogue: Catalogue, cleaning: Cleaning, deletion: QueueDeletion, jobs: Jobs
+    ) -> None:
         self._store = store
         self._catalogue = catalogue
         self._cleaning = cleaning
         self._deletion = deletion
+        self._jobs = jobs
 
     def routes(self) -> dict[int, Handler]:
         return {
@@ -37,14 +42,15 @@ class StoreAdmin:
         connection.answer_later(request, self._clean_expired_queues(request))
 
     async def _clean_expired_queues(self, request: Command) -> Command:
-        await self._deletion.of_expired(lambda: self._store.expired_queues(_KEPT))
+        expired = partial(self._store.expired_queues, _KEPT)
+        await self._jobs.run("deletion of expired queues", partial(self._deletion.of_expired, expired))
         return request.answer(ResponseCode.SUCCESS)
 
     def clean_unused_topics(self, request: Command, connection: Connection) -> None:
         connection.answer_later(request, self._clean_unused_topics(request))
 
     async def _clean_unused_topics(self, request: Command) -> Command:
-        await self._deletion.of_topics(self._is_unused)
+        await self._jobs.run("deletion of unused topics", partial(self._deletion.of_topics, self._is_unused))
         return request.answer(ResponseCode.SUCCESS)
 
     def _is_unused(self, topic: str) -> bool:

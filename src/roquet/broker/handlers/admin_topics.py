@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from roquet.broker.catalogue import Catalogue
-from roquet.broker.handlers.saved import answer_saved, refuse_on_slave
+from roquet.broker.handlers.saved import answer_saved, not_saved, refuse_on_slave
+from roquet.broker.jobs import Jobs
 from roquet.broker.progress import ConsumerProgress
 from roquet.broker.queue_deletion import QueueDeletion
 from roquet.broker.topics import FILTER_TYPES
@@ -37,6 +39,7 @@ class TopicAdmin:
         store: Store,
         broker_name: str,
         deletion: QueueDeletion,
+        jobs: Jobs,
         slices: Slices,
         *,
         is_slave: bool,
@@ -47,6 +50,7 @@ class TopicAdmin:
         self._store = store
         self._broker_name = broker_name
         self._deletion = deletion
+        self._jobs = jobs
         self._is_slave = is_slave
 
     def routes(self) -> dict[int, Handler]:
@@ -72,12 +76,19 @@ class TopicAdmin:
         name = TopicHeader.read(request.fields).topic
         _check(name)
         self._refuse_system(name)
-        connection.answer_later(request, self._delete(name, request, connection))
+        connection.answer_later(request, self._deleted(name, request))
 
-    async def _delete(self, name: str, request: Command, connection: Connection) -> None:
+    async def _deleted(self, name: str, request: Command) -> Command:
+        await self._jobs.run(f"deletion of topic {name}", partial(self._delete, name))
+        return request.answer(ResponseCode.SUCCESS)
+
+    async def _delete(self, name: str) -> None:
         await self._deletion.of_topic(name)
         self._progress.forget_topic(name)
-        self._catalogue.delete_topic(name, partial(answer_saved, request, connection))
+        saved: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+        self._catalogue.delete_topic(name, saved.set_result)
+        if (error := await saved) is not None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, not_saved(error))
 
     def _refuse_system(self, name: str) -> None:
         if self._catalogue.topic_registry.is_system(name):

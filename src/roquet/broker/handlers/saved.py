@@ -15,8 +15,13 @@ def answer_saved(request: Command, connection: Connection, error: OSError | None
     if error is None:
         answer = request.answer(ResponseCode.SUCCESS)
     else:
-        answer = request.answer(ResponseCode.SYSTEM_ERROR, f"the change is made but could not be saved: {error}")
+        answer = request.answer(ResponseCode.SYSTEM_ERROR, not_saved(error))
     connection.send(answer.encode())
+
+
+def not_saved(error: OSError) -> str:
+    """What the caller is told whose change counts until the broker ends."""
+    return f"the change is made but could not be saved: {error}"
 
 
 def refuse_on_slave(is_slave: bool) -> None:
