@@ -89,6 +89,19 @@ def test_above_the_forced_share_the_oldest_files_go_whatever_their_age(served: S
     assert served.names(QUEUE)[0] == f"{first // 10 * 200:020}"
 
 
+def test_a_queue_that_could_not_be_read_when_files_went_is_trimmed_once_it_can(served: Served) -> None:
+    queue_files = {path for path in served.host.drive.names.files if path.parent == QUEUE}
+    served.host.drive.unreadable |= queue_files
+    served.host.drive.used_ratio = 0.86
+    served.sim.run_for(90)
+    assert served.names(LOG) == served.files[-1:]
+    assert served.range()[0] == 0
+    served.host.drive.used_ratio = 0.5
+    served.host.drive.unreadable -= queue_files
+    served.sim.run_for(30)
+    assert served.first_body() == b"%d" % served.range()[0]
+
+
 def test_only_what_goes_is_told_of(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
     """Files behind the last checkpoint have to wait for the next one, and are looked at every ten seconds."""
     caplog.set_level(logging.INFO)

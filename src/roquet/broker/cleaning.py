@@ -114,7 +114,7 @@ class Cleaning:
         # the system may bring a page to a file, and the file up to date, after the clock was set
         modified_ms = list(accumulate((self._modified_ms(*each) for each in writes), max))
         count = self._rules.files_to_go(modified_ms, now_ms, hour, usage.worst, asked=asked)
-        if not count:
+        if not count and not self._store.has_untrimmed:
             return
         expired = self._store.drop_oldest(count)
         if expired.log:

@@ -109,12 +109,12 @@ class KeyHits:
     last_at: int
 
 
-def _trimmed(queue: ConsumeQueue, log_start: int) -> list[Deletion]:
-    """What `ConsumeQueue.trim` gives; nothing for a queue that cannot be read, which has been told of."""
+def _trimmed(queue: ConsumeQueue, log_start: int) -> list[Deletion] | None:
+    """What `ConsumeQueue.trim` gives; None for a queue that cannot be read, which has been told of."""
     try:
         return [] if queue.is_lost else queue.trim(log_start)
     except UnreadableFile:
-        return []
+        return None
 
 
 def _without(mark: Mark, queues: int, entries: int) -> Mark:
@@ -174,6 +174,9 @@ class Store:
         self._held_up: set[str] = set()
         """What the drive had no room for; until it has, the checkpoint stays where it is."""
         self.why_full = ""
+        self.has_untrimmed = False
+        """Whether a queue could not be read when the log lost files: it begins with entries that point nowhere, until
+        `drop_oldest` is called again."""
         """Why no message is taken now, empty while they are; who appends looks here first."""
         self.on_failure: Callable[[OSError], None] = lambda failure: None
         """Told, once, which sync has failed; on the loop."""
@@ -466,7 +469,9 @@ class Store:
             self.dispatch.pass_over(PhysicalOffset(starts[1]))
             new_start = starts[1]
         deletions = log.forget_before(PhysicalOffset(new_start))
-        queues = [deletion for queue in self.queues for deletion in _trimmed(queue, log.start)]
+        trimmed = [_trimmed(queue, log.start) for queue in self.queues]
+        self.has_untrimmed = None in trimmed
+        queues = [deletion for of_queue in trimmed for deletion in of_queue or ()]
         return Expired(deletions, queues, self.index.forget_before(log.start) if self.index is not None else [])
 
     @property
