@@ -411,6 +411,29 @@ def test_a_master_that_ends_each_session_is_told_of_once_a_minute(
     assert len(caplog.messages) == 2
 
 
+def test_a_slave_that_ends_just_when_its_connection_is_made_does_not_wait_for_ever(
+    run: Callable[[Awaitable[None]], None],
+) -> None:
+    async def scene() -> None:
+        ends: list[asyncio.Task[None]] = []
+
+        class Log(MemoryLog):
+            """Read first when the connection is made."""
+
+            def read(self, at: PhysicalOffset, size_max: int) -> bytes:
+                ends.append(asyncio.get_running_loop().create_task(client.close()))
+                return super().read(at, size_max)
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            client = HaClient(Log(FILE_SIZE, b"log"), lambda: None)
+            client.set_master(f"127.0.0.1:{listener.getsockname()[1]}")
+            await until(lambda: bool(ends))
+            await asyncio.gather(*ends)
+            assert client.phase is slave.Phase.IDLE
+
+    run(scene())
+
+
 def test_a_master_that_says_nothing_is_left_and_told_of_once(
     run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

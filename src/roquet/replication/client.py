@@ -159,7 +159,8 @@ class _MasterConnection(asyncio.Protocol):
         self._opening = loop.create_task(self._open(address))
         self._lost: asyncio.Future[None] = loop.create_future()
 
-    async def _open(self, address: str) -> None:
+    async def _open(self, address: str) -> bool:
+        """Connect; false where that failed, which was told."""
         host, _, port = address.rpartition(":")
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -167,6 +168,8 @@ class _MasterConnection(asyncio.Protocol):
                 await loop.create_connection(lambda: self, host.strip("[]"), int(port))
         except (OSError, TimeoutError, ValueError) as error:
             self._client.told(self, slave.Failed(f"cannot connect: {str(error) or 'no answer'}"))
+            return False
+        return True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
@@ -196,12 +199,14 @@ class _MasterConnection(asyncio.Protocol):
         self._transport.write(data)
 
     def close(self) -> None:
-        self._opening.cancel()
+        """An attempt that has its transport is not cancelled: uvloop would close that without `connection_lost`."""
         if self._transport is not None:
             self._transport.abort()
+        else:
+            self._opening.cancel()
 
     async def gone(self) -> None:
         """Wait until nothing is left of it."""
         await asyncio.wait([self._opening])
-        if self._transport is not None:
+        if not self._opening.cancelled() and self._opening.result():
             await self._lost
