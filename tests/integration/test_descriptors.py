@@ -26,7 +26,7 @@ from roquet.cli.serve import leave_refusals_to_the_server
 from roquet.transport.server import Server
 
 async def main():
-    roquet.transport.peers.CALM_S = 2.0
+    roquet.transport.peers.CALM_S = 5.0  # asyncio accepts again after 1 s, on a busy machine later
     logging.basicConfig(level=logging.WARNING)
     leave_refusals_to_the_server(asyncio.get_running_loop())
     server = Server({1: lambda request, _: request.answer(0)}, peers=Peers(PeerLimits(partial_request_timeout=300)))
@@ -81,16 +81,21 @@ def test_no_descriptor_left_is_told_once_and_gets_over(loop: str, tmp_path: Path
     with crowded_server(loop, log) as port, ExitStack() as peers:
 
         def is_admitted() -> bool:
-            return is_served(peers.enter_context(socket.create_connection(("127.0.0.1", port))))
+            peer = socket.create_connection(("127.0.0.1", port))
+            if is_served(peer):
+                peers.enter_context(peer)
+                return True
+            peer.close()
+            return False
 
         first = peers.enter_context(socket.create_connection(("127.0.0.1", port)))
         assert is_served(first)
         with ExitStack() as crowd:
-            for _ in range(40):
+            for _ in range(12):
                 crowd.enter_context(socket.create_connection(("127.0.0.1", port)))
             wait_until(lambda: "raise the limit of open files" in log.read_text(), "the line in the log")
             assert all(is_served(first) for _ in range(100))
         wait_until(is_admitted, "a connection that is served")
         wait_until(is_over, "the line that says so")
         assert is_served(first)
-        assert len(told(log)) == len(set(told(log)))
+        assert len(told(log)) == len(set(told(log))), log.read_text()
