@@ -13,13 +13,13 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 
 
 def test_each_kind_stops_at_its_share() -> None:
-    used = os.open(os.devnull, os.O_RDONLY)
-    os.close(used)
-    limit = (used + 1) * 16 // descriptors.FOR_NEW_QUEUES + 1
-    assert descriptors.are_left(descriptors.FOR_NEW_QUEUES, limit)
-    more = [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(16)]
+    lowest_free = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest_free)
+    limit = lowest_free * 16 // descriptors.FOR_NEW_QUEUES
     assert not descriptors.are_left(descriptors.FOR_NEW_QUEUES, limit)
     assert descriptors.are_left(16, limit)
+    assert descriptors.are_left(descriptors.FOR_NEW_QUEUES, limit + 2)
     assert descriptors.are_left(descriptors.FOR_NEW_QUEUES, 0), "there may be no limit"
-    for each in more:
+    for each in held:
         os.close(each)
