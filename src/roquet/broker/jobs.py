@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Final
+
+from roquet.errors import Refused
+from roquet.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)
+
+JOBS_MAX: Final = 1000
+"""A job has some KB and outlives its connection, whose limits count it no more: a client that asks for deletions and
+leaves, again and again, would fill the memory during one slow checkpoint."""
 
 
 class Jobs:
@@ -20,23 +28,36 @@ class Jobs:
 
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._waiting: Counter[str] = Counter()
 
     async def run(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Wait for the job of that name, which is `work` unless it runs already.
 
         Whoever waits may be cancelled, the job goes on.
 
-        :raises Exception: what the job raised; it is logged, too, since nobody may wait any more.
+        :raises Refused: too many jobs run already.
+        :raises Exception: what the job raised; it is logged where nobody waits any more.
         """
         job = self._running.get(name)
         if job is None:
+            if len(self._running) >= JOBS_MAX:
+                raise Refused(
+                    ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{JOBS_MAX} deletions are under way: ask again later"
+                )
             job = self._running[name] = asyncio.get_running_loop().create_task(work())
             job.add_done_callback(partial(self._ended, name))
-        await asyncio.shield(job)
+        self._waiting[name] += 1
+        try:
+            await asyncio.shield(job)
+        finally:
+            self._waiting[name] -= 1
+            if not self._waiting[name]:
+                del self._waiting[name]
 
     def _ended(self, name: str, job: asyncio.Task[None]) -> None:
         del self._running[name]
-        if not job.cancelled() and (error := job.exception()) is not None:
+        error = None if job.cancelled() else job.exception()
+        if error is not None and not self._waiting[name]:
             log.warning("%s failed: error=%s: ask for it again", name, error)
 
     async def close(self) -> None:
