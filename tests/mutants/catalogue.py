@@ -378,24 +378,21 @@ _KEEPING: Final = (
         ("tests/broker/test_registration.py", "tests/simulation/test_several.py"),
     ),
 )
+_BEGIN: Final = "        self._begin(at)\n"
+_PACK: Final = """        self._pack(
+            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
+            sys_flag, born_ms, born_host, store_ms, reconsume_times,
+        )  # fmt: skip
+"""
+_TAKE: Final = "        self._log.take(PhysicalOffset(at + pack.size))\n"
+_PACKED_THEN_TAKEN: Final = _BEGIN + _PACK + _TAKE
+_TAKEN_THEN_PACKED: Final = _BEGIN + _TAKE + _PACK
 _REFUSING: Final = (
     Mutant(
         "the log ends behind a record before that is packed",
         "storage/writer.py",
-        """        self._begin(at)
-        self._pack(
-            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
-            sys_flag, born_ms, born_host, store_ms, reconsume_times,
-        )  # fmt: skip
-        self._log.take(PhysicalOffset(at + pack.size))
-""",
-        """        self._begin(at)
-        self._log.take(PhysicalOffset(at + pack.size))
-        self._pack(
-            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
-            sys_flag, born_ms, born_host, store_ms, reconsume_times,
-        )  # fmt: skip
-""",
+        _PACKED_THEN_TAKEN,
+        _TAKEN_THEN_PACKED,
         ("tests/storage/test_append.py",),
     ),
     Mutant(
@@ -512,20 +509,8 @@ _FAILING: Final = (
     Mutant(
         "a number that does not fit is found when half a record is packed",
         "storage/writer.py",
-        """        self._begin(at)
-        self._pack(
-            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
-            sys_flag, born_ms, born_host, store_ms, reconsume_times,
-        )  # fmt: skip
-        self._log.take(PhysicalOffset(at + pack.size))
-""",
-        """        self._begin(at)
-        self._log.take(PhysicalOffset(at + pack.size))
-        self._pack(
-            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
-            sys_flag, born_ms, born_host, store_ms, reconsume_times,
-        )  # fmt: skip
-""",
+        _PACKED_THEN_TAKEN,
+        _TAKEN_THEN_PACKED,
         ("tests/broker/test_number_requests.py",),
         once="one SEND whose flag does not fit left a hole in the log, which stopped slaves and cut promoted logs",
         simulation=_HOSTILE,

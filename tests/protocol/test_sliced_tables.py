@@ -71,12 +71,9 @@ def test_any_table_is_read_as_it_is_wherever_it_is_cut(
 ) -> None:
     table = dict(entries)
     document = {"table": table, "other": other} if is_first else {"other": other, "table": table}
-    before = sliced_json._PIECE_SIZE
-    sliced_json._PIECE_SIZE = size  # type: ignore[misc]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sliced_json, "_PIECE_SIZE", size)
         rest, parts = finished(load_parts(dump_bytes(document), ("table",)))
-    finally:
-        sliced_json._PIECE_SIZE = before  # type: ignore[misc]
 
     assert {key: value for part in parts for key, value in part.items()} == table
     assert rest["other"] == other

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from roquet.cli.main import main
 from roquet.storage import saved_tail
 from roquet.storage.store import Store, StoreConfig
-from tests.simulation.disk import Drive, MountedDisk
+from tests.simulation.disk import Drive, MountedDisk, MountedFile
 from tests.storage.records import bodies_in
 
 FILE = 16_384
@@ -199,7 +199,7 @@ def test_nothing_is_saved_where_only_zeros_stand(tmp_path: Path) -> None:
 class FullForTails(MountedDisk):
     """A drive without room for one more file."""
 
-    def open(self, path: Path, size: int):  # type: ignore[no-untyped-def]
+    def open(self, path: Path, size: int) -> MountedFile:
         if "lost" in path.parts:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         return super().open(path, size)
@@ -229,7 +229,7 @@ class FailsForTails(MountedDisk):
 
     error = errno.EIO
 
-    def open(self, path: Path, size: int):  # type: ignore[no-untyped-def]
+    def open(self, path: Path, size: int) -> MountedFile:
         if "lost" in path.parts:
             self.drive("open").refuse("sync", self.error)
         return super().open(path, size)

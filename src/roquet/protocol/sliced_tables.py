@@ -6,6 +6,7 @@ What they give is what `from_json` of the table's type gives, for which `sliced_
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from roquet.protocol import bodies
@@ -95,7 +96,7 @@ def _entries(
     found: dict[K, T] = {}
     left_out: list[str] = []
     for part in parts:
-        some, odd = read_members(lambda part=part: read(part))  # type: ignore[misc]
+        some, odd = read_members(partial(read, part))
         found.update(some)
         left_out += odd
         yield

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 Works: TypeAlias = tuple[Callable[[], None], Callable[[], None]]
 
 _QUEUES_AT_ONCE: Final = 256
-MENDING = "the making of lost consume queues"
+MENDING: Final = "the making of lost consume queues"
 KEY_HITS_MAX = 64
 KEY_BYTES_MAX = 8 * 1024 * 1024
 """No client takes a frame beyond 16 MiB, and while a large one is made all others wait."""
