@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 
 import pytest
 
@@ -174,6 +175,28 @@ def test_two_who_ask_for_the_same_deletion_are_both_answered_and_a_stop_ends_it(
     node.stop()
     sim.run_until(lambda: bool(ends), 10)
     assert len(answers) == 2
+
+
+@pytest.mark.parametrize("asked_ms", range(0, 400, 40))
+def test_a_stop_during_a_deletion_saves_what_was_acknowledged(sim: Simulation, asked_ms: int) -> None:
+    """A deletion has several syncs, of 50 ms here, and the tables' files have more: each is a moment to stop in."""
+    node = started(sim, ADDRESS)
+    client, tool = Client(sim, sim.host("10.0.0.9")), Client(sim, sim.host("10.0.0.8"))
+    assert send(client, b"before").code == ResponseCode.SUCCESS
+    node.host.drive.speed = DriveSpeed(sync_s=(0.05, 0.05), spike_chance=0)
+
+    async def delete() -> None:
+        with suppress(ConnectionClosed, CallTimeout):
+            await tool.channels.call(tool.broker, Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}), 5000)
+
+    tool.host.start(delete)
+    sim.run_for(asked_ms / 1000)
+    assert send(client, b"last", "late").code == ResponseCode.SUCCESS
+    node.stop()
+    node.start()
+    sim.run_until(lambda: node.broker is not None, 10)
+    assert bodies_in(serving(node).store, "late") == [b"last"]
+    assert "late" in serving(node).parts.tables.catalogue.topics
 
 
 def test_a_topic_that_is_sent_to_while_it_is_deleted_does_not_come_back_with_a_crash(sim: Simulation) -> None:

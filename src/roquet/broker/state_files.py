@@ -41,6 +41,20 @@ class Changed(Protocol):
     def __call__(self, then: Then | None = None) -> None: ...
 
 
+async def until_saved(change: Callable[[Then], None]) -> None:
+    """Make a change and wait until it is on disk.
+
+    Whoever waits may be cancelled; the change is saved all the same.
+
+    :raises OSError: it could not be written.
+    """
+    saved: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    change(lambda error: None if saved.cancelled() else saved.set_result(error))
+    error = await saved
+    if error is not None:
+        raise error
+
+
 class StateFile(Generic[T]):
     """The file of one table.
 
@@ -150,11 +164,7 @@ class StateFile(Generic[T]):
 
         :raises OSError: it could not be written.
         """
-        done: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
-        self.changed(lambda error: None if done.cancelled() else done.set_result(error))
-        error = await done
-        if error is not None:
-            raise error
+        await until_saved(self.changed)
 
     async def _write(self) -> None:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from roquet.broker.catalogue import Catalogue
@@ -10,6 +9,7 @@ from roquet.broker.handlers.saved import answer_saved, not_saved, refuse_on_slav
 from roquet.broker.jobs import Jobs
 from roquet.broker.progress import ConsumerProgress
 from roquet.broker.queue_deletion import QueueDeletion
+from roquet.broker.state_files import until_saved
 from roquet.broker.topics import FILTER_TYPES
 from roquet.errors import MessageError, Refused
 from roquet.protocol import sliced_bodies
@@ -85,10 +85,10 @@ class TopicAdmin:
     async def _delete(self, name: str) -> None:
         await self._deletion.of_topic(name)
         self._progress.forget_topic(name)
-        saved: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
-        self._catalogue.delete_topic(name, saved.set_result)
-        if (error := await saved) is not None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, not_saved(error))
+        try:
+            await until_saved(partial(self._catalogue.delete_topic, name))
+        except OSError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, not_saved(error)) from error
 
     def _refuse_system(self, name: str) -> None:
         if self._catalogue.topic_registry.is_system(name):
