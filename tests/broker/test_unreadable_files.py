@@ -140,7 +140,7 @@ def test_delayed_messages_in_a_file_of_the_log_that_cannot_be_read_hold_up_a_lev
     node.host.drive.unreadable.add(LOG)
     sim.run_for(40)
     assert bodies_in(store, "Other") == []
-    sim.run_for(50)
+    sim.run_for(60)
     assert sorted(bodies_in(store, "Other")) == [b"kept 0", b"kept 1", b"kept 2"]
     assert send(client, b"kept 3", "Other", level_3).code == ResponseCode.SUCCESS
     sim.run_for(11)
@@ -168,6 +168,26 @@ def test_delayed_messages_wait_for_a_file_of_the_log_that_comes_back(
     node.host.drive.unreadable.clear()
     sim.run_for(1)
     assert bodies_in(store, "Other") == [b"other", b"late"]
+
+
+def test_delayed_messages_wait_for_a_file_each_time_it_cannot_be_read(
+    sim: Simulation, node: BrokerNode, client: Client
+) -> None:
+    for body, pause_s in ((b"first", 15), (b"second", 43)):
+        assert send(client, body, "Other", "DELAY\x015\x02").code == ResponseCode.SUCCESS  # a minute
+        sim.run_for(pause_s)
+    store = serving(node).store
+    newest = Path(f"/store/commitlog/{store.log.file_starts[-1]:020}")
+    node.host.drive.unreadable.add(newest)
+    sim.run_for(5)
+    node.host.drive.unreadable.clear()
+    sim.run_for(3)
+    assert bodies_in(store, "Other") == [b"other", b"first"]
+    node.host.drive.unreadable.add(newest)
+    sim.run_for(60)  # 66 s after the first could not be read, 51 s after the second could not
+    node.host.drive.unreadable.clear()
+    sim.run_for(3)
+    assert bodies_in(store, "Other") == [b"other", b"first", b"second"]
 
 
 @pytest.mark.parametrize("is_slave", [True, False])

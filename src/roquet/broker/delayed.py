@@ -126,8 +126,8 @@ class DelayedMessages:
         self._empty: list[_Level] = []
         self._arrived = asyncio.Event()
         self._limited_log = LimitedLog(log)
-        self._unreadable_since_ms: dict[str, float] = {}
-        """Files of the log with messages that were due and could not be read, by the steady clock."""
+        self._unreadable_since_ms: dict[tuple[int, str], float] = {}
+        """Levels, and files of the log with messages of theirs that are due and cannot be read, by the steady clock."""
         self._passed_over: set[tuple[int, str]] = set()
         """Levels, and files with messages of theirs, of which it was told that they are passed over."""
         self._held_up: set[int] = set()
@@ -250,14 +250,29 @@ class DelayedMessages:
         """
         :raises UnreadableFile: one of them cannot be read, and has not been waited for long enough.
         """
-        try:
-            return DueRun(self._store, first, entries)
-        except UnreadableFile as error:
-            path, now_ms = str(error.filename), self._clock.steady_ms()
-            if now_ms - self._unreadable_since_ms.setdefault(path, now_ms) < WAIT_FOR_FILE_MS:
-                raise
-            self._tell_passed_over(level, path)
-        return DueRun(self._store, first, entries, passes_over=True)
+        passed_over: set[str] = set()
+        while True:
+            try:
+                run = DueRun(self._store, first, entries, passed_over)
+            except UnreadableFile as error:
+                path = str(error.filename)
+                if path in passed_over or self._unreadable_for_ms(level, path) < WAIT_FOR_FILE_MS:
+                    raise
+                self._tell_passed_over(level, path)
+                passed_over.add(path)
+                continue
+            if not passed_over:
+                self._all_read(level)
+            return run
+
+    def _unreadable_for_ms(self, level: _Level, path: str) -> float:
+        now_ms = self._clock.steady_ms()
+        return now_ms - self._unreadable_since_ms.setdefault((level.number, path), now_ms)
+
+    def _all_read(self, level: _Level) -> None:
+        """The next file that this level cannot read is waited for in full: a drive may fail more than once."""
+        for key in [key for key in self._unreadable_since_ms if key[0] == level.number]:
+            del self._unreadable_since_ms[key]
 
     def _tell_passed_over(self, level: _Level, path: str) -> None:
         """Once for each level and file, with all that the level has in that file from now on."""

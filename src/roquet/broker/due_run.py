@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -42,11 +43,13 @@ class DueRun:
            is not in the log any more; what does not say where it belongs is told of and left out.
 
     :param first: queue offset of the first entry.
-    :param passes_over: leave out what is in a file that cannot be read.
-    :raises UnreadableFile: a message is in such a file.
+    :param passed_over: paths of files that cannot be read: what cannot be read of them is left out.
+    :raises UnreadableFile: a message is in another file that cannot be read.
     """
 
-    def __init__(self, store: Store, first: int, entries: npt.NDArray[np.void], *, passes_over: bool = False) -> None:
+    def __init__(
+        self, store: Store, first: int, entries: npt.NDArray[np.void], passed_over: Collection[str] = ()
+    ) -> None:
         self._store = store
         physical = entries["physical"].astype(np.int64)
         sizes = entries["size"].astype(np.int64)
@@ -55,8 +58,10 @@ class DueRun:
         is_there &= (sizes > 0) & (physical % file_size + sizes <= file_size)
         self.gone = len(entries) - int(np.count_nonzero(is_there))
         numbers = np.flatnonzero(is_there)
-        if passes_over:
-            numbers = np.array([number for number in numbers if self._is_read(physical[number], sizes[number])], int)
+        if passed_over:
+            numbers = np.array(
+                [number for number in numbers if self._is_read(physical[number], sizes[number], passed_over)], int
+            )
         self.block = self._block(physical[numbers], sizes[numbers])
         found = self._queues(physical[numbers])
         self.offsets: list[int] = (numbers + first).tolist()
@@ -66,10 +71,12 @@ class DueRun:
             self.offsets = (numbers[kept] + first).tolist()
         self.queues: list[ConsumeQueue] = [queue for queue in found if queue is not None]
 
-    def _is_read(self, at: np.int64, size: np.int64) -> bool:
+    def _is_read(self, at: np.int64, size: np.int64, passed_over: Collection[str]) -> bool:
         try:
             self._store.log.stored(int(at), int(size))
-        except UnreadableFile:
+        except UnreadableFile as error:
+            if str(error.filename) not in passed_over:
+                raise
             return False
         return True
 
