@@ -471,9 +471,16 @@ _REFUSING: Final = (
     Mutant(
         "one address keeps all places",
         "places.py",
-        "most >= counts.get(newcomer, 0) + 2",
+        "self._most >= self.count(newcomer) + 2",
         "False",
         ("tests/test_places.py", "tests/transport/test_peers.py", "tests/replication/test_ports.py"),
+    ),
+    Mutant(
+        "one client keeps all places for waiting pulls",
+        "broker/held_pulls.py",
+        "if self._networks.owe(network):",
+        "if False:",
+        ("tests/broker/test_held_pulls.py",),
     ),
     Mutant(
         "a header of megabytes is learnt",
