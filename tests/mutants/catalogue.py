@@ -220,8 +220,8 @@ _REPLICATING: Final = (
     Mutant(
         "a slave forgets what consumers committed to it",
         "broker/progress.py",
-        "        for own in self.ahead_of(table):",
-        "        for own in []:",
+        "            offsets |= self._ahead(topic, group, of_master)\n",
+        "            pass\n",
         ("tests/broker/test_progress.py",),
     ),
 )
@@ -232,6 +232,13 @@ _DELIVERING: Final = (
         "broker/progress.py",
         "            queues[queue_id] = offset\n            self.changes += 1",
         "            queues[queue_id] = offset + 1\n            self.changes += 1",
+        ("tests/broker/test_progress.py",),
+    ),
+    Mutant(
+        "progress that is being saved changes",
+        "broker/progress.py",
+        "if queues is None or queues.age != self._age:\n                queues = self._writable",
+        "if queues is None:\n                queues = self._writable",
         ("tests/broker/test_progress.py",),
     ),
     Mutant(
