@@ -10,11 +10,11 @@ from roquet.broker.store_settings import FlushDisk
 from roquet.protocol.message import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from tests.simulation.clocks import set_clocks
 from tests.simulation.cluster import Cluster
+from tests.simulation.strange_halves import StrangeHalves
 from tests.simulation.transactions import (
     COMMIT,
     CashierNode,
     Database,
-    StrangeHalves,
     TransactionWorld,
     check_settled,
     delivered,
@@ -59,16 +59,6 @@ def test_wall_clocks_that_are_set_by_hours_and_days_end_nothing_and_ask_nobody_s
         check_asked_in_time(world)
 
 
-@pytest.mark.shares_histories(30, 60)
-def test_half_messages_that_claim_to_be_others_change_nothing(seed: int) -> None:
-    with TransactionWorld(seed) as world:
-        world.work(30, 900)
-        StrangeHalves(world).send(60, 900)
-        world.sim.run_for(900)
-        world.settle()
-        check_settled(world.broker, world.database, troubles=0)
-
-
 WAYS = ("kill", "crash", "stop")
 
 
@@ -88,6 +78,21 @@ def test_for_hours_with_a_master_that_ends_again_and_again(seed: int) -> None:
             end_master(world, WAYS[seed % len(WAYS)])
         world.settle()
         check_settled(world.broker, world.database, troubles=TROUBLES)
+
+
+@pytest.mark.shares_histories(30, 60)
+def test_strange_half_messages_take_nobodys_place_and_end_as_others_do(seed: int) -> None:
+    troubles = 3
+    with TransactionWorld(seed) as world:
+        strange = StrangeHalves(world)
+        for _ in range(troubles):
+            world.work(15, 900)
+            strange.send(40, 900)
+            end_master(world, world.chance.choice(WAYS))
+        world.sim.run_until(lambda: not strange.pending, HOUR_S)
+        world.settle()
+        check_settled(world.broker, world.database, troubles=troubles)
+        strange.check(troubles=troubles)
 
 
 def test_for_hours_with_cashiers_that_die(seed: int) -> None:

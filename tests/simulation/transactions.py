@@ -22,11 +22,8 @@ from roquet.client.received import ReceivedMessage
 from roquet.client.transactions import TransactionProducer, TransactionState
 from roquet.errors import RoquetError
 from roquet.protocol import message as m
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
 from roquet.protocol.message import Message
 from roquet.protocol.record import Record, decode
-from roquet.transport.channels import Channels
 from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode, drawn_config, with_role
 from tests.simulation.simulation import Host, Simulation
 from tests.simulation.swallowed import SwallowedErrors
@@ -258,41 +255,3 @@ class TransactionWorld:
         self.sim.run_until(lambda: all(not cashier.pending for cashier in self.cashiers), 2 * longest_s)
         self.sim.run_until(lambda: not len(self.broker.parts.halves.open), 2 * longest_s)
         self.sim.run_for(10)
-
-
-class StrangeHalves:
-    """Half messages of a client that copies properties from others: they claim to be another transaction's."""
-
-    def __init__(self, world: TransactionWorld) -> None:
-        self._world = world
-        self._host = world.sim.host("10.0.4.9")
-        self._chance = world.sim.chance("strange halves")
-
-    def send(self, number: int, within_s: float) -> None:
-        """Begin to send so many."""
-        self._host.start(lambda: self._send_all(number, within_s))
-
-    async def _send_all(self, number: int, within_s: float) -> None:
-        channels = Channels()
-        try:
-            for _ in range(number):
-                await asyncio.sleep(self._chance.expovariate(number / within_s))
-                end = self._world.broker.store.max_offset(m.HALF_TOPIC, 0)
-                request = self._half(self._chance.randrange(max(1, end - 20), end + 2))
-                await channels.call(self._world.master.address, request, 3_000)
-        finally:
-            await channels.close()
-
-    def _half(self, claimed: int) -> Command:
-        pairs = {
-            m.TRAN_MSG: "true",
-            m.PRODUCER_GROUP: "strangers",
-            m.FIRST_HALF_OFFSET: str(claimed),
-            m.CHECK_TIMES: self._chance.choice(("0", "1", "14")),
-        }
-        fields = {
-            "producerGroup": "strangers", "topic": "strange", "defaultTopic": "TBW102", "defaultTopicQueueNums": "1",
-            "queueId": "0", "sysFlag": str(m.TRANSACTION_PREPARED), "bornTimestamp": "1", "flag": "0",
-            "properties": m.join_properties(pairs), "unitMode": "false",
-        }  # fmt: skip
-        return Command(RequestCode.SEND_MESSAGE, fields, self._chance.randbytes(8).hex().encode())
