@@ -322,6 +322,22 @@ class Network:
         client.open(protocol)
         return client, protocol
 
+    def knock(self, host: str, port: int) -> None:
+        """Connect and reset before the server accepts: it gets a connection that has no peer any more.
+
+        :raises ConnectionRefusedError: nobody listens there.
+        """
+        process, server = self._running_process(), self._servers.get((host, port))
+        if server is None or not server.is_serving() or self.is_blocked(process.address, host):
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed {(host, port)!r}")
+        connection = Connection(self, (process.address, host))
+        self._connections[connection] = None
+        local, remote = (process.address, self._free_port(process.address)), (host, port)
+        client = connection.add_end(process, copy_context(), local, remote)
+        accepted = connection.add_end(server.process, server.fork_context(), remote, None)
+        self.loop.call_soon(server.accept, accepted, context=accepted.context)
+        client.abort()
+
     def _delay_s(self, source: str, target: str) -> float:
         return self.quality_between(source, target).delay_s(self.random)
 

@@ -215,9 +215,9 @@ class Connection:
         self._network = network
 
     def add_end(
-        self, process: Process, context: Context, local: tuple[str, int], remote: tuple[str, int]
+        self, process: Process, context: Context, local: tuple[str, int], remote: tuple[str, int] | None
     ) -> VirtualTransport:
-        """The client's end first."""
+        """The client's end first; `remote` is None for one whose peer is gone already."""
         outbound, inbound = self.streams if not self.ends else self.streams[::-1]
         end = VirtualTransport(
             self._network.loop, process, context, (local, remote), (outbound, inbound), self._one_gone
@@ -245,7 +245,7 @@ class VirtualTransport(asyncio.Transport):
         loop: asyncio.AbstractEventLoop,
         process: Process,
         context: Context,
-        addresses: tuple[tuple[str, int], tuple[str, int]],
+        addresses: tuple[tuple[str, int], tuple[str, int] | None],
         streams: tuple[Stream, Stream],
         on_gone: Callable[[], None],
     ) -> None:

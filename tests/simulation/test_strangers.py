@@ -6,6 +6,7 @@ from functools import partial
 
 from roquet.transport.limits import PeerLimits
 from roquet.transport.peers import Peers
+from tests.simulation.bounds import keep_what_peers_hold_within_bounds
 from tests.simulation.cluster import Cluster
 from tests.simulation.nodes import NAME_SERVER_PORT
 from tests.simulation.strangers import ADDRESS, Strangers
@@ -14,9 +15,14 @@ from tests.simulation.test_chaos import NO_DEATHS, kill_somebody
 MASTER, SLAVE = "sync-master", "slave"
 KIB = 1024
 LIMITS = PeerLimits(
-    answer_bytes_max=128 * KIB, answer_bytes_per_connection_max=64 * KIB, request_bytes_max=64 * KIB, connections_max=60
+    answer_bytes_max=256 * KIB,
+    answer_bytes_per_connection_max=64 * KIB,
+    request_bytes_max=256 * KIB,
+    connections_max=60,
 )
 """Small enough to be reached by strangers, not by who belongs here."""
+ANSWER_MAX = 32 * KIB
+"""More than all messages have that a stranger asks for at once."""
 SECONDS_MAX = 20.0
 ENDED_S = 180.0
 """Idle time, the time of a slow frame, and a look."""
@@ -31,7 +37,8 @@ def beset(cluster: Cluster) -> Strangers:
     slaves = [f"{brokers[0]}:{ports[0][1]}"]
     name_server = f"{cluster.name_server.host.address}:{NAME_SERVER_PORT}"
     chance = cluster.sim.chance("strangers")
-    return Strangers(cluster.sim.host(ADDRESS), chance, [*clients, name_server], slaves)
+    keep_what_peers_hold_within_bounds(cluster, ADDRESS, ANSWER_MAX)
+    return Strangers(cluster.sim.host(ADDRESS), cluster.sim.network, chance, [*clients, name_server], slaves)
 
 
 def check_that_all_are_gone(cluster: Cluster) -> None:

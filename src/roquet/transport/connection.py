@@ -500,6 +500,11 @@ class Connection(asyncio.Protocol):
                 if not each.cancelled() and not each.cancel():
                     each.exception()  # the connection's end is told to each, and once is enough
 
+    @property
+    def unanswered(self) -> int:
+        """Bytes of the peer's requests that are not whole, or not answered."""
+        return len(self._frames.pending) + sum(map(len, self._held_back)) + self._kept
+
     def _frame(self, request: Command) -> bytes:
         """A request that gets a number, as it goes out.
 
@@ -551,8 +556,7 @@ class Connection(asyncio.Protocol):
             return 0, 0
         unread = self._transport.get_write_buffer_size()
         self._reading.look(self._sent, unread, now, self._peers.limits.idle_s)
-        waiting = sum(map(len, self._held_back)) + self._kept
-        return unread, len(self._frames.pending) + waiting
+        return unread, self.unanswered
 
     def still_s(self, now: float) -> tuple[float, float]:
         return now - self._reading.moved_at, now - self._heard_at
