@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import pytest
 
-from roquet.broker.store_settings import FlushDisk
+from roquet.broker.store_settings import FlushDisk, SyncFailureAction
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import DriveSpeed
 
 MASTER, SLAVE = "sync-master", "slave"
+CHECKPOINT_MS = 300
 TROUBLES = (errno.ENOSPC, errno.EIO)
 
 
@@ -39,6 +41,29 @@ def test_a_drive_that_fails_for_a_while(seed: int) -> None:
         cluster.run_for_up_to(20)
         if cluster.host(name).is_running:
             cluster.crash(name)
+        cluster.settle()
+        cluster.check_everything()
+        assert not cluster.wiped
+
+
+def test_a_sync_that_fails_while_another_one_goes_well(seed: int) -> None:
+    """That other one makes nothing durable of what the first was to bring, and nobody is shown what the drive lacks."""
+    cluster = Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH)
+    action = cluster.chance.choice((SyncFailureAction.READ_ONLY, SyncFailureAction.STOP))
+    node = cluster.master
+    settings = replace(
+        node.config.store, flush_consume_queue_thorough_interval=CHECKPOINT_MS, sync_failure_action=action
+    )
+    node.config = replace(node.config, store=settings)
+    with cluster:
+        drive = node.host.drive
+        drive.speed = DriveSpeed((0.02, 0.2))
+        drive.fails_beside_another = True
+        while drive.fails_beside_another:
+            cluster.produce(10)
+        cluster.run_for_up_to(10)
+        if node.host.is_running:
+            cluster.crash(MASTER)
         cluster.settle()
         cluster.check_everything()
         assert not cluster.wiped
