@@ -92,7 +92,8 @@ def applied(mutant: Mutant, copy: Path) -> Iterator[None]:
     sources = {copy / change.path: (copy / change.path).read_text() for change in mutant.changes}
     try:
         for change in mutant.changes:
-            (copy / change.path).write_text(change.applied(sources[copy / change.path]))
+            path = copy / change.path
+            path.write_text(change.applied(path.read_text()))
         yield
     finally:
         for path, source in sources.items():

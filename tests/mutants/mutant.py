@@ -63,5 +63,5 @@ class Mutant:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """In files that differ from one another."""
+        """One after the other."""
         return Change(self.file, self.old, self.new), *self.also
