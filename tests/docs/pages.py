@@ -10,7 +10,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
-FORMATS: Final = DOCS / "formats"
+STORAGE: Final = DOCS / "storage"
 GUIDE: Final = [ROOT / "README.md", *sorted((DOCS / "guide").glob("*.md"))]
 EVERY_PAGE: Final = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
@@ -48,7 +48,7 @@ def blocks(page: Path, *languages: str) -> list[Block]:
 
 def hex_examples(name: str) -> list[bytes]:
     """The bytes of each hex block of a page about a format; what follows two blanks is a comment."""
-    return [b"".join(map(_bytes_of_line, block.text.splitlines())) for block in blocks(FORMATS / name, "hex")]
+    return [b"".join(map(_bytes_of_line, block.text.splitlines())) for block in blocks(STORAGE / name, "hex")]
 
 
 def _bytes_of_line(line: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The checkpoint against the log and the index (docs/formats/checkpoint.md)."""
+"""The checkpoint against the log and the index (docs/storage/checkpoint.md)."""
 
 from __future__ import annotations
 

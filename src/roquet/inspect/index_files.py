@@ -1,4 +1,4 @@
-"""Index files, read in large pieces (docs/formats/index-file.md)."""
+"""Index files, read in large pieces (docs/storage/index.md)."""
 
 from __future__ import annotations
 

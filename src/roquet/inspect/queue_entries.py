@@ -1,4 +1,4 @@
-"""Entries of one consume queue as columns, read anew at each call (docs/formats/consume-queue.md)."""
+"""Entries of one consume queue as columns, read anew at each call (docs/storage/consume-queue.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far each kind of file is known to be on disk (store-and-ha.md 3.7, docs/formats/checkpoint.md)."""
+"""How far each kind of file is known to be on disk (store-and-ha.md 3.7, docs/storage/checkpoint.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where things stand in an index file, and what it has for a key (docs/formats/index-file.md, store-and-ha.md 3.4)."""
+"""Where things stand in an index file, and what it has for a key (docs/storage/index.md, store-and-ha.md 3.4)."""
 
 from __future__ import annotations
 
