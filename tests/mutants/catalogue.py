@@ -303,8 +303,8 @@ _DELIVERING: Final = (
     Mutant(
         "a fetch shows what may not be seen yet",
         "storage/fetch.py",
-        "last >= readable_to or end - file_start > log.file_size or at < log.start:",
-        "end - file_start > log.file_size or at < log.start:",
+        "last >= readable_to or end - file_start > log.file_size:",
+        "end - file_start > log.file_size:",
         ("tests/storage/test_fetch.py", "tests/storage/test_store.py", "tests/broker/test_durability.py"),
     ),
 )

@@ -280,8 +280,8 @@ class CommitLog:
         return data if record.physical_offset == at and len(data) == size else None
 
     def mapped(self, at: int) -> mmap.mmap | bytearray:
-        """All bytes of the file that holds `at`, for who reads them before anything else runs; `at` is not before
-        `mapped_from`.
+        """All bytes of the file that holds `at`, for who reads them before anything else runs; none where no file does.
+        `at` is not before `mapped_from`.
 
         :raises UnreadableFile: the file has lost bytes.
         """

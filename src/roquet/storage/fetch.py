@@ -118,12 +118,17 @@ def _next_ones(
     at, last = places[0], places[-1]
     end = last + sizes[-1]
     file_start = at - at % log.file_size
-    if at < log.end - limits.memory_bytes or last >= readable_to or end - file_start > log.file_size or at < log.start:
+    if at < log.end - limits.memory_bytes or last >= readable_to or end - file_start > log.file_size:
         return None
     if at >= log.mapped_from:
-        records = _slices(log.mapped(at), file_start, places, sizes, total)
-    else:
+        buffer = log.mapped(at)
+        if not buffer:
+            return None
+        records = _slices(buffer, file_start, places, sizes, total)
+    elif at >= log.start:
         records = _runs(log, places, sizes, total)
+    else:
+        return None
     if not is_ours and not _are_asked_for(records, queue, offset, places, sizes):
         return None
     next_offset = offset + len(places)
@@ -140,7 +145,7 @@ def _slices(
     at, end = places[0] - start, places[-1] + sizes[-1] - start
     if end - at == total:
         return [buffer[at:end]]
-    return [buffer[place - start : place - start + size] for place, size in zip(places, sizes, strict=True)]
+    return [buffer[(at := place - start) : at + size] for place, size in zip(places, sizes, strict=True)]
 
 
 def _runs(log: CommitLog, places: tuple[int, ...], sizes: tuple[int, ...], total: int) -> list[bytes | bytearray]:
