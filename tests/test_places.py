@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import pytest
 
-from roquet.places import crowds, network_of
+from roquet.places import Shares, network_of
 
 
 @pytest.mark.parametrize(
@@ -21,17 +24,33 @@ def test_who_has_one_address_of_a_network_has_all(host: str, network: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("counts", "newcomer", "crowd"),
+    ("holders", "newcomer", "crowds", "owe"),
     [
-        ({}, "a", ([], False)),
-        ({"a": 1, "b": 1}, "c", (["a", "b"], False)),
-        ({"a": 2, "b": 1}, "c", (["a"], True)),
-        ({"a": 2, "b": 1}, "b", (["a"], False)),
-        ({"a": 3, "b": 1}, "b", (["a"], True)),
-        ({"a": 3, "b": 1}, "a", (["a"], False)),
+        ("", "a", [], False),
+        ("ab", "c", ["a", "b"], False),
+        ("aab", "c", ["a"], True),
+        ("aab", "b", ["a"], False),
+        ("aaab", "b", ["a"], True),
+        ("aaab", "a", ["a"], False),
     ],
 )
-def test_an_address_with_two_places_more_owes_one(
-    counts: dict[str, int], newcomer: str, crowd: tuple[list[str], bool]
-) -> None:
-    assert crowds(counts, newcomer) == crowd
+def test_who_has_two_places_more_owes_one(holders: str, newcomer: str, crowds: list[str], owe: bool) -> None:
+    shares = Shares(holders)
+    assert list(shares.crowds) == crowds
+    assert shares.owe(newcomer) == owe
+
+
+def test_shares_know_who_has_most_whatever_comes_and_goes() -> None:
+    shares, counts, rng = Shares[str](), Counter[str](), random.Random(7)
+    for _ in range(2000):
+        holder = rng.choice("abcdef")
+        if counts[holder] and rng.random() < 0.5:
+            count = rng.randint(1, counts[holder])
+            shares.drop(holder, count)
+            counts[holder] -= count
+        else:
+            shares.add(holder)
+            counts[holder] += 1
+        most = max(counts.values())
+        assert {*shares.crowds} == {each for each, count in counts.items() if count == most > 0}
+        assert [shares.count(each) for each in "abcdef"] == [counts[each] for each in "abcdef"]

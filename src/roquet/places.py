@@ -1,9 +1,12 @@
-"""PURE: a limited number of connections is shared among addresses, so that no address can keep all others out."""
+"""PURE: a limited number of places is shared, so that nobody can keep all others out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Iterable
 from ipaddress import IPv6Address, ip_network
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 
 def network_of(host: str) -> str:
@@ -19,10 +22,57 @@ def network_of(host: str) -> str:
     return str(ip_network((address, 64), strict=False))
 
 
-def crowds(counts: Mapping[str, int], newcomer: str) -> tuple[list[str], bool]:
-    """The networks that have most places, and whether one of them owes a place to `newcomer`.
+class Shares(Generic[K]):
+    """How many places each holder has, such as a network. No call takes longer because there are more holders.
 
-    It does when it has at least two more: fewer, and the next one from there could take the place back.
+    Keeps: `_counts` has the holders of at least one place; `_holders[n]` are those of n places, in the order they came
+    to so many; no n has an empty one. `_most` is the largest n.
     """
-    most = max(counts.values(), default=0)
-    return [network for network, count in counts.items() if count == most], most >= counts.get(newcomer, 0) + 2
+
+    def __init__(self, holders: Iterable[K] = ()) -> None:
+        self._counts: dict[K, int] = {}
+        self._holders: dict[int, dict[K, None]] = {}
+        self._most = 0
+        for holder in holders:
+            self.add(holder)
+
+    def add(self, holder: K) -> None:
+        """It takes one more place."""
+        self._set(holder, self.count(holder) + 1)
+
+    def drop(self, holder: K, count: int = 1) -> None:
+        """It gives `count` of its places back."""
+        self._set(holder, self.count(holder) - count)
+
+    def count(self, holder: K) -> int:
+        return self._counts.get(holder, 0)
+
+    @property
+    def crowds(self) -> Collection[K]:
+        """The holders that have most places."""
+        return self._holders.get(self._most, {}).keys()
+
+    def owe(self, newcomer: K) -> bool:
+        """Whether each of `crowds` owes a place to `newcomer`.
+
+        It does when it has at least two more: fewer, and the next one from there could take the place back.
+        """
+        return self._most >= self.count(newcomer) + 2
+
+    def _set(self, holder: K, count: int) -> None:
+        before = self._counts.get(holder)
+        if before is not None:
+            same = self._holders[before]
+            if len(same) > 1:
+                del same[holder]
+            else:
+                del self._holders[before]
+        if count:
+            self._counts[holder] = count
+            self._holders.setdefault(count, {})[holder] = None
+            if count > self._most:
+                self._most = count
+        else:
+            del self._counts[holder]
+        while self._most and self._most not in self._holders:
+            self._most -= 1

@@ -6,170 +6,22 @@ import asyncio
 import errno
 import random
 import tempfile
-from collections.abc import Iterable, Sequence
-from itertools import cycle
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from roquet.broker.catalogue import Catalogue
-from roquet.broker.delay_levels import DelayLevels
-from roquet.broker.durability import Durability, DurabilityConfig
-from roquet.broker.groups import GroupRegistry
-from roquet.broker.half_messages import HalfMessages
-from roquet.broker.handlers.intake import Intake, SendConfig
-from roquet.broker.handlers.learnt_sends import LearntSends
-from roquet.broker.handlers.send import Sends
-from roquet.broker.progress import ConsumerProgress
-from roquet.broker.stamp_clock import StampClock
-from roquet.broker.state_files import Then
-from roquet.broker.topics import TopicRegistry, topics_at_start
-from roquet.broker.turn import Turn
-from roquet.errors import PeerError
 from roquet.protocol.batch import batch_item
 from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import BINARY, JSON, ONE_WAY, Command
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
-from roquet.protocol.message import join_properties
 from roquet.protocol.record import decode
-from roquet.runtime import Runtime
-from roquet.storage.disk import Disk
-from roquet.storage.store import Store, StoreConfig
-from roquet.transport.connection import Connection, Otherwise
+from roquet.transport.connection import Otherwise
+from tests.broker.send_sides import NOW_MS, Side, batch_frame, run_both, send_frame
 from tests.simulation.disk import Drive
-
-NOW_MS = 1_700_000_000_000
-
-
-class Side:
-    """One broker's send path on one connection, with or without learning."""
-
-    def __init__(self, folder: Path, *, learns: bool, entries_per_file: int = 1000, disk: Disk | None = None) -> None:
-        self.learns = learns
-        config = StoreConfig(
-            folder,
-            [folder / "commitlog"],
-            1 << 20,
-            20 * entries_per_file,
-            index_enabled=False,
-            store_host=bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F]),
-        )
-        self.store = Store(config, lambda: NOW_MS, disk)
-        self.store.open()
-        self.topics = TopicRegistry(topics_at_start("C", "b"), NOW_MS)
-        catalogue = Catalogue(self.topics, GroupRegistry(NOW_MS), self._changed, self._changed, lambda: NOW_MS)
-        log = self.store.log
-        durability = Durability(DurabilityConfig(False, False), lambda: 0, lambda: log.end, None, lambda: 0.0)
-        turn, levels = Turn(self.store.end_turn), DelayLevels((1000, 5000))
-        now_ms, chance = lambda: NOW_MS, random.Random(1)
-        clock = StampClock(Runtime(now_ms, chance, lambda: 0.0), lambda: log.end)
-        intake = Intake(SendConfig("C", levels), self.store, catalogue, durability, turn, now_ms, chance)
-        sends = Sends(intake, HalfMessages(self.store, catalogue, ConsumerProgress(), turn, clock, levels))
-        self.connection = Connection(sends.routes())
-        self.connection.peer_host = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50])
-
-    def _changed(self, then: Then | None = None) -> None:
-        assert then is None
-
-    def take(self, *frames: bytes) -> list[bytes]:
-        """The answers to frames that come in one read; less of them when the connection would be closed."""
-
-        def otherwise(frame: bytes) -> bytes | None:
-            try:
-                return self.connection._take(frame)
-            except PeerError:
-                return None
-
-        answers: list[bytes | None] = []
-        for at, frame in enumerate(frames):
-            if self.learns and self.connection.shortcuts:
-                answers += self.connection.shortcuts[0].take(list(frames[at:]), otherwise)
-                break
-            answers.append(otherwise(frame))
-        return [answer for answer in answers if answer is not None]
-
-    def log_bytes(self) -> bytes:
-        return bytes(self.store.log.read(self.store.log.start, 1 << 20))
-
-    def entries(self) -> list[tuple[str, int, list[tuple[int, int, int]]]]:
-        """Everything in all consume queues."""
-        return [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in self.store.queues]
-
-    @property
-    def forms(self) -> int:
-        learnt = (known for known in self.connection.shortcuts if isinstance(known, LearntSends))
-        return sum(len(forms) for known in learnt for forms in known._forms.known.values())
-
-
-def send_frame(
-    opaque: int,
-    queue_id: int,
-    properties: dict[str, str],
-    body: bytes = b"body",
-    *,
-    topic: str = "TopicTest",
-    header_type: int = JSON,
-    code: int = RequestCode.SEND_MESSAGE_V2,
-    born_ms: int = NOW_MS,
-    sys_flag: int = 0,
-    flag: int = 0,
-) -> bytes:
-    """:param flag: of the request, which may be one-way."""
-    kind = SendHeader if code == RequestCode.SEND_MESSAGE else SendHeaderV2
-    header = kind("group", topic, queue_id, sys_flag, born_ms, 0, properties=join_properties(properties))
-    command = Command(code, header.write(), body, opaque, flag, header_type=header_type, language="JAVA")
-    return command.encode()[4:]
-
-
-def batch_frame(
-    opaque: int,
-    messages: list[tuple[bytes, dict[str, str]]],
-    *,
-    batch_key: str = "",
-    header_type: int = JSON,
-) -> bytes:
-    """A batch; clients of 5.x give it a unique key of its own."""
-    shared = {"UNIQ_KEY": batch_key, "WAIT": "true"} if batch_key else {"WAIT": "true"}
-    header = SendHeaderV2("group", "TopicTest", 1, 0, NOW_MS, 0, properties=join_properties(shared), batch=True)
-    body = b"".join(batch_item(0, body, join_properties(pairs).encode()) for body, pairs in messages)
-    command = Command(RequestCode.SEND_BATCH_MESSAGE, header.write(), body, opaque, header_type=header_type)
-    return command.encode()[4:]
-
-
-def counted(store: Store) -> tuple[int, list[tuple[str, int, int, int]]]:
-    """Messages in all, and messages and bytes by queue."""
-    queues = sorted((queue.topic, queue.queue_id, queue.written, queue.written_size) for queue in store.queues)
-    return store.stored, queues
-
-
-def run_both(frames: list[bytes], reads: Sequence[int] = (1,)) -> tuple[Side, Side]:
-    """Give the frames to a side that learns and to one that does not, and compare all they did.
-
-    :param reads: so many frames come at once, again and again.
-    """
-
-    async def run(folder: Path) -> tuple[Side, Side]:
-        learning, general = Side(folder / "a", learns=True), Side(folder / "b", learns=False)
-        at = 0
-        for size in cycle(reads):
-            if at >= len(frames):
-                break
-            read, at = frames[at : at + size], at + size
-            assert learning.take(*read) == general.take(*read)
-        assert learning.log_bytes() == general.log_bytes()
-        assert counted(learning.store) == counted(general.store)
-        queues = [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in learning.store.queues]
-        assert queues == [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in general.store.queues]
-        learning.store.abandon()
-        general.store.abandon()
-        return learning, general
-
-    with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(run(Path(folder)))
-
 
 UNIQUE_KEY = "AC110001{:024X}"
 names = st.sampled_from(["a", "b", "%", 'quote"d', "back\\slash", "ünïcode", "opaque", '"opaque":7', "UNIQ_KEY"])

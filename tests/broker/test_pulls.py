@@ -92,7 +92,10 @@ def test_no_more_pulls_wait_than_may() -> None:
 
     held, refused = asyncio.run(run())
     assert held == [(0, END)] * 2
-    assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_BUSY, "[OVERLOAD]2 pulls wait for messages already")
+    assert (refused.code, refused.remark) == (
+        ResponseCode.SYSTEM_BUSY,
+        "[OVERLOAD]2 pulls wait for messages already (pullThreadPoolQueueCapacity)",
+    )
 
 
 def test_a_pull_that_a_master_sends_elsewhere_is_written_down(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ from roquet.protocol.command import decode
 from roquet.protocol.headers.send import SendHeaderV2
 from roquet.protocol.message import UNIQ_KEY, split_properties
 from roquet.protocol.record import decode as decode_record
-from tests.broker.test_learnt_sends import Side
+from tests.broker.send_sides import Side
 
 FRAMES = Path(__file__).parent.parent / "golden" / "frames"
 BATCHES = sorted(FRAMES.glob("*/320-send-batch-message-*.request.bin"))

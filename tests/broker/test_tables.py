@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,18 @@ async def test_one_table_that_cannot_be_written_does_not_keep_the_others_from_th
     (settings.state_folder / state_files.TOPICS).rmdir()
     again.load()
     assert again.progress.committed("G", "T", 0) == 7
+
+
+async def test_progress_is_saved_when_there_is_news_and_only_then(tmp_path: Path) -> None:
+    settings = config("10.0.0.1", storePathRootDir=tmp_path)
+    tables = Tables(settings, Runtime(), RealDisk(), lambda: None)
+    tables.progress.commit("G", "T", 0, 7)
+    tables.save_progress()
+    assert len(asyncio.all_tasks()) == 2
+    await tables.progress_file.flush()
+    tables.save_progress()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    tables.progress.commit("G", "T", 0, 8)
+    tables.save_progress()
+    assert len(asyncio.all_tasks()) == 2
+    await tables.progress_file.flush()

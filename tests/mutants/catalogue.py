@@ -223,8 +223,8 @@ _REPLICATING: Final = (
     Mutant(
         "a slave forgets what consumers committed to it",
         "broker/progress.py",
-        "        for own in self.ahead_of(table):",
-        "        for own in []:",
+        "            offsets |= self._ahead(topic, group, of_master)\n",
+        "            pass\n",
         ("tests/broker/test_progress.py",),
     ),
 )
@@ -235,6 +235,13 @@ _DELIVERING: Final = (
         "broker/progress.py",
         "            queues[queue_id] = offset\n            self.changes += 1",
         "            queues[queue_id] = offset + 1\n            self.changes += 1",
+        ("tests/broker/test_progress.py",),
+    ),
+    Mutant(
+        "progress that is being saved changes",
+        "broker/progress.py",
+        "if queues is None or queues.age != self._age:\n                queues = self._writable",
+        "if queues is None:\n                queues = self._writable",
         ("tests/broker/test_progress.py",),
     ),
     Mutant(
@@ -486,9 +493,16 @@ _REFUSING: Final = (
     Mutant(
         "one address keeps all places",
         "places.py",
-        "most >= counts.get(newcomer, 0) + 2",
+        "self._most >= self.count(newcomer) + 2",
         "False",
         ("tests/test_places.py", "tests/transport/test_peers.py", "tests/replication/test_ports.py"),
+    ),
+    Mutant(
+        "one client keeps all places for waiting pulls",
+        "broker/held_pulls.py",
+        "if self._networks.owe(network):",
+        "if False:",
+        ("tests/broker/test_held_pulls.py",),
     ),
     Mutant(
         "a header of megabytes is learnt",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from roquet.errors import Refused
-from roquet.protocol.codes import ResponseCode
+from roquet.broker.held_pulls import HeldPull, HeldPulls
+from roquet.limited_log import LimitedLog
 from roquet.steps import Steps, in_parts
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.transport.connection import Connection
+
+log = logging.getLogger(__name__)
 
 LOOKED_AT_ONCE: Final = 64
 """Pulls that are woken in one turn of the loop; looking and answering takes some 30 us."""
@@ -26,24 +28,10 @@ _ANSWERS_AT_ONCE: Final = 16 * 1024 * 1024
 """Bytes of answers that one look makes before what it made can leave: one large message may be for thousands."""
 
 
-@dataclass(slots=True)
-class HeldPull:
-    """One pull that found nothing.
-
-    `fetch_again` gives the answer, or None to go on waiting; with True it answers whatever it finds.
-    """
-
-    connection: Connection
-    queue: ConsumeQueue
-    offset: int
-    until_ms: int
-    fetch_again: Callable[[bool], bytes | None] = field(repr=False)
-    size: int
-
-
 class Arrivals:
     """Keeps: every held pull stands in its queue's `waiting` list exactly once, until it is answered or its
-    connection ends; a peer that does not read gets no answer.
+    connection ends; one that is over before its queue is looked at stays until then. A peer that does not read gets no
+    answer.
 
     :param now_ms: the event loop's clock in ms.
     :param count_max: so many pulls may be held.
@@ -51,12 +39,17 @@ class Arrivals:
 
     def __init__(self, now_ms: Callable[[], float], count_max: int) -> None:
         self._now_ms = now_ms
-        self._count_max = count_max
+        self._places = HeldPulls(count_max)
+        self._limited_log = LimitedLog(log)
         self._queues: dict[ConsumeQueue, None] = {}
         self._to_wake: dict[ConsumeQueue, int] = {}
         """How many of a queue's pulls, the first ones, are still to be looked at since it grew."""
         self._is_waking = False
-        self.count = 0
+
+    @property
+    def count(self) -> int:
+        """Pulls that wait."""
+        return self._places.count
 
     def hold(
         self,
@@ -72,8 +65,9 @@ class Arrivals:
         :param size: bytes that `fetch_again` keeps of what the peer sent.
         :raises Refused: too many are held already, or too much of this peer.
         """
-        if self.count >= self._count_max:
-            raise Refused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{self.count} pulls wait for messages already")
+        crowding_out = self._places.crowding_out(connection)
+        if crowding_out is not None:
+            self._answer_early(crowding_out)
         size += _COST
         connection.keep(size)
         held = HeldPull(connection, queue, offset, int(self._now_ms()) + hold_ms, fetch_again, size)
@@ -81,7 +75,35 @@ class Arrivals:
             queue.waiting = []
         queue.waiting.append(held)
         self._queues[queue] = None
-        self.count += 1
+        self._places.take(held)
+
+    def _answer_early(self, held: HeldPull) -> None:
+        """Another client needs its place. A client that does not read can be answered nothing: it loses all of them."""
+        connection = held.connection
+        is_deaf = not connection.is_writable
+        self._limited_log.warning(
+            f"early {is_deaf}",
+            self._now_ms() / 1000,
+            "waiting pull answered early: other clients need places for theirs, pullThreadPoolQueueCapacity=%d peer=%s "
+            "pulls_of_it=%d%s",
+            *(self._places.count_max, connection.peer_address, self._places.count_of(connection)),
+            "; it does not read, its connection ends" if is_deaf else "",
+        )
+        if is_deaf:
+            self.connection_closed(connection)
+            connection.abort()
+            return
+        answer = held.fetch_again(True)
+        self._over(held)
+        connection.send(answer or b"")
+
+    def _over(self, held: HeldPull) -> None:
+        self._places.leave(held)
+        held.connection.release(held.size)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Whoever pulled over it is gone."""
+        self._places.closed(connection)
 
     def wake(self, grown: Iterable[ConsumeQueue]) -> None:
         """Answer the pulls that wait at these queues and now find something; one write per connection and turn."""
@@ -126,7 +148,10 @@ class Arrivals:
         waiting: list[HeldPull] = queue.waiting or []  # type: ignore[assignment]
         still: list[object] = list(waiting[count:])
         for held in waiting[:count]:
+            if held.is_over:
+                continue
             if not held.connection.is_open:
+                self._places.leave(held)
                 continue
             is_due = swept_ms is not None and (swept_ms >= held.until_ms or queue.max_offset > held.offset)
             looks = (is_due or swept_ms is None) and answers.takes(held.connection)
@@ -134,9 +159,8 @@ class Arrivals:
             if answer is None:
                 still.append(held)
             else:
-                held.connection.release(held.size)
+                self._over(held)
                 answers.add(held.connection, answer)
-        self.count -= len(waiting) - len(still)
         queue.waiting = still or None
         if not still:
             self._queues.pop(queue, None)

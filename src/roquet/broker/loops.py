@@ -77,7 +77,7 @@ def _answering(parts: Parts) -> Iterator[Loop]:
 
 
 def _remembering(parts: Parts) -> Iterator[Loop]:
-    yield each(parts.config.flush_consumer_offset_interval, parts.tables.progress_file.changed)
+    yield each(parts.config.flush_consumer_offset_interval, parts.tables.save_progress)
     yield each(FILTERS_SAVED_MS, parts.tables.save_filters)
     yield each(RETRY_MS, parts.tables.retry)
 

@@ -34,6 +34,7 @@ from roquet.runtime import Runtime
 from roquet.storage.disk import Disk, RealDisk
 from roquet.storage.store import Store
 from roquet.transport.channels import Channels
+from roquet.transport.connection import Connection
 from roquet.transport.peers import Peers, connections_allowed
 from roquet.transport.slices import Slices
 
@@ -111,8 +112,8 @@ class Parts:
         )
         self.cleaning = self._make_cleaning()
         self.checkpointing = asyncio.Lock()
-        self.jobs = Jobs()
         """Held by whoever makes a checkpoint."""
+        self.jobs = Jobs()
         self.members = self._make_members()
         self._queue_count = 0
         self.slave_sync = self._make_slave_sync()
@@ -193,6 +194,11 @@ class Parts:
         )
 
     # who is told of what
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A client is gone."""
+        self.members.connection_closed(connection)
+        self.arrivals.connection_closed(connection)
 
     def _only_read(self) -> None:
         """The drive takes nothing any more: neither clients nor a master need to try."""

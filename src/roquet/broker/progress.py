@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 from roquet.broker.limits import Limits, refuse_beyond
 from roquet.errors import Refused
 from roquet.protocol.bodies import DelayOffsetTable, OffsetTable
 from roquet.protocol.codes import ResponseCode
+from roquet.steps import Steps, in_parts
 from roquet.units import QueueOffset
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _KEY_SIZE_MAX: Final = 1000
 """Characters of a topic's and a group's name together; legal names have fewer."""
+_NONE: Final[Mapping[Any, Any]] = {}
 
 
 def start_of_young_queue(min_offset: int, *, first_in_memory: bool) -> QueueOffset | None:
@@ -35,12 +40,27 @@ class Commit:
     offset: int
 
 
+class _Part(dict[K, V]):
+    """A part of the offsets. Tables that were given out share it, unless it was made since the last of them (`age`)."""
+
+    __slots__ = ("age",)
+
+    def __init__(self, items: Mapping[K, V], age: int) -> None:
+        super().__init__(items)
+        self.age = age
+
+
+_Queues: TypeAlias = _Part[int, int]
+_Groups: TypeAlias = _Part[str, _Queues]
+
+
 class ConsumerProgress:
     """The next offset of each group in each queue.
 
     Keeps: the last word counts, also when it goes backwards or comes from a former owner of the queue (trap 30);
-           `changes` grows with every change; `count` is how many offsets there are; `_topics` and `_groups` name
-           exactly the pairs that `_offsets` has.
+           `changes` grows with every change; `count` is how many offsets there are; `_topics` names exactly the pairs
+           that `_offsets` has. What a table shares with `_offsets` is not changed any more, but replaced by a copy: a
+           table is one moment's, and taking it costs no more than a list of the topics.
 
     :param remembers: (slaves) keep apart what is committed here, until the master has it.
     :param limits: how many offsets clients may make it keep.
@@ -48,68 +68,70 @@ class ConsumerProgress:
 
     def __init__(self, *, remembers: bool = False, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
-        self._offsets: dict[str, dict[int, int]] = {}
+        self._offsets: dict[str, _Groups] = {}
+        """Topic -> group -> queue id -> offset."""
         self._topics: dict[str, dict[str, None]] = {}
         """Group -> topics in which it has progress."""
-        self._groups: dict[str, dict[str, None]] = {}
-        """Topic -> groups that have progress in it."""
+        self._age = 0
+        """Tables given out so far."""
         self.count = 0
-        self._own: dict[tuple[str, int], int] | None = {} if remembers else None
+        self._own: dict[tuple[str, str], dict[int, int]] | None = {} if remembers else None
         self.changes = 0
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """What a group says of a queue; neither has to be known.
 
-        :raises Refused: it is the first word on that queue, and there are too many offsets, or a name is too long.
+        :raises Refused: it is the first word on that queue, and there are too many offsets, or it has an odd name.
         """
-        key = f"{topic}@{group}"
-        queues = self._offsets.get(key)
+        groups = self._offsets.get(topic)
+        queues = None if groups is None else groups.get(group)
         before = None if queues is None else queues.get(queue_id)
         if before is None:
-            queues = self._room_for(key)
+            self._refuse_new(group, topic)
+            self.count += 1
         if before != offset:
-            assert queues is not None
+            if queues is None or queues.age != self._age:
+                queues = self._writable(topic, group)
             queues[queue_id] = offset
             self.changes += 1
         if self._own is not None:
-            self._own[key, queue_id] = offset
+            self._own.setdefault((topic, group), {})[queue_id] = offset
 
-    def _room_for(self, key: str) -> dict[int, int]:
-        """The offsets of a topic and group, to which one more is added."""
-        if len(key) > _KEY_SIZE_MAX:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"an offset of {key[:100]}...: topic or group have no such name")
+    def _refuse_new(self, group: str, topic: str) -> None:
+        if len(topic) + len(group) >= _KEY_SIZE_MAX or "@" in topic:  # which ends the topic in a saved table
+            remark = f"an offset of {topic[:100]}@{group[:100]}: topic or group have no such name"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         refuse_beyond(self.count + 1, self._limits.offset_nums_max, "offsets of groups in queues", "offsetNumsMax")
-        self.count += 1
-        queues = self._offsets.get(key)
+
+    def _queues(self, topic: str, group: str) -> Mapping[int, int]:
+        """The offsets of a group in a topic, to be read."""
+        return self._offsets.get(topic, _NONE).get(group, _NONE)
+
+    def _writable(self, topic: str, group: str) -> _Queues:
+        """The same to be changed: no table shares them."""
+        groups = self._writable_groups(topic)
+        queues = groups.get(group)
         if queues is None:
-            queues = {}
-            self._put(key, queues)
+            self._topics.setdefault(group, {})[topic] = None
+        if queues is None or queues.age != self._age:
+            queues = groups[group] = _Part(queues or {}, self._age)
         return queues
 
-    def _put(self, key: str, queues: dict[int, int]) -> None:
-        topic, group = _split(key)
-        self._offsets[key] = queues
-        self._topics.setdefault(group, {})[topic] = None
-        self._groups.setdefault(topic, {})[group] = None
-
-    def ahead_of(self, master: OffsetTable) -> list[Commit]:
-        """What was committed here and goes beyond what the master has; what does not is forgotten."""
-        own = self._own or {}
-        for key, queue_id in list(own):
-            if own[key, queue_id] <= master.offsets.get(key, {}).get(queue_id, -1):
-                del own[key, queue_id]
-        return [Commit(*_split(key), queue_id, offset) for (key, queue_id), offset in own.items()]
+    def _writable_groups(self, topic: str) -> _Groups:
+        groups = self._offsets.get(topic)
+        if groups is None or groups.age != self._age:
+            groups = self._offsets[topic] = _Part(groups or {}, self._age)
+        return groups
 
     def told(self, commit: Commit) -> None:
         """The master has this by now, and its word counts from here on, also where it sets the group back."""
-        key = f"{commit.topic}@{commit.group}", commit.queue_id
-        if self._own is not None and self._own.get(key) == commit.offset:
-            del self._own[key]
+        own = self._own.get((commit.topic, commit.group), {}) if self._own is not None else {}
+        if own.get(commit.queue_id) == commit.offset:
+            del own[commit.queue_id]
 
     def committed(self, group: str, topic: str, queue_id: int) -> QueueOffset | None:
         """The next offset of a group in a queue; None: it never said, or something below 0."""
-        queues = self._offsets.get(f"{topic}@{group}")
-        offset = -1 if queues is None else queues.get(queue_id, -1)
+        offset = self._queues(topic, group).get(queue_id, -1)
         return QueueOffset(offset) if offset >= 0 else None
 
     def set_back(self, within_queue: Callable[[str, int, int], int]) -> list[Commit]:
@@ -118,12 +140,12 @@ class ConsumerProgress:
         :param within_queue: topic, queue id and offset -> the offset, or the end of the queue where that comes first.
         """
         back = []
-        for key, queues in self._offsets.items():
-            topic, group = _split(key)
-            for queue_id, offset in queues.items():
-                within = within_queue(topic, queue_id, offset)
-                if within < offset:
-                    back.append(Commit(topic, group, queue_id, within))
+        for topic, groups in self._offsets.items():
+            for group, queues in groups.items():
+                for queue_id, offset in queues.items():
+                    within = within_queue(topic, queue_id, offset)
+                    if within < offset:
+                        back.append(Commit(topic, group, queue_id, within))
         for each in back:
             self.commit(each.group, each.topic, each.queue_id, each.offset)
         return back
@@ -134,70 +156,114 @@ class ConsumerProgress:
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have progress in the topic."""
-        return list(self._groups.get(topic, ()))
+        return list(self._offsets.get(topic, ()))
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Let one group stand in a topic where another does."""
-        for queue_id, offset in self._offsets.get(f"{topic}@{source}", {}).items():
+        for queue_id, offset in list(self._queues(topic, source).items()):
             self.commit(target, topic, queue_id, offset)
 
     def forget_group(self, group: str) -> None:
-        self._forget(f"{topic}@{group}" for topic in self.topics_of(group))
+        for topic in self.topics_of(group):
+            self._forget(topic, group)
 
     def forget_topic(self, topic: str) -> None:
         """A topic of that name made later starts from nothing."""
-        self._forget(f"{topic}@{group}" for group in self.groups_of(topic))
+        for group in self.groups_of(topic):
+            self._forget(topic, group)
 
-    def _forget(self, keys: Iterable[str]) -> None:
-        for key in list(keys):
-            topic, group = _split(key)
-            self.count -= len(self._offsets.pop(key))
-            _drop(self._topics, group, topic)
-            _drop(self._groups, topic, group)
-            self.changes += 1
-
-    def present(self) -> OffsetTable:
-        """The offsets themselves, for those who read them bit by bit: each is as it is then; no key comes or goes."""
-        return OffsetTable(dict(self._offsets))
+    def _forget(self, topic: str, group: str) -> None:
+        groups = self._writable_groups(topic)
+        self.count -= len(groups.pop(group))
+        if not groups:
+            del self._offsets[topic]
+        topics = self._topics[group]
+        del topics[topic]
+        if not topics:
+            del self._topics[group]
+        self.changes += 1
 
     def to_table(self) -> OffsetTable:
-        return OffsetTable({key: dict(queues) for key, queues in self._offsets.items()})
+        """As it is now, whatever is committed later."""
+        self._age += 1
+        return OffsetTable(_ByKey(dict(self._offsets)))
 
     def restore(self, saved: OffsetTable) -> None:
         """Begin with what was saved, and nothing else."""
-        self._offsets, self._topics, self._groups = {}, {}, {}
+        self._offsets, self._topics = {}, {}
         for key, queues in saved.offsets.items():
-            self._put(key, dict(queues))
-        self.count = sum(map(len, self._offsets.values()))
+            self._writable(*_split(key)).update(queues)
+        self.count = sum(len(queues) for groups in self._offsets.values() for queues in groups.values())
 
-    def copy_master(self, table: OffsetTable) -> bool:
+    # a slave's
+
+    def copy_master(self, table: OffsetTable) -> Steps[bool]:
         """Take the master's word for every topic and group that it names (protocol.md 2.6, store-and-ha.md 5.5).
 
         What was committed here meanwhile for these is lost, as on Apache's slaves, but for what is remembered and goes
-        beyond it. Tells whether anything changed.
+        beyond it. Tells whether anything changed. A table that is saved between two steps is of two moments at the
+        master: what it says of a group in a topic is of one, and one group does not depend on another.
         """
-        offsets = {key: dict(queues) for key, queues in table.offsets.items()}
-        for own in self.ahead_of(table):
-            offsets.setdefault(f"{own.topic}@{own.group}", {})[own.queue_id] = own.offset
-        news = {key: queues for key, queues in offsets.items() if self._offsets.get(key) != queues}
-        for key, queues in news.items():
-            self.count += len(queues) - len(self._offsets.get(key, ()))
-            self._put(key, queues)
-        self.changes += len(news)
-        return bool(news)
+        before = self.changes
+        for part in in_parts(table.offsets.items()):
+            for key, queues in part:
+                self._copy(*_split(key), queues)
+            yield
+        return self.changes != before
+
+    def _copy(self, topic: str, group: str, of_master: Mapping[int, int]) -> None:
+        known = self._queues(topic, group)
+        offsets = dict(of_master)
+        if self._own:
+            offsets |= self._ahead(topic, group, of_master)
+        if known != offsets:
+            self.count += len(offsets) - len(known)
+            self._writable_groups(topic)[group] = _Part(offsets, self._age)
+            self._topics.setdefault(group, {})[topic] = None
+            self.changes += 1
+
+    def _ahead(self, topic: str, group: str, of_master: Mapping[int, int]) -> dict[int, int]:
+        """What was committed here and goes beyond what the master has; what does not is forgotten."""
+        own = (self._own or {}).get((topic, group), {})
+        for queue_id in [queue_id for queue_id, offset in own.items() if offset <= of_master.get(queue_id, -1)]:
+            del own[queue_id]
+        return own
+
+    def own(self) -> Steps[list[Commit]]:
+        """What was committed here, and goes beyond the table of the master that was copied last."""
+        if self._own is None:
+            return []
+        commits = []
+        for part in in_parts(list(self._own.items())):
+            for (topic, group), offsets in part:
+                commits += [Commit(topic, group, queue_id, offset) for queue_id, offset in offsets.items()]
+                if not offsets:
+                    del self._own[topic, group]
+            yield
+        return commits
+
+
+class _ByKey(Mapping[str, Mapping[int, int]]):
+    """The offsets of all topics and groups by `topic@group`, as tables have them."""
+
+    def __init__(self, topics: Mapping[str, Mapping[str, Mapping[int, int]]]) -> None:
+        self._topics = topics
+
+    def __getitem__(self, key: str) -> Mapping[int, int]:
+        topic, group = _split(key)
+        return self._topics[topic][group]
+
+    def __iter__(self) -> Iterator[str]:
+        return (f"{topic}@{group}" for topic, groups in self._topics.items() for group in groups)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._topics.values()))
 
 
 def _split(key: str) -> tuple[str, str]:
     """Topic and group; neither name can hold an `@`."""
     topic, _, group = key.partition("@")
     return topic, group
-
-
-def _drop(index: dict[str, dict[str, None]], key: str, value: str) -> None:
-    values = index[key]
-    del values[value]
-    if not values:
-        del index[key]
 
 
 class DelayProgress:

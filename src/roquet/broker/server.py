@@ -137,7 +137,7 @@ class Broker:
     def _build(self) -> None:
         self.parts = Parts(self.config, self.runtime, self._disk, self._become, self._end)
         self.store = self.parts.store
-        answered, connection_closed = handlers(self.parts), self.parts.members.connection_closed
+        answered, connection_closed = handlers(self.parts), self.parts.connection_closed
         fast = {code: handler for code, handler in answered.items() if code != RequestCode.PULL_MESSAGE}
         self._main = Server(answered, connection_closed, self.parts.peers)
         self._fast = Server(fast, connection_closed, self.parts.peers)

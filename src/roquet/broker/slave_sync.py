@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.config import FAST_PORT_STEP
@@ -14,7 +14,7 @@ from roquet.broker.progress import Commit, ConsumerProgress, DelayProgress
 from roquet.broker.state_files import Changed
 from roquet.errors import RoquetError
 from roquet.protocol import sliced_tables
-from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable, parse
+from roquet.protocol.bodies import DelayOffsetTable, parse
 from roquet.protocol.codes import RequestCode
 from roquet.protocol.command import Command
 from roquet.protocol.ha_status import LogRange
@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 PERIOD_MS: Final = 10_000
 TIMEOUT_MS: Final = 3000
 
-T = TypeVar("T")
-
 
 class SlaveSync:
     """Copies the tables of the master, each on its own: what cannot be had leaves the others alone.
@@ -42,7 +40,7 @@ class SlaveSync:
     :param flushed_to: how much of it is on disk.
     :param offsets_changed: saves the consumer offsets.
     :param delays_changed: saves the delay offsets.
-    :param slices: in which tables are read: one of 50,000 topics has 7 MB.
+    :param slices: in which tables are read and taken over: one of 50,000 topics has 7 MB.
     """
 
     def __init__(
@@ -115,33 +113,24 @@ class SlaveSync:
         if master is None:
             return
         fast = _fast_address(master)
-        read = sliced_tables
-        await self._copy(fast, RequestCode.GET_ALL_TOPIC_CONFIG, read.topic_table, self._take_topics)
-        await self._copy(master, RequestCode.GET_ALL_CONSUMER_OFFSET, read.offset_table, self._take_offsets)
+        await self._copy(fast, RequestCode.GET_ALL_TOPIC_CONFIG, self._take_topics)
+        await self._copy(master, RequestCode.GET_ALL_CONSUMER_OFFSET, self._take_offsets)
         await self._tell_own(master)
-        await self._copy(master, RequestCode.GET_ALL_DELAY_OFFSET, _delay_table, self._take_delays)
-        await self._copy(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, read.group_table, self._take_groups)
-        await self._copy(master, RequestCode.GET_BROKER_RUNTIME_INFO, _log_range, self._take_log_range)
+        await self._copy(master, RequestCode.GET_ALL_DELAY_OFFSET, self._take_delays)
+        await self._copy(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._take_groups)
+        await self._copy(master, RequestCode.GET_BROKER_RUNTIME_INFO, self._take_log_range)
 
-    async def _copy(
-        self, address: str, code: RequestCode, read: Callable[[bytes], Steps[T]], take: Callable[[T], None]
-    ) -> None:
+    async def _copy(self, address: str, code: RequestCode, take: Callable[[bytes], Steps[None]]) -> None:
+        """:param take: reads a body, and takes over what it says."""
         try:
             answer = checked(await self._channels.call(address, Command(code), TIMEOUT_MS), address)
-            take(await self._slices.run(read(answer.body)))
+            await self._slices.run(take(answer.body))
         except (RoquetError, ValueError) as error:
             if code not in self._failing:
                 log.warning("%s: master %s, tried again each %s ms: %s", code.name, address, self._period_ms, error)
             self._failing.add(code)
         else:
             self._failing.discard(code)
-
-    def _take_log_range(self, log_range: LogRange) -> None:
-        """The master's log reached no further when its delay offsets were copied, a moment before."""
-        self.master_log = log_range
-        table, self._delay_table = self._delay_table, None
-        if table is not None and self._delays.copy_master(table, log_range.end, self._flushed_to()):
-            self._delays_changed()
 
     async def _tell_own(self, master: str) -> None:
         """Told once; the group may have come further at the master since its table was copied, so it takes nothing that
@@ -160,30 +149,31 @@ class SlaveSync:
                 return
             self._progress.told(each)
 
-    def _take_topics(self, table: TopicTable) -> None:
+    def _take_topics(self, body: bytes) -> Steps[None]:
+        table = yield from sliced_tables.topic_table(body)
         self.topics_to = self._log_end()
         self._catalogue.copy_master_topics(table)
 
-    def _take_groups(self, table: GroupTable) -> None:
-        self._catalogue.copy_master_groups(table)
+    def _take_groups(self, body: bytes) -> Steps[None]:
+        self._catalogue.copy_master_groups((yield from sliced_tables.group_table(body)))
 
-    def _take_offsets(self, table: OffsetTable) -> None:
-        self._own = self._progress.ahead_of(table)
-        if self._progress.copy_master(table):
+    def _take_offsets(self, body: bytes) -> Steps[None]:
+        table = yield from sliced_tables.offset_table(body)
+        if (yield from self._progress.copy_master(table)):
             self._offsets_changed()
+        self._own = yield from self._progress.own()
 
-    def _take_delays(self, table: DelayOffsetTable) -> None:
-        self._delay_table = table
+    def _take_delays(self, body: bytes) -> Steps[None]:
+        yield
+        self._delay_table = parse(body, DelayOffsetTable.from_json)
 
-
-def _delay_table(body: bytes) -> Steps[DelayOffsetTable]:
-    yield
-    return parse(body, DelayOffsetTable.from_json)
-
-
-def _log_range(body: bytes) -> Steps[LogRange]:
-    yield
-    return parse(body, LogRange.from_json)
+    def _take_log_range(self, body: bytes) -> Steps[None]:
+        """The master's log reached no further when its delay offsets were copied, a moment before."""
+        yield
+        self.master_log = log_range = parse(body, LogRange.from_json)
+        table, self._delay_table = self._delay_table, None
+        if table is not None and self._delays.copy_master(table, log_range.end, self._flushed_to()):
+            self._delays_changed()
 
 
 def _fast_address(address: str) -> str:

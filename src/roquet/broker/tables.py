@@ -56,6 +56,8 @@ class Tables:
         self._topics_file = self._file(state_files.TOPICS, self.topics.to_table)
         self._groups_file = self._file(state_files.GROUPS, self.groups.to_table)
         self.progress_file = self._file(state_files.CONSUMER_OFFSETS, self.progress.to_table)
+        self._saved_changes = 0
+        """Of the progress, as it was when it was to be saved last; a save that fails is tried again all the same."""
         self.delays_file = self._file(state_files.DELAY_OFFSETS, self.delays.to_table)
         self._filters_file = self._file(
             state_files.CONSUMER_FILTERS, lambda: self.filters.to_table(self._runtime.now_ms())
@@ -106,6 +108,12 @@ class Tables:
         ):
             if count > count_max:
                 log.warning("saved table beyond a limit, no more are made: %s=%d %s=%d", what, count, name, count_max)
+
+    def save_progress(self) -> None:
+        """If there is anything new in it."""
+        if self._saved_changes != self.progress.changes:
+            self._saved_changes = self.progress.changes
+            self.progress_file.changed()
 
     def save_filters(self) -> None:
         """If there is anything new in them; groups that left long ago are forgotten."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
-from roquet.places import crowds
+from roquet.places import Shares
 
 Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 
@@ -47,8 +46,8 @@ class Admission:
         use goes only where its network has two places more than the newcomer's: else strangers with many addresses
         could push a slave out.
         """
-        networks, owe = crowds(Counter(place.network for place in places), newcomer)
-        of_them = [index for index, place in enumerate(places) if place.network in networks]
+        shares = Shares(place.network for place in places)
+        of_them = [index for index, place in enumerate(places) if place.network in shares.crowds]
         if not of_them:
             return None
 
@@ -57,7 +56,7 @@ class Admission:
             return place.has_spoken, place.stalled_ms <= stalled_ms_max, place.acked
 
         least = min(of_them, key=use)
-        return least if owe or not all(use(least)[:2]) else None
+        return least if shares.owe(newcomer) or not all(use(least)[:2]) else None
 
     def _is_among(self, host: str) -> bool:
         address = ip_address(host.partition("%")[0])

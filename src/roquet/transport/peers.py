@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from roquet import descriptors
 from roquet.limited_log import LimitedLog
-from roquet.places import crowds, network_of
+from roquet.places import Shares, network_of
 from roquet.transport.limits import PeerLimits
 from roquet.transport.watch import LoopWatch
 
@@ -86,6 +86,7 @@ class Peers:
         self.connections_peak = self.refused = self.ended = 0
         self.unread_max = self.limits.answer_bytes_per_connection_max
         self._of_network: dict[str, dict[Peer, None]] = {}
+        self._shares = Shares[str]()
         self.descriptors = Descriptors()
         self.watch = LoopWatch(self.limits.loop_delay_warning_ms)
         self._limited_log = LimitedLog(log)
@@ -107,6 +108,7 @@ class Peers:
         self.connections[peer] = None
         self.connections_peak = max(self.connections_peak, len(self.connections))
         self._of_network.setdefault(network, {})[peer] = None
+        self._shares.add(network)
         return True
 
     def _why_not(self, host: str, network: str) -> str:
@@ -124,13 +126,13 @@ class Peers:
         """Nobody else gets in while one address has all places: the one with most gives one, that of its connections
         which has been silent for longest.
         """
-        most, owe = crowds({network: len(peers) for network, peers in self._of_network.items()}, newcomer)
-        if not owe:
+        if not self._shares.owe(newcomer):
             return False
         now = asyncio.get_running_loop().time()
-        ended = max(self._of_network[most[0]], key=lambda peer: peer.still_s(now)[1])
+        peers = self._of_network[next(iter(self._shares.crowds))]
+        ended = max(peers, key=lambda peer: peer.still_s(now)[1])
         text = "connection ended: another address needs its place, %s peer=%s connections_of_it=%d"
-        count = len(self._of_network[most[0]])
+        count = len(peers)
         self._limited_log.warning("place", now, text, what, ended.peer_address, count)
         self.ended += 1
         self.closed(ended)
@@ -158,6 +160,7 @@ class Peers:
             return
         del self.connections[peer]
         network = network_of(peer.peer_host_name)
+        self._shares.drop(network)
         del self._of_network[network][peer]
         if not self._of_network[network]:
             del self._of_network[network]

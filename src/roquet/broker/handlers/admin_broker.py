@@ -57,7 +57,7 @@ class BrokerAdmin:
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"table": table}))
 
     def consumer_offsets(self, request: Command) -> Steps[Command]:
-        body = yield from sliced_bodies.offset_table(self._progress.present())
+        body = yield from sliced_bodies.offset_table(self._progress.to_table())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def delay_offsets(self, request: Command, connection: Connection) -> Command:

@@ -277,8 +277,12 @@ class Sends:
         topic: TopicConfig,
         sys_flag: int,
     ) -> None:
-        """Let the connection's next sends of this kind go the short way."""
-        if topic.name != header.topic or topic.order or header.queue_id < 0:
+        """Let the connection's next sends of this kind go the short way.
+
+        Not those to a retry topic: their way depends on the group, too, and what is learnt is dropped with a change of
+        the topic table only. Consumers send them when a broker refused what they sent back; they are rare.
+        """
+        if header.topic.startswith(m.RETRY_PREFIX) or topic.order or header.queue_id < 0:
             return
         known = next((known for known in connection.shortcuts if isinstance(known, LearntSends)), None)
         if known is None:

@@ -1,0 +1,171 @@
+"""Topics, groups and the drive change between sends: the learnt path goes on doing what the general path does."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from roquet.protocol.bodies import GroupConfig, TopicConfig
+from roquet.protocol.codes import RequestCode
+from roquet.protocol.command import BINARY, JSON, ONE_WAY
+from tests.broker.send_sides import Side, assert_same_store, send_frame
+from tests.simulation.disk import Drive
+
+TOPICS = ("TopicTest", "Other", "%RETRY%group")
+SENT_AGAIN = 5
+counts = st.sampled_from([1, 2, 7])
+topics = st.sampled_from(TOPICS)
+
+
+class SendsAndChanges(RuleBasedStateMachine):
+    """Two brokers, of which one learns sends, get the same requests and the same changes."""
+
+    @initialize()
+    def start(self) -> None:
+        self.runner = asyncio.Runner()
+        self.sent: dict[bytes, None] = {}
+        self.drives = [Drive(random.Random(1)) for _ in range(2)]
+
+        async def made() -> list[Side]:
+            return [
+                Side(Path("/store"), learns=learns, disk=drive.mount())
+                for learns, drive in zip((True, False), self.drives, strict=True)
+            ]
+
+        self.learning, self.general = self.sides = self.runner.run(made())
+
+    @rule(
+        topic=topics,
+        queue_id=st.integers(0, 5),
+        count=counts,
+        reads=counts,
+        properties=st.fixed_dictionaries({}, optional={"TAGS": st.just("t"), "DELAY": st.just("1")}),
+        header_type=st.sampled_from([JSON, BINARY]),
+        code=st.sampled_from([RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2]),
+        flag=st.sampled_from([0, 0, ONE_WAY]),
+        reconsume_times=st.sampled_from([0, 1, 3]),
+    )
+    def send(
+        self,
+        topic: str,
+        queue_id: int,
+        count: int,
+        reads: int,
+        properties: dict[str, str],
+        header_type: int,
+        code: int,
+        flag: int,
+        reconsume_times: int,
+    ) -> None:
+        """:param count: of messages in each of the `reads`."""
+        frame = send_frame(
+            1000,
+            queue_id,
+            properties,
+            topic=topic,
+            header_type=header_type,
+            code=code,
+            flag=flag,
+            reconsume_times=reconsume_times,
+        )
+
+        self.sent[frame] = None
+        for _ in range(reads):
+            self._take([frame] * count)
+
+    def _take(self, frames: Sequence[bytes]) -> None:
+        async def take() -> None:
+            assert self.learning.take(*frames) == self.general.take(*frames)
+
+        self.runner.run(take())
+
+    def _send_again(self) -> None:
+        """What was sent before may be taken otherwise after a change."""
+        self._take(list(self.sent)[-SENT_AGAIN:])
+
+    @rule(
+        topic=topics,
+        queues=st.sampled_from([1, 4, 8]),
+        perm=st.sampled_from([6, 6, 4, 2, 0]),
+        filter_type=st.sampled_from(["SINGLE_TAG", "MULTI_TAG"]),
+    )
+    def change_topic(self, topic: str, queues: int, perm: int, filter_type: str) -> None:
+        for side in self.sides:
+            side.catalogue.update_topic(TopicConfig(topic, queues, queues, perm, filter_type))
+        self._send_again()
+
+    @rule(ordered=st.sets(topics))
+    def order_topics(self, ordered: set[str]) -> None:
+        for side in self.sides:
+            side.catalogue.set_ordered(ordered)
+        self._send_again()
+
+    @rule(topic=topics)
+    def delete_topic(self, topic: str) -> None:
+        """Its queues stay: who deletes them is not part of this."""
+        for side in self.sides:
+            side.catalogue.delete_topic(topic)
+        self._send_again()
+
+    @rule(tries=st.sampled_from([0, 2, 16]))
+    def change_group(self, tries: int) -> None:
+        for side in self.sides:
+            side.catalogue.update_group(GroupConfig("group", retry_max_times=tries))
+        self._send_again()
+
+    @rule()
+    def delete_group(self) -> None:
+        for side in self.sides:
+            side.catalogue.delete_group("group")
+        self._send_again()
+
+    @rule(why=st.sampled_from(["", "", "the drive is used beyond 90%"]))
+    def refuse_messages(self, why: str) -> None:
+        for side in self.sides:
+            side.store.why_full = why
+        self._send_again()
+
+    @rule(trouble=st.sampled_from([None, None, errno.ENOSPC]))
+    def fill_drive(self, trouble: int | None) -> None:
+        for drive in self.drives:
+            drive.trouble = trouble
+        self._send_again()
+
+    @invariant()
+    def tables_are_the_same(self) -> None:
+        one, other = (side.catalogue for side in self.sides)
+        assert (dict(one.topics), dict(one.groups)) == (dict(other.topics), dict(other.groups))
+
+    def teardown(self) -> None:
+        for drive in self.drives:
+            drive.trouble = None
+        assert_same_store(self.learning, self.general)
+        for side in self.sides:
+            side.store.abandon()
+        self.runner.close()
+
+
+SendsAndChanges.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestSendsAndChanges = SendsAndChanges.TestCase
+
+
+def test_a_retry_topics_sends_see_that_the_group_may_try_less_often(tmp_path: Path) -> None:
+    async def queues(*, learns: bool) -> dict[str, int]:
+        side = Side(tmp_path / str(learns), learns=learns)
+        frame = send_frame(1000, 0, {}, topic="%RETRY%group", reconsume_times=3)
+        side.take(*[frame] * 3)
+        side.catalogue.update_group(GroupConfig("group", retry_max_times=2))
+        side.take(*[frame] * 3)
+        written = {queue.topic: queue.max_offset for queue in side.store.queues}
+        side.store.abandon()
+        return written
+
+    expected = {"%RETRY%group": 3, "%DLQ%group": 3}
+    assert [asyncio.run(queues(learns=learns)) for learns in (True, False)] == [expected, expected]
