@@ -91,6 +91,20 @@ _RECOVERING: Final = (
         ("tests/storage/test_saved_tail.py", "tests/storage/test_recovery.py", "tests/properties"),
     ),
     Mutant(
+        "recovery erases from the front",
+        "storage/erasure.py",
+        "reversed(pages)",
+        "pages",
+        ("tests/storage/test_erasure.py",),
+    ),
+    Mutant(
+        "recovery takes zeros that were not synced for durable ones",
+        "storage/consume_queue.py",
+        "        self._durable = self._durable.cut((self.max_offset - 1) * ENTRY_SIZE)\n",
+        "",
+        ("tests/storage/test_erasure.py",),
+    ),
+    Mutant(
         "recovery checks no checksums",
         "storage/store.py",
         "verify=self.config.verify_on_recovery",

@@ -261,6 +261,7 @@ class Drive:
         self._mounted: MountedDisk | None = None
         self._changes_left: int | None = None
         self._writes_left: int | None = None
+        self._erasures_left: int | None = None
         self._end_of_process: Callable[[], None] = self.crash
         self._trouble: int | None = None
 
@@ -312,7 +313,7 @@ class Drive:
     def crash(self) -> None:
         """The power fails. (A folder entry that comes back brings the bytes that its file had on the platter.)"""
         self.unmount()
-        self._changes_left = self._writes_left = None
+        self._changes_left = self._writes_left = self._erasures_left = None
         versions = [self._durable_names, *self._unsynced_names]
         self._durable_names = versions[self._random.randrange(len(versions))]
         self._unsynced_names.clear()
@@ -336,6 +337,14 @@ class Drive:
         :param end: kills the process, or has the power fail.
         """
         self._writes_left, self._end_of_process = writes, end
+
+    def end_in_an_erasure(self, pages: int | None, end: Callable[[], None]) -> None:
+        """Let so many more pages be erased; the process ends before the one after them.
+
+        :param pages: None: as many as there are.
+        :param end: as of `end_in_a_write`.
+        """
+        self._erasures_left, self._end_of_process = pages, end
 
     # for MountedDisk
 
@@ -392,6 +401,19 @@ class Drive:
         self.note("ends in a write", str(path), at, written)
         self._end_of_process()
         raise DeadProcessError(f"the process ended while it wrote to {path}")
+
+    def erase(self, path: Path, memory: mmap.mmap | bytearray, at: int, size: int) -> None:
+        """
+        :raises DeadProcessError: the process ends before this page.
+        """
+        if self._erasures_left is not None:
+            self._erasures_left -= 1
+            if self._erasures_left < 0:
+                self._erasures_left = None
+                self.note("ends before it erases", str(path), at, size)
+                self._end_of_process()
+                raise DeadProcessError(f"the process ended while it erased the end of {path}")
+        memory[at : at + size] = bytes(size)
 
     def rename(self, files: dict[Path, StoredFile], folders: frozenset[Path] | None = None) -> None:
         """The folders say something new, so far only in memory."""
@@ -514,15 +536,13 @@ class MountedFile:
         return min(at, self.size)
 
     def write(self, at: int, data: bytes | memoryview) -> None:
-        self._drive("write").write(self._path, self.buffer, at, data)
+        if any(data):
+            self._drive("write").write(self._path, self.buffer, at, data)
+        else:  # in the place of what has its room already
+            self._drive("erase").erase(self._path, self.buffer, at, len(data))
 
     def reserve(self, start: int, end: int) -> None:
         self._drive("write")
-
-    def erase(self, at: int) -> None:
-        if self.buffer[at:] != bytes(self.size - at):
-            self.buffer[at:] = bytes(self.size - at)
-            self.sync(at, self.size)
 
     def sync(self, start: int, end: int) -> None:
         if self._is_discarded:

@@ -29,7 +29,9 @@ def test_troubles_with_records_over_many_pages(seed: int) -> None:
 
 @pytest.mark.shares_histories(18, 30)
 def test_processes_end_in_the_middle_of_a_record(seed: int) -> None:
-    """Killed, or with the power, while some of its pages are written and others are not."""
+    """Killed, or with the power, while some of its pages are written and others are not; and once more while what is
+    left of it is erased.
+    """
     with cluster_of_large_messages(seed) as cluster:
         for _ in range(ROUNDS):
             name, chance = cluster.chance.choice(list(cluster.brokers)), cluster.chance
@@ -40,9 +42,11 @@ def test_processes_end_in_the_middle_of_a_record(seed: int) -> None:
             if host.is_running:
                 host.kill()
                 leave_torn_records(cluster, name)
+            host.drive.end_in_an_erasure(chance.randrange(20), chance.choice((host.kill, host.crash)))
             cluster.start(name)
             cluster.run_for(RECOVERY_S)
-            if not host.is_running:  # it ended while it saved what it cuts, or caught up
+            host.drive.end_in_an_erasure(None, host.kill)
+            if not host.is_running:  # it ended while it saved what it cuts, or erased that, or caught up
                 cluster.start(name)
             cluster.wait_until_serving(name)
             cluster.send(10)

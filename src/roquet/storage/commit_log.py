@@ -354,7 +354,7 @@ class CommitLog:
         return PhysicalOffset(at - at % self.file_size + self.file_size)
 
     def truncate(self, end: PhysicalOffset) -> None:
-        """Let the log end at `end`, delete the files behind it, and zero what stands behind `end` in its file.
+        """Let the log end at `end`, delete the files behind it, and zero what stands behind `end` in its file, durably.
 
         What is left there would be valid again for a later recovery, as soon as new records end where an old one began.
 
@@ -363,6 +363,7 @@ class CommitLog:
         self._trust.check()  # the drive may have failed for the copy of what is cut off here
         self._segments.drop_after(end)
         self._segments.erase(end)
+        self._segments.sync(end, self.next_file(end))  # also where nothing was left: who erased it may not have done so
         self.end = end
         self.flushed_to = min(self.flushed_to, end)
         self._committed_to = end

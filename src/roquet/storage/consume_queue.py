@@ -368,14 +368,23 @@ class ConsumeQueue:
             )
             if kept:
                 self._end_at(start // ENTRY_SIZE + kept)
-                self._segments.erase(self.max_offset * ENTRY_SIZE)
+                self._erase_rest()
                 return
         self.drop_all()
 
     def drop_last(self) -> None:
         """Drop the last entry."""
         self._end_at(self.max_offset - 1)
+        self._erase_rest()
+
+    def _erase_rest(self) -> None:
+        """Zero what stands behind the last entry in its file.
+
+        The next checkpoint syncs that file, also where only zeros stand there: whoever wrote them may have been killed
+        before it was synced. Until then a recovery cuts the queue at the same place or before it.
+        """
         self._segments.erase(self.max_offset * ENTRY_SIZE)
+        self._durable = self._durable.cut((self.max_offset - 1) * ENTRY_SIZE)
 
     def _end_at(self, offset: int) -> None:
         """Let the queue end before `offset`. Blanks that nothing follows any more go, too."""

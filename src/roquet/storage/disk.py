@@ -68,10 +68,6 @@ class DiskFile(Protocol):
         """
         ...
 
-    def erase(self, at: int) -> None:
-        """Make everything from `at` on zero, durably."""
-        ...
-
     def sync(self, start: int, end: int) -> None:
         """Make the bytes from `start` to `end` durable; may take long. Nothing to do once the file is discarded."""
         ...

@@ -22,10 +22,6 @@ _CAN_SYNC_BY_DESCRIPTOR: Final = sys.platform == "linux"
 """Linux writes mapped pages of a file back on fdatasync; elsewhere the mapping has to be told first."""
 
 
-_COMPARED_AT_ONCE: Final = 64 * 1024
-_ZEROS: Final = bytes(_COMPARED_AT_ONCE)
-
-
 def tell_unreadable(path: Path, why: str) -> None:
     log.error(
         "a file of the store cannot be read: path=%s why=%s; what is in it is refused, the rest is served. "
@@ -164,18 +160,6 @@ class MappedFile:
             with naming(self._path):
                 os.posix_fallocate(self._descriptor.number, start, end - start)
 
-    def erase(self, at: int) -> None:
-        if not self._has_data(at):
-            return
-        if sys.platform == "win32":
-            self._map[at:] = bytes(self.size - at)
-            self.sync(at, self.size)
-            return
-        with self._only_once():
-            os.ftruncate(self._descriptor.number, at)
-            os.ftruncate(self._descriptor.number, self.size)
-            os.fsync(self._descriptor.number)
-
     @contextmanager
     def _only_once(self) -> Iterator[None]:
         """Make something durable, unless that has failed before."""
@@ -188,15 +172,6 @@ class MappedFile:
             except OSError as error:
                 self._failure = error
                 raise
-
-    def _has_data(self, at: int) -> bool:
-        """Whether a byte from `at` on is not zero."""
-        while at < self.size:
-            end = min(self.size, at + _COMPARED_AT_ONCE)
-            if self.read(at, end - at) != _ZEROS[: end - at]:
-                return True
-            at = self.next_data(end)
-        return False
 
     def next_data(self, at: int) -> int:
         if at >= self.size:

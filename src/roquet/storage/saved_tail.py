@@ -123,12 +123,15 @@ def _saved_before(disk: Disk, folder: Path, log: CommitLog, tail: Tail) -> Path 
 
 
 def _has_all(disk: Disk, saved: Path, log: CommitLog, tail: Tail) -> bool:
-    """Whether a folder has every byte of a tail, durably."""
+    """Whether a folder has every byte of a tail, durably. It may have more: whoever saved it may have begun to erase it
+    from its end.
+    """
     try:
         for start in _file_starts(log, tail):
             file = disk.reopen(saved / "commitlog" / file_name(start), log.file_size)
             try:
-                if any(file.read(at - start, len(data)) != data for at, data in _data_of_file(log, tail, start)):
+                pieces_of_file = ((at, data.rstrip(b"\0")) for at, data in _data_of_file(log, tail, start))
+                if any(file.read(at - start, len(data)) != data for at, data in pieces_of_file):
                     return False
                 file.sync(0, log.file_size)
             finally:

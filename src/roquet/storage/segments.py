@@ -10,6 +10,7 @@ from typing import Final
 from roquet.errors import DamagedFiles, StoreError, UnreadableFile
 from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk, DiskFile
+from roquet.storage.erasure import erase
 from roquet.storage.folders import Folders
 
 NAME_DIGITS: Final = 20
@@ -184,8 +185,10 @@ class Segments:
             file.sync(first, last)
 
     def sync_work(self, durable: Durable, end: int) -> Callable[[], None]:
-        """What makes the bytes before `end` durable and says so; may be called off the loop."""
-        pieces = list(self.pieces(durable.end, end))
+        """What makes the bytes before `end` durable, and what was erased behind it, and says so; may be called off the
+        loop.
+        """
+        pieces = list(self.pieces(durable.end, end + -end % self.file_size))
 
         def work() -> None:
             for file, first, last in pieces:
@@ -211,10 +214,10 @@ class Segments:
             self._forget(-1)
 
     def erase(self, at: int) -> None:
-        """Zero what stands from `at` to the end of its file, durably."""
+        """Zero what stands from `at` to the end of its file; `sync` makes that durable."""
         file = self.file_at(at)
         if file is not None:
-            file.erase(at % self.file_size)
+            erase(file, at % self.file_size)
 
     def forget_before(self, start: int) -> list[Deletion]:
         """Forget the files that end at or before `start`; what deletes them, oldest first, may be called off the loop.

@@ -116,9 +116,6 @@ class _TrustedFile:
     def buffer(self) -> mmap.mmap | bytearray:
         return self._file.buffer
 
-    def erase(self, at: int) -> None:
-        self._trust.attempt(lambda: self._file.erase(at))
-
     def sync(self, start: int, end: int) -> None:
         self._trust.attempt(lambda: self._file.sync(start, end))
         if self.is_new:
