@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import re
+import sys
+from collections.abc import Callable
 from itertools import chain
 
 from hypothesis import given
@@ -173,3 +177,61 @@ def test_a_group_is_told_exactly_when_its_clients_or_topics_change(
                 told = consumers.closed(channel)
         assert told == [name for name in "gh" if seen(name) != before[name]]
         assert all(known.members for known in consumers.groups.values())
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many calls of Python functions it makes."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_who_comes_to_a_large_group_that_agrees_or_leaves_it_is_not_compared_with_all_members() -> None:
+    """Thousands leave in one turn of the loop when their host fails."""
+
+    def calls(size: int) -> tuple[int, int]:
+        consumers: Consumers[int] = Consumers()
+
+        def join(channel: int) -> None:
+            consumers.register(channel, member(f"c{channel}"), data())
+            assert not consumers.disagreement(channel, data())
+
+        for channel in range(size):
+            join(channel)
+        return calls_of(lambda: join(size)), calls_of(lambda: consumers.closed(1))
+
+    assert calls(1000) == calls(10)
+
+
+def test_a_group_disagrees_until_all_who_differ_have_left_or_changed_their_mind() -> None:
+    """Whoever it is that comes, changes its mind, or leaves in whatever order."""
+    rng = random.Random(3)
+    consumers: Consumers[int] = Consumers()
+    wants: dict[int, int] = {}
+    disagreed = set[bool]()
+    for _ in range(2000):
+        channel = rng.randrange(8)
+        if channel in wants and rng.random() < 0.4:
+            consumers.closed(channel)
+            del wants[channel]
+        else:
+            wants[channel] = rng.choice((1, 1, 1, 2))
+            wanted = data("g", Subscription("T", str(wants[channel])))
+            consumers.register(channel, member(f"c{channel}"), wanted)
+            consumers.disagreement(channel, wanted)
+        differ = len({*wants.values()}) > 1
+        disagreed.add(differ)
+        if wants:
+            text = consumers.groups["g"].disagreement
+            assert bool(text) == differ
+            assert len({wants[int(number)] for number in re.findall(r"\bc(\d)\b", text)}) == 2 * differ
+    assert disagreed == {False, True}

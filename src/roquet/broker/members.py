@@ -41,7 +41,8 @@ class ConsumerGroup(Generic[C]):
     """The consumers of one group that are connected, and what they all want.
 
     The last heartbeat of any member decides how the whole group consumes: its members have to agree.
-    `disagreement` says what they do not agree on; it is empty while they do.
+    `disagreement` says what they do not agree on; it is empty while they do. To keep it up to date all members are
+    looked at only when they begin or may cease to disagree: thousands of them may leave in one turn of the loop.
     """
 
     name: str
@@ -52,6 +53,8 @@ class ConsumerGroup(Generic[C]):
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     disagreement: str = ""
     _wishes: dict[C, Wishes] = field(default_factory=dict)
+    _differing: tuple[C, ...] = ()
+    """The two members that `disagreement` names: while both stay as they are, it holds, whatever the others want."""
     _weights: dict[C, int] = field(default_factory=dict)
 
     def join(self, channel: C, member: Member) -> bool:
@@ -63,7 +66,8 @@ class ConsumerGroup(Generic[C]):
     def leave(self, channel: C) -> bool:
         """Tells whether it was a member."""
         self._weights.pop(channel, None)
-        if self._wishes.pop(channel, None) is not None:
+        self._wishes.pop(channel, None)
+        if channel in self._differing:
             self._compare()
         return self.members.pop(channel, None) is not None
 
@@ -75,8 +79,14 @@ class ConsumerGroup(Generic[C]):
         self._wishes[channel] = self._shared(wishes)
         self._weights[channel] = _weight(self.name, wishes)
         before = self.disagreement
-        self._compare()
+        if channel in self._differing if before else self._differs_from_all(channel):
+            self._compare()
         return self.disagreement not in ("", before)
+
+    def _differs_from_all(self, channel: C) -> bool:
+        """Whether one member wants something else than the others, who agree."""
+        other = next((each for each in self._wishes if each != channel), channel)
+        return self._differ((channel, other))
 
     def _shared(self, wishes: Wishes) -> Wishes:
         """The object that others keep who want the same: for thousands of members it is one, and known at a glance."""
@@ -91,8 +101,9 @@ class ConsumerGroup(Generic[C]):
         """Two members that want different things are enough to be told of."""
         first, other = next(filter(self._differ, pairwise(self._wishes)), (None, None))
         if first is None or other is None:
-            self.disagreement = ""
+            self.disagreement, self._differing = "", ()
             return
+        self._differing = first, other
         one, two = self._wishes[first], self._wishes[other]
         topic = min(topic for topic in one.keys() | two.keys() if one.get(topic) != two.get(topic))
         names = self.members[first].client_id, self.members[other].client_id
