@@ -6,7 +6,7 @@ from roquet.broker.members import SILENCE_MS_MAX
 from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.json_dialect import dump_bytes
-from roquet.steps import finished
+from roquet.steps import PART, finished
 from tests.broker.harness import Client, World
 from tests.simulation.simulation import Simulation
 
@@ -114,6 +114,23 @@ def test_a_silent_member_is_disconnected(world: World) -> None:
     world.sim.run_for(1)
     assert world.consumers.client_ids("g") == ["d"]
     assert lively.told == ["g", "g"]
+
+
+def test_thousands_of_silent_members_are_disconnected_in_parts(world: World) -> None:
+    """Their host has failed, and all of them fall silent at once."""
+    clients = [world.client(f"10.1.0.{number + 1}") for number in range(3 * PART)]
+    for client in clients:
+        beat(client, "c", "g")
+    world.sim.run_for(60)
+    for client in clients:
+        client.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g")
+    world.sim.run_for(SILENCE_MS_MAX / 1000 - 59)
+    left = world.on_broker(lambda: [_open(world) for _ in world.members.close_silent()])
+    assert left == [2 * PART, PART, 0]
+
+
+def _open(world: World) -> int:
+    return sum(connection.is_open for connection in world.consumers.groups["g"].members)
 
 
 def test_the_list_of_consumers_and_none(world: World) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from roquet.broker.handlers.member_status import SIZE_MAX
 from roquet.broker.handlers.relays import TIMEOUT_MS
+from roquet.errors import ConnectionClosed
 from roquet.protocol.bodies import ConsumerData, Heartbeat, Subscription
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import BINARY, Command
@@ -259,6 +261,57 @@ def test_an_answer_that_would_take_long_to_read_counts_as_none(
         answer = admin.ask_over(status, topic="T", group="g")
         assert list(load(answer.body)["consumerTable"]) == [honest.client_id]
     assert len([line for line in caplog.messages if "does not say where it is" in line]) == 1
+
+
+def test_members_that_are_silent_or_gone_are_not_waited_for_any_more(
+    sim: Simulation, node: BrokerNode, admin: Administrator
+) -> None:
+    silent, leaves = (Consumer(sim, node, f"10.0.0.{number}") for number in (7, 8))
+    answers: list[Command] = []
+
+    async def ask() -> None:
+        fields = {"topic": "T", "group": "g"}
+        request = Command(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, fields)
+        answers.append(await admin.channels.call(admin.broker, request, 3 * TIMEOUT_MS))
+
+    admin.host.start(ask)
+    sim.run_for(1)
+    leaves.close()
+    sim.run_for(10)
+    (answer,) = answers
+    assert load(answer.body)["consumerTable"] == {}
+    assert len(silent.asked) == 1
+    assert not [each for each in serving(node)._main.connections if each._calls]
+
+
+def test_an_administrator_who_leaves_is_not_asked_for_any_more(
+    sim: Simulation, node: BrokerNode, admin: Administrator
+) -> None:
+    silent = Consumer(sim, node)
+
+    async def ask() -> None:
+        request = Command(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "T", "group": "g"})
+        with pytest.raises(ConnectionClosed):
+            await admin.channels.call(admin.broker, request, 3 * TIMEOUT_MS)
+
+    admin.host.start(ask)
+    sim.run_for(1)
+    assert len(silent.asked) == 1
+    admin.close()
+    assert not [each for each in serving(node)._main.connections if each._calls]
+
+
+def test_answers_that_are_too_large_together_are_refused(
+    sim: Simulation, node: BrokerNode, admin: Administrator
+) -> None:
+    """Each may have 512 KiB, and there may be 10,000."""
+    body = b'{"messageQueueTable":{}' + b" " * 500_000 + b"}"
+    for number in range(SIZE_MAX // len(body) + 1):
+        member = Consumer(sim, node, f"10.1.0.{number + 1}")
+        member.answers[RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT] = (0, body)
+    answer = admin.ask_over(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, topic="T", group="g")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark == f"the members' answers have more than {SIZE_MAX} bytes: ask one by one (clientAddr)"
 
 
 # cloning

@@ -7,12 +7,14 @@ from typing import Final
 import pytest
 
 from roquet.broker.arrivals import LOOKED_AT_ONCE
+from roquet.broker.handlers.member_status import MemberStatus
 from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.json_dialect import dump_bytes
-from roquet.transport.slices import STEPS_MAX
+from roquet.transport.connection import Connection
+from roquet.transport.slices import STEPS_MAX, Slices
 from tests.broker.harness import Client, World
 from tests.broker.served import send, serving, started
 from tests.simulation.simulation import Simulation
@@ -71,6 +73,22 @@ def test_a_large_group_that_loses_many_members_at_once_hears_of_it_once_or_twice
     world.sim.run_for(1)
     news = [len(member.told) - told for member, told in zip(crowd, before, strict=True)][:-30]
     assert {*news} <= {1, 2}
+
+
+def test_the_members_of_a_group_are_asked_where_they_stand_in_slices(world: World) -> None:
+    slices, code = Slices(), RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+    world.routes.update(MemberStatus(world.consumers, slices).routes())
+
+    def stand(request: Command, connection: Connection) -> Command:
+        return request.answer(0, body=b'{"messageQueueTable":{}}')
+
+    for number in range(40):
+        member = Client(world.sim, world.sim.host(f"10.1.0.{number + 1}"), handlers={code: stand})
+        group = ConsumerData("g", subscriptions=(Subscription("T"),))
+        member.call(RequestCode.HEART_BEAT, dump_bytes(Heartbeat(f"c{number}", (), (group,)).to_json()))
+    status = world.client().ask(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, topic="T", group="g")
+    assert status["consumerTable"] == {f"c{number}": {} for number in range(40)}
+    assert slices.count == 2, "they are asked in one, and told of in another"
 
 
 def test_thousands_of_held_pulls_are_woken_a_part_in_each_turn(sim: Simulation) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from roquet.broker.held_pulls import HeldPull, HeldPulls
+from roquet.broker.turn import Turn
 from roquet.limited_log import LimitedLog
 from roquet.steps import Steps, in_parts
 from roquet.storage.consume_queue import ConsumeQueue
@@ -44,7 +45,7 @@ class Arrivals:
         self._queues: dict[ConsumeQueue, None] = {}
         self._to_wake: dict[ConsumeQueue, int] = {}
         """How many of a queue's pulls, the first ones, are still to be looked at since it grew."""
-        self._is_waking = False
+        self._waking = Turn(self._wake_some)
 
     @property
     def count(self) -> int:
@@ -108,12 +109,11 @@ class Arrivals:
     def wake(self, grown: Iterable[ConsumeQueue]) -> None:
         """Answer the pulls that wait at these queues and now find something; one write per connection and turn."""
         self._to_wake.update((queue, len(queue.waiting)) for queue in grown if queue.waiting)
-        if not self._is_waking:
+        if not self._waking.is_due:
             self._wake_some()
 
     def _wake_some(self) -> None:
         """Of thousands of pulls that wait for one message a part in each turn of the loop."""
-        self._is_waking = False
         answers, left = _Answers(), LOOKED_AT_ONCE
         while self._to_wake and left:
             queue, count = self._to_wake.popitem()
@@ -123,8 +123,7 @@ class Arrivals:
             left -= min(count, left)
         self._send(answers)
         if self._to_wake:
-            self._is_waking = True
-            asyncio.get_running_loop().call_soon(self._wake_some)
+            self._waking.due()
 
     def wake_since(self, at: int) -> None:
         """The same at all queues with a record at or behind physical offset `at`, which could not be read so far."""

@@ -12,6 +12,7 @@ from roquet.broker.handlers.admin_store import StoreAdmin
 from roquet.broker.handlers.admin_topics import TopicAdmin
 from roquet.broker.handlers.intake import Intake
 from roquet.broker.handlers.locks import LockRequests
+from roquet.broker.handlers.member_status import MemberStatus
 from roquet.broker.handlers.progress import ProgressRequests
 from roquet.broker.handlers.pull import Pulls
 from roquet.broker.handlers.query import QueryRequests
@@ -100,7 +101,8 @@ def _of_admins(parts: Parts) -> dict[int, Handler]:
         **TopicAdmin(catalogue, tables.progress, store, name, deletion, parts.jobs, slices, is_slave=is_slave).routes(),
         **groups.routes(),
         **StatsAdmin(measurements.stats, positions, catalogue, config.address, slices).routes(),
-        **ProgressAdmin(catalogue, tables.consumers, tables.progress, store, name, slices, config.limits).routes(),
+        **ProgressAdmin(catalogue, tables.consumers, tables.progress, store, name, slices).routes(),
+        **MemberStatus(tables.consumers, slices, config.limits).routes(),
         **Relays(tables.consumers, store, name).routes(),
         **StoreAdmin(store, catalogue, parts.cleaning, deletion, parts.jobs).routes(),
         **promotion.routes(),

@@ -1,4 +1,4 @@
-"""What is done once for everything that one turn of the event loop, or several of them, brought."""
+"""What is done once for all that one turn of the event loop, or several of them, brought; or a part in each turn."""
 
 from __future__ import annotations
 

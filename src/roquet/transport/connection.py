@@ -465,9 +465,26 @@ class Connection(asyncio.Protocol):
 
         :raises Refused: it does not read; says how much waits for it.
         """
+        self._refuse_deaf()
+        return await self.call(request, timeout_ms)
+
+    def begin_to_ask(self, request: Command) -> asyncio.Future[Command]:
+        """As `ask`, for who asks thousands of peers and then waits for all of them: sends, and gives what the response
+        comes to, or the end of the connection. Who does not wait any more tells it by `give_up`.
+        """
+        self._refuse_deaf()
+        frame = self._frame(request)
+        waiting = self._expect(request.opaque)
+        self.send(frame)
+        return waiting
+
+    def give_up(self, request: Command) -> None:
+        """Nobody waits for the answer any more."""
+        self._calls.pop(request.opaque, None)
+
+    def _refuse_deaf(self) -> None:
         if self.is_open and not self.is_writable:
             raise Refused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{self.why_deaf}")
-        return await self.call(request, timeout_ms)
 
     @property
     def why_deaf(self) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from roquet.errors import Refused
@@ -36,17 +36,54 @@ class _Asked:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+class LongRequests:
+    """Requests whose answers take long to make, or to come.
+
+    Keeps: of all of them at most `AT_ONCE` are begun and not answered, and of one connection at most one.
+    """
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._asked: WeakKeyDictionary[Connection, _Asked] = WeakKeyDictionary()
+
+    def handler(self, answer: Callable[[Command], Coroutine[Any, Any, Command]]) -> Handler:
+        """What answers such a request.
+
+        A connection with too many of them under way is told so by code 2: its peer is slower than it asks.
+        """
+        return partial(self._answer, answer)
+
+    def _answer(
+        self, answer: Callable[[Command], Coroutine[Any, Any, Command]], request: Command, connection: Connection
+    ) -> None:
+        asked = self._asked.setdefault(connection, _Asked())
+        if asked.count >= WAITING_MAX:
+            remark = f"[OVERLOAD]{asked.count} requests of this client for long lists are under way"
+            raise Refused(ResponseCode.SYSTEM_BUSY, remark)
+        _refuse_deaf(connection)
+        connection.answer_later(request, self._in_turn(partial(answer, request), asked, connection))
+        asked.count += 1
+
+    async def _in_turn(
+        self, work: Callable[[], Coroutine[Any, Any, Command]], asked: _Asked, connection: Connection
+    ) -> Command:
+        try:
+            async with asked.turn, self._places:
+                _refuse_deaf(connection)
+                return await work()
+        finally:
+            asked.count -= 1
+
+
 class Slices:
     """The long work of one server.
 
     Keeps: one slice of all work in a turn of the loop, at most; who waits gets the next one in the order of asking.
-    Of the requests at most `AT_ONCE` are begun and not answered, and of one connection at most one.
     """
 
     def __init__(self) -> None:
         self._turns = asyncio.Lock()
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self._asked: WeakKeyDictionary[Connection, _Asked] = WeakKeyDictionary()
+        self._requests = LongRequests()
         self.count = 0
         """Slices so far."""
 
@@ -71,28 +108,8 @@ class Slices:
                 return
 
     def handler(self, answer: Callable[[Command], Steps[Command]]) -> Handler:
-        """What answers a request by long work.
-
-        A connection with too much of it under way is told so by code 2: its peer is slower than it asks.
-        """
-        return partial(self._answer, answer)
-
-    def _answer(self, answer: Callable[[Command], Steps[Command]], request: Command, connection: Connection) -> None:
-        asked = self._asked.setdefault(connection, _Asked())
-        if asked.count >= WAITING_MAX:
-            remark = f"[OVERLOAD]{asked.count} requests of this client for long lists are under way"
-            raise Refused(ResponseCode.SYSTEM_BUSY, remark)
-        _refuse_deaf(connection)
-        connection.answer_later(request, self._in_turn(answer(request), asked, connection))
-        asked.count += 1
-
-    async def _in_turn(self, work: Steps[Command], asked: _Asked, connection: Connection) -> Command:
-        try:
-            async with asked.turn, self._places:
-                _refuse_deaf(connection)
-                return await self.run(work)
-        finally:
-            asked.count -= 1
+        """What answers a request by long work; as `LongRequests`."""
+        return self._requests.handler(lambda request: self.run(answer(request)))
 
 
 def _refuse_deaf(connection: Connection) -> None:

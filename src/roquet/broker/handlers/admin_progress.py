@@ -1,23 +1,21 @@
-"""Admin tools and where groups stand: reset 222, status 223, clone 314 (protocol.md 2.3, 2.5, 7.3 trap 31)."""
+"""Admin tools and where groups stand: reset 222, clone 314 (protocol.md 2.3, 2.5, 7.3 trap 31)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Final
 
 from roquet.broker.catalogue import Catalogue
-from roquet.broker.limits import Limits
 from roquet.broker.members import Consumers
 from roquet.broker.progress import ConsumerProgress
-from roquet.errors import Refused, RoquetError
+from roquet.errors import Refused
 from roquet.limited_log import LimitedLog
-from roquet.protocol.bodies import TopicConfig, parse_request, queue_to_json
+from roquet.protocol.bodies import TopicConfig, queue_to_json
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
-from roquet.protocol.headers.progress import CloneOffsetHeader, ConsumerStatusHeader, ResetOffsetHeader
+from roquet.protocol.headers.progress import CloneOffsetHeader, ResetOffsetHeader
 from roquet.protocol.json_dialect import ObjectKeys, dump_bytes, dump_dialect
-from roquet.protocol.json_numbers import as_int64
 from roquet.protocol.message import MessageQueue
 from roquet.steps import Steps
 from roquet.storage.store import Store
@@ -28,15 +26,13 @@ log = logging.getLogger(__name__)
 
 _QUEUES_SHOWN: Final = 32
 """So many queues a log line names."""
-STATUS_TIMEOUT_MS: Final = 5000
 TO_THE_END: Final = -1
 
 
 class ProgressAdmin:
-    """Sets groups back or ahead, asks their members where they are, copies one group's progress to another.
+    """Sets groups back or ahead, copies one group's progress to another.
 
     :param broker_name: as clients know it; queues are told by it.
-    :param limits: how large a member's answer may be.
     """
 
     def __init__(
@@ -47,9 +43,7 @@ class ProgressAdmin:
         store: Store,
         broker_name: str,
         slices: Slices,
-        limits: Limits | None = None,
     ) -> None:
-        self._size_max = (limits or Limits()).json_body_size_max
         self._limited_log = LimitedLog(log)
         self._slices = slices
         self._catalogue = catalogue
@@ -61,7 +55,6 @@ class ProgressAdmin:
     def routes(self) -> dict[int, Handler]:
         return {
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._slices.handler(self.reset),
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.status,
             RequestCode.CLONE_GROUP_OFFSET: self._slices.handler(self.clone),
         }
 
@@ -121,43 +114,6 @@ class ProgressAdmin:
             wanted = self._store.offset_at_time(queue.topic, queue.queue_id, header.timestamp)
         return max(0, wanted if header.is_force else min(wanted, committed))
 
-    # asking
-
-    def status(self, request: Command, connection: Connection) -> None:
-        """Where the members of a group, or one of them, say that they stand."""
-        header = ConsumerStatusHeader.read(request.fields)
-        group = self._consumers.groups.get(header.group)
-        members = {} if group is None else group.members
-        if not members:
-            remark = f"no consumer of group {header.group} is connected"
-            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
-        chosen = {
-            member.client_id: channel
-            for channel, member in members.items()
-            if header.client_addr in (None, "", member.client_id)
-        }
-        connection.answer_later(request, self._statuses(request, header, chosen))
-
-    async def _statuses(self, request: Command, header: ConsumerStatusHeader, chosen: dict[str, Connection]) -> Command:
-        answers = await asyncio.gather(*(self._status_of(channel, header) for channel in chosen.values()))
-        table = {client_id: answer for client_id, answer in zip(chosen, answers, strict=True) if answer is not None}
-        body = dump_dialect({"consumerTable": table, "messageQueueTable": {}})
-        return request.answer(ResponseCode.SUCCESS, body=body)
-
-    async def _status_of(self, channel: Connection, header: ConsumerStatusHeader) -> ObjectKeys | None:
-        """None for a member that does not answer as it should: the others are told nevertheless."""
-        fields = ConsumerStatusHeader(header.topic, header.group).write()
-        asked = Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields)
-        try:
-            answer = await channel.ask(asked, STATUS_TIMEOUT_MS)
-            if answer.code == ResponseCode.SUCCESS:
-                return parse_request(answer.body, _status_table, self._size_max)
-            why_not = str(answer.remark)
-        except (RoquetError, ValueError) as error:
-            why_not = str(error)
-        self._tell(logging.WARNING, "status", "%s does not say where it is: %.200s", channel.peer_address, why_not)
-        return None
-
     def _tell(self, level: int, kind: str, text: str, *parts: object) -> None:
         """Who asks in a loop gets no line for each request."""
         self._limited_log.tell(level, kind, asyncio.get_running_loop().time(), text, *parts)
@@ -189,8 +145,3 @@ def _table(offsets: dict[MessageQueue, int]) -> bytes:
 def _table_of_c(offsets: dict[MessageQueue, int]) -> bytes:
     """As clients in C++ read it; also asked for by their language."""
     return dump_bytes({"offsetTable": [queue_to_json(queue) | {"offset": at} for queue, at in offsets.items()]})
-
-
-def _status_table(json: Any) -> ObjectKeys:
-    """Queue -> offset of one member, its keys as they came."""
-    return ObjectKeys({str(key): as_int64(offset) for key, offset in (json.get("messageQueueTable") or {}).items()})

@@ -16,6 +16,7 @@ from roquet.broker.filter_data import FilterRegistry, compiled
 from roquet.broker.handlers.pull import check_length, not_allowed
 from roquet.broker.limits import Limits, refuse_beyond
 from roquet.broker.members import Consumers, Member, Producers
+from roquet.broker.turn import Turn
 from roquet.errors import FilterError, Refused
 from roquet.limited_log import LimitedLog
 from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription, parse_request
@@ -23,7 +24,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.members import ConsumerGroupHeader, UnregisterClientHeader
 from roquet.protocol.json_dialect import dump_bytes
-from roquet.steps import Steps
+from roquet.steps import Steps, in_parts
 from roquet.transport.connection import Connection, Handler
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class MemberRequests:
         self._limited_log = LimitedLog(log)
         self._to_tell: dict[str, list[Connection]] = {}
         self._to_tell_again: dict[str, None] = {}
-        self._is_telling = False
+        self._telling = Turn(self._tell_some)
         self._consumers = consumers
         self._producers = producers
         self._catalogue = catalogue
@@ -176,25 +177,20 @@ class MemberRequests:
         group = self._catalogue.groups.get(group_name)
         if not self._notify or (group is not None and not group.notify_consumer_ids_changed_enable):
             return
+        if group_name in self._to_tell:
+            self._to_tell_again[group_name] = None
+            return
         channels = self._consumers.channels(group_name)
         if len(channels) <= _TOLD_AT_ONCE:
             _notify(group_name, channels)
-        elif self._to_tell.setdefault(group_name, []):
-            self._to_tell_again[group_name] = None
         else:
             self._to_tell[group_name] = channels
-            self._tell_some_soon()
-
-    def _tell_some_soon(self) -> None:
-        if not self._is_telling:
-            self._is_telling = True
-            asyncio.get_running_loop().call_soon(self._tell_some)
+            self._telling.due()
 
     def _tell_some(self) -> None:
         """Of a large group a part in each turn of the loop. What changes meanwhile is told once more, but only once,
         however much it is: when 2,000 members come at the same time, each of them need not hear of each.
         """
-        self._is_telling = False
         group_name, channels = self._to_tell.popitem()
         part, rest = channels[-_TOLD_AT_ONCE:], channels[:-_TOLD_AT_ONCE]
         _notify(group_name, part)
@@ -204,7 +200,7 @@ class MemberRequests:
         if rest:
             self._to_tell[group_name] = rest
         if self._to_tell:
-            self._tell_some_soon()
+            self._telling.due()
 
     def unregister(self, request: Command, connection: Connection) -> Command:
         header = UnregisterClientHeader.read(request.fields)
@@ -230,9 +226,12 @@ class MemberRequests:
         """Close the connections of members that were not heard of for too long; their end takes them out."""
         now_ms = self._clock_ms()
         for connections in chain(self._consumers.silent(now_ms), self._producers.silent(now_ms)):
-            for connection in connections:
-                connection.end()
-            yield
+            for part in in_parts(connections):
+                for connection in part:
+                    connection.end()
+                yield
+            if not connections:
+                yield
 
     def consumer_ids(self, request: Command, connection: Connection) -> Command:
         group = ConsumerGroupHeader.read(request.fields).consumer_group

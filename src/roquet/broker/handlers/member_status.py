@@ -1,0 +1,162 @@
+"""Where members of a group say that they stand: INVOKE_BROKER_TO_GET_CONSUMER_STATUS 223 (protocol.md 2.3, 2.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from roquet.broker.limits import Limits
+from roquet.broker.members import Consumers
+from roquet.errors import Refused, RoquetError
+from roquet.limited_log import LimitedLog
+from roquet.protocol.bodies import parse_request
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.command import Command
+from roquet.protocol.frame import FRAME_SIZE_MAX
+from roquet.protocol.headers.progress import ConsumerStatusHeader
+from roquet.protocol.json_dialect import ObjectKeys, dump_bytes, dump_dialect
+from roquet.protocol.json_numbers import as_int64
+from roquet.steps import Steps, in_parts
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.slices import LongRequests, Slices
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_MS: Final = 5000
+"""For the members, once all of them are asked."""
+SIZE_MAX: Final = FRAME_SIZE_MAX // 2
+"""Bytes of all answers together: they have to fit in one frame, and are kept until the last one is there."""
+
+
+class MemberStatus:
+    """Asks all members of a group, or one of them; there may be `memberNumsMax` of them.
+
+    :param limits: how large a member's answer may be.
+    """
+
+    def __init__(self, consumers: Consumers[Connection], slices: Slices, limits: Limits | None = None) -> None:
+        self._consumers = consumers
+        self._slices = slices
+        self._size_max = (limits or Limits()).json_body_size_max
+        self._requests = LongRequests()
+        """Apart from those of `slices`, which need not wait for members that are silent."""
+        self._limited_log = LimitedLog(log)
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._requests.handler(self.status)}
+
+    async def status(self, request: Command) -> Command:
+        """A member that does not answer as it should is left out."""
+        header = ConsumerStatusHeader.read(request.fields)
+        answers = _Answers(self._left_out)
+        try:
+            await self._slices.run(self._ask(header, answers))
+            await answers.come(TIMEOUT_MS)
+            body = await self._slices.run(self._table(answers))
+        finally:
+            answers.give_up()
+        return request.answer(ResponseCode.SUCCESS, body=body)
+
+    def _ask(self, header: ConsumerStatusHeader, answers: _Answers) -> Steps[None]:
+        group = self._consumers.groups.get(header.group)
+        if group is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer of group {header.group} is connected")
+        chosen: dict[str, Connection] = {}
+        for part in in_parts(list(group.members.items())):
+            for channel, member in part:
+                if header.client_addr in (None, "", member.client_id):
+                    chosen[member.client_id] = channel
+            yield
+        fields = ConsumerStatusHeader(header.topic, header.group).write()
+        for client_id, channel in chosen.items():
+            answers.ask(client_id, channel, Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, dict(fields)))
+            yield
+
+    def _table(self, answers: _Answers) -> Steps[bytes]:
+        """:raises Refused: the answers are too large to be one."""
+        if answers.size > SIZE_MAX:
+            remark = f"the members' answers have more than {SIZE_MAX} bytes: ask one by one (clientAddr)"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        tables: list[bytes] = []
+        for client_id, (channel, body) in answers.bodies.items():
+            try:
+                table = parse_request(body, _queues, self._size_max)
+                tables.append(b"%b:%b" % (dump_bytes(client_id), dump_dialect(table)))
+            except ValueError as error:
+                self._left_out(channel, str(error))
+            yield
+        return b'{"consumerTable":{%b},"messageQueueTable":{}}' % b",".join(tables)
+
+    def _left_out(self, channel: Connection, why: str) -> None:
+        """Who asks in a loop gets no line for each request."""
+        now, text = asyncio.get_running_loop().time(), "%s does not say where it is: %.200s"
+        self._limited_log.warning("left out", now, text, channel.peer_address, why)
+
+
+class _Answers:
+    """What members answer, by client id, in the order they came.
+
+    Keeps: `bodies` are of those that have answered; when they are too large together, none is kept.
+    """
+
+    def __init__(self, left_out: Callable[[Connection, str], None]) -> None:
+        self.bodies: dict[str, tuple[Connection, bytes]] = {}
+        self.size = 0
+        self._left_out = left_out
+        self._asked: dict[str, tuple[Connection, Command]] = {}
+        self._all_came = asyncio.Event()
+
+    def ask(self, client_id: str, channel: Connection, request: Command) -> None:
+        try:
+            waiting = channel.begin_to_ask(request)
+        except RoquetError as error:
+            self._left_out(channel, str(error))
+            return
+        self._asked[client_id] = channel, request
+        waiting.add_done_callback(partial(self._came, client_id))
+
+    def _came(self, client_id: str, waiting: asyncio.Future[Command]) -> None:
+        error = waiting.exception()
+        if client_id not in self._asked:
+            return
+        channel, _ = self._asked.pop(client_id)
+        if not self._asked:
+            self._all_came.set()
+        if error is not None:
+            self._left_out(channel, str(error))
+            return
+        answer = waiting.result()
+        if answer.code != ResponseCode.SUCCESS:
+            self._left_out(channel, str(answer.remark))
+            return
+        self.size += len(answer.body)
+        if self.size <= SIZE_MAX:
+            self.bodies[client_id] = channel, answer.body
+        else:
+            self.bodies.clear()
+
+    async def come(self, timeout_ms: int) -> None:
+        """Wait for those that were asked; those that are late count as silent."""
+        self._all_came.clear()
+        if not self._asked:
+            return
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._all_came.wait()
+        except TimeoutError:
+            channel, _ = next(iter(self._asked.values()))
+            self._left_out(channel, f"no answer within {timeout_ms} ms, members_without={len(self._asked)}")
+
+    def give_up(self) -> None:
+        """Nobody waits for more."""
+        for channel, request in self._asked.values():
+            channel.give_up(request)
+        self._asked.clear()
+
+
+def _queues(json: Any) -> ObjectKeys:
+    """Queue -> offset of one member, its keys as they came."""
+    return ObjectKeys({str(key): as_int64(offset) for key, offset in (json.get("messageQueueTable") or {}).items()})
