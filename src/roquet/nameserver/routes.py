@@ -92,7 +92,7 @@ class Routes:
         cluster = self._brokers[broker.name].cluster if broker.name in self._brokers else broker.cluster
         self._brokers[broker.name] = BrokerData(cluster, broker.name, {**kept, broker.broker_id: broker.address})
         version = self.version_of(broker.address)
-        takes_topics = broker.broker_id == MASTER and (before is None or version != table.version)
+        takes_topics = broker.broker_id == MASTER and (before != broker.address or version != table.version)
         is_new = broker.address not in self._live
         live = _Live(broker, None if takes_topics else table.version, connection, now_ms)
         self._live[broker.address] = live
@@ -123,9 +123,13 @@ class Routes:
         return ""
 
     def version_of(self, address: str) -> DataVersion | None:
-        """The version of the topics that the broker at `address` registered last; None while they are being taken."""
+        """The version of the topics that the broker at `address` registered last. None while they are being taken, and
+        once another address has its place: that one may have said anything of them.
+        """
         live = self._live.get(address)
-        return None if live is None else live.version
+        if live is None or self._addresses(live.broker.name).get(live.broker.broker_id) != address:
+            return None
+        return live.version
 
     def heard(self, address: str, now_ms: float) -> None:
         """The broker at `address` lives, and nothing changed."""
