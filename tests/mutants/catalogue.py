@@ -618,6 +618,16 @@ _FAILING: Final = (
         simulation=_STRANGERS,
     ),
     Mutant(
+        "a slave tells of a damaged record each time it tries to go on",
+        "storage/dispatch.py",
+        "if self.stopped is None or self.stopped.at != error.at:",
+        "if True:",
+        ("tests/storage/test_holes.py",),
+        once="a slave with bad bytes wrote five lines a second for ever",
+        simulation=("tests/simulation/test_damage.py", "--histories=300"),
+        also=(Change("storage/dispatch.py", "self._log.end if self._hole_ends.is_done else -1", "-1"),),
+    ),
+    Mutant(
         "an index without room ends the start",
         "storage/recovery.py",
         """        with room_wanted(INDEX):
@@ -637,6 +647,22 @@ _FAILING: Final = (
         ("tests/nameserver",),
         once="a client let a name server come back on another port and on all addresses",
         simulation=_HOSTILE,
+    ),
+    Mutant(
+        "a master that takes its place back does not bring its topics",
+        "nameserver/routes.py",
+        "(before != broker.address or version != table.version)",
+        "(before is None or version != table.version)",
+        ("tests/nameserver/test_routes.py",),
+        once="what a false registration said of a master's topics stayed when the master had its place again",
+        simulation=("tests/simulation/test_false_brokers.py", "--histories=900"),
+    ),
+    Mutant(
+        "nobody is told that a master is replaced while it lives",
+        "nameserver/routes.py",
+        "before if before != broker.address and before in self._live else None",
+        "None",
+        ("tests/nameserver/test_routes.py",),
     ),
     Mutant(
         "a sync that failed is tried again",
