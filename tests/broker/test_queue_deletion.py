@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,13 @@ import pytest
 
 from roquet.broker.queue_deletion import QueueDeletion
 from roquet.runtime import Runtime
+from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
 from roquet.transport.slices import Slices
+from tests.simulation.disk import Drive
+from tests.storage import test_lost_queues as lost_queues
 from tests.storage.records import bodies_in
+from tests.storage.test_lost_queues import Couple, queue_files
 from tests.storage.test_store import Clock, opened, put
 
 TOPICS: Final = ("T0", "T1", "T2")
@@ -83,3 +88,36 @@ def test_expired_queues_are_looked_for_in_steps(store: Store) -> None:
     for queue_id in range(2000):
         store.queue("many", queue_id)
     assert sum(1 for _ in store.expired_queues(())) > 5
+
+
+def assert_equal(queue: ConsumeQueue, copy: ConsumeQueue) -> None:
+    assert queue.max_offset == copy.max_offset
+    for offset in range(queue.min_offset, queue.max_offset):
+        assert queue.entry(offset) == copy.entry(offset) != None, offset  # noqa: E711
+
+
+@pytest.mark.parametrize("kept", range(3))
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_queue_that_cannot_be_deleted_whole_goes_on_where_its_copies_do(kept: int, *, is_killed: bool) -> None:
+    """Offsets that are given a second time would be those of other messages on slaves, which pass over the new ones."""
+    couple = Couple()
+    drive, couple.master = couple.drive, couple.copy
+    couple.copy = lost_queues.opened(Drive(random.Random(3)))
+    couple.put(50)
+    couple.replicate()
+    drive.undeletable[queue_files(drive, "T")[kept]] = 0
+    with pytest.raises(OSError, match="not permitted"):
+        asyncio.run(deletion(couple.master).of_topic("T"))
+    if is_killed:
+        drive.unmount()
+        couple.master = lost_queues.opened(drive)
+    couple.put(30)
+    couple.replicate()
+    assert_equal(couple.master.queue("T", 0), couple.copy.queue("T", 0))
+    drive.undeletable.clear()
+    asyncio.run(deletion(couple.master).of_topic("T"))
+    assert not queue_files(drive, "T")
+    couple.put(30)
+    couple.replicate()
+    assert couple.master.max_offset("T", 0) == 30
+    assert_equal(couple.master.queue("T", 0), couple.copy.queue("T", 0))

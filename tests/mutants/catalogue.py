@@ -105,6 +105,13 @@ _RECOVERING: Final = (
         ("tests/storage/test_erasure.py",),
     ),
     Mutant(
+        "a queue that is deleted goes from its end",
+        "storage/queues.py",
+        "            queue.delete()\n",
+        "            queue.drop_all()\n",
+        ("tests/broker/test_queue_deletion.py", "tests/simulation/test_failing_drives.py"),
+    ),
+    Mutant(
         "recovery checks no checksums",
         "storage/store.py",
         "verify=self.config.verify_on_recovery",

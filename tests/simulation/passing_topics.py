@@ -35,8 +35,6 @@ class PassingTopics:
     def __init__(self, cluster: Cluster) -> None:
         self.gone: set[str] = set()
         self.deletions = 0
-        self._half_gone: set[str] = set()
-        """Of these a deletion has failed: some queues may go on anywhere, where no slave can follow."""
         self._cluster = cluster
         self._host: Host = cluster.sim.host(ADDRESS)
         self._chance = cluster.sim.chance("passing topics")
@@ -71,9 +69,7 @@ class PassingTopics:
         if name in self.gone or self._chance.random() < 0.7:
             await self._fill(channels, name)
             return
-        self._half_gone.add(name)
         await self._ask(channels, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name})
-        self._half_gone.discard(name)
         self.gone.add(name)
         self.deletions += 1
 
@@ -112,8 +108,6 @@ class PassingTopics:
 
     def _check_queue(self, store: Store, queue: ConsumeQueue) -> None:
         slaves = {slave.name: self._cluster.broker(slave.name).store for slave in self._cluster.slaves}
-        if queue.topic in self._half_gone:
-            slaves.clear()
         for offset in range(queue.min_offset, queue.max_offset):
             entry = queue.entry(offset)
             assert entry is not None

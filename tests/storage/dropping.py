@@ -19,4 +19,4 @@ def drop_expired_queues(store: Store, kept: Collection[str]) -> None:
     for work in store.checkpoint_works(expired):
         work()
     for queue in expired:
-        queue.drop_all()
+        queue.delete()

@@ -105,6 +105,23 @@ def test_a_queue_whose_files_cannot_all_be_deleted_ends_with_what_is_left() -> N
     assert (queue.max_offset, disk.names(Path("/q"))) == (0, [])
 
 
+@pytest.mark.parametrize(("kept", "min_offset"), [(0, 0), (200, 10), (400, 20), (600, 25)])
+def test_a_queue_that_cannot_be_deleted_whole_begins_later(kept: int, min_offset: int) -> None:
+    drive = Drive(random.Random(1))
+    disk = drive.mount()
+    queue = ConsumeQueue(disk, Path("/q"), 20 * 10, "T", 0)
+    queue.make_room(45)
+    for offset in range(25):
+        put(queue, offset, 100 * offset, 100, 0)
+    drive.undeletable[Path(f"/q/{kept:020d}")] = 0
+    with pytest.raises(OSError, match="not permitted"):
+        queue.delete()
+    assert (queue.min_offset, queue.max_offset, queue.log_end) == (min_offset, 25, 2500)
+    drive.undeletable.clear()
+    queue.delete()
+    assert (queue.max_offset, disk.names(Path("/q"))) == (0, [])
+
+
 def test_a_file_that_was_deleted_before_its_folder_could_be_synced_is_gone() -> None:
     drive = Drive(random.Random(1))
     disk = drive.mount()

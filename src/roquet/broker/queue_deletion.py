@@ -74,7 +74,7 @@ class QueueDeletion:
         async with self._making:
             for queue in await self._leave(expired):
                 if self._store.is_expired(queue):  # no message came meanwhile
-                    queue.drop_all()
+                    queue.delete()
                     await asyncio.sleep(0)
 
     async def _leave(self, queues: Callable[[], Steps[list[ConsumeQueue]]]) -> dict[ConsumeQueue, int]:

@@ -532,8 +532,28 @@ class ConsumeQueue:
             self.log_end = self.log_end or log_at
             self.skip_to(end)
 
+    def delete(self) -> None:
+        """Delete every entry, as nobody needs them any more; the next one may have any offset.
+
+        The first file goes first, so that a deletion that fails, or ends with the process, leaves the end of the queue.
+        There it goes on, and so do its copies: no message gets an offset that another one has on a slave.
+
+        :raises OSError: a file could not be deleted; the queue begins with it.
+        """
+        self._file_start = self._file_end = self.room_to = self._reserved_to = 0
+        try:
+            self._segments.delete()
+        finally:
+            if self._segments.starts:
+                self.min_offset = min(self.max_offset, max(self.min_offset, self._segments.start // ENTRY_SIZE))
+            else:
+                self._end_with_files()
+
     def drop_all(self) -> None:
-        """Delete every entry; the next one may have any offset.
+        """Delete every entry, for they are wrong; the next one may have any offset.
+
+        The last file goes first: a recovery that ends with the process leaves a queue of which the next one sees that
+        entries are missing.
 
         :raises OSError: a file could not be deleted; the queue ends with what is left.
         """

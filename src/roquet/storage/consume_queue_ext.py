@@ -271,6 +271,10 @@ class ExtendedQueue(ConsumeQueue):
 
         return work
 
+    def delete(self) -> None:
+        super().delete()
+        self._notes.drop_all()
+
     def drop_all(self) -> None:
         super().drop_all()
         self._notes.drop_all()

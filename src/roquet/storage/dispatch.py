@@ -328,7 +328,7 @@ class Dispatch:
         if physical + size <= queue.log_end:
             return False
         if not queue.can_go_on_at(offset) and self._begins_anew(queue, offset):
-            queue.drop_all()
+            queue.delete()
         if not queue.can_go_on_at(offset):
             text = "the record at physical offset %d is in no queue: it says offset %d, queue %s:%d goes on at %d"
             self._tell(text, physical, offset, queue.topic, queue.queue_id, queue.max_offset)

@@ -167,7 +167,7 @@ class Queues:
         :raises OSError: something could not be deleted; to be called again.
         """
         for queue in self._by_topic.get(topic, {}).values():
-            queue.drop_all()
+            queue.delete()
             for folder in (self._folder, self._notes_folder):
                 self._disk.delete_folder(folder / topic / str(queue.queue_id))
         for folder in (self._folder, self._notes_folder):

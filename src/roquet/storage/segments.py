@@ -203,15 +203,18 @@ class Segments:
         :raises OSError: one could not be deleted; it is still there, and so are those before it.
         """
         while self.starts and self.starts[-1] >= end:
-            deletion = Deletion(self._disk, self._paths[-1], self._files[-1])
-            self._files[-1] = None
-            try:
-                deletion()
-            except OSError:
-                if not deletion.is_there:
-                    self._forget(-1)
-                raise
-            self._forget(-1)
+            self._delete(-1)
+
+    def _delete(self, index: int) -> None:
+        deletion = Deletion(self._disk, self._paths[index], self._files[index])
+        self._files[index] = None
+        try:
+            deletion()
+        except OSError:
+            if not deletion.is_there:
+                self._forget(index)
+            raise
+        self._forget(index)
 
     def erase(self, at: int) -> None:
         """Zero what stands from `at` to the end of its file; `sync` makes that durable."""
@@ -232,6 +235,14 @@ class Segments:
     def drop_all(self) -> None:
         """Delete all files; as `drop_after`."""
         self.drop_after(0)
+
+    def delete(self) -> None:
+        """Delete all files, the first one first.
+
+        :raises OSError: one could not be deleted; it is still there, and so are those behind it.
+        """
+        while self.starts:
+            self._delete(0)
 
     def lost(self) -> LostSegments:
         """The same range, whose files are deleted and going to be made anew."""
