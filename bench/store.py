@@ -22,8 +22,8 @@ from bench import machine
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import BLANK_SIZE, blank
 from roquet.runtime import wall_clock_ms
+from roquet.storage.batch_records import BatchItem, BatchRecords
 from roquet.storage.store import Store, StoreConfig
-from roquet.storage.writer import BatchItem
 from roquet.units import PhysicalOffset
 
 TOPIC: Final = "BenchmarkTest"
@@ -87,8 +87,11 @@ def put_groups(store: Store, count: int, body: bytes) -> None:
     queues = [store.queue(TOPIC, number) for number in range(QUEUES)]
     for first in range(0, count, GROUP):
         pairs = [properties(number) for number in range(first, first + GROUP)]
-        items = [BatchItem(0, body, text, (key,), 0) for key, text in pairs]
-        store.append_batch(queues[first // GROUP % QUEUES], items, 0, 1, bytes(8))
+        queue = queues[first // GROUP % QUEUES]
+        records = BatchRecords(queue.topic_bytes, queue.queue_id, 0, 1, bytes(8), bytes(8))
+        for key, text in pairs:
+            records.add(BatchItem(0, body, text, (key,), 0))
+        store.append_batch(queue, records)
         store.end_turn()
 
 

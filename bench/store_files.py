@@ -28,8 +28,8 @@ from roquet.spark.session import session
 from roquet.spark.store_options import StoreOptions
 from roquet.spark.store_plan import parts
 from roquet.spark.store_read import read
+from roquet.storage.batch_records import BatchItem, BatchRecords
 from roquet.storage.store import Store, StoreConfig
-from roquet.storage.writer import BatchItem
 
 TOPIC: Final = "flights"
 QUEUES: Final = 16
@@ -66,9 +66,11 @@ def fill(
     body, code = (bytes(range(97, 123)) * (size // 26 + 1))[:size], tag_code("UA")
     for number, first in enumerate(range(0, count, group)):
         numbers = range(first, min(first + group, count))
-        items = [BatchItem(0, body, PROPERTIES % (each, each), (), code) for each in numbers]
         queue = store.queue(topics[number % len(topics)], number // len(topics) % queues)
-        store.append_batch(queue, items, 0, START_MS + first, BORN_HOST)
+        records = BatchRecords(queue.topic_bytes, queue.queue_id, 0, START_MS + first, BORN_HOST, bytes(8))
+        for each in numbers:
+            records.add(BatchItem(0, body, PROPERTIES % (each, each), (), code))
+        store.append_batch(queue, records)
         store.end_turn()
     store.close()
 

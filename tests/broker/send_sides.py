@@ -32,6 +32,7 @@ from roquet.runtime import Runtime
 from roquet.storage.disk import Disk
 from roquet.storage.store import Store, StoreConfig
 from roquet.transport.connection import Connection
+from roquet.transport.slices import Slices
 
 NOW_MS = 1_700_000_000_000
 
@@ -61,7 +62,7 @@ class Side:
         now_ms, chance = lambda: NOW_MS, random.Random(1)
         clock = StampClock(Runtime(now_ms, chance, lambda: 0.0), lambda: log.end)
         intake = Intake(SendConfig("C", levels), self.store, catalogue, durability, turn, now_ms, chance)
-        sends = Sends(intake, HalfMessages(self.store, catalogue, ConsumerProgress(), turn, clock, levels))
+        sends = Sends(intake, HalfMessages(self.store, catalogue, ConsumerProgress(), turn, clock, levels), Slices())
         self.connection = Connection(sends.routes())
         self.connection.peer_host = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50])
 

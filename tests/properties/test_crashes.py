@@ -12,11 +12,11 @@ import pytest
 
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import decode
+from roquet.storage.batch_records import BatchItem
 from roquet.storage.store import Store, StoreConfig
-from roquet.storage.writer import BatchItem
 from tests.simulation.disk import Drive
 from tests.simulation.threads import DeadProcessError
-from tests.storage.records import records_in
+from tests.storage.records import put_batch, records_in
 
 CONFIG = StoreConfig(
     Path("/store"),
@@ -87,7 +87,7 @@ class History:
             places = [store.append(queue, bodies[0], b"", keys, 0, 0, 0, self._now_ms, bytes(8))]
         else:
             items = [BatchItem(0, body, b"", keys, 0) for body in bodies]
-            places = store.append_batch(queue, items, 0, self._now_ms, bytes(8))
+            places = put_batch(store, queue, items, self._now_ms)
         self.stored.update(zip(places, self.unfinished, strict=True))
         self.unfinished = []
         store.end_turn()

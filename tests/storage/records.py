@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import Record, decode
+from roquet.storage.batch_records import BatchItem, BatchRecords
+from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.fetch import Fetched
 from roquet.storage.store import Store
+from roquet.units import PhysicalOffset
 
 
 def records_in(fetched: Fetched) -> list[Record]:
@@ -29,3 +34,19 @@ def bodies_in(store: Store, topic: str, queue_id: int = 0) -> list[bytes]:
         assert fetched.next_offset > offset
         offset = fetched.next_offset
     return found
+
+
+def packed(
+    queue: ConsumeQueue, items: Sequence[BatchItem], sys_flag: int = 0, born_ms: int = 1, reconsume_times: int = 0
+) -> BatchRecords:
+    """A batch for a queue."""
+    records = BatchRecords(queue.topic_bytes, queue.queue_id, sys_flag, born_ms, bytes(8), bytes(8), reconsume_times)
+    for item in items:
+        records.add(item)
+    return records
+
+
+def put_batch(store: Store, queue: ConsumeQueue, items: Sequence[BatchItem], born_ms: int = 1) -> list[PhysicalOffset]:
+    """Store a batch; where its records stand."""
+    _, places = store.append_batch(queue, packed(queue, items, 0, born_ms))
+    return [PhysicalOffset(at) for at in places.tolist()]

@@ -17,14 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquet.errors import Refused
+from roquet.protocol import message as m
 from roquet.protocol.record import check, decode
 from roquet.protocol.record_block import RecordBlock
 from roquet.protocol.record_rows import AlikeMessages, checksums
 from roquet.storage.arrival import read_arrival
+from roquet.storage.batch_records import BatchItem
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store, StoreConfig
-from roquet.storage.writer import BatchItem
 from tests.simulation.disk import Drive
+from tests.storage.records import packed
 
 LOG_FILE: Final = 4096
 NOW_MS: Final = 1_700_000_000_000
@@ -139,9 +141,8 @@ def append(store: Store, each: Sequence[Fields], delay_ms: int | None) -> int:
 def append_batch(store: Store, each: Sequence[Fields], delay_ms: int | None) -> int:
     first = each[0]
     items = [BatchItem(item.flag, item.body, item.properties, item.keys, item.tag_code) for item in each]
-    store.append_batch(
-        store.queue("T", first.queue_id), items, first.sys_flag, first.born_ms, bytes(8), first.reconsume_times
-    )
+    queue, sys_flag = store.queue("T", first.queue_id), first.sys_flag & ~m.TRANSACTION_BITS
+    store.append_batch(queue, packed(queue, items, sys_flag, first.born_ms, first.reconsume_times))
     return len(items)
 
 
@@ -222,7 +223,9 @@ def noted(store: Store) -> int:
     """How many keys are in the index, or will be."""
     index = store.index
     assert index is not None
-    return sum(file.count - 1 for file in index.files) + index._noted_count + len(index._hashed)
+    waiting = [*index._parts, index._noted]
+    waiting_count = sum(len(keys.rows()[0]) for part in waiting for keys in part.values())
+    return sum(file.count - 1 for file in index.files) + waiting_count + len(index._hashed)
 
 
 def state(store: Store) -> tuple[object, ...]:

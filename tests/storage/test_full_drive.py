@@ -16,10 +16,10 @@ import pytest
 from roquet.errors import Refused
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import decode
+from roquet.storage.batch_records import BatchItem
 from roquet.storage.store import Store, StoreConfig
-from roquet.storage.writer import BatchItem
 from tests.simulation.disk import Drive, MountedDisk, MountedLock
-from tests.storage.records import records_in
+from tests.storage.records import put_batch, records_in
 
 ENTRIES_PER_FILE = 10
 CONFIG = StoreConfig(
@@ -63,9 +63,9 @@ def put(store: Store, key: str, size: int = 10) -> None:
     store.append(queue, key.encode().ljust(size), f"UNIQ_KEY\x01{key}".encode(), [key.encode()], 0, 0, 0, 1, bytes(8))
 
 
-def put_batch(store: Store, key: str) -> None:
+def put_two(store: Store, key: str) -> None:
     item = BatchItem(0, key.encode(), f"UNIQ_KEY\x01{key}".encode(), [key.encode()], 0)
-    store.append_batch(store.queue("T", 0), [item, item], 0, 1, bytes(8))
+    put_batch(store, store.queue("T", 0), [item, item])
 
 
 def in_log(store: Store) -> list[bytes]:
@@ -80,7 +80,7 @@ def in_queue(store: Store) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("put_more", [put, put_batch])
+@pytest.mark.parametrize("put_more", [put, put_two])
 def test_a_record_whose_entry_finds_no_room_is_not_stored_at_all(
     drive: Drive, put_more: Callable[[Store, str], None]
 ) -> None:

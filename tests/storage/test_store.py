@@ -15,12 +15,12 @@ from roquet.errors import StoreError
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.message import java_hash, tag_code
 from roquet.protocol.record import MAGIC, decode
+from roquet.storage.batch_records import BatchItem
 from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import Store, StoreConfig
-from roquet.storage.writer import BatchItem
 from roquet.units import PhysicalOffset
 from tests.storage.dropping import drop_topic
-from tests.storage.records import bodies_in, records_in
+from tests.storage.records import bodies_in, put_batch, records_in
 
 BODY_AT: Final = 88
 """Where the body of a record begins."""
@@ -108,7 +108,7 @@ def test_a_record_larger_than_a_file_is_refused(store: Store) -> None:
 def test_a_batch_goes_into_one_file_or_the_next(store: Store) -> None:
     put(store, bytes(3000))
     items = [BatchItem(0, bytes(200), b"", (), 0) for _ in range(5)]
-    places = store.append_batch(store.queue("T", 0), items, 0, 1, bytes(8))
+    places = put_batch(store, store.queue("T", 0), items)
     assert places[0] == 4096
     assert store.max_offset("T", 0) == 6
 

@@ -15,11 +15,11 @@ import pytest
 from roquet.errors import CorruptRecord, Refused, StoreError
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.filters import TagFilter
+from roquet.storage.batch_records import BatchItem
 from roquet.storage.segments import file_name
 from roquet.storage.store import Store, StoreConfig
-from roquet.storage.writer import BatchItem
 from tests.simulation.disk import Drive
-from tests.storage.records import bodies_in, records_in
+from tests.storage.records import bodies_in, put_batch, records_in
 
 LOG_FILE = 8192
 COUNT = 300
@@ -247,7 +247,7 @@ def test_what_waits_behind_a_slow_drive_is_refused_until_the_next_turn() -> None
     end = store.log.end
     for refused in (
         lambda: store.append(store.queue("T", 0), b"x", b"", (), 0, 0, 0, 1, bytes(8)),
-        lambda: store.append_batch(store.queue("T", 0), [BatchItem(0, b"x", b"", (), 0)], 0, 1, bytes(8)),
+        lambda: put_batch(store, store.queue("T", 0), [BatchItem(0, b"x", b"", (), 0)]),
     ):
         with pytest.raises(
             Refused, match=r"^\[PC_SYNCHRONIZED\]broker busy: .* took 1001 ms; it was not stored"

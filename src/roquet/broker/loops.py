@@ -64,7 +64,7 @@ def _storing(parts: Parts) -> Iterator[Loop]:
         yield each(settings.commit_interval_commit_log, parts.growth.commit)
     yield parts.cleaning.watch()
     yield parts.cleaning.run()
-    yield each(KEEP_UP_MS, parts.keep_up)
+    yield each(KEEP_UP_MS, in_slices(parts, parts.keep_up))
 
 
 def _answering(parts: Parts) -> Iterator[Loop]:

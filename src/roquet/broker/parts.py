@@ -31,6 +31,7 @@ from roquet.replication.client import HaClient
 from roquet.replication.log import ShownPart
 from roquet.replication.server import HaServer
 from roquet.runtime import Runtime
+from roquet.steps import Steps
 from roquet.storage.disk import Disk, RealDisk
 from roquet.storage.store import Store
 from roquet.transport.channels import Channels
@@ -222,11 +223,11 @@ class Parts:
             if any(topic not in self.tables.topics.topics for topic in queues.topics):
                 self.slave_sync.soon()
 
-    def keep_up(self) -> None:
+    def keep_up(self) -> Steps[None]:
         """Write the keys that came since, and dispatch what found no room on the drive before."""
         if self.store.dispatch.behind:
             self.dispatches.due()
-        self.store.flush_index()
+        yield from self.store.flush_index_steps()
 
     def _master_known(self, ha_address: str | None, address: str | None) -> None:
         """The name server's word on who the master is; a configured replication address stays (store-and-ha.md 5.5)."""

@@ -48,7 +48,7 @@ def handlers(parts: Parts) -> dict[int, Handler]:
 
 def _of_producers(parts: Parts, intake: Intake) -> dict[int, Handler]:
     config, store, halves = parts.config, parts.store, parts.halves
-    sends = Sends(intake, halves)
+    sends = Sends(intake, halves, parts.slices)
     stores = config.store_reply_message_enable
     replies = Replies(sends, parts.tables.producers, store.config.store_host, intake.now_ms, stores=stores)
     transactions = TransactionRequests(halves, store, parts.durability, is_slave=config.is_slave)

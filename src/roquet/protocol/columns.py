@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+ShortInts = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 

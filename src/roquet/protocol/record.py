@@ -50,6 +50,7 @@ TOPIC_BYTES_MAX: Final = 127
 PROPERTIES_BYTES_MAX: Final = 32_767
 """Java reads the sizes of both as signed numbers."""
 UNWRITTEN: Final = b"\0"
+NO_PLACE: Final = "the message was not stored, a value in it does not fit its field: {}"
 UNTELLABLE: Final = "properties end with a zero byte, which after a crash stands for what was not written"
 
 _LAYOUTS: Final[dict[tuple[int, int, int, int], Struct]] = {}
@@ -64,14 +65,24 @@ def layout(sys_flag: int, body_size: int, topic_size: int, properties_size: int)
     shape = (sys_flag & (BORN_HOST_V6 | STORE_HOST_V6), body_size, topic_size, properties_size)
     found = _LAYOUTS.get(shape)
     if found is None:
-        if topic_size > TOPIC_BYTES_MAX or properties_size > PROPERTIES_BYTES_MAX:
-            allowed = f"allowed are {TOPIC_BYTES_MAX} and {PROPERTIES_BYTES_MAX}"
-            raise ValueError(f"a topic of {topic_size} and properties of {properties_size} bytes, {allowed}")
+        check_sizes(topic_size, properties_size)
         if len(_LAYOUTS) >= _LAYOUTS_MAX:
             _LAYOUTS.clear()
         fixed = _FIXED[shape[0]].format
         found = _LAYOUTS[shape] = Struct(f"{fixed}{body_size}sB{topic_size}sH{properties_size}s")
     return found
+
+
+def check_sizes(topic_size: int, properties_size: int) -> None:
+    """:raises ValueError: no record has a topic or properties of so many bytes."""
+    if topic_size > TOPIC_BYTES_MAX or properties_size > PROPERTIES_BYTES_MAX:
+        allowed = f"allowed are {TOPIC_BYTES_MAX} and {PROPERTIES_BYTES_MAX}"
+        raise ValueError(f"a topic of {topic_size} and properties of {properties_size} bytes, {allowed}")
+
+
+def fixed_fields(sys_flag: int) -> Struct:
+    """Everything up to and with the body's length; `sys_flag` says which hosts are IPv6."""
+    return _FIXED[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
@@ -55,8 +55,16 @@ def keys_of(properties: Mapping[str, str]) -> list[bytes]:
     unique_key, keys = properties.get(m.UNIQ_KEY), properties.get(m.KEYS)
     found = [unique_key.encode()] if unique_key else []
     if keys:
-        found += [key.encode() for key in keys.split(" ") if key]
+        found += [key for key in keys.encode().split(b" ") if key]
     return found
+
+
+def keys_by_size(keys: Sequence[bytes]) -> dict[int, bytes]:
+    """Those of each size end to end, in their order."""
+    found: dict[int, list[bytes]] = {}
+    for key in keys:
+        found.setdefault(len(key), []).append(key)
+    return {size: b"".join(alike) for size, alike in found.items()}
 
 
 def read_arrival(at: int, data: memoryview) -> Arrival:

@@ -254,15 +254,23 @@ class ConsumeQueue:
 
         :param store_ms: when each record was stored, or all of them; for queues that keep it.
         """
-        at, start = self.max_offset * ENTRY_SIZE, self._file_start
+        at = self.max_offset * ENTRY_SIZE
         end = at + len(entries)
-        if not start <= at < end <= self._file_end:
-            for offset, (physical, size, tag_code) in enumerate(ENTRY.iter_unpack(entries), self.max_offset):
-                self.put(offset, physical, size, tag_code, 0)
-            return
-        self._buffer[at - start : end - start] = entries
+        if self._file_start <= at < end <= self._file_end:
+            self._buffer[at - self._file_start : end - self._file_start] = entries
+        else:
+            self._put_across(memoryview(entries), at)
         self.max_offset = end // ENTRY_SIZE
         self.log_end = log_end
+
+    def _put_across(self, entries: memoryview, at: int) -> None:
+        """Write entries from byte `at` on into as many files as they take."""
+        while entries:
+            if not self._file_start <= at < self._file_end:
+                self._enter(at)
+            piece = entries[: self._file_end - at]
+            self._buffer[at - self._file_start : at - self._file_start + len(piece)] = piece
+            at, entries = at + len(piece), entries[len(piece) :]
 
     def _enter(self, at: int) -> None:
         """Make the file of byte `at` the one in use."""

@@ -6,6 +6,7 @@ Keys are gathered, then hashed and linked in one pass over columns, not one by o
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,8 +16,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from roquet.protocol.columns import Ints
-from roquet.steps import Steps
+from roquet.protocol.columns import Ints, ShortInts
+from roquet.steps import Steps, finished
+from roquet.storage.arrival import keys_by_size
 from roquet.storage.deletion import Deletion
 from roquet.storage.disk import Disk, DiskFile
 from roquet.storage.index_layout import ENTRY, HEADER, NAME_DIGITS, SLOT, entry_at, key_hash, key_hashes, slot_at
@@ -27,6 +29,10 @@ log = logging.getLogger(__name__)
 _TIME_MIN_MS: Final = 0
 _TIME_MAX_MS: Final = 253_402_000_000_000
 _KEYS_PER_PASS: Final = 2048
+_CHAINED_PER_STEP: Final = 8192
+"""Keys; 2 ms."""
+_MANY_KEYS: Final = 256
+"""Of one record; they are noted in columns."""
 _RESERVED_AT_ONCE: Final = 1024 * 1024
 _CHAINED_AT_ONCE: Final = 1 << 20
 _LOOKED_AT_ONCE: Final = 32
@@ -196,23 +202,25 @@ class IndexFile:
 class _Keys:
     """Keys of one size, of records of one topic: one by one, and `blocks` of many that were stored together.
 
-    A block has its keys end to end, the physical offset of each record, and its store time or the one of all.
+    A block has its keys end to end, the place of each one's record, a physical offset to which these are to be added,
+    and each record's store time or the one of all.
     """
 
     keys: list[bytes]
     places: list[int]
     times_ms: list[int]
-    blocks: list[tuple[bytes, Ints, int | Ints]]
+    blocks: list[tuple[bytes | bytearray, Ints | ShortInts, int, int | Ints]]
 
     @property
     def text(self) -> bytes:
         """All keys, end to end."""
-        return b"".join([*self.keys, *(keys for keys, _, _ in self.blocks)])
+        return b"".join([*self.keys, *(block[0] for block in self.blocks)])
 
     def rows(self) -> tuple[Ints, Ints]:
         """Physical offset and store time of each key in `text`."""
-        offsets = np.concatenate([np.array(self.places, np.int64), *(places for _, places, _ in self.blocks)])
-        times = [np.full(len(places), store_ms) for _, places, store_ms in self.blocks]
+        places = (places.astype(np.int64) + base if base else places for _, places, base, _ in self.blocks)
+        offsets = np.concatenate([np.array(self.places, np.int64), *places])
+        times = [np.full(len(places), store_ms) for _, places, _, store_ms in self.blocks]
         return offsets, np.concatenate([np.array(self.times_ms, np.int64), *times])
 
 
@@ -222,8 +230,8 @@ _NOTHING: Final[Ints] = np.empty((0, 3), np.int64)
 class Index:
     """All index files, by age.
 
-    Keeps: `_noted` are keys of records already in the log, by topic and size, and `_hashed` what was made of earlier
-    ones, until `flush` has chained them all.
+    Keeps: `_noted` are keys of records already in the log, by topic and size; `_parts` are those of records before
+    these, oldest first, and `_hashed` what was made of still earlier ones, until `flush` has chained them all.
     """
 
     def __init__(self, disk: Disk, folder: Path, slots: int, entries: int) -> None:
@@ -234,6 +242,9 @@ class Index:
         self._size = entry_at(slots, entries)
         self._noted: dict[tuple[str, int], _Keys] = {}
         self._noted_count = 0
+        self._parts: deque[dict[tuple[str, int], _Keys]] = deque()
+        self._parts_hashed = 0
+        """How many parts were taken from there so far."""
         self._hashed = _NOTHING
         self.files: list[IndexFile] = []
 
@@ -312,6 +323,9 @@ class Index:
 
     def add(self, topic: str, keys: Sequence[bytes], at: int, store_ms: int) -> None:
         """Note a record's keys; `flush` makes them findable."""
+        if len(keys) >= _MANY_KEYS:
+            self._add_one_records(topic, keys, at, store_ms)
+            return
         for key in keys:
             noted = self._noted.get((topic, len(key))) or self._alike(topic, len(key))
             noted.keys.append(key)
@@ -319,12 +333,28 @@ class Index:
             noted.times_ms.append(store_ms)
         self._noted_count += len(keys)
 
-    def add_many(self, topic: str, keys: bytes, places: Ints, store_ms: int | Ints) -> None:
-        """Note one key of each of several records; the keys, of one size, end to end."""
+    def add_many(
+        self, topic: str, keys: bytes | bytearray, places: Ints | ShortInts, store_ms: int | Ints, base: int = 0
+    ) -> None:
+        """Note a key of each of several records; the keys, of one size, end to end.
+
+        :param places: physical offsets, less `base`.
+        """
         size = len(keys) // len(places)
         noted = self._noted.get((topic, size)) or self._alike(topic, size)
-        noted.blocks.append((keys, places, store_ms))
+        noted.blocks.append((keys, places, base, store_ms))
         self._noted_count += len(places)
+
+    def _add_one_records(self, topic: str, keys: Sequence[bytes], at: int, store_ms: int) -> None:
+        for size, text in keys_by_size(keys).items():
+            self.add_many(topic, text, np.full(len(text) // size, at), store_ms)
+        self.end_part()
+
+    def end_part(self) -> None:
+        """What is noted from now on is of later records. Many keys that were noted before are chained by themselves."""
+        if self._noted_count >= _KEYS_PER_PASS:
+            self._parts.append(self._noted)
+            self._noted, self._noted_count = {}, 0
 
     def _alike(self, topic: str, size: int) -> _Keys:
         noted = self._noted[topic, size] = _Keys([], [], [], [])
@@ -333,27 +363,48 @@ class Index:
     @property
     def is_due(self) -> bool:
         """Whether enough keys are noted for a pass over columns to pay."""
-        return self._noted_count >= _KEYS_PER_PASS
+        return self._noted_count >= _KEYS_PER_PASS or bool(self._parts) or len(self._hashed) > 0
 
     def flush(self) -> None:
         """Chain all noted keys, in the order of their records.
 
         :raises OSError: there is no room for another file; what is not chained yet stays noted.
         """
-        if self._noted_count:
+        finished(self.flush_steps())
+
+    def flush_steps(self) -> Steps[None]:
+        """The same, some thousands of keys in a step; what is noted between two steps is chained in the last one."""
+        until = self._parts_hashed + len(self._parts)
+        while self._parts_hashed < until or len(self._hashed):
+            self.flush_some()
+            yield
+        while self._noted_count or self._parts or len(self._hashed):
+            self.flush_some()
+
+    def flush_some(self) -> None:
+        """Chain the oldest of the noted keys, where they are many.
+
+        :raises OSError: as `flush`.
+        """
+        if not len(self._hashed):
             self._hash()
-        while len(self._hashed):
+        left = _CHAINED_PER_STEP
+        while left and len(self._hashed):
             if not self.files or not self.files[-1].room:
                 self._grow(int(self._hashed[0, 2]))
-            room = self.files[-1].room
-            chained = self._hashed[:room]
+            chained = self._hashed[: min(left, self.files[-1].room)]
             self.files[-1].add(chained[:, 0], chained[:, 1], chained[:, 2])
-            self._hashed = self._hashed[room:]
+            self._hashed = self._hashed[len(chained) :]
+            left -= len(chained)
 
     def _hash(self) -> None:
-        """Turn what was noted into rows of hash, physical offset and store time."""
-        noted, self._noted, self._noted_count = self._noted, {}, 0
-        parts = [self._hashed]
+        """Turn the oldest part of what was noted into rows of hash, physical offset and store time."""
+        if self._parts:
+            noted = self._parts.popleft()
+            self._parts_hashed += 1
+        else:
+            noted, self._noted, self._noted_count = self._noted, {}, 0
+        parts = [_NOTHING]
         for (topic, size), alike in noted.items():
             hashes = key_hashes(topic, alike.text, size)
             parts.append(np.stack((hashes, *alike.rows()), axis=1))

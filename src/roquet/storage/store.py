@@ -357,7 +357,7 @@ class Store:
         :param leaving: queues that are going to be deleted. After that no recovery takes them for lost, nor brings back
             what they hold now.
         """
-        self.flush_index()
+        yield from self.flush_index_steps()
         last_ms, position = self._writer.last_ms, None if self._held_up else self.dispatch.position
         syncs, mark = yield from gather(self.log, self.queues, self.index, position)
         store_ms = last_ms if mark is not None else 0
@@ -516,13 +516,18 @@ class Store:
         """What is done once for all appends of a loop turn."""
         self._writer.end_turn()
         if self.index is not None and self.index.is_due:
-            self.flush_index()
+            with self._room_wanted(INDEX):
+                self.index.flush_some()
 
     def flush_index(self) -> None:
         """Write the keys that were noted since."""
+        finished(self.flush_index_steps())
+
+    def flush_index_steps(self) -> Steps[None]:
+        """The same; a message may have thousands of keys."""
         if self.index is not None:
             with self._room_wanted(INDEX):
-                self.index.flush()
+                yield from self.index.flush_steps()
 
     @contextmanager
     def _room_wanted(self, what: str) -> Iterator[None]:
@@ -601,7 +606,7 @@ class Store:
         """
         if self.index is None:
             return KeyHits([], 0, 0)
-        self.flush_index()
+        yield from self.flush_index_steps()
         found = yield from self.index.find(topic, key, begin_ms, end_ms, min(count_max, KEY_HITS_MAX))
         records: list[bytes] = []
         size = 0

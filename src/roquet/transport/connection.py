@@ -124,7 +124,9 @@ class Connection(asyncio.Protocol):
         """Frames that went the general way so far."""
         self._frame_cost = _GENERAL_COST
         self._held_back: list[bytes] = []
-        """Frames that wait: for the peer to read what it asked for, or for the next turn."""
+        """Frames that wait: for the peer to read what it asked for, for the next turn, or for what is done in order."""
+        self._is_waiting = False
+        """Whether a request is under way whose order counts; no other one is begun."""
         self.on_writable: Callable[[], None] | None = None
         """Told once, when the peer reads again."""
         self._for_room: list[asyncio.Future[None]] = []
@@ -240,7 +242,7 @@ class Connection(asyncio.Protocol):
             self._answer_in_parts(frames, len(frames))
         except PeerError as error:
             self._broken(error)
-        is_done = not self._held_back and not self._is_full
+        is_done = not self._held_back and not self._is_full and not self._is_waiting
         if is_done and self._holds_back and self._transport is not None and self.is_open:
             self._frame_began = self._loop.time()  # it was not read meanwhile
             self._transport.resume_reading()
@@ -251,7 +253,7 @@ class Connection(asyncio.Protocol):
         """Answer so many frames by one write, or fewer where answers are large or take long, for as long as the peer
         takes them and it is its turn.
         """
-        if self._held_back:
+        if self._held_back or self._is_waiting:
             self._held_back += frames
             return
         left = _TURN_COST
@@ -269,11 +271,11 @@ class Connection(asyncio.Protocol):
             cost = taken + (self._general - before) * _GENERAL_COST + self._made // _BYTES_PER_COST
             self._frame_cost = max(1, cost // taken)
             left -= cost
-            if not frames:
+            if not frames and not self._is_waiting:
                 self.send(answers)
                 return
             self._send_now(answers)
-            if self._holds_back and (self._is_full or left <= 0):
+            if self._is_waiting or (self._holds_back and (self._is_full or left <= 0)):
                 self._hold_back(frames)
                 return
 
@@ -364,7 +366,7 @@ class Connection(asyncio.Protocol):
                 log.debug("request %s from %s failed", request.code, self.peer_address, exc_info=error)
         return request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"[:_REMARK_MAX])
 
-    def answer_later(self, request: Command, work: Coroutine[Any, Any, Answer], kept: int = 0) -> None:
+    def answer_later(self, request: Command, work: Coroutine[Any, Any, Answer], kept: int = 0) -> asyncio.Task[None]:
         """Answer with what `work` comes to, or with its error; it is cancelled when the connection ends first.
 
         :param kept: bytes that `work` keeps beside the request.
@@ -379,6 +381,22 @@ class Connection(asyncio.Protocol):
         task = self._loop.create_task(self._answer_later(request, work))
         self._later.add(task)
         task.add_done_callback(partial(self._answered, size, work))
+        return task
+
+    def answer_in_order(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
+        """As `answer_later`; what the peer sent after the request is handled after that: its sends are stored in its
+        order. Nothing more is read from it meanwhile.
+
+        :raises Refused: as `keep` does.
+        """
+        task = self.answer_later(request, work)
+        self._is_waiting = True
+        self._left += self._asked
+        task.add_done_callback(self._answered_in_order)
+
+    def _answered_in_order(self, task: asyncio.Task[None]) -> None:
+        self._is_waiting = False
+        self._go_on()
 
     def _answered(self, size: int, work: Coroutine[Any, Any, Answer], task: asyncio.Task[None]) -> None:
         work.close()  # a task that is cancelled before it began has never come to it

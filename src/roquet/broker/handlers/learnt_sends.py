@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from roquet.broker.delay_levels import DelayLevels
+from roquet.broker.handlers.batches import stored_size_max
 from roquet.broker.handlers.intake import Intake
 from roquet.broker.handlers.learnt_forms import LearntForms
 from roquet.broker.handlers.send_answers import SendAnswers
@@ -40,6 +41,7 @@ class LearntSends:
         self._connection = connection
         self._message_id_head = self._store.config.store_host.hex().upper().encode()
         self._size_max = intake.config.message_size_max
+        self._stored_size_max = stored_size_max(intake.config)
         self._version = self._topics.version
         self._forms: LearntForms[LearntSend] = LearntForms()
         self._kinds: dict[Hashable, SendKind] = {}
@@ -98,7 +100,9 @@ class LearntSends:
         if len(run) < (1 if kind.is_batch else _COLUMNS_FROM):
             return [answer for taken in run for answer in self._store_one(kind, taken, otherwise)]
         columns = Columns.of_run(run)
-        messages = kind.alike_in_batches(columns) if kind.is_batch else self._alike(kind, columns)
+        messages = (
+            kind.alike_in_batches(columns, self._stored_size_max) if kind.is_batch else self._alike(kind, columns)
+        )
         if messages is not None and (len(run) == 1 or kind.size_in_log(messages) <= self._store.log.room):
             return self._store_alike(kind, columns, messages)
         if len(run) > 1:

@@ -10,27 +10,24 @@ from typing import Final
 
 from roquet.broker.delay_levels import put_aside, waiting_queue
 from roquet.broker.half_messages import HalfMessages, is_half_message
+from roquet.broker.handlers.batches import Batches
 from roquet.broker.handlers.intake import Intake, tries_max
 from roquet.broker.handlers.learnt_sends import LearntSends
 from roquet.broker.handlers.send_answers import SendAnswers
-from roquet.broker.handlers.send_forms import MakeItem
 from roquet.errors import MessageError, Refused
 from roquet.protocol import message as m
-from roquet.protocol.batch import split_batch
 from roquet.protocol.bodies import TopicConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import BINARY, Command
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.record import host_bits
+from roquet.protocol.record_rows import message_ids
+from roquet.steps import Steps
 from roquet.storage.arrival import keys_of
 from roquet.storage.consume_queue import ConsumeQueue
-from roquet.storage.writer import BatchItem
 from roquet.transport.connection import Answer, Connection, Handler
+from roquet.transport.slices import Slices
 from roquet.units import PhysicalOffset
-
-RECORD_OVERHEAD_MAX: Final = 65536
-"""How much larger than the largest body a record may be (protocol.md 2.1)."""
-
 
 _CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 _SPELT_OUT: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
@@ -40,8 +37,11 @@ _SPELT_OUT: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 class Sends:
     """Takes messages in."""
 
-    def __init__(self, intake: Intake, halves: HalfMessages) -> None:
+    def __init__(self, intake: Intake, halves: HalfMessages, slices: Slices) -> None:
         self._intake = intake
+        self._slices = slices
+        self._batches = Batches(intake)
+        self._message_id_head = intake.store.config.store_host.hex().upper().encode()
         self._store = intake.store
         self._halves = halves
         self.answers = SendAnswers(intake.config.region, intake.config.trace_on)
@@ -58,30 +58,28 @@ class Sends:
                 pairs[m.DELAY] = "0"  # whatever delay the next try would have had, there is none
         sys_flag = self._sys_flag(header, topic, connection)
         level = self._delay_level(pairs)
-        is_half = not header.batch and is_half_message(pairs, header.reconsume_times)
+        if header.batch:
+            self._batches.check(header, request.body)
+            batch = self._store_batch(request, connection, header, queue_id, sys_flag)
+            answer = self._slices.answer_in_order(batch, request, connection)
+            self._learn(request, connection, header, topic, sys_flag)
+            return answer
+        is_half = is_half_message(pairs, header.reconsume_times)
         if is_half:
-            queue, places = self._store_half(header, topic.name, queue_id, request.body, pairs, sys_flag, connection)
-        elif header.batch:
-            queue = self._store.queue(topic.name, queue_id)
-            places = self._store_batch(header, queue, request.body, sys_flag, connection)
+            queue, at = self._store_half(header, topic.name, queue_id, request.body, pairs, sys_flag, connection)
         elif level:
             queue, aside = self._store.queue(*waiting_queue(level)), put_aside(pairs, level, topic.name, queue_id)
             delay_ms = self._intake.config.delay_levels.ms[level - 1]
-            places = [self._store_one(header, queue, request.body, aside, sys_flag, connection, delay_ms)]
+            at = self._store_one(header, queue, request.body, aside, sys_flag, connection, delay_ms)
         else:
             queue = self._store.queue(topic.name, queue_id)
-            places = [self._store_one(header, queue, request.body, pairs, sys_flag, connection)]
-        self._intake.turn.due()
+            at = self._store_one(header, queue, request.body, pairs, sys_flag, connection)
         if request.code in _CODES and not is_half:
             self._learn(request, connection, header, topic, sys_flag)
-        if request.is_one_way:
-            return None
         takes_a_slot = is_half or not sys_flag & m.TRANSACTION_PREPARED
-        first = queue.max_offset - len(places) if takes_a_slot else 0
-        answer = self._answer(request, queue_id, first, places)
-        if self._intake.durability.waits and pairs.get(m.WAIT) != "false":
-            return self._intake.durability.hold(connection, answer, self._store.log.end)
-        return answer
+        message_id = f"{m.offset_message_id(self._store.config.store_host, at)},".encode()
+        first = queue.max_offset - 1 if takes_a_slot else 0
+        return self._stored(request, connection, queue_id, first, message_id, waits=pairs.get(m.WAIT) != "false")
 
     # may it be sent?
 
@@ -90,13 +88,17 @@ class Sends:
 
         :raises Refused: it cannot be taken.
         """
-        self._intake.check()
-        if why_busy := self._intake.durability.why_busy:
-            raise Refused(ResponseCode.SYSTEM_BUSY, why_busy)
+        self._require_room()
         kind = SendHeader if request.code in _SPELT_OUT else SendHeaderV2
         header = kind.read(request.fields)
         topic = self._topic(header)
         return header, topic, self._queue_id(header.queue_id, topic)
+
+    def _require_room(self) -> None:
+        """:raises Refused: no message is taken from anybody now."""
+        self._intake.check()
+        if why_busy := self._intake.durability.why_busy:
+            raise Refused(ResponseCode.SYSTEM_BUSY, why_busy)
 
     def _topic(self, header: SendHeader) -> TopicConfig:
         try:
@@ -142,10 +144,6 @@ class Sends:
             return self._intake.config.delay_levels.level_of(pairs)
         except MessageError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
-
-    def _refuse_delay(self, pairs: dict[str, str]) -> None:
-        if self._delay_level(pairs):
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "messages of a batch cannot be delayed: send them one by one")
 
     def _check_size(self, body: bytes, properties: bytes) -> None:
         size_max = self._intake.config.message_size_max
@@ -205,7 +203,7 @@ class Sends:
         pairs: dict[str, str],
         sys_flag: int,
         connection: Connection,
-    ) -> tuple[ConsumeQueue, list[PhysicalOffset]]:
+    ) -> tuple[ConsumeQueue, PhysicalOffset]:
         """A message that waits for its transaction's end in a queue of its own; the answer tells its place there."""
         if not self._intake.config.takes_transactions:
             remark = "this broker takes no transactional messages (rejectTransactionMessage=true)"
@@ -214,59 +212,39 @@ class Sends:
         pairs = {**pairs, m.CLUSTER: self._intake.config.cluster}
         born = header.born_timestamp, connection.peer_host
         at = self._halves.put(topic, queue_id, body, pairs, header.flag, sys_flag, *born, header.reconsume_times)
-        return self._store.queue(m.HALF_TOPIC, 0), [at]
+        return self._store.queue(m.HALF_TOPIC, 0), at
 
     def _store_batch(
-        self, header: SendHeader, queue: ConsumeQueue, body: bytes, sys_flag: int, connection: Connection
-    ) -> list[PhysicalOffset]:
-        """Independent messages with consecutive offsets (protocol.md 5.4).
-
-        All get the properties of the batch, but a message that has a unique key keeps it: clients of 5.x give the
-        batch one of its own, beside those that they show as ids of the messages.
-        """
-        if header.sys_flag & (m.COMPRESSED | m.TRANSACTION_BITS) or header.topic.startswith(m.RETRY_PREFIX):
-            remark = "a batch can neither be compressed, nor transactional, nor go to a retry topic"
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
-        self._check_size(body, b"")
-        make_item = self._item_maker(header)
-        self._refuse_delay(m.split_properties(header.properties))
-        items = [make_item(*parts) for parts in split_batch(body)]
-        if not items:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without messages")
-        return self._store.append_batch(
-            queue, items, sys_flag, header.born_timestamp, connection.peer_host, header.reconsume_times
-        )
-
-    def _item_maker(self, header: SendHeader) -> MakeItem:
-        """What makes stored messages of a batch's; the batch's own properties are prepared once."""
-        shared = {**m.split_properties(header.properties), m.CLUSTER: self._intake.config.cluster}
-        for_keyless = m.join_properties(shared).encode()
-        shared.pop(m.UNIQ_KEY, None)
-        for_keyed = m.join_properties(shared).encode()
-        return lambda flag, body, properties: self._batch_item(flag, body, properties, for_keyed, for_keyless)
-
-    def _batch_item(self, flag: int, body: bytes, properties: bytes, for_keyed: bytes, for_keyless: bytes) -> BatchItem:
-        pairs = m.split_properties(properties.decode())
-        if properties and not properties.endswith(m.PROPERTY_SEPARATOR.encode()):
-            properties += m.PROPERTY_SEPARATOR.encode()
-        properties += for_keyed if m.UNIQ_KEY in pairs else for_keyless
-        self._refuse_delay(pairs)
-        if is_half_message(pairs, 0):
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be in a batch")
-        if len(properties) > m.PROPERTIES_SIZE_MAX:
-            remark = f"properties of {len(properties)} bytes in a batch, allowed are {m.PROPERTIES_SIZE_MAX}"
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
-        return BatchItem(flag, body, properties, keys_of(pairs), m.tag_code(pairs.get(m.TAGS)))
+        self, request: Command, connection: Connection, header: SendHeader, queue_id: int, sys_flag: int
+    ) -> Steps[Answer]:
+        """Store a batch whose header was checked: independent messages with consecutive offsets."""
+        records = yield from self._batches.packed(header, queue_id, sys_flag, connection.peer_host, request.body)
+        self._require_room()  # others may have been served since that was checked
+        self._queue_id(queue_id, self._topic(header))
+        first, physical = self._store.append_batch(self._store.queue(header.topic, queue_id), records)
+        ids = message_ids(self._message_id_head, physical)
+        waits = m.split_properties(header.properties).get(m.WAIT) != "false"
+        return self._stored(request, connection, queue_id, first, ids, waits=waits)
 
     # answering
 
-    def _answer(self, request: Command, queue_id: int, first: int, places: list[PhysicalOffset]) -> bytes:
-        """:param first: queue offset of the first of the messages."""
-        host = self._store.config.store_host
-        ids = "".join(f"{m.offset_message_id(host, at)}," for at in places).encode()
+    def _stored(
+        self, request: Command, connection: Connection, queue_id: int, first: int, ids: bytes, *, waits: bool
+    ) -> Answer:
+        """What was appended is stored: the answer, if there is one, and it need not wait for disk or slave.
+
+        :param first: queue offset of the first of the messages.
+        :param ids: of all of them, with a comma behind each.
+        :param waits: whether the producer wants it to.
+        """
+        self._intake.turn.due()
+        if request.is_one_way:
+            return None
         binary = request.header_type == BINARY
         opaque = request.opaque.to_bytes(4, "big", signed=True) if binary else b"%d" % request.opaque
         (answer,) = self.answers.encode(ids, (b"%d" % queue_id,), (first,), (opaque,), binary=binary)
+        if self._intake.durability.waits and waits:
+            return self._intake.durability.hold(connection, answer, self._store.log.end)
         return answer
 
     def _learn(
@@ -289,4 +267,4 @@ class Sends:
             known = LearntSends(self._intake, self.answers, connection)
             connection.shortcuts.insert(0, known)  # it alone gains from getting all frames of a read at once
         levels = self._intake.config.delay_levels
-        known.learn(request, topic, sys_flag, levels, self._stored_properties, self._item_maker(header))
+        known.learn(request, topic, sys_flag, levels, self._stored_properties, self._batches.item_maker(header))

@@ -23,9 +23,9 @@ from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.learnt import Shape, is_number, is_safe
 from roquet.protocol.record import layout
 from roquet.protocol.record_rows import AlikeMessages, checksums, rows_of
+from roquet.storage.batch_records import BatchItem
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
-from roquet.storage.writer import BatchItem
 
 MakeItem = Callable[[int, bytes, bytes], BatchItem]
 """Flag, body and properties of a message in a batch -> the message as it is stored, or Refused."""
@@ -128,8 +128,10 @@ class SendKind:
         )
 
     def size_in_log(self, messages: AlikeMessages) -> int:
-        pack = layout(self.sys_flag, len(messages.body), self._topic_size, len(messages.properties))
-        return pack.size * len(messages)
+        return len(messages) * self._record_size(messages.body, messages.properties)
+
+    def _record_size(self, body: bytes, properties: bytes) -> int:
+        return layout(self.sys_flag, len(body), self._topic_size, len(properties)).size
 
     def alike(self, columns: Columns, tag_codes: int | list[int]) -> AlikeMessages | None:
         """Single messages whose bodies have one size; None where a value could mean something."""
@@ -156,8 +158,11 @@ class SendKind:
 
     # batches
 
-    def alike_in_batches(self, columns: Columns) -> AlikeMessages | None:
-        """The messages of batches of one size; None where they are not all alike, or a value could mean something."""
+    def alike_in_batches(self, columns: Columns, stored_size_max: int) -> AlikeMessages | None:
+        """The messages of batches of one size; None where they are not all alike, or a value could mean something.
+
+        :param stored_size_max: of each batch; where their records are larger, it is None as well.
+        """
         batches = columns.bodies
         data = batches[0] if len(batches) == 1 else b"".join(batches)
         if self._batch is None or (len(batches) == 1 and self._batch[0].rows(data) is None):
@@ -165,6 +170,9 @@ class SendKind:
         if self._batch is None or len(batches[0]) % self._batch[0].item_size or not self._is_plain(columns):
             return None
         form, first = self._batch
+        stored_size = len(batches[0]) // form.item_size * self._record_size(first.body, first.properties)
+        if stored_size > stored_size_max:
+            return None
         rows = form.rows(data)
         if rows is None:
             return None
