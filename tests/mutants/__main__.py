@@ -111,7 +111,11 @@ def timed(copy: Path, tests: Sequence[str]) -> tuple[subprocess.CompletedProcess
 
 
 def run_tests(copy: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", "--tb=no", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", "--tb=no"]
+    command += [
+        "--hypothesis-profile=unshrunk",
+        *tests,
+    ]  # that an example fails is enough; its smallest form takes minutes
     return subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
