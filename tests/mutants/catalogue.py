@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.mutants.mutant import Change, Mutant
 
+_HEAVY: Final = ("tests/simulation/test_attacks.py::test_what_would_take_a_broker_long_is_refused", "--histories=300")
 _HOSTILE: Final = ("tests/simulation/test_attacks.py", "--histories=300")
 _STRANGE_HALVES: Final = ("tests/simulation/test_transactions.py", "-k=strange_half_messages", "--histories=600")
 _PASSING_TOPICS: Final = ("tests/simulation/test_passing_topics.py", "--histories=600")
@@ -477,7 +478,7 @@ _REFUSING: Final = (
         "",
         ("tests/protocol/test_json_dialect.py",),
         once="one heartbeat of 90 KB, full of references, stopped the broker",
-        not_simulated="the time of the processor is not simulated, nor is memory",
+        simulation=_HEAVY,
     ),
     Mutant(
         "a topic may have any number of queues",
@@ -582,7 +583,11 @@ _FAILING: Final = (
         "        if False:",
         ("tests/broker/test_limits.py", "tests/broker/test_request_budget.py", "tests/broker/test_sql_pulls.py"),
         once="an SQL92 text of 7 MB stopped the broker",
-        not_simulated="the time of the processor is not simulated",
+        simulation=_HEAVY,
+        also=(
+            Change("protocol/sql92/__init__.py", "    if len(expression) > EXPRESSION_SIZE_MAX:\n", "    if False:\n"),
+            Change("protocol/sql92/parser.py", "        if self.terms > TERMS_MAX:\n", "        if False:\n"),
+        ),
     ),
     Mutant(
         "connections that do not read are closed and not aborted",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from roquet.broker.filter_settings import FilterSettings
 from roquet.broker.store_settings import FlushDisk
 from tests.fuzz.broker.hostile import Hostility
 from tests.simulation.bounds import check_settings, keep_within_bounds
 from tests.simulation.cluster import Cluster
 from tests.simulation.fuzzer import fuzzers_of
+from tests.simulation.heavy import HeavyRequests
 from tests.simulation.test_chaos import crash_the_master, cut_a_link, kill_somebody, stop_a_broker
 
 MASTER, SLAVE = "sync-master", "slave"
@@ -42,3 +46,21 @@ def test_attacks_amid_troubles_cost_nobody_a_message(seed: int) -> None:
             cluster.settle()
         cluster.check_everything()
         assert not cluster.wiped
+
+
+@pytest.mark.shares_histories(10, 60)
+def test_what_would_take_a_broker_long_is_refused(seed: int) -> None:
+    cluster = Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH)
+    for node in cluster.brokers.values():
+        node.config = replace(node.config, filters=FilterSettings(enable_property_filter=True))
+    heavy = HeavyRequests(cluster)
+    with cluster:
+        heavy.come()
+        for _ in range(ROUNDS):
+            cluster.send(20)
+            cluster.run_for_up_to(SECONDS_MAX)
+            cluster.chance.choice(TROUBLES)(cluster)
+            cluster.settle()
+        heavy.come_no_more()
+        cluster.check_everything()
+        assert heavy.refused > ROUNDS
