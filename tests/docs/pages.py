@@ -15,7 +15,10 @@ GUIDE: Final = [ROOT / "README.md", *sorted((DOCS / "guide").glob("*.md"))]
 EVERY_PAGE: Final = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
 _FENCED: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_LINK: Final = re.compile(r"\[[^\]]+\]\(([^)#]+)[^)]*\)")
+_LINK: Final = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+_HEADING: Final = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+_NAMED_PLACE: Final = re.compile(r'<a id="([^"]+)">')
+_NOT_IN_ANCHORS: Final = re.compile(r"[^\w -]")
 _HEX: Final = re.compile(r"((?:[0-9a-f]{2} ?)+)(?: {2,}.*)?")
 
 
@@ -47,8 +50,13 @@ def blocks(page: Path, *languages: str) -> list[Block]:
 
 
 def hex_examples(name: str) -> list[bytes]:
-    """The bytes of each hex block of a page about a format; what follows two blanks is a comment."""
-    return [b"".join(map(_bytes_of_line, block.text.splitlines())) for block in blocks(STORAGE / name, "hex")]
+    """The bytes of each hex block of a page about a format."""
+    return hex_blocks(STORAGE / name)
+
+
+def hex_blocks(page: Path) -> list[bytes]:
+    """The bytes of each hex block of a page; what follows two blanks is a comment."""
+    return [b"".join(map(_bytes_of_line, block.text.splitlines())) for block in blocks(page, "hex")]
 
 
 def _bytes_of_line(line: str) -> bytes:
@@ -83,7 +91,33 @@ def code_in(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-def links(page: Path) -> list[str]:
-    """The targets of a page's links into this repository."""
+def links(page: Path) -> list[tuple[str, str]]:
+    """File and anchor of a page's links into this repository; the file is empty for a link into the page itself."""
     text = _FENCED.sub("", page.read_text(encoding="utf-8"))
-    return [target for target in _LINK.findall(text) if "://" not in target]
+    targets = [target.partition("#") for target in _LINK.findall(text) if "://" not in target]
+    return [(file, anchor) for file, _, anchor in targets]
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may lead to in a page: its headings, as GitHub names them, and places with an id."""
+    text = _FENCED.sub("", page.read_text(encoding="utf-8"))
+    found: dict[str, None] = {}
+    for heading in _HEADING.findall(text):
+        name = anchor = _NOT_IN_ANCHORS.sub("", heading.lower()).replace(" ", "-")
+        count = 0
+        while anchor in found:
+            count += 1
+            anchor = f"{name}-{count}"
+        found[anchor] = None
+    return {*found, *_NAMED_PLACE.findall(text)}
+
+
+def tables(page: Path, first_title: str) -> list[list[str]]:
+    """As `rows`, of all tables of the page with that first title."""
+    found: list[list[str]] = []
+    lines = iter(page.read_text(encoding="utf-8").splitlines())
+    for line in lines:
+        if line.startswith("|") and _cells(line)[0] == first_title:
+            next(lines)
+            found += _rows_until_the_end(lines)
+    return found

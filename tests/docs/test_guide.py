@@ -29,7 +29,7 @@ from roquet.errors import ConfigError
 from roquet.nameserver.config import NamesrvConfig
 from roquet.properties import parse
 from roquet.settings import read_settings, show_settings
-from tests.docs.pages import DOCS, EVERY_PAGE, GUIDE, Block, blocks, code_in, links, name_of, rows
+from tests.docs.pages import DOCS, EVERY_PAGE, GUIDE, Block, anchors, blocks, code_in, links, name_of, rows
 
 ADDRESS: Final = "127.0.0.1:9876"
 """What stands in the guide for the name server."""
@@ -210,4 +210,19 @@ def test_a_broker_does_not_start_with_what_the_guide_says_is_refused(setting: st
 
 @every_page
 def test_every_link_leads_somewhere(page: Path) -> None:
-    assert [target for target in links(page) if not (page.parent / target).exists()] == []
+    assert [target for target in links(page) if not leads_somewhere(page, *target)] == []
+
+
+def leads_somewhere(page: Path, file: str, anchor: str) -> bool:
+    target = page.parent / file if file else page
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+def test_an_anchor_is_named_as_github_names_it(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text('# A send, step by step\n\n## `$ref` & 2\n\n## Frame\n\n## Frame\n\n<a id="trap-1"></a>\n')
+
+    assert anchors(page) == {"a-send-step-by-step", "ref--2", "frame", "frame-1", "trap-1"}
+    assert leads_somewhere(page, "", "frame-1")
+    assert not leads_somewhere(page, "", "frame-2")
+    assert not leads_somewhere(page, "other.md", "")
