@@ -106,6 +106,13 @@ _RECOVERING: Final = (
         ("tests/storage/test_erasure.py",),
     ),
     Mutant(
+        "a queue that lacks its first file passes for one that was cleaned",
+        "storage/lost_queues.py",
+        "first[1] > commit_log.start",
+        "first[1] < commit_log.start",
+        ("tests/storage/test_lost_queues.py",),
+    ),
+    Mutant(
         "a queue that is deleted goes from its end",
         "storage/queues.py",
         "            queue.delete()\n",

@@ -273,7 +273,8 @@ def unreadable(drive: Drive, path: Path) -> None:
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize(
-    ("number", "damage"), [(0, cut), (0, unreadable), (1, cut), (1, vanish), (-1, cut), (-1, vanish), (-1, unreadable)]
+    ("number", "damage"),
+    [(0, cut), (0, unreadable), (0, vanish), (1, cut), (1, vanish), (-1, cut), (-1, vanish), (-1, unreadable)],
 )
 def test_a_start_makes_a_damaged_queue_anew(
     stopped: Drive,
@@ -294,6 +295,81 @@ def test_a_start_makes_a_damaged_queue_anew(
     assert numbers(store, "T") == numbers(store, "other") == list(range(70))
     told = [line for line in caplog.messages if line.startswith("consume queue")]
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("vanished", [1, 2, 3])
+def test_a_queue_without_its_first_files_is_made_anew(stopped: Drive, vanished: int) -> None:
+    for path in queue_files(stopped, "T")[:vanished]:
+        vanish(stopped, path)
+    store = opened(stopped)
+    assert numbers(store, "T") == list(range(70))
+
+
+def cleaned(drive: Drive, fillers: int) -> Store:
+    """A store whose first files of the log are gone, and queue files with them, by retention."""
+    store = opened(drive)
+    for number in range(50):
+        put(store, number, "T")
+    for number in range(fillers):
+        put(store, number, "other")
+    for number in range(50, 130):
+        put(store, 0, "third")
+        put(store, number, "T")
+    while len(store.log.file_starts) < 5:
+        put(store, 0, "third")
+    store.checkpoint_work()()
+    store.log.synced(store.log.end)
+    expired = store.drop_oldest(1)
+    for deletion in (*expired.log, *expired.queues):
+        deletion()
+    return store
+
+
+@pytest.mark.parametrize("fillers", range(40))
+def test_a_queue_whose_first_files_are_gone_with_the_log_is_as_it_should_be(
+    fillers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where the queue's first file begins with the first record of it that the log still has."""
+    drive = Drive(random.Random(1))
+    store = cleaned(drive, fillers)
+    kept = numbers(store, "T")
+    assert queue_files(drive, "T")[0].name != f"{0:020d}"
+    store.close()
+    drive.unmount()
+    caplog.clear()
+    caplog.set_level(logging.WARNING)
+    store = opened(drive)
+    assert numbers(store, "T") == kept
+    assert caplog.messages == []
+    drive.unmount()
+    vanish(drive, queue_files(drive, "third")[0])
+    assert numbers(opened(drive), "T") == kept
+    (line,) = caplog.messages
+    assert "its first file is missing topic=third queue=0" in line
+
+
+def test_a_queue_that_has_lost_more_files_than_the_log_is_made_anew() -> None:
+    drive = Drive(random.Random(1))
+    store = cleaned(drive, 0)
+    kept = numbers(store, "T")
+    store.close()
+    drive.unmount()
+    vanish(drive, queue_files(drive, "T")[0])
+    store = opened(drive)
+    assert numbers(store, "T") == kept
+
+
+def test_a_first_file_that_vanishes_from_a_running_broker_is_made_anew_by_the_next_start() -> None:
+    """Its bytes are there for as long as it is open, and a start opens the first file of each queue."""
+    drive = Drive(random.Random(1))
+    store = opened(drive)
+    for number in range(50):
+        put(store, number, "T")
+    for _ in range(2):
+        drive.unmount()
+        store = opened(drive)
+        vanish(drive, queue_files(drive, "T")[0])
+        assert numbers(store, "T") == list(range(50))
 
 
 def test_another_size_in_the_configuration_ends_the_start(stopped: Drive) -> None:

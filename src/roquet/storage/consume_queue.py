@@ -418,6 +418,17 @@ class ConsumeQueue:
                 return start // ENTRY_SIZE + before
         return self.max_offset
 
+    @property
+    def first_in_files(self) -> tuple[int, int] | None:
+        """The queue offset of the first entry in its files, and where in the log that record stands; None where there
+        was none before it.
+
+        :raises UnreadableFile: that entry cannot be read.
+        """
+        offset = self._segments.start // ENTRY_SIZE
+        first = next(self._entries(offset, offset + 1), None) if offset and self.max_offset > offset else None
+        return None if first is None or _is_leading_blank(first[0], first[1]) else (offset, first[0])
+
     def correct_min_offset(self, log_start: int) -> None:
         """Let the queue begin at its first entry that points at or behind `log_start`."""
         self.min_offset = self.first_at(log_start)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from roquet.errors import CorruptRecord, UnreadableFile
+from roquet.storage.arrival import read_arrival
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.disk import Disk
 from roquet.storage.dispatch import DelayMs, Dispatch
-from roquet.storage.holes import Hole, HoleEnds, pieces
+from roquet.storage.holes import Hole, HoleEnds, pieces, records
 from roquet.storage.queues import QueueName, Queues
 from roquet.units import PhysicalOffset
 
@@ -65,6 +67,37 @@ class LostQueues:
         else:
             self._disk.delete(self._path)
         self.ends = ends
+
+
+def lost_beginnings(commit_log: CommitLog, queues: Iterable[ConsumeQueue]) -> list[ConsumeQueue]:
+    """Queues whose first files have vanished: the log has records of them from before those that the files begin with.
+
+    Retention deletes a queue's file when all its records are gone from the log. So as a rule the first entry that is
+    left is of a record from before the log's start, and nothing else is looked at. Else the log is read up to that
+    record: of as many queues as a file has entries, one begins there by chance.
+    """
+    late: dict[QueueName, tuple[ConsumeQueue, int]] = {}
+    end, lost = 0, list[ConsumeQueue]()
+    for queue in queues:
+        with suppress(UnreadableFile):  # which is told to whoever needs the entry
+            first = queue.first_in_files
+            if first is not None and first[1] > commit_log.start:
+                late[queue.name] = queue, first[0]
+                end = max(end, first[1])
+    with suppress(UnreadableFile):
+        for at, data in records(commit_log, commit_log.start) if late else ():
+            if at >= end or not late:
+                break
+            arrival = read_arrival(at, data)
+            name = arrival.topic, arrival.queue_id
+            if name in late and arrival.takes_a_queue_slot and arrival.queue_offset < late[name][1]:
+                lost.append(late.pop(name)[0])
+    for queue in lost:
+        log.warning(
+            "consume queue is damaged, it is made anew from the log: its first file is missing topic=%s queue=%d",
+            queue.topic, queue.queue_id,
+        )  # fmt: skip
+    return lost
 
 
 class _Fresh:

@@ -27,7 +27,7 @@ from roquet.storage.folders import Folders
 from roquet.storage.gathering import gather
 from roquet.storage.index import Index
 from roquet.storage.index_layout import key_hash
-from roquet.storage.lost_queues import LostQueues, Mending
+from roquet.storage.lost_queues import LostQueues, Mending, lost_beginnings
 from roquet.storage.pool import Pool
 from roquet.storage.queues import Queues
 from roquet.storage.recovery import DISPATCH, INDEX, recover
@@ -255,6 +255,7 @@ class Store:
         """Open the queues; those that are to be made from the whole log, which have no entries then."""
         self._lost.load()
         lost = self.queues.load()
+        lost += lost_beginnings(self.log, set(self.queues).difference(lost))
         lost += [self.queues.queue(*name) for name in sorted(self._lost.ends.keys() - {queue.name for queue in lost})]
         self._lost.add({queue.name: 0 for queue in lost})
         for queue in lost:
