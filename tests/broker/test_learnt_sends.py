@@ -366,3 +366,20 @@ def test_sends_come_in_whole_reads_even_where_another_shortcut_was_learnt_before
         assert side.store.max_offset("TopicTest", 1) == 12
 
     asyncio.run(run())
+
+
+def test_the_first_message_of_each_queue_goes_the_general_way_which_makes_its_file(tmp_path: Path) -> None:
+    """In a run of learnt sends the files of all its queues would be made at once."""
+
+    async def run() -> None:
+        side = Side(tmp_path, learns=True)
+        side.take(send_frame(998, 0, {}), send_frame(999, 0, {}))
+        frames = [send_frame(number, number % 4, {}) for number in range(100, 108)]
+        for new_queues in (3, 0):
+            before = side.connection._general
+            assert len(side.take(*frames)) == 8
+            assert side.connection._general - before == new_queues
+        assert side.forms == 1
+        side.store.abandon()
+
+    asyncio.run(run())

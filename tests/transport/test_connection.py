@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import pytest
 
 from roquet.errors import Refused
-from roquet.protocol.codes import ResponseCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
@@ -81,3 +82,49 @@ def test_a_request_that_cannot_be_encoded_leaves_nothing_that_waits() -> None:
         sim.host(SERVER).call(lambda: Server({}).listen("0.0.0.0", PORT))
         sim.host(CLIENT).call(ask)
     assert complaints == []
+
+
+class SkewedLoop(asyncio.SelectorEventLoop):
+    """Its clock is as much ahead as a handler says that it took."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skew_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.skew_s
+
+
+def test_requests_that_take_long_are_answered_in_several_turns_though_they_came_in_one_read() -> None:
+    """Each of them makes a file, say."""
+    turns: Counter[int] = Counter()
+    turn = 0
+
+    async def ask(loop: SkewedLoop) -> list[Command]:
+        def slow(request: Command, connection: Connection) -> Command:
+            loop.skew_s += 0.003
+            turns[turn] += 1
+            return request.answer(ResponseCode.SUCCESS)
+
+        async def count() -> None:
+            nonlocal turn
+            while True:
+                turn += 1
+                await asyncio.sleep(0)
+
+        server, channels = Server({RequestCode.HEART_BEAT: slow}), Channels()
+        port = await server.listen("127.0.0.1", 0)
+        connection = await channels.connection(f"127.0.0.1:{port}")
+        counting = asyncio.create_task(count())
+        try:
+            return await connection.call_all([Command(RequestCode.HEART_BEAT) for _ in range(40)], 60_000)
+        finally:
+            counting.cancel()
+            await channels.close()
+            await server.close()
+
+    loop = SkewedLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        answers = runner.run(ask(loop))
+    assert [answer.code for answer in answers] == [0] * 40
+    assert max(turns.values()) <= 2

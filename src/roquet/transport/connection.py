@@ -12,6 +12,7 @@ import logging
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused, UnreadableFile
@@ -44,6 +45,8 @@ _LATER_COST: Final = 1024
 """Bytes that a request costs whose answer comes later, beside its own."""
 _BYTES_PER_COST: Final = 4096
 """Bytes of large answers take as long as one request: they are copied three times."""
+_TURN_S: Final = 0.004
+"""So long the general way goes on with one connection's requests in one turn: some make a file each."""
 _TURN_COST: Final = 4096
 """Of one connection's requests in one turn of the loop, a dozen milliseconds; what is left lets the others go first."""
 _LARGE_READ: Final = 128 * 1024
@@ -120,6 +123,8 @@ class Connection(asyncio.Protocol):
         self._made = 0
         self._left: list[bytes] = []
         """Frames that have to wait, since the answers made are enough for now."""
+        self._turn_end = 0.0
+        """When the others are let go first, whatever is left of what came."""
         self._general = 0
         """Frames that went the general way so far."""
         self._frame_cost = _GENERAL_COST
@@ -257,6 +262,7 @@ class Connection(asyncio.Protocol):
             self._held_back += frames
             return
         left = _TURN_COST
+        self._turn_end = self._loop.time() + _TURN_S if self._holds_back else inf
         while frames:
             count = max(1, min(count_max if self._general else _FIRST_FRAMES, left // self._frame_cost))
             part, frames = (frames, []) if len(frames) <= count else (frames[:count], frames[count:])
@@ -275,7 +281,8 @@ class Connection(asyncio.Protocol):
                 self.send(answers)
                 return
             self._send_now(answers)
-            if self._is_waiting or (self._holds_back and (self._is_full or left <= 0)):
+            is_over = self._is_full or left <= 0 or bool(self._left and self._loop.time() >= self._turn_end)
+            if self._is_waiting or (self._holds_back and is_over):
                 self._hold_back(frames)
                 return
 
@@ -322,6 +329,8 @@ class Connection(asyncio.Protocol):
                 waiting.set_result(command)
             return None
         response = self._handle(command)
+        if self._loop.time() >= self._turn_end:
+            self._left += self._asked
         if not response or command.is_one_way:
             return None
         answer = response if isinstance(response, bytes) else response.encode()

@@ -69,8 +69,10 @@ class LearntForms(Generic[F]):
     def learn(self, request: Command) -> Shape | None:
         """The shape of the frame that was not known a moment ago and has become `request`."""
         frame, self._unknown = self._unknown, b""
+        if not frame:
+            return None
         self._unknown_count += 1
-        if not frame or (self._unknown_count > _ALWAYS_LEARNT and self._unknown_count % _LEARN_EVERY):
+        if self._unknown_count > _ALWAYS_LEARNT and self._unknown_count % _LEARN_EVERY:
             return None
         return learn(frame, request)
 

@@ -63,11 +63,11 @@ class LearntSends:
                     queue = known.queues.get(values[1]) or known.kind.find_queue(values[1])
                     break
             else:
-                queue = None
+                queue, size = None, -1
             if queue is None or size > size_max:
                 answers += self._store_run(kind, run, otherwise)
                 run = []
-                answers += self._otherwise(frame, otherwise)
+                answers += self._otherwise(frame, otherwise, learns=size < 0)
                 sends = self._valid_sends()
                 continue
             if size != body_size or known.kind is not kind:
@@ -87,8 +87,9 @@ class LearntSends:
             self._kinds.clear()
         return self._forms.known
 
-    def _otherwise(self, frame: bytes, otherwise: Otherwise) -> list[bytes]:
-        answer = self._forms.general(frame, otherwise)
+    def _otherwise(self, frame: bytes, otherwise: Otherwise, *, learns: bool = True) -> list[bytes]:
+        """:param learns: whether its form is not known."""
+        answer = self._forms.general(frame, otherwise) if learns else otherwise(frame)
         return [answer] if answer is not None else []
 
     # storing

@@ -109,10 +109,15 @@ class SendKind:
         return [*constants, stored.encode()]
 
     def find_queue(self, queue_id: bytes) -> ConsumeQueue | None:
-        """The queue of a queue id as it stands in the header; None for one that the topic does not have."""
+        """The queue of a queue id as it stands in the header; None for one that the topic does not have, and for one
+        that has no file yet: a run of messages to new queues would make all their files at once.
+        """
         if not is_number(queue_id) or int(queue_id) >= self._queue_limit:
             return None
-        queue = self.queues[queue_id] = self._waits_in or self._store.queue(self._topic.name, int(queue_id))
+        queue = self._waits_in or self._store.queue(self._topic.name, int(queue_id))
+        if not queue.room_to:
+            return None
+        self.queues[queue_id] = queue
         return queue
 
     def properties(self, texts: Sequence[bytes], queue_id: bytes) -> bytes:
