@@ -368,8 +368,8 @@ _KEEPING: Final = (
     Mutant(
         "retention takes files behind the last checkpoint",
         "storage/store.py",
-        "durable_to = min(log.flushed_to, mark.position if mark is not None else self._durable_in_queues)",
-        "durable_to = log.flushed_to",
+        "min(log.flushed_to, mark.position if mark is not None else (yield from self._durable_in_queues()))",
+        "log.flushed_to",
         ("tests/storage/test_cleaning.py", "tests/properties"),
         once="durable messages were in no queue after retention and a crash",
         simulation=("tests/simulation/test_going_files.py", "--histories=400"),

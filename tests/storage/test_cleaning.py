@@ -89,6 +89,30 @@ def test_the_queue_begins_with_the_first_message_that_is_left(store: Store, driv
     assert after[2] < before[2]
 
 
+def test_queues_are_trimmed_some_at_a_time_and_have_their_messages_at_any_moment(store: Store) -> None:
+    many = 200
+    for number in range(many):
+        put(store, 0, f"topic-{number}")
+    count, steps = COUNT, 0
+    work = store.drop_oldest_steps(4)
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            delete(end.value)
+            break
+        steps += 1
+        put(store, count)
+        put(store, 0, f"topic-{many + steps}")
+        count += 1
+        numbers = [int(body) for body in bodies_in(store, "T")]
+        assert numbers == list(range(numbers[0], count))
+        assert store.fetch("T", 0, store.min_offset("T", 0), 1, TagFilter()).status is FetchStatus.FOUND
+    assert steps > many / 20
+    assert store.log.start == 4 * LOG_FILE
+    assert not store.has_untrimmed
+
+
 def test_keys_of_what_is_left_are_found(store: Store) -> None:
     delete(store.drop_oldest(3))
     first = store.min_offset("T", 0)

@@ -16,10 +16,11 @@ import pytest
 from roquet.errors import Refused
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import decode
+from roquet.steps import finished
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive, MountedDisk, MountedLock
-from tests.storage.records import put_batch, records_in
+from tests.storage.records import bodies_in, put_batch, records_in
 
 ENTRIES_PER_FILE = 10
 CONFIG = StoreConfig(
@@ -213,6 +214,27 @@ def test_a_full_drive_without_a_mark_or_queues_lets_its_oldest_files_go(drive: D
     assert [record.body.strip() for each in fetched for record in records_in(each)] == in_log(store)
 
 
+def test_records_are_passed_over_some_at_a_time_and_not_at_all_if_there_is_room_meanwhile(drive: Drive) -> None:
+    store = opened(drive)
+    for number in range(100):
+        store.append(store.queue("T", 0), b"%d" % number, b"", [], 0, 0, 0, 1, bytes(8))
+    while store.log.end < 5 * 4096:
+        put(store, f"key-{store.log.end}", 500)
+    drive.unmount()
+    lost_queues(drive)
+    store = opened_full(drive)
+    work, steps = store.drop_oldest_steps(10), 0
+    while store.dispatch.position == 0:
+        next(work)
+        steps += 1
+        if steps == 2:
+            drive.trouble = None
+            store.replicated()
+    assert store.dispatch.behind == 0
+    assert finished(work).log == []
+    assert bodies_in(store, "T")[:100] == [b"%d" % number for number in range(100)]
+
+
 def test_without_a_mark_the_queues_say_which_files_may_go(drive: Drive) -> None:
     store = opened(drive)
     while store.log.end < 5 * 4096:
@@ -252,6 +274,7 @@ import os, sys
 from pathlib import Path
 from roquet.errors import Refused
 from roquet.protocol.filters import TagFilter
+from roquet.steps import finished
 from roquet.storage.store import Store, StoreConfig
 root, what = Path(sys.argv[1]), sys.argv[2]
 config = StoreConfig(root, [root / "commitlog"], 1 << 20, 20 * 5000, index_slots=5000, index_entries=20_000)

@@ -15,6 +15,7 @@ from roquet.broker.stamp_clock import StampClock
 from roquet.runtime import Runtime
 from roquet.storage.retention import PASSES_WHEN_ASKED, Retention, Usage
 from roquet.storage.store import Store
+from roquet.transport.slices import Slices
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class Cleaning:
     """Keeps: messages are refused exactly while the drive was found too full at the last look.
 
     :param gone: told when the log has lost files.
+    :param slices: in which all queues are gone through.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Cleaning:
         runtime: Runtime,
         clock: StampClock,
         gone: Callable[[], None],
+        slices: Slices,
         *,
         period_ms: int,
         log_pause_ms: int,
@@ -52,6 +55,7 @@ class Cleaning:
         self._uncounted_ms = 0
         """So much of the time before that does not count for the files from before it."""
         self._gone = gone
+        self._slices = slices
         self._period_s = period_ms / 1000
         self._log_pause_s = log_pause_ms / 1000
         self._queue_pause_s = queue_pause_ms / 1000
@@ -116,7 +120,7 @@ class Cleaning:
         count = self._rules.files_to_go(modified_ms, now_ms, hour, usage.worst, asked=asked)
         if not count and not self._store.has_untrimmed:
             return
-        expired = self._store.drop_oldest(count)
+        expired = await self._slices.run(self._store.drop_oldest_steps(count))
         if expired.log:
             log.info("the log begins at %d now, %d files go", self._store.log.start, len(expired.log))
             self._gone()

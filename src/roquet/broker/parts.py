@@ -143,6 +143,7 @@ class Parts:
             self.runtime,
             self.clock,
             self.growth.slaves_look,
+            self.slices,
             period_ms=settings.clean_resource_interval,
             log_pause_ms=settings.delete_commit_log_files_interval,
             queue_pause_ms=settings.delete_consume_queue_files_interval,

@@ -6,12 +6,14 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
+from itertools import takewhile
 from typing import Final, Protocol
 
 from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.protocol import message as m
 from roquet.protocol.java_numbers import int_or
 from roquet.protocol.record_block import RecordBlock
+from roquet.steps import Steps, in_parts
 from roquet.storage.arrival import Arrival, read_arrival
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
@@ -115,24 +117,28 @@ class Dispatch:
         by = self._held_up_by
         return self.is_held_up and by is not None and by.errno in NO_ROOM
 
-    def pass_over(self, end: PhysicalOffset) -> None:
+    def pass_over(self, end: PhysicalOffset) -> Steps[bool]:
         """Go on at `end`: the records before it are going to be deleted. Nobody gets them, nor, in this life of the
-        broker, their queue offsets.
+        broker, their queue offsets. False: they stay, for some of them found room meanwhile.
         """
+        begin = self.position
         lasts: dict[ConsumeQueue, tuple[int, PhysicalOffset]] = {}
-        for at, data in records(self._log, self.position):
-            if at >= end:
-                break
-            arrival = read_arrival(at, data)
-            queue = self._queue(at, arrival.topic, arrival.queue_id) if arrival.takes_a_queue_slot else None
-            if queue is not None:
-                lasts[queue] = arrival.queue_offset, at
+        for part in in_parts(takewhile(lambda record: record[0] < end, records(self._log, begin))):
+            for at, data in part:
+                arrival = read_arrival(at, data)
+                queue = self._queue(at, arrival.topic, arrival.queue_id) if arrival.takes_a_queue_slot else None
+                if queue is not None:
+                    lasts[queue] = arrival.queue_offset, at
+            yield
+        if self.position != begin:
+            return False
         self._tell(
             "records go before they were given to anybody, there is no room for their queue entries: from=%d to=%d",
             self.position, end,
         )  # fmt: skip
         self.taken = [*self.taken, *((queue, *last) for queue, last in lasts.items())]
         self.position = max(self.position, end)
+        return True
 
     def goes_on_at(self, at: int) -> bool:
         """Whether every record before `at` is dispatched: nothing is between but the blank that closed a file."""

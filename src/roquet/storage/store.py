@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 Works: TypeAlias = tuple[Callable[[], None], Callable[[], None]]
 
 _QUEUES_AT_ONCE: Final = 256
+_TRIMMED_AT_ONCE: Final = 8
+"""Of each the first entry that is left is searched for, by some reads."""
 MENDING: Final = "the making of lost consume queues"
 KEY_HITS_MAX = 64
 KEY_BYTES_MAX = 8 * 1024 * 1024
@@ -453,7 +455,12 @@ class Store:
         return [(PhysicalOffset(end), self.log.modified_ms(start)) for start, end in pairwise(starts)]
 
     def drop_oldest(self, count: int) -> Expired:
-        """Forget the log's first `count` files, and what of queues and index points nowhere then.
+        """`drop_oldest_steps`, all at once."""
+        return finished(self.drop_oldest_steps(count))
+
+    def drop_oldest_steps(self, count: int) -> Steps[Expired]:
+        """Forget the log's first `count` files, and what of queues and index points nowhere then. The log goes last: at
+        no time has a queue entries whose records are gone.
 
         The last file stays, and so does what the last checkpoint does not cover: a crash may take the queue entries of
         records behind its mark, and a queue whose entries are all of deleted records could not say where it goes on.
@@ -461,24 +468,35 @@ class Store:
         entries of the first file's records, that file goes all the same, by itself: nothing else would make room.
         Whoever holds bytes of a file keeps them.
         """
-        log, mark = self.log, self.checkpoint.mark
-        durable_to = min(log.flushed_to, mark.position if mark is not None else self._durable_in_queues)
-        starts = log.file_starts[: count + 1]
-        new_start = max((start for start in starts if start <= durable_to), default=log.start)
-        waits = self.dispatch.lacks_room and len(starts) > 1 and self.dispatch.position < starts[1] <= log.flushed_to
-        if new_start == log.start and waits:
-            self.dispatch.pass_over(PhysicalOffset(starts[1]))
-            new_start = starts[1]
-        deletions = log.forget_before(PhysicalOffset(new_start))
-        trimmed = [_trimmed(queue, log.start) for queue in self.queues]
+        log = self.log
+        new_start = yield from self._new_start(count)
+        trimmed: list[list[Deletion] | None] = []
+        for part in in_parts(self.queues.present(), _TRIMMED_AT_ONCE):
+            trimmed += [_trimmed(queue, new_start) for queue in part]
+            yield
         self.has_untrimmed = None in trimmed
+        deletions = log.forget_before(new_start)
         queues = [deletion for of_queue in trimmed for deletion in of_queue or ()]
         return Expired(deletions, queues, self.index.forget_before(log.start) if self.index is not None else [])
 
-    @property
-    def _durable_in_queues(self) -> int:
+    def _new_start(self, count: int) -> Steps[PhysicalOffset]:
+        """Where the log begins without those of its first `count` files that may go."""
+        log, mark = self.log, self.checkpoint.mark
+        durable_to = min(log.flushed_to, mark.position if mark is not None else (yield from self._durable_in_queues()))
+        starts = log.file_starts[: count + 1]
+        new_start = max((start for start in starts if start <= durable_to), default=log.start)
+        waits = self.dispatch.lacks_room and len(starts) > 1 and self.dispatch.position < starts[1] <= log.flushed_to
+        if new_start == log.start and waits and (yield from self.dispatch.pass_over(PhysicalOffset(starts[1]))):
+            new_start = starts[1]
+        return PhysicalOffset(new_start)
+
+    def _durable_in_queues(self) -> Steps[int]:
         """The entries of all records before it are durable, as far as this process knows."""
-        return min([self.dispatch.position, *(queue.durable_before for queue in self.queues)])
+        durable_to: int = self.dispatch.position
+        for part in in_parts(self.queues.present(), _TRIMMED_AT_ONCE):
+            durable_to = min([durable_to, *(queue.durable_before for queue in part)])
+            yield
+        return durable_to
 
     def expired_queues(self, kept: Collection[str]) -> Steps[list[ConsumeQueue]]:
         """Queues whose messages are all gone from the log, but for the topics `kept`."""
