@@ -158,19 +158,14 @@ def simulated(verdicts: Sequence[Verdict]) -> list[str]:
         "## Faults that the program once had",
         "",
         "Each was found by other means than the simulation, and mended. Here its mend is taken out again, and a",
-        "simulated cluster (`tests/simulation`) has to find it; where none does, the reason is given, and the test is",
-        "above.",
+        "simulated cluster (`tests/simulation`) has to find it.",
         "",
         "| what went wrong | mutant | found by the simulation | seconds |",
         "|---|---|---|---|",
     ]
     for each in once:
-        mutant = each.mutant
-        if mutant.simulation:
-            found = f"`{each.found_by}`" if each.found_by else f"**not found** {each.note}".strip()
-            lines.append(f"| {mutant.once} | {mutant.name} | {found} | {each.found_seconds:.0f} |")
-        else:
-            lines.append(f"| {mutant.once} | {mutant.name} | no: {mutant.not_simulated} | |")
+        found = f"`{each.found_by}`" if each.found_by else f"**not found** {each.note}".strip()
+        lines.append(f"| {each.mutant.once} | {each.mutant.name} | {found} | {each.found_seconds:.0f} |")
     return lines
 
 

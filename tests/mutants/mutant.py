@@ -47,7 +47,6 @@ class Mutant:
     :param tests: arguments of pytest, the tests that should fail; the fastest that does is the best.
     :param once: what went wrong while the program had this fault, before somebody found it.
     :param simulation: simulated clusters that should fail, too; for every fault that the program once had.
-    :param not_simulated: why no simulated cluster finds that fault.
     :param also: what has to go as well where two places stand against the same fault.
     """
 
@@ -58,7 +57,6 @@ class Mutant:
     tests: tuple[str, ...]
     once: str = ""
     simulation: tuple[str, ...] = ()
-    not_simulated: str = ""
     also: tuple[Change, ...] = ()
 
     @property

@@ -35,6 +35,7 @@ class FalseBrokers:
 
     def come(self, stays_s_max: float) -> None:
         """Register in place of the present master, with fewer queues that nobody may send to; go at some time."""
+        self._cluster.words_may_come_late = True  # the group hears of its progress from a slave meanwhile
         self._port += 2
         server = f"{self._cluster.name_server.host.address}:{NAME_SERVER_PORT}"
         own, address = self._cluster.master.config, f"{ADDRESS}:{self._port}"

@@ -147,7 +147,7 @@ class BrokerNode:
         if self.broker is None:
             return False
         end = self.broker.store.log.end
-        is_left_behind = 0 < end < master.store.log.start and self._is_told_to_begin_anew(master)
+        is_left_behind = 0 < end <= master.store.log.start and self._is_told_to_begin_anew(master)
         return self.phase is Phase.STOPPED or end > master.store.log.end or is_left_behind
 
     def _is_told_to_begin_anew(self, master: Broker) -> bool:
