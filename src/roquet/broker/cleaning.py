@@ -68,9 +68,10 @@ class Cleaning:
 
     async def watch(self) -> None:
         """See how full the drive is, for ever."""
+        look = _Tried("the look at how full the drive is", self.look)
         await asyncio.sleep(FIRST_LOOK_S)
         while True:
-            await _tried(self.look)
+            await look()
             await asyncio.sleep(self._period_s)
 
     def _look_back(self) -> None:
@@ -87,11 +88,13 @@ class Cleaning:
 
     async def run(self) -> None:
         """Clean, for ever; what fails is tried again."""
+        clean = _Tried("the look for files that have expired", self.clean)
+        delete = _Tried("the deletion of expired files", self._deletions.run)
         self._look_back()
         await asyncio.sleep(FIRST_PASS_S)
         while True:
-            await _tried(self.clean)
-            await _tried(self._deletions.run)
+            await clean()
+            await delete()
             await asyncio.sleep(self._period_s)
 
     async def look(self) -> Usage:
@@ -136,10 +139,28 @@ class Cleaning:
         return modified_ms + self._clock.set_since(end - 1) + (self._uncounted_ms if end <= self._found_to else 0)
 
 
-async def _tried(work: Callable[[], Awaitable[object]]) -> None:
-    try:
-        await work()
-    except OSError as error:
-        log.error("expired files could not be deleted, it is tried again: %s", error)
-    except Exception:
-        log.exception("cleaning failed, it is tried again")
+class _Tried:
+    """Work that is tried again and again. Tells when it begins to fail, when it fails for another reason, and when it
+    goes well again: on a drive that fails it is tried every ten seconds, for days.
+    """
+
+    def __init__(self, what: str, work: Callable[[], Awaitable[object]]) -> None:
+        self._what = what
+        self._work = work
+        self._why = ""
+
+    async def __call__(self) -> None:
+        try:
+            await self._work()
+        except Exception as error:
+            self._failed(error)
+        else:
+            if self._why:
+                log.info("goes well again: work=%r", self._what)
+            self._why = ""
+
+    def _failed(self, error: Exception) -> None:
+        why, self._why = self._why, f"{type(error).__name__} {error.errno if isinstance(error, OSError) else ''}"
+        if why != self._why:
+            trace = None if isinstance(error, OSError) else error
+            log.error("fails, it is tried again: work=%r error=%s", self._what, error, exc_info=trace)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 from typing import Final, Protocol
@@ -180,11 +181,11 @@ class Dispatch:
         return grown
 
     def _flush_index(self, index: Index) -> None:
-        """The index may wait for room on the drive: it keeps what was noted, and queues do not wait for it."""
-        try:
+        """The index may wait for room on the drive: it keeps what was noted, and queues do not wait for it. Whoever
+        flushes it next tells of that.
+        """
+        with suppress(OSError):
             index.flush()
-        except OSError as error:
-            self._tell("the index is held up, its keys are kept in memory: %s", error)
 
     def _stop(self, error: CorruptRecord) -> None:
         """Told once for each place: dispatch is tried again for as long as the broker runs."""
