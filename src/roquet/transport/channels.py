@@ -43,7 +43,9 @@ class Channels:
         *,
         credentials: Credentials | None = None,
         tls: Tls | None = None,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
+        self._connect_timeout_s = connect_timeout_s
         self._handlers: Mapping[int, Handler] = {} if handlers is None else handlers
         self._encode = Command.encode if credentials is None else credentials.encode
         self._tls = None if tls is None else tls.context()
@@ -77,27 +79,29 @@ class Channels:
         return forget
 
     async def _connect(self, address: str) -> Connection:
-        loop = asyncio.get_running_loop()
         try:
             host, port = split_address(address)
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(
-                        self._handlers, on_closed=self._closed(address), encode=self._encode, peers=self._peers
-                    ),
-                    host,
-                    port,
-                    ssl=self._tls,
-                )
+            connection = await self._connected(host, port, self._closed(address))
         except (OSError, TimeoutError) as error:
             if self._tls is not None and (failed := handshake_error(address, error)) is not None:
                 raise failed from error
             raise ConnectionClosed(f"cannot connect to {address}: {str(error) or 'no answer'}") from error
         except ValueError as error:  # it is no address, or has no name of a host
             raise ConnectionClosed(f"cannot connect to {address}: {error}") from error
-        self._open[address] = connection
+        if connection.is_open:  # it may have ended before this task had its turn
+            self._open[address] = connection
         if self._sweep is None:
-            self._sweep = loop.create_task(self._peers.sweep(self._open.values))
+            self._sweep = asyncio.get_running_loop().create_task(self._peers.sweep(self._open.values))
+        return connection
+
+    async def _connected(self, host: str, port: int, on_closed: Callable[[Connection], None]) -> Connection:
+        connection = Connection(self._handlers, on_closed=on_closed, encode=self._encode, peers=self._peers)
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await asyncio.get_running_loop().create_connection(lambda: connection, host, port, ssl=self._tls)
+        except BaseException:
+            connection.is_lost()
+            raise
         return connection
 
     def _closed(self, address: str) -> Callable[[Connection], None]:

@@ -175,6 +175,8 @@ class Connection(asyncio.Protocol):
         self.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None:
+            return  # it is known (`is_lost`)
         loss = self._loss(exc)
         self._transport = None
         self._held_back.clear()
@@ -189,6 +191,12 @@ class Connection(asyncio.Protocol):
         self._peers.closed(self)
         if self._is_admitted and self._on_closed is not None:
             self._on_closed(self)
+
+    def is_lost(self) -> None:
+        """Told by who gave up the attempt to connect. It may have succeeded in the same turn of the loop: uvloop then
+        closes the transport, but does not call `connection_lost`, and the connection would count for ever.
+        """
+        self.connection_lost(None)
 
     def _loss(self, exc: Exception | None) -> str:
         """How to tell those who wait for answers. Brokers do not say why they end a connection: one that never gave a
