@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 
@@ -33,3 +34,23 @@ def test_a_broker_whose_drive_fails_as_it_stops_can_be_started_again_in_the_same
     host.call(again.start)
     assert client.call(RequestCode.GET_MAX_OFFSET, topic="T", queueId=0).fields["offset"] == "1"
     host.call(again.stop)
+
+
+@pytest.mark.parametrize("role", ["ASYNC_MASTER", "SLAVE"])
+def test_a_broker_whose_stop_is_cut_short_listens_no_more(sim: Simulation, role: str) -> None:
+    """It waits for a name server that is silent. The next broker needs the ports, and this one has no store now."""
+    host = sim.host(ADDRESS)
+    host.boot()
+    settings = config(ADDRESS, namesrvAddr="10.0.0.50:9876", brokerRole=role, brokerId=int(role == "SLAVE"))
+    broker = Broker(settings, host.runtime(), host.disk)
+    host.call(broker.start)
+
+    async def stop() -> None:
+        async with asyncio.timeout(0.5):
+            await broker.stop()
+
+    with pytest.raises(TimeoutError):
+        host.call(stop)
+    again = Broker(settings, host.runtime(), host.disk)
+    host.call(again.start)
+    host.call(again.kill)

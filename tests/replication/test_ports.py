@@ -471,3 +471,38 @@ def test_a_master_that_never_reads_reports_is_left(
 
     run(scene())
     assert "the master does not read" in caplog.text
+
+
+def test_nothing_stays_of_connections_that_come_as_the_port_closes() -> None:
+    """Accepted in one turn of the loop, they are told to the server in a later one.
+
+    asyncio's own loop forgets some of them.
+    """
+
+    async def scene() -> None:
+        for turns in range(6):
+            its = Master()
+            await its.__aenter__()
+            comers = [its.connect() for _ in range(5)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await its.server.close()
+            left = len(its.server._connections)
+            ends = [await ended(peer) for peer in comers]
+            assert (left, ends) == (0, [True] * 5)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scene())
+
+
+async def ended(peer: socket.socket, seconds: float = 2.0) -> bool:
+    """Whether the other side has closed the connection; closes it."""
+    peer.setblocking(False)
+    with peer:
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.get_running_loop().sock_recv(peer, 1024) == b""
+        except ConnectionResetError:
+            return True
+        except TimeoutError:
+            return False

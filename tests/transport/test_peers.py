@@ -18,6 +18,7 @@ from roquet.protocol.command import Command, decode
 from roquet.transport import watch
 from roquet.transport.channels import Channels
 from roquet.transport.limits import PeerLimits
+from roquet.transport.server import Server
 from tests.transport.crowd import ECHO, KERNEL, LATER, MIB, Crowd, asks, half_frame, until
 
 Play = Callable[[PeerLimits, Callable[[Crowd], Awaitable[None]]], None]
@@ -383,3 +384,26 @@ def test_the_ports_of_one_process_are_bounded_together() -> None:
         await crowd.stop()
 
     asyncio.run(scene())
+
+
+def test_nothing_stays_of_connections_that_come_as_the_server_closes() -> None:
+    """As at the port for slaves: accepted in one turn of the loop, they are told to the server in a later one."""
+
+    async def scene() -> None:
+        for turns in range(6):
+            server = Server({})
+            port = await server.listen("127.0.0.1", 0)
+            comers = [socket.create_connection(("127.0.0.1", port)) for _ in range(5)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await server.close()
+            left = len(server.connections)
+            for peer in comers:
+                peer.setblocking(False)
+                with peer, suppress(ConnectionResetError):
+                    async with asyncio.timeout(5):
+                        assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
+            assert left == 0
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scene())

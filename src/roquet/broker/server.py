@@ -95,7 +95,7 @@ class Broker:
                 raise
             log.error("not written at the end, the drive has failed: error=%s", error)
         finally:
-            self.store.abandon()
+            await self.kill()  # what a stop that is cut short has not come to: nothing listens without a store
         if self.store.failure is not None:
             raise drive_failed(self.store.failure)
 
@@ -130,9 +130,11 @@ class Broker:
 
     async def kill(self) -> None:
         """End at once and leave everything as it lies, as a crash would."""
-        await self._end_tasks()
-        await self._close_servers()
-        self.store.abandon()
+        try:
+            await self._end_tasks()
+            await self._close_servers()
+        finally:
+            self.store.abandon()
 
     def _build(self) -> None:
         self.parts = Parts(self.config, self.runtime, self._disk, self._become, self._end)

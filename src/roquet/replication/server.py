@@ -91,6 +91,7 @@ class HaServer:
         self._limited_log = LimitedLog(logging.getLogger(__name__))
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     async def listen(self, host: str, port: int) -> int:
         """Start to accept; gives the port, which the system chose where 0 was asked for."""
@@ -136,6 +137,8 @@ class HaServer:
 
         Where there are as many as may be, another one goes, or this one (`Admission.who_goes`).
         """
+        if self._is_closed:
+            return False
         why_not = self.admission.why_not(connection.host)
         if not why_not and not self._has_room_for(connection):
             why_not = f"too many are connected, haConnectionsMax={self.admission.connections_max}"
@@ -197,7 +200,11 @@ class HaServer:
             log.warning("slave is dropped: peer=%s acked=%d reason=%s", connection.address, known.acked, reason)
 
     async def close(self) -> None:
-        """End everything; what was already written still goes out to slaves that take it."""
+        """End everything; what was already written still goes out to slaves that take it.
+
+        What was accepted and is told of later only, ends then.
+        """
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._listener is not None:
@@ -258,9 +265,13 @@ class _SlaveConnection(asyncio.Protocol):
             self.feed(master.Reported(offset))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self._is_admitted:
-            self.lost.set_result(None)
-            return
+        try:
+            if self._is_admitted:
+                self._take_leave(exc)
+        finally:
+            self.lost.set_result(None)  # `HaServer.close` waits for it, whatever fails here
+
+    def _take_leave(self, exc: Exception | None) -> None:
         is_news = self.slave.phase is master.Phase.STREAMING
         before = self.progress(ENDED if exc is None else f"{ENDED}: {exc}")
         try:
@@ -272,7 +283,6 @@ class _SlaveConnection(asyncio.Protocol):
         self._server.closed(self)
         if is_news:
             self._server.is_gone(self, before)
-        self.lost.set_result(None)
 
     def pause_writing(self) -> None:
         self._is_paused = True

@@ -35,6 +35,7 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._sweep: asyncio.Task[None] | None = None
         self._one_less = asyncio.Event()
+        self._is_closed = False
         self.connections: dict[Connection, None] = {}
 
     async def listen(self, host: str, port: int) -> int:
@@ -49,6 +50,8 @@ class Server:
 
     def _opened(self, connection: Connection) -> None:
         self.connections[connection] = None
+        if self._is_closed:
+            connection.abort()
 
     def _closed(self, connection: Connection) -> None:
         self.connections.pop(connection, None)
@@ -62,7 +65,11 @@ class Server:
             self._listener.close()
 
     async def close(self) -> None:
-        """End everything; what was already answered still goes out to those who read it in time."""
+        """End everything; what was already answered still goes out to those who read it in time.
+
+        What was accepted and is told of later only, ends then.
+        """
+        self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
         self.stop_accepting()
