@@ -179,6 +179,22 @@ def test_a_restarted_broker_is_found_again(cluster: FakeCluster, broker: FakeBro
     assert sorted(bodies(broker)) == [b"after", b"before"]
 
 
+def test_that_no_name_server_answers_is_told_once_and_not_with_each_send(
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def send() -> None:
+        async with producer(cluster) as p:
+            await p.send("T", b"before")
+            broker.host.kill()
+            cluster.name_server_host.kill()
+            for _ in range(20):
+                with pytest.raises(ConnectionClosed):
+                    await p.send("T", b"meanwhile", timeout_ms=500)
+
+    cluster.run(send)
+    assert sum("cannot be refreshed" in record.getMessage() for record in caplog.records) == 1
+
+
 def test_a_master_that_is_back_is_found_with_the_next_send(cluster: FakeCluster, broker: FakeBroker) -> None:
     async def send() -> None:
         async with producer(cluster) as p:

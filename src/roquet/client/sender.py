@@ -15,6 +15,7 @@ from roquet.client.send_result import SendResult, send_results
 from roquet.client.session import Session
 from roquet.client.turns import Turns
 from roquet.errors import AccessDenied, CallTimeout, ConnectionClosed, ResponseError, RouteNotFound
+from roquet.limited_log import LimitedLog
 from roquet.protocol.bodies import Route
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.message import MessageQueue
@@ -78,6 +79,7 @@ class Sender:
         self._slow = SlowBrokers() if avoid_slow_brokers else None
         self._destinations: dict[str, Destinations] = {}
         self._turns = Turns(IN_FLIGHT_MAX)
+        self._limited_log = LimitedLog(log)
 
     async def send(self, message: Outgoing, timeout_ms: int, pick: Pick | None = None) -> list[SendResult]:
         """One result per message.
@@ -194,7 +196,8 @@ class Sender:
         except RouteNotFound:
             pass  # still to be created: the route it will have is known
         except (ConnectionClosed, CallTimeout, ResponseError, TimeoutError) as error:
-            log.warning("the route of %s cannot be refreshed: %s", topic, str(error) or "no time left")
+            now, text = asyncio.get_running_loop().time(), "the route of %s cannot be refreshed: %s"
+            self._limited_log.warning(topic, now, text, topic, str(error) or "no time left")
 
 
 def _address(master: BrokerAddress | None, queue: MessageQueue) -> str:
