@@ -178,10 +178,17 @@ _RECOVERING: Final = (
     ),
     Mutant(
         "groups stay beyond the end of their queue",
-        "broker/server.py",
-        "            set_back_progress(self.parts.tables.progress, self.store)\n",
+        "broker/parts.py",
+        "        set_back_progress(self.tables.progress, self.store)\n",
         "",
         ("tests/broker/test_lost_tail.py",),
+    ),
+    Mutant(
+        "transactions whose queue entries come late count as ended",
+        "broker/parts.py",
+        "        if self._lacked_entries and not self.store.dispatch.is_held_up:\n            self.read_queues()\n",
+        "",
+        ("tests/broker/test_held_up_starts.py",),
     ),
     Mutant(
         "progress of delayed messages is noted before they are on the drive",

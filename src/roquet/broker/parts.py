@@ -18,6 +18,7 @@ from roquet.broker.growth import Growth
 from roquet.broker.half_messages import HalfMessages
 from roquet.broker.handlers.members import MemberRequests
 from roquet.broker.jobs import Jobs
+from roquet.broker.lost_tail import set_back_progress
 from roquet.broker.measurements import Measurements
 from roquet.broker.promotion import Become
 from roquet.broker.registration import Registrar
@@ -85,6 +86,7 @@ class Parts:
         )
         self.turn = Turn(self._end_turn, self.measurements.turn_took)
         self.dispatches = Pace(self._dispatch, DISPATCH_PAUSE_S)
+        self._lacked_entries = False
         self.ha_server = None if config.is_slave else self._make_ha_server()
         self.ha_client = self._make_ha_client() if config.is_slave else None
         self.durability = Durability(
@@ -214,9 +216,21 @@ class Parts:
         self.delayed.turn_ended()
         self.growth.turn_ended()
 
+    def read_queues(self) -> None:
+        """Learn from a master's queues which groups are beyond them and which transactions are open; once more when
+        the entries are there that could not be written: until then nobody knows where the queues end.
+        """
+        self._lacked_entries = self.store.dispatch.is_held_up
+        set_back_progress(self.tables.progress, self.store)
+        self.halves.load()
+
     def _dispatch(self) -> None:
-        """A master's bytes were written to our log, and it knows by now that they were."""
+        """A master's bytes were written to our log, and it knows by now that they were. Or there may be room for queue
+        entries that a start of this master could not write.
+        """
         self.store.replicated()
+        if self._lacked_entries and not self.store.dispatch.is_held_up:
+            self.read_queues()
         self.turn.due()
         queues = self.store.queues
         if len(queues) != self._queue_count:

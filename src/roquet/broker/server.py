@@ -13,7 +13,6 @@ from roquet.broker.config import MASTER_ID, BrokerConfig
 from roquet.broker.drive_failure import drive_failed
 from roquet.broker.found_topics import add_found_topics
 from roquet.broker.loops import Loop, loops
-from roquet.broker.lost_tail import set_back_progress
 from roquet.broker.parts import Parts
 from roquet.broker.peers import Life, addresses_of, life_of
 from roquet.broker.promotion import Become
@@ -168,8 +167,7 @@ class Broker:
         if self.parts.tables.load():
             add_found_topics(self.store, self.parts.tables.catalogue)
         if not self.config.is_slave:
-            set_back_progress(self.parts.tables.progress, self.store)
-            self.parts.halves.load()
+            self.parts.read_queues()
 
     async def _listen(self) -> None:
         config = self.config

@@ -417,13 +417,14 @@ class Store:
         return queue.max_offset if queue is not None else 0
 
     def within_queue(self, topic: str, queue_id: int, offset: int) -> int:
-        """Where a group goes on that says `offset`: at the end of the queue at most, where that is known.
+        """Where a group goes on that says `offset`: at the end of the queue at most, where that is known; it is not
+        while entries wait for room.
 
         What it saw beyond it was lost with this log's tail, or only a former master had it: what comes to stand there
         are other messages.
         """
         queue = self.queues.known(topic, queue_id)
-        return offset if queue is None else min(offset, queue.max_offset)
+        return offset if queue is None or self.dispatch.is_held_up else min(offset, queue.max_offset)
 
     def cut(self, end: PhysicalOffset) -> None:
         """Let log, queues and index end with the last record before `end`, where one ends; what came later is erased.

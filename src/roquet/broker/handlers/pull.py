@@ -95,7 +95,11 @@ class Pulls:
     def pull(self, request: Command, connection: Connection) -> Answer:
         began_ms, header = self._traffic.clock_ms(), PullHeader.read(request.fields)
         group, wanted, fetched = self._look(header, header.queue_id, header.queue_offset, header.commit_offset)
-        if header.sys_flag & SUSPEND and self._code(fetched, header) == ResponseCode.PULL_NOT_FOUND:
+        code, dispatch = self._code(fetched, header), self._store.dispatch
+        if code == ResponseCode.PULL_OFFSET_MOVED and dispatch.is_held_up and not self._config.is_slave:
+            remark = f"nobody knows where queue {header.queue_id} of {header.topic} ends: {dispatch.why_behind}"
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        if header.sys_flag & SUSPEND and code == ResponseCode.PULL_NOT_FOUND:
             self._hold(request, connection, header, group, wanted)
             return None
         if fetched.status is FetchStatus.FOUND and not request.is_one_way:

@@ -1,0 +1,85 @@
+"""A master that starts on a drive without room for queue entries: what it learns from its queues, it learns later."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.headers.transactions import COMMIT
+from roquet.protocol.message import HALF_OP_TOPIC, HALF_TOPIC
+from tests.broker.harness import Client
+from tests.broker.served import send, serving, started
+from tests.broker.transacting import ADDRESS, PERIOD_S, SMALL_LOG, TransactionProducer, bodies
+from tests.simulation.nodes import BrokerNode
+from tests.simulation.simulation import Simulation
+
+FOREVER: Final = 1_000_000
+QUEUE: Final = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+
+
+@pytest.fixture
+def node(sim: Simulation) -> BrokerNode:
+    return started(sim, ADDRESS, flushDiskType="SYNC_FLUSH", **SMALL_LOG)
+
+
+def start_without_room(sim: Simulation, node: BrokerNode, *topics: str) -> None:
+    """Kill the broker, lose the queues of these topics, start it where none of them gets a file."""
+    node.host.kill()
+    disk = node.host.drive.mount()
+    for topic in topics:
+        for name, _ in disk.names(Path(f"/store/consumequeue/{topic}/0")):
+            disk.delete(Path(f"/store/consumequeue/{topic}/0") / name)
+    node.host.drive.unmount()
+    node.host.drive.refuse("create", errno.ENOSPC, FOREVER)
+    node.start()
+    sim.run_until(lambda: node.broker is not None, 30)
+    sim.run_for(1)
+    assert serving(node).store.dispatch.is_held_up
+
+
+def make_room(sim: Simulation, node: BrokerNode) -> None:
+    node.host.drive.refuse("create", errno.ENOSPC, 0)
+    sim.run_until(lambda: not serving(node).store.dispatch.is_held_up, 60)
+
+
+def test_transactions_whose_queue_entries_come_late_can_be_committed(sim: Simulation, node: BrokerNode) -> None:
+    """They would count as ended: what an acknowledged half message says would be lost."""
+    producer = TransactionProducer(sim, node)
+    committed, opened, ended = producer.half(b"committed"), producer.half(b"open"), producer.half(b"ended")
+    assert producer.end(ended, COMMIT).code == 0
+    start_without_room(sim, node, HALF_TOPIC, HALF_OP_TOPIC)
+    producer.announce()
+    assert producer.end(committed, COMMIT).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    make_room(sim, node)
+    assert producer.end(committed, COMMIT).code == 0
+    assert producer.end(ended, COMMIT).code != 0
+    sim.run_for(2 * PERIOD_S)
+    assert {record.body for _, record in producer.asked} == {b"open"}
+    assert producer.end(opened, COMMIT).code == 0
+    assert sorted(bodies(node)) == ["committed", "ended", "open"]
+
+
+def test_groups_stay_where_they_are_until_their_queues_have_all_entries(sim: Simulation, node: BrokerNode) -> None:
+    """Nobody knows yet where the queues end; groups that were set back would get everything again."""
+    client = Client(sim, sim.host("10.0.0.9"))
+    for number in range(3):
+        assert send(client, b"%d" % number).code == 0
+    assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, **QUEUE, commitOffset=3).code == 0
+    sim.run_for(10)
+    start_without_room(sim, node, "T")
+    client = Client(sim, sim.host("10.0.0.8"))
+    assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **QUEUE).fields == {"offset": "3"}
+    assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, **QUEUE, commitOffset=2).code == 0
+    pull = {**QUEUE, "queueOffset": 2, "maxMsgNums": 1, "sysFlag": 4, "commitOffset": 0, "subscription": "*"}
+    refused = client.call(RequestCode.PULL_MESSAGE, **pull, suspendTimeoutMillis=0, subVersion=0)
+    assert (refused.code, "dispatch is" in (refused.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+    ahead = {**QUEUE, "consumerGroup": "h"}
+    assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, **ahead, commitOffset=7).code == 0
+    make_room(sim, node)
+    assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **QUEUE).fields == {"offset": "2"}
+    assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **ahead).fields == {"offset": "3"}
+    assert client.call(RequestCode.PULL_MESSAGE, **pull, suspendTimeoutMillis=0, subVersion=0).code == 0
