@@ -295,9 +295,9 @@ class HalfMessages:
 
     def require_room(self) -> None:
         """
-        :raises Refused: the drive is too full, so that no transaction can be ended, or so full at the start that half
-            messages still wait for their queue entries: they would seem to have ended. To ask about one would count as a
-            check whose answer is refused, and after some of these it would be given up.
+        :raises Refused: the drive is too full, so that no transaction can be ended; or half messages wait for their
+            queue entries since the start, and would seem to have ended. To ask about one would count as a check whose
+            answer is refused, and after some of these it would be given up.
         """
         if why := self._store.why_full or self._store.dispatch.why_behind:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"no message is taken: {why}")
