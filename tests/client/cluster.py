@@ -78,6 +78,8 @@ class FakeBroker:
         self.script: defaultdict[int, list[int]] = defaultdict(list)
         self.locks: dict[MessageQueue, str] = {}
         self.suggested_broker_id = 0
+        self.stands_still = False
+        """It says after each pull that the next one begins where this one did."""
         self.pull_max = 32
         self.holds = True
         self.is_behind = False
@@ -231,7 +233,7 @@ class FakeBroker:
         found = [record for record in scanned if wanted.wants_code(tag_code(record.properties.get(TAGS)))]
         code = ResponseCode.SUCCESS if found else ResponseCode.PULL_RETRY_IMMEDIATELY
         body = b"".join(record.encode() for record in found)
-        return self._pulled(request, code, offset + len(scanned), key, body)
+        return self._pulled(request, code, offset if self.stands_still else offset + len(scanned), key, body)
 
     def _pulled(
         self, request: Command, code: int, next_offset: int, key: tuple[str, int], body: bytes = b""

@@ -42,6 +42,26 @@ def test_a_message_is_done_once() -> None:
     assert not queue.done(99)
 
 
+def test_what_a_broker_gives_again_counts_once() -> None:
+    """Its bytes would never be done with: the queue would have no room for ever."""
+    queue = taken(4, 5, next_offset=6)
+    queue.take([(4, 10), (5, 10), (6, 10)], 7)
+    assert (queue.has(5), queue.count, queue.size) == (True, 3, 30)
+    for offset in (4, 5, 6):
+        queue.done(offset)
+    assert (queue.has(5), queue.count, queue.size) == (False, 0, 0)
+
+
+def test_progress_is_the_lowest_message_not_done_where_a_broker_goes_back() -> None:
+    """Else what it gives late would be lost when the process ends."""
+    queue = taken(4, 6, 5, next_offset=7)
+    queue.done(4)
+    assert (queue.progress, queue.span) == (5, 1)
+    queue.take([(2, 10)], 3)
+    queue.done(5)
+    assert (queue.progress, queue.span) == (2, 4)
+
+
 def test_count_size_and_span_are_of_what_is_not_done() -> None:
     queue = taken(10, 11, 500, next_offset=501)
     queue.done(11)

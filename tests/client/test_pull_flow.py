@@ -41,6 +41,13 @@ def test_a_broker_that_changes_nothing_and_does_not_hold_is_not_asked_without_pa
     assert PullPosition(5).answered(answer(status, 5), 40) == 960
 
 
+@pytest.mark.parametrize("status", [PullStatus.FOUND, PullStatus.NO_NEW, PullStatus.NO_MATCHED])
+@pytest.mark.parametrize("next_offset", [5, 4, -1])
+def test_a_broker_that_leads_nowhere_or_back_is_not_asked_without_pause(status: PullStatus, next_offset: int) -> None:
+    """Nobody stops it from giving the same messages for ever."""
+    assert PullPosition(5).answered(answer(status, next_offset), 40) == 960
+
+
 def test_an_illegal_offset_waits_ten_seconds() -> None:
     assert PullPosition(5).answered(answer(PullStatus.OFFSET_ILLEGAL, 100), 0) == 10_000
 

@@ -27,6 +27,23 @@ def test_no_more_is_taken_than_the_limits_allow(cluster: FakeCluster, broker: Fa
     cluster.run(consume)
 
 
+def test_a_broker_that_gives_the_same_again_is_asked_once_a_second_and_nothing_piles_up(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    """It was asked without pause, each answer was handed over, and counted until the queue had no room any more."""
+
+    async def consume() -> list[bytes]:
+        async with consumer(cluster) as c:
+            await asyncio.sleep(10)
+            asked = [one for one in broker.requests[RequestCode.PULL_MESSAGE] if one.fields["topic"] == "T"]
+            assert len(asked) <= 11
+            return [message.body for message in await c.get_many(1000)]
+
+    fill(broker, 3)
+    broker.stands_still = True
+    assert cluster.run(consume) == [b"0", b"1", b"2"]
+
+
 def test_an_illegal_offset_is_set_back_after_ten_seconds(cluster: FakeCluster, broker: FakeBroker) -> None:
     """And is not stored any more until then, even where the broker has set it back by itself."""
 

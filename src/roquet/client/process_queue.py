@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
+from roquet.units import LONG_MIN
+
 
 class ProcessQueue:
-    """Keeps: `progress` never falls; every message below it is done, none at or above it needs to be lost.
+    """Keeps: every message below `progress` is done, none at or above it needs to be lost; it falls only where a broker
+    goes back. Offsets in `_sizes` ascend.
 
     Offsets are queue offsets, sizes are bytes. `dropped`: the queue was taken away, nothing more of it is handed over.
 
@@ -22,11 +25,25 @@ class ProcessQueue:
         self.size = 0
 
     def take(self, messages: Iterable[tuple[int, int]], next_offset: int) -> None:
-        """Messages (offset and size, ascending) came with a pull after which `next_offset` comes next."""
+        """Messages (offset and size) came with a pull after which `next_offset` comes next. One that is still to be
+        done counts once, however often a broker gives it.
+        """
+        sizes, ascend = self._sizes, True
+        last = next(reversed(sizes), LONG_MIN)
         for offset, size in messages:
-            self._sizes[offset] = size
+            if offset in sizes:
+                continue
+            ascend &= offset > last
+            last = offset
+            sizes[offset] = size
             self.size += size
+        if not ascend:
+            self._sizes = OrderedDict(sorted(sizes.items()))
         self._taken_up_to = max(self._taken_up_to, next_offset)
+
+    def has(self, offset: int) -> bool:
+        """Whether the message was taken and is still to be done."""
+        return offset in self._sizes
 
     def done(self, offset: int) -> bool:
         """Whether the message was still to be done; it is not now."""

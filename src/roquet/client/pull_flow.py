@@ -16,7 +16,7 @@ FLOW_CONTROL_DELAY_MS: Final = 20
 FAILURE_DELAY_MS: Final = 1000
 ILLEGAL_OFFSET_DELAY_MS: Final = 10_000
 STANDSTILL_MS: Final = 1000
-"""The shortest time between two pulls that both bring nothing and no new offset."""
+"""The shortest time between two pulls of which the second begins no further than the first."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,11 @@ class PullPosition:
     def answered(self, result: PullResult, elapsed_ms: float) -> float:
         """Take over an answer; gives the ms to wait before the next pull.
 
-        Only an answer that came fast and changed nothing has to wait: a broker that does not hold pulls, or a slave
-        behind the offset with no master to turn to, would be asked without pause.
+        Only an answer that came fast and does not lead on has to wait: a broker that does not hold pulls, one that
+        gives the same messages again, or a slave behind the offset with no master to turn to, would be asked without
+        pause.
         """
-        stands_still = result.status is not PullStatus.FOUND and result.next_offset == self.offset
+        stands_still = result.next_offset <= self.offset
         self.broker_id = result.suggested_broker_id
         if result.status is PullStatus.OFFSET_ILLEGAL:
             self.offset = result.next_offset

@@ -126,7 +126,7 @@ class QueuePull:
         )
 
     def _take(self, result: PullResult) -> None:
-        records = result.records
+        records = [record for record in result.records if not self.taken.has(record.queue_offset)]
         self.taken.take(((record.queue_offset, len(record.body)) for record in records), result.next_offset)
         for record in records:
             self._order.deliver(Delivery(record, self._queue.broker_name, self.taken, record.reconsume_times))
