@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 import click
 
 from roquet.cli.configuration import broker_config, configured
+from roquet.cli.log_lines import OneLine
 from roquet.cli.output import DRIVE_FAILED, FAILED, end
 from roquet.errors import ConfigError, DriveFailed, RoquetError
 from roquet.garbage import WHOLE_S, look_at_all, look_at_each_once
@@ -107,7 +108,7 @@ def dev(port: int, folder: Path | None) -> None:
 
 def serve(name: str, host: str, port: int, make: Make) -> None:
     """Run what `make` gives until SIGTERM or SIGINT; a failure ends the process with a line that says why."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _log_to_standard_error()
     _allow_many_files()
     keep_freed_memory()
     try:
@@ -176,6 +177,12 @@ def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     error = context.get("exception")
     if not (isinstance(error, OSError) and error.errno in _NO_RESOURCES and "accept" in context["message"]):
         loop.default_exception_handler(context)
+
+
+def _log_to_standard_error() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def _allow_many_files() -> None:

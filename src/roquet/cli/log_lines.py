@@ -1,0 +1,24 @@
+"""How a server's log looks: one line for one event."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Final
+
+_NOT_PRINTED: Final = re.compile(r"[^\x20-\x7e]")
+
+
+class OneLine(logging.Formatter):
+    """Keeps: what peers call themselves, their groups and their topics writes no line of its own, and does nothing to
+    a terminal: characters that are not printed are escaped as Python writes them. A traceback keeps its lines.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        line = super().formatMessage(record)
+        return line if line.isprintable() else _NOT_PRINTED.sub(_escaped, line)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    character = found[0]
+    return character if character.isprintable() else repr(character)[1:-1]
