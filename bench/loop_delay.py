@@ -51,6 +51,10 @@ PULLS: Final = 100_000
 PULLS_OF_ONE: Final = 10_000
 """Held for one connection; a broker keeps 16 MiB of a client's requests."""
 TIMEOUT_MS: Final = 120_000
+CONNECT_TIMEOUT_S: Final = 60.0
+"""Clients and brokers share one loop here, and a machine that is busy holds it for seconds."""
+BEAT_S: Final = 0.02
+"""Between heartbeats of two members: each has one in 40 s, and is closed after 120 s without."""
 LONG_MS: Final = 10
 
 
@@ -75,8 +79,9 @@ class Crowded:
         self.name_server = NameServer(
             NamesrvConfig(listen_port=0, bind_address="127.0.0.1", kv_config_path=kept, config_store_path=settings)
         )
-        self.channels = Channels()
-        self.crowd = [Channels() for _ in range(MEMBERS)]
+        self.channels = Channels(connect_timeout_s=CONNECT_TIMEOUT_S)
+        self.crowd = [Channels(connect_timeout_s=CONNECT_TIMEOUT_S) for _ in range(MEMBERS)]
+        self._beating: asyncio.Task[None] | None = None
         self.address = self.names = ""
 
     async def start(self) -> None:
@@ -117,6 +122,14 @@ class Crowded:
         for at, channels in enumerate(self.crowd):
             await channels.call(self.address, self.heartbeat(at), TIMEOUT_MS)
         members._notify = True
+        self._beating = asyncio.create_task(self._beat())
+
+    async def _beat(self) -> None:
+        """Without it all members would be closed as silent, in the middle of what is measured."""
+        while True:
+            for at, channels in enumerate(self.crowd):
+                await channels.call(self.address, self.heartbeat(at), TIMEOUT_MS)
+                await asyncio.sleep(BEAT_S)
 
     async def _hold(self) -> None:
         """Pulls that wait at the queues of all topics, and a thousand of them at one."""
@@ -167,6 +180,8 @@ class Crowded:
         return ask
 
     async def stop(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
         await asyncio.gather(*(channels.close() for channels in (self.channels, *self.crowd)))
         await self.name_server.stop()
         await self.broker.kill()
