@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from roquet.errors import Refused
+from roquet.errors import ConnectionClosed, Refused
 from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.command import HEADER_SIZE_MAX, Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.server import Server
@@ -128,3 +128,22 @@ def test_requests_that_take_long_are_answered_in_several_turns_though_they_came_
         answers = runner.run(ask(loop))
     assert [answer.code for answer in answers] == [0] * 40
     assert max(turns.values()) <= 2
+
+
+def test_a_request_with_a_larger_header_than_anybody_writes_ends_its_connection() -> None:
+    async def ask(size: int) -> int:
+        channels = Channels()
+        text = "v" * (size - len(Command(ASK, {"a": ""}).encode()) + 8)
+        try:
+            return (await channels.call(f"{SERVER}:{PORT}", Command(ASK, {"a": text}), 1000)).code
+        finally:
+            await channels.close()
+
+    def answer(request: Command, connection: Connection) -> Command:
+        return request.answer(ResponseCode.SUCCESS, fields={"a": "v" * 2 * HEADER_SIZE_MAX})
+
+    with Simulation(1) as sim:
+        sim.host(SERVER).call(lambda: Server({ASK: answer}).listen("0.0.0.0", PORT))
+        assert sim.host(CLIENT).call(lambda: ask(HEADER_SIZE_MAX)) == 0, "an answer's header may be larger"
+        with pytest.raises(ConnectionClosed):
+            sim.host(CLIENT).call(lambda: ask(HEADER_SIZE_MAX + 1))

@@ -117,17 +117,25 @@ def to_text(value: object) -> str:
     return str(int(value)) if isinstance(value, int) else str(value)
 
 
-def decode(frame: bytes) -> Command:
+HEADER_SIZE_MAX: Final = 256 * 1024
+"""Of a request. Properties have 32,767 bytes at most, of each of which JSON makes no more than six; 16 MiB of header would
+be taken apart in a quarter of a second, and become 270 MB."""
+_SIZE_MAX: Final = 0xFFFFFF
+
+
+def decode(frame: bytes, header_size_max: int = _SIZE_MAX) -> Command:
     """The command in one frame (without its length field).
 
-    :raises PeerError: the header is not of a known form.
+    :raises PeerError: the header is not of a known form, or too large.
     """
     if len(frame) < _HEADER_FIELDS.size:
         raise PeerError(f"frame of {len(frame)} bytes")
     (word,) = _HEADER_FIELDS.unpack_from(frame)
-    header_type, header_end = word >> 24, 4 + (word & 0xFFFFFF)
+    header_type, header_end = word >> 24, 4 + (word & _SIZE_MAX)
     if header_end > len(frame):
         raise PeerError(f"header of {header_end - 4} bytes in a frame of {len(frame)}")
+    if header_end - 4 > header_size_max:
+        raise PeerError(f"header of {header_end - 4} bytes, allowed are {header_size_max}")
     if header_type == JSON:
         return _decode_json(frame[4:header_end], frame[header_end:])
     if header_type == BINARY:

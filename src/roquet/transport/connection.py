@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol, TypeAlias, cast
 
 from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused, UnreadableFile
 from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import ONE_WAY, Command, decode
-from roquet.protocol.frame import FrameBuffer
+from roquet.protocol.command import HEADER_SIZE_MAX, ONE_WAY, Command, decode
+from roquet.protocol.frame import FRAME_SIZE_MAX, FrameBuffer
 from roquet.protocol.record import host_bytes
 from roquet.protocol.refusals import refusal
 from roquet.transport.limits import SLOWEST
@@ -99,6 +99,8 @@ class Connection(asyncio.Protocol):
         self._peers = Peers() if peers is None else peers
         self._is_admitted = False
         self._holds_back = holds_back
+        self._header_size_max = HEADER_SIZE_MAX if holds_back else FRAME_SIZE_MAX
+        """A server's; its answers may have more, such as the ids of a batch's messages."""
         self._encode = encode
         self._handlers = handlers
         self._on_open = on_open
@@ -330,7 +332,7 @@ class Connection(asyncio.Protocol):
     def _take(self, frame: bytes) -> bytes | None:
         """The general way of a frame; the answer, None for one that comes later or never."""
         self._general += 1
-        command = decode(frame)
+        command = decode(frame, self._header_size_max)
         if command.is_response:
             waiting = self._calls.pop(command.opaque, None)
             if waiting is not None and not waiting.done():
