@@ -121,3 +121,16 @@ def test_a_full_drive_holds_them_up_and_they_are_chained_when_it_has_room() -> N
     drive.fails_in = 1 << 60
     store.flush_index()
     assert chained(store) == 2 * len(MANY)
+
+
+def test_what_comes_while_keys_are_chained_is_chained_in_steps_as_well(store: Store) -> None:
+    put(store, MANY)
+    steps, counts = store.flush_index_steps(), [0]
+    for number, _ in enumerate(steps):
+        counts.append(chained(store))
+        if number < 2:
+            for _ in range(2):
+                put(store, MANY)
+    counts.append(chained(store))
+    assert counts[-1] == 5 * len(MANY)
+    assert max(later - earlier for earlier, later in pairwise(counts)) <= index._CHAINED_PER_STEP

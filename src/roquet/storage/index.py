@@ -33,6 +33,7 @@ _CHAINED_PER_STEP: Final = 8192
 """Keys; 2 ms."""
 _MANY_KEYS: Final = 256
 """Of one record; they are noted in columns."""
+_ROUNDS_MAX: Final = 8
 _RESERVED_AT_ONCE: Final = 1024 * 1024
 _CHAINED_AT_ONCE: Final = 1 << 20
 _LOOKED_AT_ONCE: Final = 32
@@ -373,11 +374,18 @@ class Index:
         finished(self.flush_steps())
 
     def flush_steps(self) -> Steps[None]:
-        """The same, some thousands of keys in a step; what is noted between two steps is chained in the last one."""
-        until = self._parts_hashed + len(self._parts)
-        while self._parts_hashed < until or len(self._hashed):
-            self.flush_some()
-            yield
+        """The same, some thousands of keys in a step; nothing is left when it ends.
+
+        Batches with a million keys may come between two steps. Their keys are chained in steps as well, but not for
+        ever: after so many rounds what is left is chained in the last step.
+        """
+        for _ in range(_ROUNDS_MAX):
+            until = self._parts_hashed + len(self._parts)
+            while self._parts_hashed < until or len(self._hashed):
+                self.flush_some()
+                yield
+            if not self._parts:
+                break
         while self._noted_count or self._parts or len(self._hashed):
             self.flush_some()
 
