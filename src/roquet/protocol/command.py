@@ -118,8 +118,8 @@ def to_text(value: object) -> str:
 
 
 HEADER_SIZE_MAX: Final = 256 * 1024
-"""Of a request. Properties have 32,767 bytes at most, of each of which JSON makes no more than six; 16 MiB of header would
-be taken apart in a quarter of a second, and become 270 MB."""
+"""Bytes, of a request. Properties have 32,767 at most, of each of which JSON makes no more than six; a header of 16 MiB
+would take half a second, and become 600 MB."""
 _SIZE_MAX: Final = 0xFFFFFF
 
 
