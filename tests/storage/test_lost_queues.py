@@ -359,6 +359,24 @@ def test_a_queue_that_has_lost_more_files_than_the_log_is_made_anew() -> None:
     assert numbers(store, "T") == kept
 
 
+@pytest.mark.parametrize("trouble", ["protected", "full"])
+def test_a_queue_that_cannot_be_made_anew_goes_on_without_its_first_messages(
+    stopped: Drive, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    vanish(stopped, queue_files(stopped, "T")[0])
+    if trouble == "protected":
+        stopped.undeletable[queue_files(stopped, "T")[0]] = 0
+    else:
+        stopped.refuse("rename", errno.ENOSPC)
+    store = opened(stopped)
+    assert numbers(store, "T") == list(range(PER_FILE, 70))
+    assert [line for line in caplog.messages if line.startswith("consume queue goes on without its first messages")]
+    put(store, 70, "T")
+    stopped.undeletable.clear()
+    stopped.unmount()
+    assert numbers(opened(stopped), "T") == list(range(71))
+
+
 def test_a_first_file_that_vanishes_from_a_running_broker_is_made_anew_by_the_next_start() -> None:
     """Its bytes are there for as long as it is open, and a start opens the first file of each queue."""
     drive = Drive(random.Random(1))

@@ -257,12 +257,31 @@ class Store:
         """Open the queues; those that are to be made from the whole log, which have no entries then."""
         self._lost.load()
         lost = self.queues.load()
-        lost += lost_beginnings(self.log, set(self.queues).difference(lost))
+        late = lost_beginnings(self.log, set(self.queues).difference(lost))
         lost += [self.queues.queue(*name) for name in sorted(self._lost.ends.keys() - {queue.name for queue in lost})]
         self._lost.add({queue.name: 0 for queue in lost})
         for queue in lost:
             queue.drop_all()
-        return lost
+        return lost + [queue for queue in late if queue not in lost and self._is_emptied(queue)]
+
+    def _is_emptied(self, queue: ConsumeQueue) -> bool:
+        """Empty a queue whose first files have vanished. False: it has files that cannot be deleted, or noted as lost;
+        it goes on with what it has.
+        """
+        try:
+            self._lost.add({queue.name: 0})
+            queue.delete()
+        except OSError as error:
+            if queue.max_offset == 0:
+                return True
+            log.error(
+                "consume queue goes on without its first messages, it cannot be made anew: topic=%s queue=%d error=%s; "
+                "see to that, and start the broker again", queue.topic, queue.queue_id, error,
+            )  # fmt: skip
+            with suppress(OSError):
+                self._lost.remove([queue.name])
+            return False
+        return True
 
     def _sign(self, lock: Lock) -> None:
         """Note that nothing stands behind the log's end: only brokers that leave what they cut off write it there."""
