@@ -67,6 +67,28 @@ def test_other_work_has_its_turn_between_two_topics(store: Store) -> None:
     assert set(left) >= {3, 2, 1}
 
 
+def test_other_work_has_its_turn_between_two_queues_of_a_topic(store: Store) -> None:
+    """One of them is sent to meanwhile, and goes with the topic."""
+    count = 20
+    for queue_id in range(count):
+        put(store, b"old", topic="many", queue_id=queue_id)
+    left: list[int] = []
+
+    async def delete() -> None:
+        deleting = asyncio.create_task(deletion(store).of_topic("many"))
+        while not deleting.done():
+            left.append(sum(queue.max_offset > 0 for queue in store.queues.of_topic("many")))
+            if left[-1] == count - 1:
+                put(store, b"late", topic="many", queue_id=count - 1)
+            await asyncio.sleep(0)
+        await deleting
+
+    asyncio.run(delete())
+
+    assert set(left) >= set(range(1, count + 1))
+    assert not store.queues.of_topic("many")
+
+
 def test_what_is_stored_in_a_topic_while_another_is_deleted_does_not_come_back(store: Store, tmp_path: Path) -> None:
     async def delete() -> None:
         deleting = asyncio.create_task(deletion(store).of_topics(lambda topic: topic != "T2"))

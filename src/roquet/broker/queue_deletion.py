@@ -46,15 +46,25 @@ class QueueDeletion:
         :param among: of these topics only.
         :raises OSError: as `of_topic`.
         """
-        queues = self._store.queues
         async with self._making:
             leaving = await self._leave(lambda: self._of_topics(is_gone, among))
             for count, topic in enumerate(dict.fromkeys([*(queue.topic for queue in leaving), *(among or ())])):
                 if count:
                     await asyncio.sleep(0)
-                if is_gone(topic):
-                    self._leave_rest(topic, leaving)
-                    queues.drop_topic(topic)
+                await self._delete(topic, is_gone, leaving)
+
+    async def _delete(self, topic: str, is_gone: Callable[[str], bool], leaving: dict[ConsumeQueue, int]) -> None:
+        """Delete a topic's queues, one in a turn of the loop, as each of their files waits for the drive. Those that
+        are sent to meanwhile go at the end, with the topic.
+        """
+        queues = self._store.queues
+        for queue in queues.of_topic(topic):
+            if is_gone(topic) and 0 < queue.log_end <= leaving.get(queue, -1):
+                queue.delete()
+                await asyncio.sleep(0)
+        if is_gone(topic):
+            self._leave_rest(topic, leaving)
+            queues.drop_topic(topic)
 
     def _of_topics(self, is_gone: Callable[[str], bool], among: list[str] | None) -> Steps[list[ConsumeQueue]]:
         queues, found = self._store.queues, list[ConsumeQueue]()
