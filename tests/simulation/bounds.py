@@ -47,15 +47,21 @@ _LOOKS: Final = 16
 
 
 class _HeldForPeers:
+    """Keeps: `_seen` is what each broker was told then of what is held; it is told of whatever makes that more."""
+
     def __init__(self, cluster: Cluster, strangers: str, answer_max: int) -> None:
         self._nodes = list(cluster.brokers.values())
         self._strangers = strangers
         self._answer_max = answer_max
+        self._seen: dict[str, int] = {}
 
     def check(self) -> None:
         for node in self._nodes:
             if node.broker is not None:
-                self._check_peers(node.broker)
+                until_look = node.broker.parts.peers._until_look
+                if self._seen.get(node.name) != until_look:
+                    self._seen[node.name] = until_look
+                    self._check_peers(node.broker)
 
     def _check_peers(self, broker: Broker) -> None:
         peers = broker.parts.peers
