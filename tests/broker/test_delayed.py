@@ -28,6 +28,7 @@ from tests.broker.harness import Client
 from tests.broker.served import SEND, flush_and_drop, send, serving, started
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
+from tests.storage.records import found_by_key
 
 ADDRESS = "10.0.0.1"
 LATE_MS_MAX = 20
@@ -136,7 +137,7 @@ def test_it_is_the_message_that_was_sent(sim: Simulation, node: BrokerNode, clie
     assert [entry[2] for entry in store.queue("T", 1).entries(0, 1)] == [tag_code("a")]
     assert [entry[2] for entry in store.queue(SCHEDULE_TOPIC, 1).entries(0, 1)] == [waiting.store_ms + 5000]
     for topic in ("T", SCHEDULE_TOPIC):
-        assert len(store.find_by_key(topic, "U", 9, 0, 2**62).records) == 1, "it is found by both topics (trap 23)"
+        assert len(found_by_key(store, topic, "U", 9, 0, 2**62).records) == 1, "it is found by both topics (trap 23)"
 
 
 def test_messages_of_a_level_come_in_their_order(sim: Simulation, node: BrokerNode, client: Client) -> None:

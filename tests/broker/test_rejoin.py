@@ -14,6 +14,7 @@ from roquet.protocol.ha_status import LogRange
 from roquet.storage.store import Store, StoreConfig
 from roquet.units import PhysicalOffset
 from tests.simulation.disk import Drive
+from tests.storage.records import found_by_key
 
 LOG_FILE = 4096
 CONFIG = StoreConfig(Path("/store"), [Path("/store/commitlog")], LOG_FILE, 20 * 10, index_slots=10, index_entries=41)
@@ -45,7 +46,7 @@ class Written:
         return [
             key
             for key, _ in self.keys
-            if any(self.store.find_by_key(topic, key, 5, 0, 1 << 62).records for topic in ("T", "U"))
+            if any(found_by_key(self.store, topic, key, 5, 0, 1 << 62).records for topic in ("T", "U"))
         ]
 
     def queues(self) -> dict[tuple[str, int], list[tuple[int, int, int]]]:

@@ -30,6 +30,7 @@ from tests.inspect.stores import (
     snapshot,
 )
 from tests.storage.dropping import drop_topic
+from tests.storage.records import found_by_key
 
 GOLDEN: Final = Path(__file__).parents[1] / "golden" / "store"
 PLAN: Final = Plan(queues=True, index=True, queue_file_size=QUEUE_FILE, shape=SHAPE, delay_levels_ms=(1000, 5000))
@@ -95,7 +96,7 @@ def test_a_broker_goes_on_with_a_rebuilt_store(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.fill(10)
     assert broker.store.max_offset("T", 0) == 35
-    assert len(broker.store.find_by_key("T", "T-00000041", 10, 0, 1 << 60).records) == 1
+    assert len(found_by_key(broker.store, "T", "T-00000041", 10, 0, 1 << 60).records) == 1
     broker.die()
 
     Broker(tmp_path).stop()

@@ -9,6 +9,7 @@ from roquet.protocol.record import decode
 from roquet.storage.store import Store
 from tests.simulation.checks import read_log
 from tests.simulation.clients import TOPIC, place_of
+from tests.storage.records import found_by_key
 
 if TYPE_CHECKING:
     from tests.simulation.broker_set import BrokerSet
@@ -46,5 +47,5 @@ def _check_equal(master: Store, slave: Store) -> None:
 
 
 def _is_found_by_key(store: Store, key: str) -> bool:
-    hits = store.find_by_key(TOPIC, key, KEY_HITS_MAX, *ALL_TIMES)
+    hits = found_by_key(store, TOPIC, key, KEY_HITS_MAX, *ALL_TIMES)
     return any(decode(record).properties.get(KEYS) == key for record in hits.records)

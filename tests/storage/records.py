@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import Record, decode
+from roquet.steps import finished
 from roquet.storage.batch_records import BatchItem, BatchRecords
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.fetch import Fetched
-from roquet.storage.store import Store
+from roquet.storage.store import KeyHits, Store
 from roquet.units import PhysicalOffset
 
 
@@ -50,3 +51,8 @@ def put_batch(store: Store, queue: ConsumeQueue, items: Sequence[BatchItem], bor
     """Store a batch; where its records stand."""
     _, places = store.append_batch(queue, packed(queue, items, 0, born_ms))
     return [PhysicalOffset(at) for at in places.tolist()]
+
+
+def found_by_key(store: Store, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> KeyHits:
+    """What a question for a key finds, all its steps taken at once."""
+    return finished(store.search_by_key(topic, key, count_max, begin_ms, end_ms))

@@ -19,7 +19,7 @@ from roquet.storage.store import Expired, Store, StoreConfig
 from roquet.units import PhysicalOffset
 from tests.simulation.disk import Drive
 from tests.storage.dropping import drop_expired_queues
-from tests.storage.records import bodies_in
+from tests.storage.records import bodies_in, found_by_key
 
 LOG_FILE = 4096
 CONFIG = StoreConfig(Path("/store"), [Path("/store/commitlog")], LOG_FILE, 20 * 10, index_slots=10, index_entries=41)
@@ -116,7 +116,7 @@ def test_queues_are_trimmed_some_at_a_time_and_have_their_messages_at_any_moment
 def test_keys_of_what_is_left_are_found(store: Store) -> None:
     delete(store.drop_oldest(3))
     first = store.min_offset("T", 0)
-    found = [len(store.find_by_key("T", f"{number}", 32, 0, 1 << 62).records) for number in range(COUNT)]
+    found = [len(found_by_key(store, "T", f"{number}", 32, 0, 1 << 62).records) for number in range(COUNT)]
     assert found == [0] * first + [1] * (COUNT - first)
 
 

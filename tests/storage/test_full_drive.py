@@ -20,7 +20,7 @@ from roquet.steps import finished
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive, MountedDisk, MountedLock
-from tests.storage.records import bodies_in, put_batch, records_in
+from tests.storage.records import bodies_in, found_by_key, put_batch, records_in
 
 ENTRIES_PER_FILE = 10
 CONFIG = StoreConfig(
@@ -117,7 +117,7 @@ def test_keys_wait_until_the_index_has_room(drive: Drive) -> None:
     drive.trouble = errno.ENOSPC
     store.flush_index()
     drive.trouble = None
-    assert [len(store.find_by_key("T", f"key-{number}", 32, 0, 1 << 62).records) for number in range(5)] == [1] * 5
+    assert [len(found_by_key(store, "T", f"key-{number}", 32, 0, 1 << 62).records) for number in range(5)] == [1] * 5
 
 
 def test_replicated_records_are_dispatched_once_there_is_room(drive: Drive) -> None:
@@ -148,13 +148,13 @@ def test_after_a_crash_on_a_full_drive_what_has_its_entries_is_served(drive: Dri
     store = opened_full(drive)
     assert in_queue(store) == [f"key-{number}".encode() for number in range(store.max_offset("T", 0))]
     assert store.max_offset("T", 0) >= end
-    assert all(not store.find_by_key("T", f"key-{number}", 32, 0, 1 << 62).records[1:] for number in range(45))
+    assert all(not found_by_key(store, "T", f"key-{number}", 32, 0, 1 << 62).records[1:] for number in range(45))
     drive.trouble = None
     store.replicated()
     store.flush_index()
     assert in_queue(store) == in_log(store)
     assert all(
-        len(store.find_by_key("T", key.decode(), 32, 0, 1 << 62).records) == (b"key-" in key) for key in in_log(store)
+        len(found_by_key(store, "T", key.decode(), 32, 0, 1 << 62).records) == (b"key-" in key) for key in in_log(store)
     )
 
 
@@ -290,7 +290,7 @@ if what == "fill":
     store.flush_index()
     os._exit(0)  # a kill -9
 print(store.log.end, store.dispatch.behind, len(store.fetch("T", 0, 0, 32, TagFilter()).records))
-store.find_by_key("T", "k", 32, 0, 1 << 62)
+finished(store.search_by_key("T", "k", 32, 0, 1 << 62))
 store.replicated()
 print(sum(queue.max_offset for queue in store.queues), store.dispatch.behind)
 store.abandon()

@@ -13,7 +13,7 @@ from roquet.protocol.record import decode
 from roquet.steps import finished
 from roquet.storage import gathering
 from roquet.storage.store import Store
-from tests.storage.records import bodies_in
+from tests.storage.records import bodies_in, found_by_key
 from tests.storage.test_store import Clock, opened, put
 
 AT_ONCE: Final = 8
@@ -65,7 +65,7 @@ def test_messages_are_stored_between_its_steps_and_come_after_its_mark(
     assert copy.checkpoint.mark == mark
     assert bodies_in(copy, "T", 0) == [b"0", b"later"]
     assert bodies_in(copy, "T", QUEUES) == [b"later"]
-    assert len(copy.find_by_key("T", "later", 10, 0, 1 << 60).records) == 4
+    assert len(found_by_key(copy, "T", "later", 10, 0, 1 << 60).records) == 4
     copy.abandon()
 
 

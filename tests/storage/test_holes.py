@@ -17,7 +17,7 @@ from roquet.storage.fetch import FetchStatus
 from roquet.storage.store import Store, StoreConfig
 from roquet.units import PhysicalOffset
 from tests.simulation.disk import Drive
-from tests.storage.records import bodies_in
+from tests.storage.records import bodies_in, found_by_key
 
 FILE = 65_536
 SECTOR = 512
@@ -102,7 +102,7 @@ def test_a_crash_costs_a_damaged_record_and_none_behind_it(drive: Drive, damage:
     assert store.log.end == end
     assert numbers(store) == [each for each in range(20) if each != number]
     assert (store.dispatch.holes, store.dispatch.hole_bytes) == (1, size)
-    assert len(store.find_by_key("T", "19", 32, 0, 1 << 62).records) == 1
+    assert len(found_by_key(store, "T", "19", 32, 0, 1 << 62).records) == 1
 
 
 @pytest.mark.parametrize("is_behind_the_mark", [True, False])

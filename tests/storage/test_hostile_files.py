@@ -22,6 +22,7 @@ from roquet.storage.fetch import Fetched
 from roquet.storage.index_layout import entry_at
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive, StoredFile
+from tests.storage.records import found_by_key
 
 ROOT = Path("/s")
 SLOTS, ENTRIES = 20, 100
@@ -172,7 +173,7 @@ def check(store: Store, records: dict[tuple[str, int], bytes]) -> None:
         store.store_time(topic, 0, 3)
         store.is_in_memory(topic, 0, 3)
         for number in range(0, COUNT, 7):
-            for record in store.find_by_key(topic, f"{number}", 32, 0, 1 << 62).records:
+            for record in found_by_key(store, topic, f"{number}", 32, 0, 1 << 62).records:
                 assert decode(record).topic == topic
                 assert decode(record).properties[KEYS] == f"{number}"
     store.trouble  # noqa: B018

@@ -16,7 +16,7 @@ from roquet.storage import index
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
-from tests.storage.records import put_batch
+from tests.storage.records import found_by_key, put_batch
 from tests.storage.test_append import FailingDrive
 
 NOW_MS: Final = 1_700_000_000_000
@@ -81,7 +81,7 @@ def test_all_of_them_are_found_by_whoever_asks_before_they_are_chained(store: St
         put(store, MANY[:5000])
         put(store, MANY[:5000])
     for key in (MANY[0], MANY[250], MANY[599]):
-        hits = store.find_by_key("T", key.decode(), 64, 0, 1 << 60)
+        hits = found_by_key(store, "T", key.decode(), 64, 0, 1 << 60)
         assert [decode(record).queue_offset for record in hits.records] == [0, 1]
 
 
@@ -102,7 +102,8 @@ def test_the_index_is_that_of_keys_noted_one_by_one(monkeypatch: pytest.MonkeyPa
         each.flush_index()
     assert places(stores[0]) == places(stores[1]) == places(stores[2])
     found = [
-        [len(each.find_by_key("T", key, 64, 0, 1 << 60).records) for key in ("a", "cc", "1f", "257")] for each in stores
+        [len(found_by_key(each, "T", key, 64, 0, 1 << 60).records) for key in ("a", "cc", "1f", "257")]
+        for each in stores
     ]
     assert found[0] == found[1] == found[2] == [3, 3, 2, 1]
 

@@ -9,7 +9,7 @@ import pytest
 
 from roquet.protocol.filters import TagFilter
 from roquet.storage.store import Store, StoreConfig
-from tests.storage.records import bodies_in
+from tests.storage.records import bodies_in, found_by_key
 
 LOG_FILE = 65_536
 
@@ -68,7 +68,7 @@ def test_a_killed_process_loses_what_waits_and_nothing_else(opened: Callable[[],
     store.abandon()
     store = opened()
     assert bodies_in(store, "T") == numbers(700)
-    assert store.find_by_key("T", "710", 32, 0, 1 << 62).records == []
+    assert found_by_key(store, "T", "710", 32, 0, 1 << 62).records == []
     put(store, 700, 30)
     store.log.commit()
     assert bodies_in(store, "T") == numbers(730)

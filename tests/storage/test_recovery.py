@@ -12,7 +12,7 @@ from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.disk import RealDisk
 from roquet.storage.store import Store, StoreConfig
 from tests.storage.dropping import drop_topic
-from tests.storage.records import bodies_in
+from tests.storage.records import bodies_in, found_by_key
 
 LOG_FILE: int = 65_536
 
@@ -47,7 +47,7 @@ class Lives:
             expected = [b"%d" % number for number in range(topic, self.stored, 3)]
             assert bodies_in(store, f"T{topic}") == expected
         for number in range(self.stored):
-            hits = store.find_by_key(f"T{number % 3}", f"key-{number}", 32, 0, 1 << 62)
+            hits = found_by_key(store, f"T{number % 3}", f"key-{number}", 32, 0, 1 << 62)
             assert [decode(record).body for record in hits.records] == [b"%d" % number]
 
 

@@ -20,7 +20,7 @@ from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import Store, StoreConfig
 from roquet.units import PhysicalOffset
 from tests.storage.dropping import drop_topic
-from tests.storage.records import bodies_in, put_batch, records_in
+from tests.storage.records import bodies_in, found_by_key, put_batch, records_in
 
 BODY_AT: Final = 88
 """Where the body of a record begins."""
@@ -170,7 +170,7 @@ def test_what_is_not_durable_is_not_shown_where_that_is_asked_for(tmp_path: Path
 def test_messages_are_found_by_key_even_where_hashes_chain(store: Store) -> None:
     places = {f"key-{n}": put(store, b"%d" % n, key=f"key-{n}") for n in range(100)}
     for key, at in places.items():
-        hits = store.find_by_key("T", key, 32, 0, 1 << 62)
+        hits = found_by_key(store, "T", key, 32, 0, 1 << 62)
         assert at in [decode(record).physical_offset for record in hits.records]
 
 
@@ -224,7 +224,7 @@ def test_a_store_opens_again_with_all_it_had(tmp_path: Path, clock: Clock, count
     assert again.log.end == end
     assert bodies_in(again, "T", 0) == sent[0::2]
     assert bodies_in(again, "T", 1) == sent[1::2]
-    assert len(again.find_by_key("T", "key-0", 32, 0, 1 << 62).records) >= 1
+    assert len(found_by_key(again, "T", "key-0", 32, 0, 1 << 62).records) >= 1
     put(again, b"more")
     assert bodies_in(again, "T", 0)[-1] == b"more"
     again.abandon()
@@ -309,7 +309,7 @@ def test_replicated_bytes_are_dispatched_like_appended_ones(tmp_path: Path, cloc
         at += len(data)  # type: ignore[assignment]
     assert copy.log.end == store.log.end
     assert bodies_in(copy, "T") == bodies_in(store, "T")
-    assert len(copy.find_by_key("T", "k7", 32, 0, 1 << 62).records) == 1
+    assert len(found_by_key(copy, "T", "k7", 32, 0, 1 << 62).records) == 1
     copy.abandon()
 
 

@@ -19,7 +19,7 @@ from roquet.storage.batch_records import BatchItem
 from roquet.storage.segments import file_name
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
-from tests.storage.records import bodies_in, put_batch, records_in
+from tests.storage.records import bodies_in, found_by_key, put_batch, records_in
 
 LOG_FILE = 8192
 COUNT = 300
@@ -105,7 +105,7 @@ def test_a_stray_file_between_index_files_is_let_be(root: Path) -> None:
     (root / "index" / "notes.txt").write_text("mine")
     (root / "index" / ("9" * 17)).write_bytes(b"short")
     store = opened(root)
-    assert len(store.find_by_key("T", "7", 32, 0, 1 << 62).records) == 1
+    assert len(found_by_key(store, "T", "7", 32, 0, 1 << 62).records) == 1
     store.close()
     assert (root / "index" / "notes.txt").read_text() == "mine"
     assert (root / "index" / ("9" * 17)).read_bytes() == b"short"
@@ -118,7 +118,7 @@ def test_a_lost_checkpoint_costs_time_only(root: Path, *, is_clean: bool) -> Non
         crashed(root)
     store = opened(root)
     assert bodies_in(store, "T") == numbers(COUNT)
-    assert len(store.find_by_key("T", "7", 32, 0, 1 << 62).records) == 1
+    assert len(found_by_key(store, "T", "7", 32, 0, 1 << 62).records) == 1
     store.abandon()
 
 

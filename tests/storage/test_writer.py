@@ -15,7 +15,7 @@ from roquet.protocol.record import decode
 from roquet.protocol.record_block import RecordBlock
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store
-from tests.storage.records import bodies_in
+from tests.storage.records import bodies_in, found_by_key
 from tests.storage.test_store import Clock, opened
 
 BORN, ELSEWHERE = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50]), bytes(16) + bytes([0, 0, 0x2A, 0x9F])
@@ -56,7 +56,7 @@ def test_a_record_is_stored_as_it_was_said(store: Store) -> None:
     assert (found.store_host, found.reconsume_times, found.prepared_offset) == (ELSEWHERE, 2, 44)
     assert [entry and entry[2] for entry in entries(store, "T", 1)] == [tag_code("a")]
     for key in ("U", "k", "l"):
-        assert len(store.find_by_key("T", key, 9, 0, 1 << 62).records) == 1
+        assert len(found_by_key(store, "T", key, 9, 0, 1 << 62).records) == 1
     assert store.dispatch.behind == 0
 
 
@@ -140,7 +140,7 @@ def test_records_that_are_moved_are_the_same_messages_in_other_queues(store: Sto
         ]
         assert bodies_in(store, *queue) == expected
     for old, target in zip(before, targets, strict=True):
-        (found,) = store.find_by_key(target.topic, old.properties["UNIQ_KEY"], 9, 0, 1 << 62).records
+        (found,) = found_by_key(store, target.topic, old.properties["UNIQ_KEY"], 9, 0, 1 << 62).records
         new = decode(found)
         same = ("body", "flag", "sys_flag", "born_ms", "born_host", "store_host", "reconsume_times", "properties_text")
         assert [getattr(new, name) for name in same] == [getattr(old, name) for name in same]

@@ -635,10 +635,6 @@ class Store:
         entry = queue.entry(offset) if queue is not None else None
         return entry is None or self.log.end - entry[0] <= self.config.limits.memory_bytes
 
-    def find_by_key(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> KeyHits:
-        """As `search_by_key`, at once."""
-        return finished(self.search_by_key(topic, key, count_max, begin_ms, end_ms))
-
     def search_by_key(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> Steps[KeyHits]:
         """The newest records stored in the time range whose key has the same hash as `key`, oldest first: no more than
         `KEY_BYTES_MAX` of them, or one.
