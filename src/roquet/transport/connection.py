@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
         self._made = 0
         self._left: list[bytes] = []
         """Frames that have to wait, since the answers made are enough for now."""
-        self._turn_end = 0.0
+        self._turn_end = inf
         """When the others are let go first, whatever is left of what came."""
         self._general = 0
         """Frames that went the general way so far."""
