@@ -162,6 +162,14 @@ def test_a_topic_whose_name_would_end_elsewhere_in_a_saved_table_has_no_progress
     assert (progress.count, len(progress.to_table().offsets)) == (0, 0)
 
 
+def test_no_queue_has_a_negative_number() -> None:
+    """The next start would take the whole file for damaged, keep a copy of it and say so, each time."""
+    progress = ConsumerProgress()
+    with pytest.raises(Refused, match="queue -1"):
+        progress.commit("g", "T", -1, 1)
+    assert (progress.count, len(progress.to_table().offsets)) == (0, 0)
+
+
 @given(tables)
 def test_a_table_survives_its_file(offsets: dict[str, dict[int, int]]) -> None:
     progress = ConsumerProgress()

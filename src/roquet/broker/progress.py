@@ -81,13 +81,14 @@ class ConsumerProgress:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """What a group says of a queue; neither has to be known.
 
-        :raises Refused: it is the first word on that queue, and there are too many offsets, or it has an odd name.
+        :raises Refused: it is the first word on that queue, and there are too many offsets, or it has an odd name
+            or number.
         """
         groups = self._offsets.get(topic)
         queues = None if groups is None else groups.get(group)
         before = None if queues is None else queues.get(queue_id)
         if before is None:
-            self._refuse_new(group, topic)
+            self._refuse_new(group, topic, queue_id)
             self.count += 1
         if before != offset:
             if queues is None or queues.age != self._age:
@@ -97,10 +98,14 @@ class ConsumerProgress:
         if self._own is not None:
             self._own.setdefault((topic, group), {})[queue_id] = offset
 
-    def _refuse_new(self, group: str, topic: str) -> None:
+    def _refuse_new(self, group: str, topic: str, queue_id: int) -> None:
         if len(topic) + len(group) >= _KEY_SIZE_MAX or "@" in topic:  # which ends the topic in a saved table
             remark = f"an offset of {topic[:100]}@{group[:100]}: topic or group have no such name"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        if queue_id < 0:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"an offset of queue {queue_id} of {topic}: no queue has that number"
+            )
         refuse_beyond(self.count + 1, self._limits.offset_nums_max, "offsets of groups in queues", "offsetNumsMax")
 
     def _queues(self, topic: str, group: str) -> Mapping[int, int]:
