@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import pytest
 
@@ -14,6 +15,7 @@ from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import HEADER_SIZE_MAX, Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
+from roquet.transport.limits import CALLER
 from roquet.transport.server import Server
 from tests.simulation.simulation import Simulation
 
@@ -147,3 +149,37 @@ def test_a_request_with_a_larger_header_than_anybody_writes_ends_its_connection(
         assert sim.host(CLIENT).call(lambda: ask(HEADER_SIZE_MAX)) == 0, "an answer's header may be larger"
         with pytest.raises(ConnectionClosed):
             sim.host(CLIENT).call(lambda: ask(HEADER_SIZE_MAX + 1))
+
+
+def test_a_broker_that_asks_on_and_reads_no_answer_is_left() -> None:
+    """Its client kept all answers: some MB more each second, for two minutes."""
+    most = 0
+
+    async def ask_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()
+        with suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(Command(ASK).encode())
+                await writer.drain()
+                await asyncio.sleep(0)
+
+    async def be_asked() -> None:
+        nonlocal most
+
+        def answer(request: Command, connection: Connection) -> Command:
+            nonlocal most
+            most = max(most, connection.unread)
+            return request.answer(ResponseCode.SUCCESS, body=bytes(65536))
+
+        server, channels = await asyncio.start_server(ask_on, "127.0.0.1", 0), Channels({ASK: answer})
+        connection = await channels.connection(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        try:
+            with pytest.raises(ConnectionClosed):
+                await connection.call(Command(LEARN), 10_000)
+        finally:
+            await channels.close()
+            server.close()
+
+    asyncio.run(be_asked())
+    bound = CALLER.answer_bytes_per_connection_max
+    assert bound < most <= 2 * bound + 2 * 65536

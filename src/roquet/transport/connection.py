@@ -120,6 +120,8 @@ class Connection(asyncio.Protocol):
         """Bytes given to the transport so far."""
         self._reading = Reading(self.last_active)
         self._is_full = False
+        self._unheard = 0
+        """Bytes of answers that were made for the peer since it does not read, where it is read from all the same."""
         self._asked: Iterator[bytes] = iter(())
         """The frames whose answers are being made, and how many bytes these have so far."""
         self._made = 0
@@ -221,6 +223,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_full = False
+        self._unheard = 0
         self._room()
         self._go_on()
         told, self.on_writable = (self.on_writable, None) if self.is_writable else (None, self.on_writable)
@@ -345,7 +348,19 @@ class Connection(asyncio.Protocol):
             return None
         answer = response if isinstance(response, bytes) else response.encode()
         self.made(len(answer))
+        self._refuse_unheard(len(answer))
         return answer
+
+    def _refuse_unheard(self, size: int) -> None:
+        """
+        :raises PeerError: the peer asks on and reads no answer. A server does not read from it meanwhile; who opened
+            the connection has to, for what it asked itself.
+        """
+        if self._holds_back or not self._is_full:
+            return
+        self._unheard += size
+        if self._unheard > self._peers.limits.answer_bytes_per_connection_max:
+            raise PeerError(f"it asks on and reads no answer, {self.unread} bytes wait for it")
 
     def failed(self, frame: bytes, error: Exception) -> bytes:
         """The answer to a request that `error` ended; a one-way request gets none.
@@ -446,7 +461,12 @@ class Connection(asyncio.Protocol):
         except Exception as error:
             data = self._failure(request, error).encode()
         if data and not request.is_one_way:
-            self.send(data)
+            try:
+                self._refuse_unheard(len(data))
+            except PeerError as error:
+                self._broken(error)
+            else:
+                self.send(data)
 
     # frames out
 
