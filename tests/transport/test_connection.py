@@ -156,7 +156,6 @@ def test_a_broker_that_asks_on_and_reads_no_answer_is_left() -> None:
     most = 0
 
     async def ask_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.pause_reading()
         with suppress(ConnectionError):
             while not writer.is_closing():
                 writer.write(Command(ASK).encode())
