@@ -95,6 +95,19 @@ async def test_a_server_that_wants_certificates_is_said_to(authority: Authority,
             await ask(address, Tls(authority.file))
 
 
+async def test_a_connection_that_a_server_ended_before_it_was_used_says_why(
+    authority: Authority, server_files: Files
+) -> None:
+    channels = Channels(tls=Tls(authority.file))
+    async with serving(server_files, authority.file) as address:
+        connection = await channels.connection(address)
+        while connection.is_open:
+            await asyncio.sleep(0)
+        with pytest.raises(ConnectionClosed, match=r"after the TLS handshake.*: it may want another client"):
+            await connection.call(Command(CODE), 3000)
+    await channels.close()
+
+
 async def test_a_server_of_an_unknown_authority_is_not_trusted(server_files: Files, tmp_path: Path) -> None:
     async with serving(server_files) as address:
         with pytest.raises(TlsError, match=r"is not trusted \(.*\): give the authority that signed it \(ca_file"):

@@ -143,6 +143,8 @@ class Connection(asyncio.Protocol):
         self.peer_address = self.peer_host_name = ""
         self.peer_host = b""
         """The peer as a record stores it: address and port."""
+        self._why_closed = ""
+        """Told to the first who asks, where the connection ended before anybody did."""
 
     # asyncio's side
 
@@ -182,6 +184,8 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return  # it is known (`is_lost`)
         loss = self._loss(exc)
+        if not self._next_opaque:
+            self._why_closed = loss
         self._transport = None
         self._held_back.clear()
         self.shortcuts.clear()  # they hold it, too: a cycle that nobody looks for (`roquet.garbage`)
@@ -207,7 +211,7 @@ class Connection(asyncio.Protocol):
         single answer may well want TLS, and with TLS it is the end of the handshake that it may not have liked.
         """
         text = f"{self.peer_address} closed the connection"
-        is_heard = self._holds_back or not self._calls or len(self._calls) < self._next_opaque
+        is_heard = self._holds_back or len(self._calls) < self._next_opaque
         if is_heard or self._transport is None:
             return text
         if self._transport.get_extra_info("sslcontext") is None:
@@ -585,9 +589,14 @@ class Connection(asyncio.Protocol):
         :raises ConnectionClosed: there is nowhere to go any more.
         """
         if not self.is_open:
-            raise ConnectionClosed(f"connection to {self.peer_address} is closed")
+            raise ConnectionClosed(self._why_no_request())
         request.opaque = self._opaque()
         return self._encode(request)
+
+    def _why_no_request(self) -> str:
+        if self._next_opaque:
+            return f"connection to {self.peer_address} is closed"
+        return self._why_closed or self._loss(None)
 
     def _expect(self, opaque: int) -> asyncio.Future[Command]:
         waiting: asyncio.Future[Command] = self._loop.create_future()
