@@ -146,10 +146,12 @@ class SendsAndChanges(RuleBasedStateMachine):
     def teardown(self) -> None:
         for drive in self.drives:
             drive.trouble = None
-        assert_same_store(self.learning, self.general)
-        for side in self.sides:
-            side.store.abandon()
-        self.runner.close()
+        try:
+            assert_same_store(self.learning, self.general)
+        finally:
+            for side in self.sides:
+                side.store.abandon()
+            self.runner.close()
 
 
 SendsAndChanges.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -20,7 +20,7 @@ from roquet.protocol.command import BINARY, JSON, ONE_WAY, Command
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.record import decode
 from roquet.transport.connection import Otherwise
-from tests.broker.send_sides import NOW_MS, Side, batch_frame, run_both, send_frame
+from tests.broker.send_sides import NOW_MS, Side, assert_same_store, batch_frame, run_both, send_frame
 from tests.simulation.disk import Drive
 
 UNIQUE_KEY = "AC110001{:024X}"
@@ -213,10 +213,10 @@ def test_one_way_sends_are_learnt_and_told_nothing_even_where_there_is_no_room(h
         drive.trouble = errno.ENOSPC
         assert side.take(*frames[2:]) == []
         drive.trouble = None
-        assert (side.forms, side.store.max_offset("TopicTest", 1)) == (1, 2)
+        assert (side.forms, side.store.max_offset("TopicTest", 1)) == (1, 12), "a file of the queue has 12 entries"
         general = side.connection._general
         assert (side.take(*frames[2:]), side.take(frames[2])) == ([], [])
-        assert (side.store.max_offset("TopicTest", 1), side.connection._general) == (15, general)
+        assert (side.store.max_offset("TopicTest", 1), side.connection._general) == (25, general)
         side.store.abandon()
 
     asyncio.run(run())
@@ -293,8 +293,8 @@ def test_a_changed_topic_is_learnt_anew() -> None:
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
-def test_a_run_that_finds_no_room_is_refused_message_by_message(is_batch: bool) -> None:
-    """And it is taken once there is room, without a gap in log or queue."""
+def test_of_a_run_that_finds_no_room_the_first_ones_that_do_are_taken(is_batch: bool) -> None:
+    """As on the general path. The others are taken once there is room, without a gap in log or queue."""
 
     def frames(first: int, count: int) -> list[bytes]:
         if is_batch:
@@ -303,22 +303,29 @@ def test_a_run_that_finds_no_room_is_refused_message_by_message(is_batch: bool) 
         return [send_frame(1000, 1, {"UNIQ_KEY": UNIQUE_KEY.format(n)}) for n in range(first, first + count)]
 
     async def run() -> None:
-        drive = Drive(random.Random(1))
-        side = Side(Path("/store"), learns=True, entries_per_file=12, disk=drive.mount())
-        for frame in frames(0, 2):
-            side.take(frame)
-        drive.trouble = errno.ENOSPC
-        refusals = side.take(*frames(2, 12))
-        before = side.store.log.end
-        drive.trouble = None
-        answers = side.take(*frames(2, 12))
-        assert [b"No space left" in refusal for refusal in refusals] == [True] * 12
-        assert [b'"code":0' in answer for answer in answers] == [True] * 12
-        records = [decode(data) for _, data in side.store.log.walk(side.store.log.start)]
-        assert [record.queue_offset for record in records] == list(range(28 if is_batch else 14))
-        assert before == records[4 if is_batch else 2].physical_offset
-        assert side.entries()[0][2][-1][0] == records[11].physical_offset  # of the first file
-        side.store.abandon()
+        sides, refusals = [], []
+        for learns in (True, False):
+            drive = Drive(random.Random(1))
+            side = Side(Path("/store"), learns=learns, entries_per_file=12, disk=drive.mount())
+            for frame in frames(0, 2):
+                side.take(frame)
+            drive.trouble = errno.ENOSPC
+            refusals.append(side.take(*frames(2, 12)))
+            drive.trouble = None
+            answers = side.take(*frames(2, 12))
+            assert [b'"code":0' in answer for answer in answers] == [True] * 12
+            sides.append(side)
+        learning, general = sides
+        refused = [b"No space left" in refusal for refusal in refusals[0]]
+        assert refusals[0] == refusals[1]
+        assert refused == sorted(refused), "those that find room are the first ones"
+        assert any(refused)
+        assert_same_store(learning, general)
+        records = [decode(data) for _, data in learning.store.log.walk(learning.store.log.start)]
+        taken = 14 + refused.count(False)
+        assert [record.queue_offset for record in records] == list(range(taken * (2 if is_batch else 1)))
+        for side in sides:
+            side.store.abandon()
 
     asyncio.run(run())
 

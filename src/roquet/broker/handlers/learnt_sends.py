@@ -104,9 +104,15 @@ class LearntSends:
         messages = (
             kind.alike_in_batches(columns, self._stored_size_max) if kind.is_batch else self._alike(kind, columns)
         )
-        if messages is not None and (len(run) == 1 or kind.size_in_log(messages) <= self._store.log.room):
-            return self._store_alike(kind, columns, messages)
-        if len(run) > 1:
+        is_one = len(run) == 1
+        if messages is not None and (is_one or kind.size_in_log(messages) <= self._store.log.room):
+            try:
+                return self._store_alike(kind, columns, messages)
+            except OSError as error:
+                if is_one:
+                    return self._failed(kind, columns.frames, error)
+                # the drive has no room for all of them: the first ones may fit
+        if not is_one:
             return [answer for taken in run for answer in self._store_run(kind, [taken], otherwise)]
         return self._otherwise(run[0][3], otherwise)
 
@@ -153,9 +159,14 @@ class LearntSends:
         return kind.alike(columns, tag_codes)
 
     def _store_alike(self, kind: SendKind, columns: Columns, messages: AlikeMessages) -> list[bytes]:
-        """Store the messages of a run, as many from each send."""
+        """Store the messages of a run, as many from each send.
+
+        :raises OSError: the drive has no room; nothing of the run is stored.
+        """
         try:
             offsets, physical = self._store.append_alike(messages, columns.queues, kind.delay_ms)
+        except OSError:
+            raise
         except Exception as error:
             return self._failed(kind, columns.frames, error)
         self._turn.due()
