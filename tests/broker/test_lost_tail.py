@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from roquet.broker.state_files import CONSUMER_OFFSETS
 from roquet.protocol.codes import RequestCode
 from tests.broker.harness import Client
@@ -15,7 +17,9 @@ MASTER: Final = "10.0.0.1"
 QUEUE: Final = {"consumerGroup": "g", "topic": "T", "queueId": 0}
 
 
-def test_a_master_that_starts_sets_groups_back_to_the_end_of_their_queues(sim: Simulation) -> None:
+def test_a_master_that_starts_sets_groups_back_to_the_end_of_their_queues(
+    sim: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
     """What they had seen beyond it, a power failure has taken; other messages will have those offsets."""
     node, client = started(sim, MASTER), Client(sim, sim.host("10.0.0.9"))
     for number in range(3):
@@ -28,3 +32,6 @@ def test_a_master_that_starts_sets_groups_back_to_the_end_of_their_queues(sim: S
     sim.run_until(lambda: node.broker is not None, 10)
     assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **QUEUE).fields == {"offset": "3"}
     assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **QUEUE | {"consumerGroup": "h"}).fields == {"offset": "2"}
+    assert [line for line in caplog.messages if "set back" in line] == [
+        "consumer offsets set back to the ends of their queues: group=g queues=1 first=T:0 offset=3"
+    ]

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import logging
 
-from roquet.broker.progress import ConsumerProgress
+from roquet.broker.progress import Commit, ConsumerProgress
 from roquet.storage.store import Store
 
 log = logging.getLogger(__name__)
 
 
 def set_back_progress(progress: ConsumerProgress, store: Store) -> None:
-    """Let every group go on where its queues end, at the latest."""
+    """Let every group go on where its queues end, at the latest; one line for each group."""
+    by_group: dict[str, list[Commit]] = {}
     for each in progress.set_back(store.within_queue):
-        log.warning("%s goes on at %s, where queue %s of %s ends", each.group, each.offset, each.queue_id, each.topic)
+        by_group.setdefault(each.group, []).append(each)
+    for group, commits in by_group.items():
+        first = commits[0]
+        log.warning(
+            "consumer offsets set back to the ends of their queues: group=%s queues=%d first=%s:%d offset=%d",
+            group, len(commits), first.topic, first.queue_id, first.offset,
+        )  # fmt: skip
