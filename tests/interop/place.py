@@ -10,13 +10,13 @@ from typing import Any
 
 from roquet.protocol.json_dialect import load
 from tests.interop.apache import PATIENT, ApacheBroker, Session, free_port, wait_until
+from tests.interop.processes import SECONDS
 from tests.interop.roquet_cluster import RoquetBroker
 from tests.interop.stored import log_queues, log_records
 
 Lines = list[dict[str, Any]]
 Broker = ApacheBroker | RoquetBroker
 MIB = 1024 * 1024
-SECONDS = 60
 NAME, CLUSTER = "broker-a", "DefaultCluster"
 LOG_FILE = 12 * MIB
 SHARED: dict[str, str | int] = {

@@ -22,8 +22,10 @@ from types import TracebackType
 from typing import Any, Self
 
 STOP_SECONDS_MAX = 20.0
+SECONDS = 180
+"""So long what is expected may take: beside other work a host may need a minute to start Java."""
 POLL_SECONDS = 0.05
-SEND_MS_MAX = 20_000
+SEND_MS_MAX = 60_000
 """A busy host may let a process wait for longer than the 3 s that a client's send has by itself."""
 PORTS = range(20_000, 30_000)  # Below the range from which systems draw the ports of outgoing connections.
 CLAIMS_MAX = 60
@@ -31,7 +33,7 @@ CLAIMS_MAX = 60
 _claims: deque[socket.socket] = deque()
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = SECONDS) -> None:
     """Returns as soon as the condition holds; TimeoutError names what was waited for."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -157,7 +159,7 @@ class Program:
         """What it wrote to standard error, then standard output: for the message of a failure."""
         return self.errors() + self.output()
 
-    def wait_ready(self, condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    def wait_ready(self, condition: Callable[[], bool], what: str, timeout_s: float = SECONDS) -> None:
         """As `wait_until`, but gives up at once when the program has ended."""
 
         def ready_or_dead() -> bool:
@@ -243,14 +245,14 @@ class Client(Program):
         complete = [line for line in self.output().splitlines(keepends=True) if line.endswith("\n")]
         return [json.loads(line) for line in complete if line.startswith("{")]
 
-    def wait_started(self, timeout_s: float = 60) -> None:
+    def wait_started(self, timeout_s: float = SECONDS) -> None:
         self.wait_ready(lambda: "started" in self.errors(), "start", timeout_s)
 
-    def wait_lines(self, count: int, timeout_s: float = 60) -> list[dict[str, Any]]:
+    def wait_lines(self, count: int, timeout_s: float = SECONDS) -> list[dict[str, Any]]:
         self.wait_ready(lambda: len(self.lines()) >= count, f"{count} lines", timeout_s)
         return self.lines()
 
-    def finish(self, timeout_s: float = 120) -> Finished:
+    def finish(self, timeout_s: float = SECONDS + 60) -> Finished:
         """Waits for its end."""
         status = self.wait_end(timeout_s)
         return Finished(status, self.lines(), self.log())
@@ -265,7 +267,7 @@ class Session(Client):
         self._lines: list[dict[str, Any]] = []
         self._status: int | None = 0
 
-    def run(self, *words: object, timeout_s: float = 120) -> Finished:
+    def run(self, *words: object, timeout_s: float = SECONDS + 60) -> Finished:
         """One command to its end."""
         self.begin(*words)
         return self.finish(timeout_s)
@@ -281,7 +283,7 @@ class Session(Client):
         self._read()
         return list(self._lines)
 
-    def finish(self, timeout_s: float = 120) -> Finished:
+    def finish(self, timeout_s: float = SECONDS + 60) -> Finished:
         self.wait_ready(self._has_ended, "the end of a command", timeout_s)
         assert self._status is not None
         return Finished(self._status, list(self._lines), self.log())

@@ -32,6 +32,7 @@ from roquet.spark.write_options import Delivery, WriteOptions
 from roquet.transport.tls import Tls
 from tests.interop.apache import ApacheNameServer, require_java, wait_until
 from tests.interop.guarded import ADMIN, ENFORCING, KEYS, WITH_KEYS, Guarded, signing
+from tests.interop.processes import SECONDS
 from tests.interop.test_our_client import take
 from tests.spark.written import numbered
 from tests.transport.certificates import Authority
@@ -40,7 +41,6 @@ pytestmark = pytest.mark.interop
 
 WITH_TOKEN = Credentials("application", "application-secret", "lent for an hour")
 TIMEOUT_MS = 20_000
-SECONDS = 60
 
 
 @pytest.fixture(scope="module")

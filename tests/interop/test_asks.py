@@ -28,12 +28,11 @@ from tests.interop.apache import (
     start_driver,
     wait_until,
 )
-from tests.interop.processes import SEND_MS_MAX
+from tests.interop.processes import SECONDS, SEND_MS_MAX
 from tests.interop.roquet_cluster import RoquetBroker, RoquetNameServer, create_topic
 
 pytestmark = pytest.mark.interop
 
-SECONDS = 60
 QUICK: dict[str, str | int] = {"transactionTimeOut": 500, "transactionCheckInterval": 1000}
 OFTEN: dict[str, str | int] = {"flushConsumerOffsetInterval": 500}
 GET_CONSUMER_STATUS = 223

@@ -25,6 +25,7 @@ from tests.interop.apache import (
     run_driver,
     wait_until,
 )
+from tests.interop.processes import SECONDS
 from tests.interop.roquet_cluster import RoquetBroker, RoquetNameServer, create_topic
 
 pytestmark = pytest.mark.interop
@@ -42,7 +43,6 @@ SQL: Final = "number BETWEEN 3 AND 5 AND colour = 'blue' OR number = '7'"
 WANTED: Final = [3, 4, 5, 7]
 OFTEN: Final = ("--heartbeat", 1_000)
 LINGER: Final = ("--linger", 700)
-SECONDS: Final = 60
 
 
 @pytest.fixture(scope="module")

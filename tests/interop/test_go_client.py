@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tests.interop.apache import PATIENT, JavaClients, go_client, require_go
+from tests.interop.processes import SECONDS
 from tests.interop.roquet_cluster import RoquetCluster
 
 pytestmark = pytest.mark.interop
 
 Lines = list[dict[str, Any]]
-SECONDS = 60
 LARGE = 10_000
 """More than 4096, so it is compressed."""
 WAYS: dict[str, tuple[object, ...]] = {

@@ -13,11 +13,10 @@ from tests.interop.apache import (
     Version,
     wait_until,
 )
+from tests.interop.processes import SECONDS
 from tests.interop.roquet_cluster import RoquetBroker, RoquetNameServer
 
 pytestmark = pytest.mark.interop
-
-SECONDS = 60
 
 
 @pytest.mark.parametrize("version", Version)

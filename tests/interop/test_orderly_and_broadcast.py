@@ -13,11 +13,11 @@ from roquet.client.producer import Producer
 from roquet.client.push_consumer import Consumer
 from roquet.protocol.message import MessageQueue
 from tests.interop.apache import Version, require_java, run_driver, start_driver
+from tests.interop.processes import SECONDS
 from tests.interop.roquet_cluster import RoquetCluster
 
 pytestmark = pytest.mark.interop
 
-SECONDS = 60
 QUEUES = 4
 EACH = 40
 """So many messages go to each queue while both members are there."""

@@ -18,6 +18,7 @@ from tests.golden.proxy import RecordingProxy
 from tests.interop import wire
 from tests.interop.apache import JavaClients, free_port, wait_until
 from tests.interop.couples import SEND_OK, Couple, Maker
+from tests.interop.processes import SECONDS
 from tests.interop.roquet_cluster import RoquetNameServer
 from tests.interop.stored import FOUND, PULL_MESSAGE, records
 
@@ -25,7 +26,6 @@ pytestmark = pytest.mark.interop
 
 OURS, APACHE, _ = Maker
 CLIENT = "4.9.7-json"
-SECONDS = 60
 LINGER = ("--linger", 500)
 """The driver counts a message before its consumer does, which stores its progress when it ends."""
 BACKLOG = 60

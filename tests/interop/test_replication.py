@@ -17,6 +17,7 @@ from tests.interop.couples import (
     log_files,
     remove_first_log_file,
 )
+from tests.interop.processes import SECONDS
 from tests.interop.stored import log_queues
 
 pytestmark = pytest.mark.interop
@@ -30,7 +31,6 @@ COUPLES = [
 """The last one says whether what is asked of the others is true of Apache's."""
 NEWER = ((OURS, APACHE_5X), (APACHE_5X, OURS))
 CLIENT = "4.9.7-json"
-SECONDS = 60
 
 
 @pytest.fixture(scope="module")

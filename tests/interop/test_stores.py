@@ -16,7 +16,6 @@ from tests.interop.place import (
     BUILT_ALREADY,
     MIB,
     QUEUES_AHEAD,
-    SECONDS,
     SHARED,
     Broker,
     Lines,
@@ -28,6 +27,7 @@ from tests.interop.place import (
     log_files,
     sent_ids,
 )
+from tests.interop.processes import SECONDS
 from tests.interop.store_rows import assert_read_as_rows
 from tests.interop.stored import Queue, Stored, assert_serves_its_log, log_queues, log_records, served
 
