@@ -14,7 +14,7 @@ class PeerError(RoquetError):
 class Refused(RoquetError):  # noqa: N818 - a refusal is an answer, not a failure of the program
     """A handler says no: the caller gets `code` and `remark` as the response.
 
-    `code` is a `ResponseCode` (protocol.md 3).
+    `code` is a `ResponseCode` (docs/protocol/request-codes.md#response-codes).
     """
 
     def __init__(self, code: int, remark: str) -> None:

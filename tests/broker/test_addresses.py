@@ -1,4 +1,7 @@
-"""Which address a broker tells others where none is configured (store-and-ha.md 6.3)."""
+"""Which address a broker tells others where none is configured.
+
+See docs/broker/configuration.md#what-is-advertised.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What a broker says of itself (protocol.md 2.5, 2.6 and 7.3 trap 47, store-and-ha.md 6.14)."""
+"""What a broker says of itself.
+
+See docs/broker/statistics.md#runtime-information, docs/pitfalls.md#trap-47,
+docs/protocol/administration.md#runtime-information and
+docs/protocol/administration.md#what-a-slave-copies.
+"""
 
 from __future__ import annotations
 

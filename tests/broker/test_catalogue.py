@@ -1,4 +1,7 @@
-"""Topics and groups on demand, and who is told (protocol.md 2.1 and 2.2)."""
+"""Topics and groups on demand, and who is told.
+
+See docs/protocol/producing.md#how-a-broker-makes-a-topic and docs/protocol/consuming.md#heartbeats.
+"""
 
 from __future__ import annotations
 

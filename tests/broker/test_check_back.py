@@ -1,4 +1,7 @@
-"""Whom a broker asks about open transactions, and what becomes of those nobody ends (store-and-ha.md 6.8)."""
+"""Whom a broker asks about open transactions, and what becomes of those nobody ends.
+
+See docs/storage/transactions.md#when-a-producer-is-asked.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A whole broker lets old files of its store go, and takes no message while its drive is full (store-and-ha.md 4)."""
+"""A whole broker lets old files of its store go, and takes no message while its drive is full.
+
+See docs/storage/retention.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""broker.conf: Apache's names, defaults and files (store-and-ha.md 6.1 and 6.3)."""
+"""broker.conf: Apache's names, defaults and files.
+
+See docs/broker/configuration.md#ports and docs/broker/configuration.md#how-the-file-is-read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Delay levels, as broker.conf and messages name them (protocol.md 5.8, 7.4 trap 69)."""
+"""Delay levels, as broker.conf and messages name them.
+
+See docs/pitfalls.md#trap-69 and docs/protocol/producing.md#delay-levels.
+"""
 
 from __future__ import annotations
 

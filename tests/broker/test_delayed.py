@@ -1,4 +1,4 @@
-"""Delayed messages at a whole broker on virtual time (store-and-ha.md 6.7)."""
+"""Delayed messages at a whole broker on virtual time (docs/storage/delayed-messages.md)."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_it_is_the_message_that_was_sent(sim: Simulation, node: BrokerNode, clie
     assert [entry[2] for entry in store.queue("T", 1).entries(0, 1)] == [tag_code("a")]
     assert [entry[2] for entry in store.queue(SCHEDULE_TOPIC, 1).entries(0, 1)] == [waiting.store_ms + 5000]
     for topic in ("T", SCHEDULE_TOPIC):
-        assert len(found_by_key(store, topic, "U", 9, 0, 2**62).records) == 1, "it is found by both topics (trap 23)"
+        assert len(found_by_key(store, topic, "U", 9, 0, 2**62).records) == 1, "docs/pitfalls.md#trap-s23"
 
 
 def test_messages_of_a_level_come_in_their_order(sim: Simulation, node: BrokerNode, client: Client) -> None:

@@ -1,4 +1,7 @@
-"""When a SYNC_MASTER's sends are answered, with which code, and which reason (store-and-ha.md 2.6, 5.4)."""
+"""When a SYNC_MASTER's sends are answered, with which code, and which reason.
+
+See docs/storage/durability.md#what-is-acknowledged-when.
+"""
 
 from __future__ import annotations
 

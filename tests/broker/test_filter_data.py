@@ -1,4 +1,7 @@
-"""The life of a group's filter (store-and-ha.md 6.9), and what it says of a message."""
+"""The life of a group's filter, and what it says of a message.
+
+See docs/broker/filters.md#the-life-of-a-filter.
+"""
 
 from __future__ import annotations
 

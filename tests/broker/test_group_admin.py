@@ -1,4 +1,8 @@
-"""Groups by an admin's hand, and who is in them (protocol.md 2.5, 4.4, 4.5)."""
+"""Groups by an admin's hand, and who is in them.
+
+See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers,
+docs/protocol/json.md#clients and docs/protocol/json.md#offsets-and-statistics.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The consumer groups of a broker (store-and-ha.md 6.5)."""
+"""The consumer groups of a broker.
+
+See docs/broker/topics.md.
+"""
 
 from __future__ import annotations
 

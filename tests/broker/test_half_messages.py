@@ -1,4 +1,7 @@
-"""Half messages over restarts: what was open is open, what had ended has ended (store-and-ha.md 6.8)."""
+"""Half messages over restarts: what was open is open, what had ended has ended.
+
+See docs/storage/transactions.md#a-start-finds-open-transactions-in-the-store.
+"""
 
 from __future__ import annotations
 

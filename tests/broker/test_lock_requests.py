@@ -1,4 +1,7 @@
-"""Locking queues for ordered consumption (protocol.md 2.2)."""
+"""Locking queues for ordered consumption.
+
+See docs/protocol/consuming.md#locks.
+"""
 
 from __future__ import annotations
 

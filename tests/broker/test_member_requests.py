@@ -1,4 +1,8 @@
-"""Heartbeats, farewells and what groups are told of them (protocol.md 2.2, 2.3 and 7.3)."""
+"""Heartbeats, farewells and what groups are told of them.
+
+See docs/protocol/consuming.md#heartbeats, docs/protocol/request-codes.md#brokers-to-clients and
+docs/pitfalls.md#broker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Who is connected, and when a group has to be told (store-and-ha.md 6.11, protocol.md 2.2 and 7.3)."""
+"""Who is connected, and when a group has to be told.
+
+See docs/broker/consumers.md#members, docs/protocol/consuming.md#heartbeats and
+docs/pitfalls.md#broker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""How far each group has consumed (store-and-ha.md 1.3 and 6.11, protocol.md 7.3 traps 29 and 30)."""
+"""How far each group has consumed.
+
+See docs/storage/files.md#the-json-of-state-files, docs/broker/consumers.md#consumer-offsets,
+docs/pitfalls.md#trap-29 and docs/pitfalls.md#trap-30.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Consumer offsets and the bounds of queues (protocol.md 2.2 and 7.3, traps 29 and 30)."""
+"""Consumer offsets and the bounds of queues.
+
+See docs/pitfalls.md#trap-29, docs/pitfalls.md#trap-30 and docs/protocol/consuming.md#offsets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where a pull's answer sends its consumer, from a master and from a slave (protocol.md 2.2, store-and-ha.md 5.6)."""
+"""Where a pull's answer sends its consumer, from a master and from a slave.
+
+See docs/broker/consumers.md#reading-from-slaves and docs/protocol/consuming.md#answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Finding messages by key and place (protocol.md 2.2 and 7.3, traps 45 and 46)."""
+"""Finding messages by key and place.
+
+See docs/pitfalls.md#trap-45, docs/pitfalls.md#trap-46 and
+docs/protocol/administration.md#query-by-key.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Leases on queues (store-and-ha.md 6.11)."""
+"""Leases on queues.
+
+See docs/broker/consumers.md#queue-locks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How fast a broker is, under the names that tools read (store-and-ha.md 6.14)."""
+"""How fast a broker is, under the names that tools read.
+
+See docs/broker/statistics.md#runtime-information.
+"""
 
 from __future__ import annotations
 

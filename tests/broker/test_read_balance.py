@@ -1,4 +1,7 @@
-"""Which broker the next pull goes to (store-and-ha.md 5.6)."""
+"""Which broker the next pull goes to.
+
+See docs/broker/consumers.md#reading-from-slaves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What name servers learn of a broker, and a slave from them (protocol.md 2.4, store-and-ha.md 5.5 and 6.2)."""
+"""What name servers learn of a broker, and a slave from them.
+
+See docs/storage/replication.md#how-a-slave-finds-its-master,
+docs/broker/topics.md#registration-is-always-whole and docs/protocol/name-server.md#registration.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Administrators ask consumers over their broker (protocol.md 2.3, 2.5)."""
+"""Administrators ask consumers over their broker.
+
+See docs/protocol/administration.md#relays.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A reply reaches the client that asked, and is kept where that is wanted (protocol.md 2.1, 2.3, 6.4)."""
+"""A reply reaches the client that asked, and is kept where that is wanted.
+
+See docs/protocol/producing.md#request-and-reply.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sending back what a group could not deal with, at a whole broker on virtual time (store-and-ha.md 6.6)."""
+"""Sending back what a group could not deal with, at a whole broker on virtual time.
+
+See docs/broker/retries.md.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +143,9 @@ def test_the_word_of_a_consumer_before_3_4_9_does_not_count(node: BrokerNode, cl
 
 
 def test_each_of_sixteen_retries_waits_a_level_longer_and_then_there_is_no_more(sim: Simulation) -> None:
-    """With Apache's levels that takes 4 hours and 45 minutes (protocol.md 5.8)."""
+    """With Apache's levels that takes 4 hours and 45 minutes
+    (docs/protocol/producing.md#delay-levels).
+    """
     node = started(sim, ADDRESS, messageDelayLevel=" ".join(f"{seconds}s" for seconds in range(1, 19)))
     client = Client(sim, sim.host("10.0.0.9"))
     record = stored(node, client)

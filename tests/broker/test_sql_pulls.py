@@ -1,4 +1,7 @@
-"""Pulls with SQL92 filters at a whole broker: who gets what, what is refused, who is woken (protocol.md 2.2)."""
+"""Pulls with SQL92 filters at a whole broker: who gets what, what is refused, who is woken.
+
+See docs/protocol/consuming.md#what-a-broker-checks.
+"""
 
 from __future__ import annotations
 

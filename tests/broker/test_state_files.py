@@ -1,4 +1,7 @@
-"""Tables and their files (store-and-ha.md 1.3)."""
+"""Tables and their files.
+
+See docs/storage/files.md#state-files.
+"""
 
 from __future__ import annotations
 

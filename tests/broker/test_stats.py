@@ -1,4 +1,7 @@
-"""Sums and rates of the last minute, hour and day (store-and-ha.md 6.13)."""
+"""Sums and rates of the last minute, hour and day.
+
+See docs/broker/statistics.md#counts-by-topic-and-group.
+"""
 
 from __future__ import annotations
 

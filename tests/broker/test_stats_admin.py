@@ -1,4 +1,8 @@
-"""What tools are told of counts, rates and groups that are behind (protocol.md 2.5, store-and-ha.md 6.13, 6.14)."""
+"""What tools are told of counts, rates and groups that are behind.
+
+See docs/broker/statistics.md#counts-by-topic-and-group,
+docs/broker/statistics.md#runtime-information and docs/protocol/administration.md#statistics.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Topics by an admin's hand (protocol.md 2.5)."""
+"""Topics by an admin's hand.
+
+See docs/protocol/administration.md#topics.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The topics of a broker: from the start, on demand, by an admin (protocol.md 2.1 and 5.7, store-and-ha.md 6.5)."""
+"""The topics of a broker: from the start, on demand, by an admin.
+
+See docs/broker/topics.md, docs/protocol/producing.md#how-a-broker-makes-a-topic and
+docs/protocol/messages.md#names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Half messages and their ends at a broker, by what its log and queues hold (protocol.md 5.9, store-and-ha.md 6.8)."""
+"""Half messages and their ends at a broker, by what its log and queues hold.
+
+See docs/storage/transactions.md and docs/protocol/transactions.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is open, and what is due when (store-and-ha.md 6.8)."""
+"""What is open, and what is due when.
+
+See docs/storage/transactions.md.
+"""
 
 from __future__ import annotations
 

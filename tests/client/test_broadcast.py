@@ -1,4 +1,7 @@
-"""A consumer that gets every message for itself and keeps its progress in a file (protocol.md 6.7, 6.9)."""
+"""A consumer that gets every message for itself and keeps its progress in a file.
+
+See docs/protocol/consuming.md#broadcasting.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The file of a member that broadcasts, whoever is cancelled meanwhile (protocol.md 6.7)."""
+"""The file of a member that broadcasts, whoever is cancelled meanwhile.
+
+See docs/protocol/consuming.md#broadcasting.
+"""
 
 from __future__ import annotations
 

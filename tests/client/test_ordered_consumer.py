@@ -1,4 +1,7 @@
-"""A consumer that takes the messages of each queue in their order (protocol.md 6.10)."""
+"""A consumer that takes the messages of each queue in their order.
+
+See docs/protocol/consuming.md#orderly-consumption.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests and replies between clients, over a real broker (protocol.md 6.4)."""
+"""Requests and replies between clients, over a real broker.
+
+See docs/protocol/producing.md#request-and-reply.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a transaction producer promises, at a real broker (protocol.md 5.9, 6.4)."""
+"""What a transaction producer promises, at a real broker.
+
+See docs/protocol/transactions.md.
+"""
 
 from __future__ import annotations
 

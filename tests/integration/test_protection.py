@@ -1,4 +1,7 @@
-"""What peers that ask much, read nothing or come in thousands cost the others (store-and-ha.md 6.12)."""
+"""What peers that ask much, read nothing or come in thousands cost the others.
+
+See docs/broker/flow-control.md#what-roquet-does.
+"""
 
 from __future__ import annotations
 

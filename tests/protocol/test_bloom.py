@@ -1,4 +1,7 @@
-"""The bits of a filter (store-and-ha.md 3.5), as Apache's program chooses them."""
+"""The bits of a filter, as Apache's program chooses them.
+
+See docs/storage/consume-queue.md#filter-bits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exchange of store-and-ha.md 5.3, seen with Apache's slave, byte for byte through both machines."""
+"""The exchange of docs/storage/replication.md#example, seen with Apache's slave, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a master does for one slave, event by event (store-and-ha.md 5.1, 5.2)."""
+"""What a master does for one slave, event by event.
+
+See docs/storage/replication.md#the-bytes and docs/storage/replication.md#what-a-master-does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a slave does to follow its master, event by event (store-and-ha.md 5.3)."""
+"""What a slave does to follow its master, event by event.
+
+See docs/storage/replication.md#what-a-slave-does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Delayed messages and retries: hours of a broker's life, with crashes, in seconds (store-and-ha.md 6.6, 6.7)."""
+"""Delayed messages and retries: hours of a broker's life, with crashes, in seconds.
+
+See docs/broker/retries.md and docs/storage/delayed-messages.md.
+"""
 
 from __future__ import annotations
 

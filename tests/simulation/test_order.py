@@ -1,4 +1,7 @@
-"""Queues keep their order, whoever of the group comes, goes and dies (protocol.md 6.10)."""
+"""Queues keep their order, whoever of the group comes, goes and dies.
+
+See docs/protocol/consuming.md#orderly-consumption.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ GOLDEN = bytes.fromhex(
     "00000067daa320a758932aac0000000300000000000000000000000500000000000003e8000000000000018bcfe568000a0000090000c350"
     "0000018bcfe568010a00000100002a9f00000000000000000000000000000002686901540009544147530154616741"
 )
-"""The stored message of protocol.md 8, made by Apache's 4.9.8."""
+"""The stored message of docs/protocol/messages.md#examples, made by Apache's 4.9.8."""
 
 
 def a_record(**changes: Any) -> Record:

@@ -1,4 +1,7 @@
-"""Consume queue entries with notes (store-and-ha.md 3.3)."""
+"""Consume queue entries with notes.
+
+See docs/storage/consume-queue.md#extension-units.
+"""
 
 from __future__ import annotations
 

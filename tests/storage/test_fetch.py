@@ -41,7 +41,9 @@ def filled(chance: random.Random, limits: FetchLimits) -> tuple[Store, dict[int,
 def expected(
     left: Sequence[Stored], count_max: int, tags: Sequence[str], limits: FetchLimits, log_end: int
 ) -> tuple[list[int], int]:
-    """Physical offsets of what may be taken of the messages left, and how many were looked at (store-and-ha.md 3.6)."""
+    """Physical offsets of what may be taken of the messages left, and how many were looked at
+    (docs/storage/fetch.md#how-much-one-fetch-gives).
+    """
     taken: list[tuple[int, int]] = []
     for looked_at, (at, size, tag) in enumerate(left):
         in_memory = at >= log_end - limits.memory_bytes

@@ -1,4 +1,7 @@
-"""The bits of filters in the notes of queue entries (store-and-ha.md 3.3, 3.5)."""
+"""The bits of filters in the notes of queue entries.
+
+See docs/storage/consume-queue.md#extension-units and docs/storage/consume-queue.md#filter-bits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A log in several folders (store-and-ha.md 1.1)."""
+"""A log in several folders.
+
+See docs/storage/files.md#several-directories-for-the-commit-log.
+"""
 
 from __future__ import annotations
 

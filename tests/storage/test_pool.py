@@ -1,4 +1,7 @@
-"""Records that wait in memory before they go into the log's file (store-and-ha.md 2.6)."""
+"""Records that wait in memory before they go into the log's file.
+
+See docs/storage/append.md#the-memory-buffer.
+"""
 
 from __future__ import annotations
 

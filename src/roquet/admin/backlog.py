@@ -1,4 +1,7 @@
-"""How far consumer groups are with their queues, and how much they have before them (protocol.md 2.5, 4.5)."""
+"""How far consumer groups are with their queues, and how much they have before them.
+
+See docs/protocol/administration.md#lag and docs/protocol/json.md#offsets-and-statistics.
+"""
 
 from __future__ import annotations
 

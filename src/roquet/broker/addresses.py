@@ -24,7 +24,7 @@ def own_address() -> str:
 def preferred_address(candidates: Iterable[str]) -> str:
     """Apache's choice: an IPv4 address that is not private to one site, else any IPv4, else IPv6, else loopback.
 
-    Only 192.168 counts as private to a site (store-and-ha.md 6.3).
+    Only 192.168 counts as private to a site (docs/broker/configuration.md#what-is-advertised).
     """
     addresses = [address for address in map(ip_address, candidates) if not _is_local(address)]
     v4 = [str(address) for address in addresses if isinstance(address, IPv4Address)]

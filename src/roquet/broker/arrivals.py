@@ -1,4 +1,7 @@
-"""The pulls that wait for their queue to grow, to fetch again (store-and-ha.md 5.7)."""
+"""The pulls that wait for their queue to grow, to fetch again.
+
+See docs/broker/consumers.md#long-polling.
+"""
 
 from __future__ import annotations
 

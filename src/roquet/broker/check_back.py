@@ -1,4 +1,7 @@
-"""Asks producers about transactions that they left open, on a master (store-and-ha.md 6.8)."""
+"""Asks producers about transactions that they left open, on a master.
+
+See docs/storage/transactions.md#when-a-producer-is-asked.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def _described(record: Record) -> str:
 
 class CheckBack:
     """Keeps: a transaction is written again before its producers are asked, and they are told of that record; so an
-    answer that comes late names one that is there (protocol.md 7.3, trap 42).
+    answer that comes late names one that is there (docs/pitfalls.md#trap-42).
 
     :param broker_name: told with each question.
     :param clock_ms: the clock that times of open transactions are of.

@@ -1,4 +1,7 @@
-"""Lets files of the store go when their time is over, refuses messages while the drive is full (store-and-ha.md 4)."""
+"""Lets files of the store go when their time is over, refuses messages while the drive is full.
+
+See docs/storage/retention.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""broker.conf -> frozen dataclasses; names and defaults are Apache's (store-and-ha.md 6.3)."""
+"""broker.conf -> frozen dataclasses; names and defaults are Apache's.
+
+See docs/broker/configuration.md#how-the-file-is-read.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ FAST_PORT_STEP: Final = -2
 HA_PORT_STEP: Final = 1
 MASTER_ID: Final = 0
 HA_MASTER_ADDRESS_SIZE_MIN: Final = 6
-"""A shorter `haMasterAddress` counts as none (store-and-ha.md 5.5)."""
+"""A shorter `haMasterAddress` counts as none
+(docs/storage/replication.md#how-a-slave-finds-its-master).
+"""
 
 _HEADER_ROOM: Final = 64 * 1024
 """Bytes of a request beside the message's body: topic, properties and the fields of its header."""
@@ -259,7 +264,9 @@ def _missing(config: BrokerConfig) -> tuple[tuple[str, bool, str], ...]:
 
 
 def _paths(text: str | None) -> tuple[Path, ...]:
-    """The folders in a setting that names several, joined by `,` (store-and-ha.md 1.1)."""
+    """The folders in a setting that names several, joined by `,`
+    (docs/storage/files.md#several-directories-for-the-commit-log).
+    """
     return tuple(Path(path.strip()).expanduser() for path in (text or "").split(",") if path.strip())
 
 

@@ -1,4 +1,7 @@
-"""PURE: how long each delay level waits, and how a message is put aside for that long (protocol.md 5.8)."""
+"""PURE: how long each delay level waits, and how a message is put aside for that long.
+
+See docs/protocol/producing.md#delay-levels.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Delayed messages go where they belong when their time has come (store-and-ha.md 6.7).
+"""Delayed messages go where they belong when their time has come.
 
 A level's messages wait in one queue of the schedule topic, whose entries say when each is due. They are stored in the
 order in which they are due, so that a level is one offset and one moment to wake up at.
 
 An entry's time is one of the wall clock. That clock may have been set since: `StampClock` says by how much.
+
+See docs/storage/delayed-messages.md.
 """
 
 from __future__ import annotations

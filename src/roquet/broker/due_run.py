@@ -107,7 +107,7 @@ class DueRun:
         return found
 
     def _queue(self, topic: str, queue_id: bytes) -> ConsumeQueue | None:
-        """Nothing may go to the half topic (store-and-ha.md 6.7)."""
+        """Nothing may go to the half topic (docs/storage/delayed-messages.md#what-is-delivered)."""
         if not m.is_legal_name(topic) or len(topic) > m.TOPIC_SIZE_MAX or topic == m.HALF_TOPIC:
             return None
         return self._store.queue(topic, int(queue_id)) if queue_id.isdigit() and len(queue_id) < 10 else None

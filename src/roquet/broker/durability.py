@@ -1,4 +1,7 @@
-"""The two watermarks, flushed and replicated, and the sends that wait for them (store-and-ha.md 2.6, 5.4)."""
+"""The two watermarks, flushed and replicated, and the sends that wait for them.
+
+See docs/storage/durability.md#what-is-acknowledged-when.
+"""
 
 from __future__ import annotations
 

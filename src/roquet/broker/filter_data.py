@@ -117,7 +117,7 @@ class FilterRegistry:
         return errors
 
     def _register(self, group: str, subscription: Subscription, now_ms: int) -> None:
-        """A filter gives way to a newer one only (protocol.md 7.3, trap 28)."""
+        """A filter gives way to a newer one only (docs/pitfalls.md#trap-28)."""
         old = self._registered(subscription.topic, group)
         if old is None and self._count() >= self._limits.filter_nums_max:
             reason = f"this broker keeps {self._limits.filter_nums_max} filters already (filterNumsMax)"

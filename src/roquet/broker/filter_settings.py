@@ -1,4 +1,7 @@
-"""What broker.conf says of filters that are no tag expressions (store-and-ha.md 6.3, 6.9)."""
+"""What broker.conf says of filters that are no tag expressions.
+
+See docs/broker/configuration.md#how-the-file-is-read and docs/broker/filters.md#sql92.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""PURE: the consumer groups of this broker and what each of them may do (store-and-ha.md 1.3, 6.5)."""
+"""PURE: the consumer groups of this broker and what each of them may do.
+
+See docs/storage/files.md#the-json-of-state-files and docs/broker/topics.md#topics-from-the-start.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ class GroupRegistry:
         self.version = saved.version
 
     def copy_master(self, table: GroupTable) -> bool:
-        """Become the master's table, unless it already is; tells whether anything changed (protocol.md 2.6)."""
+        """Become the master's table, unless it already is; tells whether anything changed
+        (docs/protocol/administration.md#what-a-slave-copies).
+        """
         if table.version == self.version:
             return False
         self._groups.clear()

@@ -1,4 +1,7 @@
-"""Half messages in the store: put there, written again, committed or ended (store-and-ha.md 6.8, protocol.md 5.9)."""
+"""Half messages in the store: put there, written again, committed or ended.
+
+See docs/storage/transactions.md and docs/protocol/transactions.md#half-message.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,8 @@ _MORE_PROPERTIES_SIZE: Final = 100
 def is_half_message(pairs: Mapping[str, str], reconsume_times: int) -> bool:
     """Whether a message waits for its transaction's end.
 
-    Old clients hand back a committed message that failed with its properties as they were (protocol.md 5.9).
+    Old clients hand back a committed message that failed with its properties as they were
+    (docs/protocol/transactions.md#half-message).
     """
     is_handed_back = reconsume_times > 0 and pairs.get(m.DELAY, "0").strip() not in ("", "0")
     return pairs.get(m.TRAN_MSG, "").lower() == "true" and not is_handed_back
@@ -229,7 +233,7 @@ class HalfMessages:
             remark = f"properties of {len(properties)} bytes, allowed are {size_max} in a transaction"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
         queue, host = self._queue(m.HALF_TOPIC), self._store.config.store_host
-        kept = sys_flag & ~m.TRANSACTION_BITS  # an ordinary message where it waits (trap 5)
+        kept = sys_flag & ~m.TRANSACTION_BITS  # an ordinary one where it waits (docs/pitfalls.md#trap-s5)
         offset, stored_ms = queue.max_offset, self._clock.steady_ms()
         half = half_with(pairs, offset, offset, stored_ms, stored_ms)
         at = self._append(NewRecord(queue, body, properties, flag, kept, born_ms, born_host, host, reconsume_times))

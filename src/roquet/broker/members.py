@@ -1,6 +1,8 @@
-"""PURE: who is connected: the channels of each producer and consumer group (store-and-ha.md 6.11, protocol.md 2.2).
+"""PURE: who is connected: the channels of each producer and consumer group.
 
 A channel is whatever the caller uses as one: it is only kept and compared here.
+
+See docs/broker/consumers.md#members and docs/protocol/consuming.md#heartbeats.
 """
 
 from __future__ import annotations
@@ -117,7 +119,7 @@ class ConsumerGroup(Generic[C]):
         """Take over what a heartbeat wants; tells whether the set of topics changed.
 
         A subscription gives way to a newer one only, else heartbeats that overtake each other would make it go back
-        and forth (protocol.md 7.3, trap 28).
+        and forth (docs/pitfalls.md#trap-28).
         """
         wanted = {subscription.topic: subscription for subscription in subscriptions}
         topics_changed = wanted.keys() != self.subscriptions.keys()
@@ -228,7 +230,9 @@ class Consumers(Generic[C]):
         return None if found is None else found.subscriptions.get(topic)
 
     def client_ids(self, group: str) -> list[str]:
-        """One per channel, so that a client that came back may be there twice (protocol.md 7.3, trap 32)."""
+        """One per channel, so that a client that came back may be there twice
+        (docs/pitfalls.md#trap-32).
+        """
         found = self.groups.get(group)
         return [] if found is None else [member.client_id for member in found.members.values()]
 

@@ -1,4 +1,7 @@
-"""How much memory this machine has; Apache's measure of what counts as "in memory" (store-and-ha.md 3.6)."""
+"""How much memory this machine has; Apache's measure of what counts as "in memory".
+
+See docs/storage/fetch.md#in-memory-on-disk.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Writes down, in a topic of its own, that a pull was sent to another offset (store-and-ha.md 3.6)."""
+"""Writes down, in a topic of its own, that a pull was sent to another offset.
+
+See docs/storage/fetch.md#what-a-fetch-answers.
+"""
 
 from __future__ import annotations
 

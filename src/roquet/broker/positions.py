@@ -1,4 +1,7 @@
-"""Where groups stand in the queues of their topics, as tools show it (protocol.md 4.5)."""
+"""Where groups stand in the queues of their topics, as tools show it.
+
+See docs/protocol/administration.md#lag.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ class Positions:
         self._tps = tps
 
     def topics_of(self, group: str) -> list[TopicConfig]:
-        """Those in which the group has progress and that it still wants, its retry topic among them (trap 49)."""
+        """Those in which the group has progress and that it still wants, its retry topic among them
+        (docs/pitfalls.md#trap-49).
+        """
         return self.still_wanted(group, self._progress.topics_of(group))
 
     def still_wanted(self, group: str, names: Iterable[str]) -> list[TopicConfig]:

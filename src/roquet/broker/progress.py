@@ -1,4 +1,7 @@
-"""PURE: how far each group has consumed, and how far delayed messages are delivered (store-and-ha.md 1.3, 6.11)."""
+"""PURE: how far each group has consumed, and how far delayed messages are delivered.
+
+See docs/storage/files.md#the-json-of-state-files and docs/broker/consumers.md#consumer-offsets.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def start_of_young_queue(min_offset: int, *, first_in_memory: bool) -> QueueOffs
     """Where a group without progress starts by the broker's word; None: the client has to decide.
 
     In a queue that still has its first message, and that in memory, everybody starts at 0, even who asked for the
-    end (protocol.md 7.3, trap 29).
+    end (docs/pitfalls.md#trap-29).
     """
     return QueueOffset(0) if min_offset <= 0 and first_in_memory else None
 
@@ -57,7 +60,8 @@ _Groups: TypeAlias = _Part[str, _Queues]
 class ConsumerProgress:
     """The next offset of each group in each queue.
 
-    Keeps: the last word counts, also when it goes backwards or comes from a former owner of the queue (trap 30);
+    Keeps: the last word counts, also when it goes backwards or comes from a former owner of the queue
+    (docs/pitfalls.md#trap-30);
            `changes` grows with every change; `count` is how many offsets there are; `_topics` names exactly the pairs
            that `_offsets` has. What a table shares with `_offsets` is not changed any more, but replaced by a copy: a
            table is one moment's, and taking it costs no more than a list of the topics.
@@ -203,7 +207,8 @@ class ConsumerProgress:
     # a slave's
 
     def copy_master(self, table: OffsetTable) -> Steps[bool]:
-        """Take the master's word for every topic and group that it names (protocol.md 2.6, store-and-ha.md 5.5).
+        """Take the master's word for every topic and group that it names
+        (docs/storage/replication.md#offsets-that-were-committed-to-a-slave).
 
         What was committed here meanwhile for these is lost, as on Apache's slaves, but for what is remembered and goes
         beyond it. Tells whether anything changed. A table that is saved between two steps is of two moments at the

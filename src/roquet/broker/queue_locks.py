@@ -1,4 +1,7 @@
-"""PURE: which client may consume a queue in order: leases that end unless renewed (store-and-ha.md 6.11)."""
+"""PURE: which client may consume a queue in order: leases that end unless renewed.
+
+See docs/broker/consumers.md#queue-locks.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ class Lease:
     renewed_ms: float
 
     def is_free_for(self, client_id: str, now_ms: float) -> bool:
-        """Clients with the same id share a lease: they cannot be told apart (protocol.md 7.3, trap 32)."""
+        """Clients with the same id share a lease: they cannot be told apart
+        (docs/pitfalls.md#trap-32).
+        """
         return self.client_id == client_id or now_ms - self.renewed_ms > LEASE_MS
 
 

@@ -1,4 +1,7 @@
-"""PURE: how fast a broker stores and gives messages, and how long storing takes (store-and-ha.md 6.14)."""
+"""PURE: how fast a broker stores and gives messages, and how long storing takes.
+
+See docs/broker/statistics.md#how-long-storing-takes.
+"""
 
 from __future__ import annotations
 

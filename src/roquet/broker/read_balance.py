@@ -1,4 +1,7 @@
-"""PURE: which broker of the same name a consumer should pull from next (store-and-ha.md 5.6)."""
+"""PURE: which broker of the same name a consumer should pull from next.
+
+See docs/broker/consumers.md#reading-from-slaves.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""Tells all name servers what this broker is and which topics it has (protocol.md 2.4, store-and-ha.md 6.2).
+"""Tells all name servers what this broker is and which topics it has.
 
 Each name server is told on its own: one that does not answer holds up none of the others. The connection stays open,
 because a name server forgets a broker whose connection ends.
+
+See docs/broker/topics.md#registration-is-always-whole and
+docs/protocol/name-server.md#registration.
 """
 
 from __future__ import annotations
@@ -169,7 +172,9 @@ class Registrar:
             log.info("name server %s did not hear that this broker stops: %s", address, error)
 
     async def _request(self) -> Command:
-        """A registration is always whole: 5.x refuses a first one with a single topic (store-and-ha.md 7)."""
+        """A registration is always whole: 5.x refuses a first one with a single topic
+        (docs/broker/topics.md#registration-is-always-whole).
+        """
         body = await self._body(self._topics())
         own = self._identity
         header = RegisterBrokerHeader(

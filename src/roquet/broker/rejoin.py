@@ -1,4 +1,4 @@
-"""A former master's store made fit to follow the new one (store-and-ha.md 5.6, "master returns").
+"""A former master's store made fit to follow the new one (docs/storage/replication.md#rejoin).
 
 What it took and nobody copied stands where the new master has other records. The place where the two logs part is
 found by asking the master for single records, by their physical offsets, which Apache's answers, too; the records from

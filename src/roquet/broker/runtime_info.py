@@ -1,6 +1,10 @@
-"""What a broker says of its present state, under Apache's names (store-and-ha.md 6.14, protocol.md 2.5).
+"""What a broker says of its present state, under Apache's names.
 
-Tools take a row of their tables from these texts; one missing name leaves the whole row blank (protocol.md 7.3, 47).
+Tools take a row of their tables from these texts; one missing name leaves the whole row blank
+(docs/pitfalls.md#trap-47).
+
+See docs/broker/statistics.md#runtime-information and
+docs/protocol/administration.md#runtime-information.
 """
 
 from __future__ import annotations

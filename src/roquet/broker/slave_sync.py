@@ -1,4 +1,8 @@
-"""A slave's copy of its master's tables: topics, offsets, groups (protocol.md 2.6, store-and-ha.md 5.5)."""
+"""A slave's copy of its master's tables: topics, offsets, groups.
+
+See docs/storage/replication.md#copying-tables and
+docs/protocol/administration.md#what-a-slave-copies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tables <-> JSON files with a backup, in Apache's form, below `config/` of the store (store-and-ha.md 1.3)."""
+"""Tables <-> JSON files with a backup, in Apache's form, below `config/` of the store.
+
+See docs/storage/files.md#state-files.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""PURE: how much went in and out, by topic and group, over the last minute, hour and day (store-and-ha.md 6.13).
+"""PURE: how much went in and out, by topic and group, over the last minute, hour and day.
 
 Nothing is counted here. Whoever stores or gives messages keeps totals that only grow; these are looked at now and then,
 and what a window holds is the difference between its newest and its oldest look.
+
+See docs/broker/statistics.md#counts-by-topic-and-group.
 """
 
 from __future__ import annotations

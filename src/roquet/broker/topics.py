@@ -1,6 +1,7 @@
 """PURE: the topics of this broker: those it has from the start, those made on demand, those an admin made.
 
-Rules of protocol.md 2.1 (step 4) and 5.7, store-and-ha.md 6.5.
+See docs/protocol/producing.md#how-a-broker-makes-a-topic, docs/protocol/messages.md#system-topics and
+docs/broker/topics.md#topics-from-the-start.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def topics_at_start(
     broker_topic: bool = True,
     trace_topic: str | None = None,
 ) -> list[TopicConfig]:
-    """What every broker has before anybody asks (store-and-ha.md 6.5).
+    """What every broker has before anybody asks (docs/broker/topics.md#topics-from-the-start).
 
     :param trace_topic: the trace topic's name where this broker shall have it.
     """
@@ -115,7 +116,9 @@ class TopicRegistry:
         self.version = saved.version.next(now_ms) if is_new else saved.version
 
     def copy_master(self, table: TopicTable) -> bool:
-        """Become the master's table, unless it already is; tells whether anything changed (protocol.md 2.6)."""
+        """Become the master's table, unless it already is; tells whether anything changed
+        (docs/protocol/administration.md#what-a-slave-copies).
+        """
         if table.version == self.version:
             return False
         self._topics.clear()
@@ -142,7 +145,8 @@ class TopicRegistry:
     def create_for_send(
         self, name: str, pattern_name: str, queues_wanted: int, now_ms: int, sys_flag: int = 0
     ) -> TopicConfig | None:
-        """Create an unknown topic that somebody sends to; None: it has to exist first (protocol.md 2.1 step 4).
+        """Create an unknown topic that somebody sends to; None: it has to exist first
+        (docs/protocol/producing.md#how-a-broker-makes-a-topic).
 
         :param pattern_name: the topic whose permissions and number of queues it takes, where that may be inherited.
         :raises Refused: there are too many topics.

@@ -1,8 +1,10 @@
-"""PURE: transactions that are open, what is to be done about them, and when (store-and-ha.md 6.8).
+"""PURE: transactions that are open, what is to be done about them, and when.
 
 Whoever is going to ask a producer about its transaction writes the half message again first, at the end of its queue:
 so the record that counts is the newest one, and what lies before all of these may be forgotten. Each of these records
 names the queue offset of the first one, by which the transaction is known here.
+
+See docs/storage/transactions.md.
 """
 
 from __future__ import annotations

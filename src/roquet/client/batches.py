@@ -1,4 +1,7 @@
-"""PURE: many messages as the body of one send (protocol.md 5.4)."""
+"""PURE: many messages as the body of one send.
+
+See docs/protocol/messages.md#batch.
+"""
 
 from __future__ import annotations
 

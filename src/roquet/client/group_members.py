@@ -1,4 +1,7 @@
-"""Who is in a group, as a broker knows it (protocol.md 2.2, 6.6)."""
+"""Who is in a group, as a broker knows it.
+
+See docs/protocol/consuming.md#rebalance.
+"""
 
 from __future__ import annotations
 

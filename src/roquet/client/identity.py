@@ -1,4 +1,7 @@
-"""Who a client says it is: `ip@pid#unique` (protocol.md 6.1)."""
+"""Who a client says it is: `ip@pid#unique`.
+
+See docs/protocol/consuming.md#client-ids.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 
 def new_client_id(chance: random.Random) -> str:
-    """An id that no other client has (trap 65)."""
+    """An id that no other client has (docs/pitfalls.md#trap-65)."""
     return f"{local_address()}@{os.getpid()}#{chance.getrandbits(48):012x}"
 
 

@@ -1,4 +1,7 @@
-"""How far a member that broadcasts is with its queues, in a file as Apache's client keeps it (protocol.md 6.7)."""
+"""How far a member that broadcasts is with its queues, in a file as Apache's client keeps it.
+
+See docs/protocol/consuming.md#broadcasting.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""PURE: what brokers ask a member of a group for an administrator: codes 220, 221, 307, 309 (protocol.md 2.3, 4.4)."""
+"""PURE: what brokers ask a member of a group for an administrator: codes 220, 221, 307, 309.
+
+See docs/protocol/request-codes.md#brokers-to-clients and docs/protocol/json.md#clients.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,8 @@ class GroupMember:
 
 class Membership:
     """Keeps: every broker process of every known route hears of all groups of this client; only masters do as long as
-    there are no consumers (protocol.md 6.1). No heartbeat is under way when a good-bye leaves: brokers handle the two
+    there are no consumers
+    (docs/protocol/consuming.md#heartbeats). No heartbeat is under way when a good-bye leaves: brokers handle the two
     in different threads, and after a heartbeat that came last they would keep queues for a member that is gone.
     """
 
@@ -138,7 +139,7 @@ class Membership:
                 self._producers.pop(group, None)
 
     async def leave_as_consumer(self, group: str) -> None:
-        """The brokers tell the others of the group at once (protocol.md 6.11)."""
+        """The brokers tell the others of the group at once (docs/protocol/consuming.md#leaving)."""
         async with self._telling:
             if group in self._consumers:
                 await self._say_good_bye(UnregisterClientHeader(self._client_id, consumer_group=group))

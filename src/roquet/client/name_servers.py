@@ -1,4 +1,7 @@
-"""Which name server to ask, and asking it (protocol.md 6.1, trap 51)."""
+"""Which name server to ask, and asking it.
+
+See docs/pitfalls.md#trap-51 and docs/protocol/producing.md#finding-a-broker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Locks at the brokers: a queue that is consumed in order belongs to one member of its group (protocol.md 6.10)."""
+"""Locks at the brokers: a queue that is consumed in order belongs to one member of its group.
+
+See docs/protocol/consuming.md#locks.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from roquet.protocol.message import (
 )
 
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
-"""Bytes before compression (protocol.md 6.3)."""
+"""Bytes before compression (docs/protocol/producing.md#what-a-client-refuses)."""
 COMPRESS_FROM_SIZE: Final = 4096
 COMPRESSION_LEVEL: Final = 5
 NEW_TOPIC_QUEUES: Final = "4"
@@ -31,7 +31,8 @@ NEW_TOPIC_QUEUES: Final = "4"
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message or a batch, encoded once for all tries: retries carry the same ids (trap 64).
+    """A message or a batch, encoded once for all tries: retries carry the same ids
+    (docs/pitfalls.md#trap-64).
 
     `reconsume_times` and its maximum only matter for retry topics.
     """
@@ -48,7 +49,9 @@ class Outgoing:
     max_reconsume_times: int | None = None
 
     def request(self, group: str, queue: MessageQueue, now_ms: int) -> Command:
-        """The send, in the form with one-letter names (protocol.md 2.1)."""
+        """The send, in the form with one-letter names
+        (docs/protocol/producing.md#a-sends-header).
+        """
         fields = {
             "a": group,
             "b": self.topic,
@@ -93,7 +96,8 @@ def outgoing(
 
 
 def outgoing_half(message: Message, unique_key: str, compress_from_size: int, group: str) -> Outgoing:
-    """A message that nobody sees before the transaction of `group` is committed (protocol.md 6.4).
+    """A message that nobody sees before the transaction of `group` is committed
+    (docs/protocol/transactions.md#half-message).
 
     :raises MessageError: the body is too large, or it is to be delayed as well.
     """
@@ -112,7 +116,7 @@ def compressed(body: bytes, from_size: int) -> tuple[bytes, int]:
     """The body to send, and the sysFlag bit that says whether it is compressed.
 
     The bits for the kind of compression stay 0, which every reader of every release takes for zlib; 0x300, which
-    Java sends since 4.9.4, means the same to newer ones (protocol.md 5.2).
+    Java sends since 4.9.4, means the same to newer ones (docs/protocol/messages.md#compression).
     """
     if len(body) < from_size:
         return body, 0

@@ -1,4 +1,7 @@
-"""How far a group, or a member of it, is with its queues, and how the brokers keep that (protocol.md 6.7)."""
+"""How far a group, or a member of it, is with its queues, and how the brokers keep that.
+
+See docs/protocol/consuming.md#committing.
+"""
 
 from __future__ import annotations
 

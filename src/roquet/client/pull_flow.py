@@ -1,4 +1,7 @@
-"""PURE: when a queue may be pulled again, and with which flags from master or slave (protocol.md 6.8)."""
+"""PURE: when a queue may be pulled again, and with which flags from master or slave.
+
+See docs/protocol/consuming.md#pulling.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,9 @@ def has_room(taken: ProcessQueue, limits: Limits) -> bool:
 def sys_flag(at: BrokerAddress, commit_offset: int) -> int:
     """The flags of a pull: it may be held and brings its own subscription; a master also stores the progress.
 
-    A broker that has not heard our heartbeat yet thus serves it all the same (trap 27). Slaves keep no progress
-    from pulls (trap 54).
+    A broker that has not heard our heartbeat yet thus serves it all the same
+    (docs/pitfalls.md#trap-27). Slaves keep no progress
+    from pulls (docs/pitfalls.md#trap-54).
     """
     commits = at.is_master and commit_offset > 0
     return SUSPEND | SUBSCRIPTION | (COMMIT_OFFSET if commits else 0)
@@ -46,7 +50,8 @@ def sys_flag(at: BrokerAddress, commit_offset: int) -> int:
 class PullPosition:
     """Where a queue's next pull starts, and which broker id it asks for.
 
-    Keeps: both follow every answer, whatever its status (traps 53, 56).
+    Keeps: both follow every answer, whatever its status
+    (docs/pitfalls.md#trap-53 and docs/pitfalls.md#trap-56).
     """
 
     offset: int

@@ -1,6 +1,8 @@
-"""Questions about one queue, and a group's progress in it: codes 14, 15, 29 to 31 (protocol.md 2.2, 6.2).
+"""Questions about one queue, and a group's progress in it: codes 14, 15, 29 to 31.
 
 All of them go to the master, and to a slave while there is no master.
+
+See docs/protocol/consuming.md#offsets and docs/protocol/consuming.md#committing.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ async def _offset(
 async def committed(session: Session, group: str, queue: MessageQueue, timeout_ms: int) -> int | None:
     """How far the group is with the queue, None where the broker knows nothing.
 
-    For a young queue brokers answer 0 rather than nothing (trap 29).
+    For a young queue brokers answer 0 rather than nothing (docs/pitfalls.md#trap-29).
     """
     fields = QueryOffsetHeader(group, queue.topic, queue.queue_id, queue.broker_name).write()
     at, response = await session.call_broker(

@@ -1,4 +1,7 @@
-"""PURE: which queue the next message goes to (protocol.md 6.3)."""
+"""PURE: which queue the next message goes to.
+
+See docs/protocol/producing.md#choosing-a-queue.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pulls one queue, for as long as it is ours (protocol.md 6.8)."""
+"""Pulls one queue, for as long as it is ours.
+
+See docs/protocol/consuming.md#pulling.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,9 @@ class QueuePull:
             self._order.deliver(Delivery(record, self._queue.broker_name, self.taken, record.reconsume_times))
 
     async def _start_over(self, result: PullResult) -> float:
-        """The offset lies outside the queue: let go of everything, wait, go on where the broker says (trap 57)."""
+        """The offset lies outside the queue: let go of everything, wait, go on where the broker says
+        (docs/pitfalls.md#trap-57).
+        """
         log.warning(
             "offset %s lies outside %s, which has %s to %s: going on at %s",
             self._position.offset,

@@ -1,7 +1,9 @@
-"""PURE: (members, queues) -> mine (protocol.md 6.6).
+"""PURE: (members, queues) -> mine.
 
 Every member of a group computes the same division for itself, so all must order members and queues alike, and all
 must use the same strategy.
+
+See docs/protocol/consuming.md#rebalance.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def average_by_circle(queues: int, members: int, me: int) -> Sequence[int]:
 def allocate(
     strategy: Strategy, queues: Sequence[MessageQueue], members: Sequence[str], me: str
 ) -> frozenset[MessageQueue]:
-    """The queues that `me` is to consume; none when the broker does not list it (trap 60: never take all).
+    """The queues that `me` is to consume; none when the broker does not list it.
+
+    Never take all then: docs/pitfalls.md#trap-60.
 
     :param members: client ids as a broker lists them, in any order, maybe twice.
     """
@@ -44,5 +48,5 @@ def allocate(
 
 
 def java_order(text: str) -> bytes:
-    """A sort key that orders as Java orders strings: by UTF-16 units (trap 58)."""
+    """A sort key that orders as Java orders strings: by UTF-16 units (docs/pitfalls.md#trap-58)."""
     return text.encode("utf-16-be", "surrogatepass")

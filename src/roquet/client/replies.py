@@ -1,4 +1,7 @@
-"""Requests that wait for a reply, by their correlation ids (protocol.md 6.4, 2.3)."""
+"""Requests that wait for a reply, by their correlation ids.
+
+See docs/protocol/producing.md#request-and-reply.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""PURE: a topic's route -> its queues and the addresses to reach them (protocol.md 6.2)."""
+"""PURE: a topic's route -> its queues and the addresses to reach them.
+
+See docs/protocol/producing.md#queues-to-send-to.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def publish_queues(topic: str, route: Route) -> tuple[MessageQueue, ...]:
     """The queues that messages may be sent to, in an order that is stable while the route is.
 
     A topic with an order configuration has exactly the queues named there, whether or not their broker is up;
-    any other has those that may be written and whose master is there (trap 52: never send to a slave).
+    any other has those that may be written and whose master is there (never send to a slave: docs/pitfalls.md#trap-52).
     """
     if route.order_conf:
         return tuple(_ordered_queues(topic, route.order_conf))

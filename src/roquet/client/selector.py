@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 3000
 _VERSION_MIN: Final = 232
-"""4.1.0: the first that filters by properties (protocol.md 1.6)."""
+"""4.1.0: the first that filters by properties (docs/protocol/remoting.md#versions)."""
 
 
 @dataclass(frozen=True, slots=True)

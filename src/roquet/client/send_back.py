@@ -1,4 +1,7 @@
-"""Messages that the application could not deal with: handed back, to come again later (protocol.md 6.9)."""
+"""Messages that the application could not deal with: handed back, to come again later.
+
+See docs/protocol/consuming.md#sending-a-message-back.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ FIRST_DELAY_LEVEL: Final = 3
 _BELONGS_TO_THE_FIRST_SEND: Final = frozenset(
     (TRAN_MSG, PRODUCER_GROUP, REAL_TOPIC, REAL_QID, DELAY, RECONSUME_TIME, MAX_RECONSUME_TIMES)
 )
-"""Properties that would take effect a second time (trap 38)."""
+"""Properties that would take effect a second time (docs/pitfalls.md#trap-38)."""
 
 
 class Dropped:
@@ -99,7 +102,9 @@ class SendBack:
         checked(response, at.address)
 
     async def _send_anew(self, delivery: Delivery, delay_level: int) -> bool:
-        """Any broker may take it: the one that has the original is gone, or has removed it (trap 36)."""
+        """Any broker may take it: the one that has the original is gone, or has removed it
+        (docs/pitfalls.md#trap-36).
+        """
         try:
             await self._sender.send(self._copy(delivery.record, delivery.reconsume_times, delay_level), TIMEOUT_MS)
         except RoquetError as error:

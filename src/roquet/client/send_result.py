@@ -1,4 +1,8 @@
-"""What a broker says of a send (protocol.md 3, 6.3)."""
+"""What a broker says of a send.
+
+See docs/protocol/request-codes.md#response-codes and
+docs/protocol/producing.md#what-is-acknowledged.
+"""
 
 from __future__ import annotations
 

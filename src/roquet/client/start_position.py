@@ -1,4 +1,7 @@
-"""Where a group begins with a queue (protocol.md 6.7)."""
+"""Where a group begins with a queue.
+
+See docs/protocol/consuming.md#where-a-group-begins.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ async def start_offset(session: Session, progress: Progress, queue: MessageQueue
     """The offset stored for the group, else the one that `start` means.
 
     Brokers claim a stored 0 for a young queue, so a new group gets all of a young topic whatever `start` is
-    (trap 29).
+    (docs/pitfalls.md#trap-29).
 
     :raises RoquetError: it cannot be found out now.
     """

@@ -1,4 +1,7 @@
-"""Messages that are delivered when something else has happened, and only then (protocol.md 5.9, 6.4)."""
+"""Messages that are delivered when something else has happened, and only then.
+
+See docs/protocol/transactions.md.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +171,7 @@ class TransactionProducer(Producer):
         return TransactionResult(stored, state, is_confirmed)
 
     async def _end(self, stored: SendResult, state: TransactionState, timeout_ms: int) -> None:
-        """Other than Apache's clients we want to know that it worked (protocol.md 7.3, trap 43)."""
+        """Other than Apache's clients we want to know that it worked (docs/pitfalls.md#trap-43)."""
         _, _, at = m.parse_offset_message_id(stored.offset_message_id)
         header = EndTransactionHeader(
             self._group,

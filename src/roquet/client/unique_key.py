@@ -1,7 +1,9 @@
-"""The id that a producer gives a message: UNIQ_KEY, laid out as Apache's clients do (protocol.md 5.5).
+"""The id that a producer gives a message: UNIQ_KEY, laid out as Apache's clients do.
 
 Address, process, salt, milliseconds since the month began (local time), counter: in hex, 32 digits with an IPv4
 address, 56 with an IPv6 one. Tools find a message by deriving the time from its id, so the layout matters.
+
+See docs/protocol/messages.md#unique-key.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Which files a store directory holds, and how large they are meant to be (store-and-ha.md 1.1).
+"""Which files a store directory holds, and how large they are meant to be.
 
 Nothing is opened for writing, nothing is mapped: a running broker may cut and grow its files meanwhile.
+
+See docs/storage/files.md#names-and-sizes-are-exact.
 """
 
 from __future__ import annotations

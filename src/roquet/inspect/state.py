@@ -42,7 +42,9 @@ def read_state(root: Path) -> State:
 
 
 def is_locked(path: Path) -> bool | None:
-    """Whether somebody holds Apache's lock (store-and-ha.md 1.2); the lock is not taken."""
+    """Whether somebody holds Apache's lock
+    (docs/storage/files.md#the-file-lock); the lock is not taken.
+    """
     if is_locked_here(path):
         return True
     if sys.platform == "win32":
@@ -74,7 +76,9 @@ def mark_of_this_log(files: StoreFiles, checkpoint: Checkpoint) -> Mark | None:
 
 
 def recovery_start(files: StoreFiles, checkpoint: Checkpoint) -> int:
-    """From which physical offset on the log is read and dispatched again after a crash (store-and-ha.md 3.8)."""
+    """From which physical offset on the log is read and dispatched again after a crash
+    (docs/storage/recovery.md#where-checking-begins).
+    """
     mark = mark_of_this_log(files, checkpoint)
     if mark is not None:
         return mark.position

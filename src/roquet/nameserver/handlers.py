@@ -1,4 +1,7 @@
-"""What brokers, clients and tools ask of a name server: a request in, its answer out (protocol.md 2.4)."""
+"""What brokers, clients and tools ask of a name server: a request in, its answer out.
+
+See docs/protocol/name-server.md.
+"""
 
 from __future__ import annotations
 

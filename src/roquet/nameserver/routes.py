@@ -1,6 +1,8 @@
-"""PURE: which brokers live, and which queues each of them has of a topic (protocol.md 2.4, 7.2).
+"""PURE: which brokers live, and which queues each of them has of a topic.
 
 Time and connections are arguments: `now_ms`, and any hashable value that stands for the connection of a registration.
+
+See docs/protocol/name-server.md and docs/pitfalls.md#name-servers.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ class Routes:
 
     `count` is how many topics all broker names have together.
 
-    Topics come from masters, are replaced by later registrations and never removed by one (protocol.md 7.2 trap 18).
+    Topics come from masters, are replaced by later registrations and never removed by one
+    (docs/pitfalls.md#trap-18).
     """
 
     def __init__(self) -> None:

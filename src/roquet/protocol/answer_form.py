@@ -1,6 +1,8 @@
-"""Answers that differ only in opaque, a few fields and the body: templates to fill (performance.md, technique 4).
+"""Answers that differ only in opaque, a few fields and the body: templates to fill.
 
 The templates are made of what the general encoder gives.
+
+See docs/storage/performance.md#response-templates.
 """
 
 from __future__ import annotations

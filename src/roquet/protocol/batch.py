@@ -1,4 +1,7 @@
-"""The body of a batch: messages of one topic, one after the other (protocol.md 5.4)."""
+"""The body of a batch: messages of one topic, one after the other.
+
+See docs/protocol/messages.md#batch.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Which bits a consumer group's filter has in the note of a message that it wants (store-and-ha.md 3.5).
+"""Which bits a consumer group's filter has in the note of a message that it wants.
 
 Brokers that share a store must agree on all of this: the parameters, the hash and the order of bits.
+
+See docs/storage/consume-queue.md#filter-bits.
 """
 
 from __future__ import annotations

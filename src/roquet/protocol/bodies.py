@@ -1,4 +1,4 @@
-"""Bodies that are JSON: routes, registrations, heartbeats, topic and group tables (protocol.md 4.2 to 4.5).
+"""Bodies that are JSON: routes, registrations, heartbeats, topic and group tables (docs/protocol/json.md).
 
 Every type has `from_json` (from a loaded document) and `to_json` (for `dump_bytes` or `dump_dialect`), members in
 Apache's order. Unknown members of a peer are ignored, missing ones keep Apache's default.
@@ -343,7 +343,9 @@ class Subscription:
 
     @property
     def tag_filter(self) -> TagFilter:
-        """Codes are recomputed from the tags: Go sends them as text and hashes differently (protocol.md 4.4)."""
+        """Codes are recomputed from the tags: Go sends them as text and hashes differently
+        (docs/protocol/json.md#subscriptions).
+        """
         return tag_filter(self.expression) if self.is_by_tag else EVERYTHING
 
     @classmethod

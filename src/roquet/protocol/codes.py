@@ -1,4 +1,8 @@
-"""Numbers of the protocol: request codes, response codes, languages, versions (protocol.md 1.5, 1.6, 2.0, 3)."""
+"""Numbers of the protocol: request codes, response codes, languages, versions.
+
+See docs/protocol/remoting.md#languages, docs/protocol/remoting.md#versions,
+docs/protocol/request-codes.md and docs/protocol/request-codes.md#response-codes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What consumerFilter.json holds: the filters of consumer groups that are no tag expressions (store-and-ha.md 1.3)."""
+"""What consumerFilter.json holds: the filters of consumer groups that are no tag expressions.
+
+See docs/storage/files.md#the-json-of-state-files.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ class BloomData:
 class FilterData:
     """ConsumerFilterData: what a group wants of a topic; times in ms.
 
-    `version` is the client's (protocol.md 4.2). Messages stored after `born_ms` were tried on it when they were stored,
+    `version` is the client's
+    (docs/protocol/json.md#subscriptions). Messages stored after `born_ms` were tried on it when they were stored,
     `dead_ms` is when the group's last member left, 0 while there is one.
     """
 

@@ -1,4 +1,7 @@
-"""Which messages a subscription wants: tag expressions (protocol.md 4.2, 5.6)."""
+"""Which messages a subscription wants: tag expressions.
+
+See docs/protocol/json.md#subscriptions and docs/protocol/messages.md#tag-code.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whole frames out of a byte stream (protocol.md 1.1)."""
+"""Whole frames out of a byte stream.
+
+See docs/protocol/remoting.md#frame.
+"""
 
 from __future__ import annotations
 

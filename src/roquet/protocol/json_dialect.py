@@ -1,8 +1,10 @@
-"""The JSON that the Java side writes and reads: compact, bare integer keys, objects as keys (protocol.md 4.1).
+"""The JSON that the Java side writes and reads: compact, bare integer keys, objects as keys.
 
 `load` takes standard JSON and the dialect alike. Keys come out as text: a bare integer key as its digits, an
 object key as its own compact JSON text with sorted members (`load` it again to get the object).
 `$ref` members are resolved against the document, as long as the result stays in proportion to the text.
+
+See docs/protocol/json.md#what-java-writes.
 """
 
 from __future__ import annotations

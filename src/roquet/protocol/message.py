@@ -1,4 +1,4 @@
-"""A message, its properties, flags, tag code and ids (protocol.md 5.2 to 5.7)."""
+"""A message, its properties, flags, tag code and ids (docs/protocol/messages.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC_SIZE_MAX: Final = 127
 GROUP_SIZE_MAX: Final = 255
 PROPERTIES_SIZE_MAX: Final = 32767
 
-# sysFlag (protocol.md 5.2)
+# sysFlag (docs/protocol/messages.md#sysflag)
 COMPRESSED: Final = 0x1
 MULTI_TAGS: Final = 0x2
 TRANSACTION_BITS: Final = 0xC
@@ -34,7 +34,7 @@ COMPRESSION_LZ4: Final = 0x100
 COMPRESSION_ZSTD: Final = 0x200
 COMPRESSION_ZLIB: Final = 0x300
 
-# property names (protocol.md 5.3)
+# property names (docs/protocol/messages.md#properties)
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
 WAIT: Final = "WAIT"
@@ -117,7 +117,7 @@ TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 NOT_SENDABLE: Final = frozenset(
     (SCHEDULE_TOPIC, HALF_TOPIC, HALF_OP_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC)
 )
-"""Topics that take no message from a client (protocol.md 5.7)."""
+"""Topics that take no message from a client (docs/protocol/messages.md#system-topics)."""
 
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -138,7 +138,8 @@ READ_WRITE: Final = 6
 class MessageQueue:
     """One queue of a topic on one broker (a master and its slaves share the broker's name).
 
-    Ordered by topic, broker name and queue id, as every member of a group must order them (protocol.md 6.6).
+    Ordered by topic, broker name and queue id, as every member of a group must order them
+    (docs/protocol/consuming.md#rebalance).
     """
 
     topic: str
@@ -235,7 +236,7 @@ def is_legal_name(name: str) -> bool:
 
 
 def check_topic(topic: str) -> None:
-    """:raises MessageError: no topic can have that name (protocol.md 5.7)."""
+    """:raises MessageError: no topic can have that name (docs/protocol/messages.md#names)."""
     if not topic.strip():
         raise MessageError("the topic's name is blank")
     if len(topic) > TOPIC_SIZE_MAX:
@@ -260,7 +261,9 @@ def join_properties(pairs: Mapping[str, str]) -> str:
 
 
 def split_properties(text: str) -> dict[str, str]:
-    """Properties from text, by Apache's rules: too short, nameless and empty pairs vanish (protocol.md 5.3)."""
+    """Properties from text, by Apache's rules: too short, nameless and empty pairs vanish
+    (docs/protocol/messages.md#properties).
+    """
     pairs: dict[str, str] = {}
     for segment in text.split(PROPERTY_SEPARATOR):
         name, separator, value = segment.partition(NAME_SEPARATOR)

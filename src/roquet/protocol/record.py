@@ -1,4 +1,7 @@
-"""A stored message: the same bytes in the commit log and in a pull answer, so one codec (protocol.md 5.1)."""
+"""A stored message: the same bytes in the commit log and in a pull answer, so one codec.
+
+See docs/protocol/messages.md#stored-message.
+"""
 
 from __future__ import annotations
 

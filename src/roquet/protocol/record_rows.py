@@ -52,7 +52,7 @@ def rows_of(texts: bytes, count: int) -> Bytes:
 
 
 def checksums(bodies: Iterable[tuple[bytes | memoryview]]) -> Checksums:
-    """As a record has them (protocol.md 5.1)."""
+    """As a record has them (docs/protocol/messages.md#stored-message)."""
     return np.fromiter(starmap(crc32, bodies), np.uint32) & np.uint32(0x7FFFFFFF)
 
 
@@ -111,7 +111,8 @@ _DIGITS: Final = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), 
 
 
 def message_ids(host: bytes, physical: Ints) -> bytes:
-    """The offset message ids of records (protocol.md 5.3), each with a comma behind it.
+    """The offset message ids of records
+    (docs/protocol/messages.md#offset-message-id), each with a comma behind it.
 
     :param host: address and port of the broker in hexadecimal digits.
     """

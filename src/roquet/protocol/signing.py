@@ -1,7 +1,9 @@
-"""Requests signed with a secret key, as brokers with `aclEnable=true` want them (protocol.md 1.8, trap 67).
+"""Requests signed with a secret key, as brokers with `aclEnable=true` want them.
 
 The signed text are the values of all header fields in the order of their names, and behind them the body. Names come
 in the order of Java's strings, which for ASCII, and there are no others, is that of their bytes.
+
+See docs/pitfalls.md#trap-67 and docs/protocol/remoting.md#signed-requests.
 """
 
 from __future__ import annotations

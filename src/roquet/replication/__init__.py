@@ -1,1 +1,4 @@
-"""HA: the master's commit log, byte for byte, at its slaves (store-and-ha.md 5)."""
+"""HA: the master's commit log, byte for byte, at its slaves.
+
+See docs/storage/replication.md.
+"""

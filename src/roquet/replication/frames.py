@@ -1,4 +1,7 @@
-"""PURE: the two byte layouts of replication, and how they are found again in a stream (store-and-ha.md 5.1)."""
+"""PURE: the two byte layouts of replication, and how they are found again in a stream.
+
+See docs/storage/replication.md#the-bytes.
+"""
 
 from __future__ import annotations
 

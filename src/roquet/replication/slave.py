@@ -1,7 +1,9 @@
-"""PURE: what a slave does to follow its master (store-and-ha.md 5.3).
+"""PURE: what a slave does to follow its master.
 
 A slave begins a little before its own end and compares: a master that lost its unsynced tail and has grown past the
 slave since would else go on as if the two logs were one (5.6, "master returns").
+
+See docs/storage/replication.md#what-a-slave-does.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ AHEAD_BYTES: Final = 4 << 20
 """Pulls that are asked for at once while all goes well, and about how much they bring: a broker gives few messages at a
 time, and each way there costs more than they do."""
 _OFFSET_AT: Final = 20
-"""Where a record has its queue offset (protocol.md 5.1)."""
+"""Where a record has its queue offset (docs/protocol/messages.md#stored-message)."""
 PAUSE_SECONDS_MIN: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 1.0
 

@@ -29,7 +29,7 @@ from roquet.spark.write_options import WriteOptions
 
 INTENT_TOPIC: Final = "ROQUET_SPARK_SINK"
 HITS_MAX: Final = 64
-"""Brokers give no more, the newest (protocol.md 2.2)."""
+"""Brokers give no more, the newest (docs/protocol/administration.md#query-by-key)."""
 _PULL_COUNT: Final = 32
 _END_OF_TIME: Final = 2**63 - 1
 _AGAIN_CODES: Final = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE))

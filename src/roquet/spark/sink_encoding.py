@@ -1,4 +1,7 @@
-"""Rows into the bytes of sends: all elements of all batches in one buffer, made in columns (protocol.md 5.3, 5.4)."""
+"""Rows into the bytes of sends: all elements of all batches in one buffer, made in columns.
+
+See docs/protocol/messages.md#properties and docs/protocol/messages.md#batch.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ def log_end(files: StoreFiles) -> LogEnd:
     """The end of the log as it is now.
 
     A running broker may have written half of what stands behind its queues' last record, so there its log ends; behind
-    the end of a store that was closed, older bytes may be left over (store-and-ha.md 3.8). Else what is no record
+    the end of a store that was closed, older bytes may be left over
+    (docs/storage/recovery.md#the-end-of-a-log-for-somebody-who-only-reads). Else what is no record
     there is a damage: a broker would cut it off at its next start.
     """
     lasts, state = _last_entries(files), read_state(files.root)

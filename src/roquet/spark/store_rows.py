@@ -18,7 +18,7 @@ class RowChoice:
     """Chooses the records that a consumer of the wanted topics could get, between the wanted places.
 
     Records of transactions that are only prepared, or were rolled back, take no place in a queue: nobody gets these
-    (store-and-ha.md 3.2).
+    (docs/storage/consume-queue.md#which-records-have-an-entry).
     """
 
     def __init__(self, options: StoreOptions, broker_name: str) -> None:

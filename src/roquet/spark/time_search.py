@@ -1,8 +1,10 @@
 """Where in a queue a time is: offset by store time, exactly.
 
 Brokers answer such a question with the message stored nearest to the time, which may be the one before it, any one of
-several of the same millisecond, and something else in a store whose files were copied (store-and-ha.md 2 and trap 17).
-Store times never go down along a queue (trap 24), so halving it leads to the first such message in some twenty pulls.
+several of the same millisecond, and something else in a store whose files were copied
+(docs/storage/fetch.md#an-offset-by-time and docs/pitfalls.md#trap-s17).
+Store times never go down along a queue
+(docs/pitfalls.md#trap-s24), so halving it leads to the first such message in some twenty pulls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""How far each kind of file is known to be on disk (store-and-ha.md 3.7, docs/storage/checkpoint.md)."""
+"""How far each kind of file is known to be on disk.
+
+See docs/storage/checkpoint.md#the-file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Every record in arrival order (store-and-ha.md 2)."""
+"""Every record in arrival order.
+
+See docs/storage/commit-log.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Per topic and queue, fixed entries pointing into the log (store-and-ha.md 3.2)."""
+"""Per topic and queue, fixed entries pointing into the log.
+
+See docs/storage/consume-queue.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Consume queue entries with a note: tag code, store time, filter bits (`enableConsumeQueueExt`, store-and-ha.md 3.3).
+"""Consume queue entries with a note: tag code, store time, filter bits (`enableConsumeQueueExt`).
+
+See docs/storage/consume-queue.md#extension-units.
 
 An entry of such a queue has, in place of its tag code, the address of its note in files beside the queue's own.
 """

@@ -1,4 +1,7 @@
-"""Reput: walks new log bytes once, feeds consume queues and index, says which queues grew (store-and-ha.md 3.1)."""
+"""Reput: walks new log bytes once, feeds consume queues and index, says which queues grew.
+
+See docs/storage/dispatch.md.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What dispatch needs of many records at once: topics, tag codes and keys in columns (store-and-ha.md 3.1).
+"""What dispatch needs of many records at once: topics, tag codes and keys in columns.
 
 Producers make records by the hundred that have the same properties in the same sizes, with other values. Those are read
 together; whatever is not like its neighbours is read by itself.
+
+See docs/storage/dispatch.md.
 """
 
 from __future__ import annotations

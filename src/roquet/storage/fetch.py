@@ -1,4 +1,7 @@
-"""Queue offset -> records: filter, limits, next offset, and why nothing was found (store-and-ha.md 3.6)."""
+"""Queue offset -> records: filter, limits, next offset, and why nothing was found.
+
+See docs/storage/fetch.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which folders the files of a log are in, and which one its next file goes to (store-and-ha.md 1.1, 4)."""
+"""Which folders the files of a log are in, and which one its next file goes to.
+
+See docs/storage/files.md#several-directories-for-the-commit-log.
+"""
 
 from __future__ import annotations
 

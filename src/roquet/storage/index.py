@@ -1,6 +1,8 @@
-"""Key and time -> physical offsets (store-and-ha.md 3.4).
+"""Key and time -> physical offsets.
 
 Keys are gathered, then hashed and linked in one pass over columns, not one by one; a query sees them all.
+
+See docs/storage/index.md.
 """
 
 from __future__ import annotations
@@ -437,7 +439,7 @@ class Index:
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> Steps[list[int]]:
         """Physical offsets of at most `count_max` records that may have that key, newest first; see `flush`.
 
-        Only hashes are compared: whoever asked checks the key itself (protocol.md 7.3, trap 45).
+        Only hashes are compared: whoever asked checks the key itself (docs/pitfalls.md#trap-45).
         """
         wanted, found = key_hash(topic, key), list[int]()
         for file in self.files[::-1]:

@@ -1,4 +1,7 @@
-"""Where things stand in an index file, and what it has for a key (docs/storage/index.md, store-and-ha.md 3.4)."""
+"""Where things stand in an index file, and what it has for a key.
+
+See docs/storage/index.md#files.
+"""
 
 from __future__ import annotations
 

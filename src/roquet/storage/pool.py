@@ -1,4 +1,7 @@
-"""Memory where new records wait before they go into their file (`transientStorePoolEnable`, store-and-ha.md 2.6)."""
+"""Memory where new records wait before they go into their file (`transientStorePoolEnable`).
+
+See docs/storage/append.md#the-memory-buffer.
+"""
 
 from __future__ import annotations
 

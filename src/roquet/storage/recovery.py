@@ -1,4 +1,7 @@
-"""After a stop or a crash: where valid bytes end, what to cut, where dispatch resumes (store-and-ha.md 3.8)."""
+"""After a stop or a crash: where valid bytes end, what to cut, where dispatch resumes.
+
+See docs/storage/recovery.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""PURE: which files of the log may go now (store-and-ha.md 4)."""
+"""PURE: which files of the log may go now.
+
+See docs/storage/retention.md#when-a-segment-goes.
+"""
 
 from __future__ import annotations
 

@@ -448,7 +448,8 @@ class Store:
     def cut(self, end: PhysicalOffset) -> None:
         """Let log, queues and index end with the last record before `end`, where one ends; what came later is erased.
 
-        For a log that is another than its master's from there on (store-and-ha.md 5.6).
+        For a log that is another than its master's from there on
+        (docs/storage/replication.md#rejoin).
         """
         self.log.truncate(end)
         for queue in self.queues:
@@ -581,7 +582,9 @@ class Store:
             self._held_up.discard(what)
 
     def _delay_ms(self, level: int) -> int:
-        """ms of a delay level; an unknown one counts as a second (store-and-ha.md 3.2)."""
+        """ms of a delay level; an unknown one counts as a second
+        (docs/storage/consume-queue.md#the-schedule-topic-has-delivery-times).
+        """
         levels = self.config.delay_levels_ms
         if not levels or level < 1:
             return 1000
@@ -630,7 +633,9 @@ class Store:
         return queue.offset_at_time(timestamp_ms, lambda offset: self._store_time(queue, offset))
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a message counts as being in memory; so does one that does not exist (protocol.md 2.2, code 14)."""
+        """Whether a message counts as being in memory; so does one that does not exist
+        (docs/protocol/consuming.md#a-young-queue-answers-0).
+        """
         queue = self.queues.known(topic, queue_id)
         entry = queue.entry(offset) if queue is not None else None
         return entry is None or self.log.end - entry[0] <= self.config.limits.memory_bytes

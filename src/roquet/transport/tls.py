@@ -1,4 +1,7 @@
-"""TLS as clients see it: whom they trust, who they say they are, what a failed handshake means (protocol.md 1.7)."""
+"""TLS as clients see it: whom they trust, who they say they are, what a failed handshake means.
+
+See docs/protocol/remoting.md#tls.
+"""
 
 from __future__ import annotations
 

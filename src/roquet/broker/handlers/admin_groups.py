@@ -1,4 +1,8 @@
-"""Admin tools and groups: codes 200, 201, 203, 204, 207, 208, 300, 352 (protocol.md 2.5, 4.4, 4.5)."""
+"""Admin tools and groups: codes 200, 201, 203, 204, 207, 208, 300, 352.
+
+See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers,
+docs/protocol/json.md#clients and docs/protocol/json.md#offsets-and-statistics.
+"""
 
 from __future__ import annotations
 

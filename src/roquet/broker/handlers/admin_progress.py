@@ -1,4 +1,8 @@
-"""Admin tools and where groups stand: reset 222, clone 314 (protocol.md 2.3, 2.5, 7.3 trap 31)."""
+"""Admin tools and where groups stand: reset 222, clone 314.
+
+See docs/pitfalls.md#trap-31, docs/protocol/consuming.md#reset-by-an-administrator and
+docs/protocol/administration.md#cloning-offsets.
+"""
 
 from __future__ import annotations
 

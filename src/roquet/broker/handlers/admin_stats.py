@@ -1,4 +1,8 @@
-"""Admin tools and statistics: codes 315, 317 (protocol.md 2.5, store-and-ha.md 6.13)."""
+"""Admin tools and statistics: codes 315, 317.
+
+See docs/broker/statistics.md#counts-by-topic-and-group and
+docs/protocol/administration.md#statistics.
+"""
 
 from __future__ import annotations
 

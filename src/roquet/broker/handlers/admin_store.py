@@ -1,4 +1,8 @@
-"""Admin tools let the store give up what nobody needs: codes 306, 316, 329 (protocol.md 2.6, store-and-ha.md 4)."""
+"""Admin tools let the store give up what nobody needs: codes 306, 316, 329.
+
+See docs/storage/retention.md#a-topic-that-is-deleted and
+docs/protocol/request-codes.md#administrators-and-slaves-to-brokers.
+"""
 
 from __future__ import annotations
 

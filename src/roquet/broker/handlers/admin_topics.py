@@ -1,4 +1,7 @@
-"""Admin tools and topics: codes 17, 21, 202, 215, 305, 351 (protocol.md 2.5, 2.6)."""
+"""Admin tools and topics: codes 17, 21, 202, 215, 305, 351.
+
+See docs/protocol/administration.md#topics and docs/protocol/administration.md#what-a-slave-copies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The messages of a batch as they are stored (protocol.md 5.4)."""
+"""The messages of a batch as they are stored.
+
+See docs/protocol/messages.md#batch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What all handlers need that take messages in for clients: sends, and what consumers send back (protocol.md 2.1)."""
+"""What all handlers need that take messages in for clients: sends, and what consumers send back.
+
+See docs/protocol/producing.md#a-send-step-by-step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The usual pulls of one connection, taken without parsing (performance.md, technique 2)."""
+"""The usual pulls of one connection, taken without parsing.
+
+See docs/storage/performance.md#header-templates.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The usual sends of one connection, taken without parsing (performance.md, technique 2).
+"""The usual sends of one connection, taken without parsing.
 
 Sends that follow each other and are alike are a run; a run is stored in columns, not message by message. What this
 does is what the general path in `send` would do for the same frames, record and answer byte for byte; the property
 tests in tests/broker/test_learnt_sends.py hold the two together.
+
+See docs/storage/performance.md#header-templates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Consuming a queue in order: LOCK_BATCH_MQ 41, UNLOCK_BATCH_MQ 42 (protocol.md 2.2, 7.3 trap 32)."""
+"""Consuming a queue in order: LOCK_BATCH_MQ 41, UNLOCK_BATCH_MQ 42.
+
+See docs/pitfalls.md#trap-32 and docs/protocol/consuming.md#locks.
+"""
 
 from __future__ import annotations
 

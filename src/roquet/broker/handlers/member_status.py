@@ -1,4 +1,7 @@
-"""Where members of a group say that they stand: INVOKE_BROKER_TO_GET_CONSUMER_STATUS 223 (protocol.md 2.3, 2.5)."""
+"""Where members of a group say that they stand: INVOKE_BROKER_TO_GET_CONSUMER_STATUS 223.
+
+See docs/protocol/administration.md#status-of-members.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Who is connected: HEART_BEAT 34, UNREGISTER_CLIENT 35, GET_CONSUMER_LIST_BY_GROUP 38, CHECK_CLIENT_CONFIG 46.
 
-Protocol.md 2.2, 2.3 and 7.3 (traps 25 to 28, 37).
+See docs/protocol/consuming.md#heartbeats, docs/protocol/request-codes.md#brokers-to-clients and
+docs/pitfalls.md (traps 25 to 28 and 37).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Consumer offsets and the bounds of queues: codes 14, 15 and 29 to 32 (protocol.md 2.2, 7.3 traps 29, 30)."""
+"""Consumer offsets and the bounds of queues: codes 14, 15 and 29 to 32.
+
+See docs/pitfalls.md#trap-29, docs/pitfalls.md#trap-30 and docs/protocol/consuming.md#offsets.
+"""
 
 from __future__ import annotations
 

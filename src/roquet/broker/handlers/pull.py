@@ -1,4 +1,8 @@
-"""PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361 (protocol.md 2.2, store-and-ha.md 3.6 and 5.7)."""
+"""PULL_MESSAGE 11 and LITE_PULL_MESSAGE 361.
+
+See docs/storage/fetch.md#what-a-fetch-answers, docs/broker/consumers.md#long-polling and
+docs/protocol/consuming.md#pulling.
+"""
 
 from __future__ import annotations
 

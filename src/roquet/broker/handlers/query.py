@@ -1,4 +1,8 @@
-"""Finding messages: QUERY_MESSAGE 12, VIEW_MESSAGE_BY_ID 33 (protocol.md 2.2, 7.3 traps 45, 46)."""
+"""Finding messages: QUERY_MESSAGE 12, VIEW_MESSAGE_BY_ID 33.
+
+See docs/pitfalls.md#trap-45, docs/pitfalls.md#trap-46 and
+docs/protocol/administration.md#query-by-key.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ class QueryRequests:
     """Gives messages by their key or place.
 
     :param unique_key_max: how many records are looked at for a unique key, whatever the request says.
-    :param count_max: for any key no more are given (store-and-ha.md, `maxMsgsNumBatch`).
+    :param count_max: for any key no more are given (`maxMsgsNumBatch`, docs/storage/index.md#how-a-search-goes).
     """
 
     def __init__(self, store: Store, unique_key_max: int, count_max: int, slices: Slices) -> None:

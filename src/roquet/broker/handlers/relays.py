@@ -1,6 +1,6 @@
 """What is asked of consumers over their brokers: GET_CONSUMER_RUNNING_INFO 307, CONSUME_MESSAGE_DIRECTLY 309.
 
-Protocol.md 2.3, 7.4 (traps 70, 71).
+See docs/protocol/administration.md#relays, docs/pitfalls.md#trap-70 and docs/pitfalls.md#trap-71.
 """
 
 from __future__ import annotations

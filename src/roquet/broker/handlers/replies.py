@@ -1,7 +1,9 @@
-"""Answers to messages: SEND_REPLY_MESSAGE 324 and 325, PUSH_REPLY_MESSAGE_TO_CLIENT 326 (protocol.md 2.1, 2.3, 6.4).
+"""Answers to messages: SEND_REPLY_MESSAGE 324 and 325, PUSH_REPLY_MESSAGE_TO_CLIENT 326.
 
 A reply goes to the client that asked over the connection by which it announced its producers here, and is kept in the
 cluster's reply topic as well, unless that is switched off.
+
+See docs/protocol/producing.md#request-and-reply.
 """
 
 from __future__ import annotations

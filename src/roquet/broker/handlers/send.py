@@ -1,7 +1,9 @@
-"""SEND_MESSAGE 10, 310 and 320: the general path, for every kind of send (protocol.md 2.1).
+"""SEND_MESSAGE 10, 310 and 320: the general path, for every kind of send.
 
 A connection's usual kind of send is learnt here and then taken by `learnt_sends`, which does the same without
 parsing; whatever that does not know comes back to this path.
+
+See docs/protocol/producing.md#a-send-step-by-step.
 """
 
 from __future__ import annotations
@@ -129,7 +131,9 @@ class Sends:
     def _retry_target(
         self, header: SendHeader, topic: TopicConfig, queue_id: int, version: int
     ) -> tuple[TopicConfig, int]:
-        """A message that was tried too often goes to the dead letter topic instead (protocol.md 2.1 step 6)."""
+        """A message that was tried too often goes to the dead letter topic instead
+        (docs/protocol/producing.md#sends-to-retry-topics).
+        """
         name = header.topic.removeprefix(m.RETRY_PREFIX)
         group = self._intake.group(name)
         if header.reconsume_times < tries_max(group, version, header.max_reconsume_times):
@@ -163,7 +167,9 @@ class Sends:
         return flag | host_bits(connection.peer_host, self._store.config.store_host)
 
     def _stored_properties(self, pairs: dict[str, str]) -> str:
-        """WAIT is for the broker only; CLUSTER is the broker's (protocol.md 2.1 step 7)."""
+        """WAIT is for the broker only; CLUSTER is the broker's
+        (docs/protocol/messages.md#properties).
+        """
         kept = {name: value for name, value in pairs.items() if name != m.WAIT}
         kept[m.CLUSTER] = self._intake.config.cluster
         return m.join_properties(kept)

@@ -1,4 +1,7 @@
-"""CONSUMER_SEND_MSG_BACK 36: a message that a group could not deal with comes again, later (store-and-ha.md 6.6)."""
+"""CONSUMER_SEND_MSG_BACK 36: a message that a group could not deal with comes again, later.
+
+See docs/broker/retries.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""How transactions end: END_TRANSACTION 37, and RESUME_CHECK_HALF_MESSAGE 323 (protocol.md 2.1, 2.5, 5.9)."""
+"""How transactions end: END_TRANSACTION 37, and RESUME_CHECK_HALF_MESSAGE 323.
+
+See docs/protocol/transactions.md#ending-a-transaction, docs/protocol/transactions.md#giving-up and
+docs/protocol/transactions.md.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ class TransactionRequests:
             if header.commit_or_rollback == UNKNOWN:
                 return None
             self._end(header)
-        except Refused as error:  # clients send it one-way: nobody else would learn of it (trap 43)
+        except Refused as error:  # clients send it one-way: nobody else would learn of it (docs/pitfalls.md#trap-43)
             text, now_s = "%s cannot end a transaction: %s; %.1000s", asyncio.get_running_loop().time()
             self._limited_log.warning(
                 str(error.code), now_s, text, connection.peer_address, error.remark, request.fields

@@ -1,4 +1,7 @@
-"""Admin tools to a broker: topics, groups, their statistics (protocol.md 2.5)."""
+"""Admin tools to a broker: topics, groups, their statistics.
+
+See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers.
+"""
 
 from __future__ import annotations
 

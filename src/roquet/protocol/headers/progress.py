@@ -1,4 +1,9 @@
-"""Consumer offsets and the bounds of a queue: codes 14, 15, 29 to 33, 220 to 223, 314 (protocol.md 2.2, 2.3, 2.5)."""
+"""Consumer offsets and the bounds of a queue: codes 14, 15, 29 to 33, 220 to 223, 314.
+
+See docs/protocol/request-codes.md#clients-to-brokers,
+docs/protocol/request-codes.md#brokers-to-clients and
+docs/protocol/request-codes.md#administrators-and-slaves-to-brokers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Pulling: PULL_MESSAGE 11, LITE_PULL_MESSAGE 361 (protocol.md 2.2)."""
+"""Pulling: PULL_MESSAGE 11, LITE_PULL_MESSAGE 361.
+
+See docs/protocol/consuming.md#the-header-of-a-pull.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Finding messages: QUERY_MESSAGE 12 (protocol.md 2.2, 7.3 trap 45)."""
+"""Finding messages: QUERY_MESSAGE 12.
+
+See docs/pitfalls.md#trap-45 and docs/protocol/administration.md#query-by-key.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""To a name server: codes 100 to 106, 205, 216, 219, 224, 322, 327 (protocol.md 2.4)."""
+"""To a name server: codes 100 to 106, 205, 216, 219, 224, 322, 327.
+
+See docs/protocol/request-codes.md#to-a-name-server.
+"""
 
 from __future__ import annotations
 

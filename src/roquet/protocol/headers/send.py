@@ -1,5 +1,5 @@
 """Sending: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, sending back 36, answers 324 to 326
-(protocol.md 2.1, 2.3)."""
+(docs/protocol/producing.md#a-sends-header and docs/protocol/producing.md#request-and-reply)."""
 
 from __future__ import annotations
 

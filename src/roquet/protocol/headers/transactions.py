@@ -1,4 +1,8 @@
-"""Transactions: codes 37, 39, 323 (protocol.md 2.1, 2.3, 2.5, 5.9)."""
+"""Transactions: codes 37, 39, 323.
+
+See docs/protocol/transactions.md#ending-a-transaction, docs/protocol/transactions.md#check-back,
+docs/protocol/transactions.md#giving-up and docs/protocol/transactions.md.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""SQL92 filter expressions, compiled once and then asked for each message (store-and-ha.md 6.9).
+"""SQL92 filter expressions, compiled once and then asked for each message.
 
 The grammar is Apache's with its oddities: `NOT a = 1` is `(NOT a) = 1`, what stands behind a whole expression is not
 looked at, and a property that is no number where one is needed leaves its message out. `docs/guide/broker.md` tells
 users; `tests/golden/filters` holds what Apache's own program says of some thousand expressions and messages.
+
+See docs/broker/filters.md#sql92.
 """
 
 from __future__ import annotations

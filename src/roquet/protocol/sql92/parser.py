@@ -1,6 +1,8 @@
-"""SQL92 text -> terms, by Apache's grammar (store-and-ha.md 6.9).
+"""SQL92 text -> terms, by Apache's grammar.
 
 Loosest to tightest: OR; AND; `=` `<>` IS; `>` `>=` `<` `<=` BETWEEN IN; `+` `-` NOT; a value, a name, or parentheses.
+
+See docs/broker/filters.md#sql92.
 """
 
 from __future__ import annotations

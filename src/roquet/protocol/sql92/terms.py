@@ -1,7 +1,9 @@
-"""What the parts of an expression evaluate to: each is a function of a message's properties (store-and-ha.md 6.9).
+"""What the parts of an expression evaluate to: each is a function of a message's properties.
 
 A property is text, or missing (None). What it is compared with says as what its text is read, so that types are known
 when an expression is compiled.
+
+See docs/broker/filters.md#sql92.
 """
 
 from __future__ import annotations
