@@ -19,6 +19,7 @@ WAIT_SECONDS = 30.0
 """As long as something may take that is expected to come."""
 QUIET_SECONDS = 1.5
 """As long as something is waited for that is expected not to come."""
+ROUTE = 105
 Lines = list[Line]
 A = TypeVar("A", bound="Actor")
 
@@ -222,6 +223,10 @@ class Scene:
         """What the broker has of a group's progress; None: nothing."""
         answer = self.ask(14, {"consumerGroup": group, "topic": topic, "queueId": queue})
         return int(answer.header["extFields"]["offset"]) if answer.code == 0 else None
+
+    def has_route(self, topic: str) -> bool:
+        """Whether the name server knows the topic: a broker tells it a moment after it has made one."""
+        return wire.ask(self.namesrv, ROUTE, {"topic": topic}).code == 0
 
     def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = WAIT_SECONDS) -> None:
         wait_until(condition, what, timeout_s)

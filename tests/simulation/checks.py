@@ -217,6 +217,8 @@ class ProgressFollower:
         if self._of != (node.name, node.life):
             self._of = node.name, node.life
             self._begin(broker, self._at_slaves.get(node.name))
+        if broker.store.dispatch.is_held_up:
+            return  # there are messages whose queue entries are not written yet: the group's word counts
         if broker.parts.tables.progress.changes == self._changes:
             return
         self._changes = broker.parts.tables.progress.changes

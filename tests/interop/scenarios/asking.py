@@ -123,6 +123,7 @@ def the_consumers_of_a_group_are_listed_with_what_they_want(scene: Scene) -> Non
     assert scene.ask(203, {"consumerGroup": group}).code == CONSUMER_NOT_ONLINE
     member = scene.push(group, topic, tags="a || b")
     scene.wait(lambda: bool(member.assigned(topic)), "its queues")
+    scene.wait(lambda: scene.has_route(f"%RETRY%{group}"), "the route by which admin finds its brokers")
     seen = admin.invoke("examineConsumerConnectionInfo", group)
     (connection,) = seen["connectionSet"]
     assert (connection["clientId"], connection["language"]) == (member.client_id, "JAVA")
