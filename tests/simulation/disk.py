@@ -331,9 +331,10 @@ class Drive:
         """Let so many more changes (create, size, sync, rename, delete) happen; the one after them meets a crash."""
         self._changes_left = changes
 
-    def end_in_a_write(self, writes: int, end: Callable[[], None]) -> None:
+    def end_in_a_write(self, writes: int | None, end: Callable[[], None]) -> None:
         """Let so many more writes of more than a page happen; the process ends in the middle of the one after them.
 
+        :param writes: None: as many as there are.
         :param end: kills the process, or has the power fail.
         """
         self._writes_left, self._end_of_process = writes, end

@@ -27,6 +27,7 @@ def test_troubles_with_records_over_many_pages(seed: int) -> None:
         assert not cluster.wiped
 
 
+@pytest.mark.also_seeds(618)  # a master ended in a write that was meant for an earlier round
 @pytest.mark.shares_histories(18, 30)
 def test_processes_end_in_the_middle_of_a_record(seed: int) -> None:
     """Killed, or with the power, while some of its pages are written and others are not; and once more while what is
@@ -39,6 +40,7 @@ def test_processes_end_in_the_middle_of_a_record(seed: int) -> None:
             host.drive.end_in_a_write(chance.randrange(20), chance.choice((host.kill, host.crash)))
             cluster.send(20)
             cluster.run_for_up_to(3)
+            host.drive.end_in_a_write(None, host.kill)  # or it ends in a later round, beside another one
             if host.is_running:
                 host.kill()
                 leave_torn_records(cluster, name)
