@@ -85,8 +85,9 @@ def go_through(cluster: Cluster, troubles: tuple[Trouble, ...], seconds_max: flo
         cluster.heal()
         topics.end()
         cluster.settle()
-        topics.check()
-    cluster.run_for(PASS_S)  # a queue that could not be read when files of the log went is trimmed at the next pass
+        topics.check(are_trimmed=False)
+    cluster.run_for(PASS_S)
+    topics.check()
     cluster.check_everything()
 
 
@@ -98,6 +99,7 @@ def test_drives_that_fail_at_times_while_topics_come_and_go(seed: int) -> None:
         go_through(cluster, FAILING)
 
 
+@pytest.mark.also_seeds(1370)  # looked at before the pass that trims a queue that could not be read
 @pytest.mark.shares_histories(10, 20)
 def test_drives_that_fail_at_times_while_old_files_go(seed: int) -> None:
     cluster = Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH)
