@@ -47,7 +47,8 @@ class Side:
         self.loop_ms = 0.0
         limits = FetchLimits(20_000, size_in_memory=4000, size_on_disk=1500)
         of_store = StoreConfig(Path("/s"), [Path("/s/commitlog")], 1 << 16, 20 * 50, index_enabled=False, limits=limits)
-        self.store = Store(of_store, lambda: NOW_MS, Drive(random.Random(1)).mount())
+        self.drive = Drive(random.Random(1))
+        self.store = Store(of_store, lambda: NOW_MS, self.drive.mount())
         self.store.open()
         for number in range(QUEUES * PER_QUEUE):
             queue, tag = self.store.queue("T", number // 7 % QUEUES), "ab"[number % 2]

@@ -6,6 +6,7 @@ import asyncio
 import random
 import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -158,5 +159,33 @@ def test_a_frame_that_was_not_learnt_is_not_kept() -> None:
         kept, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert kept < 1 << 19
+
+    asyncio.run(run())
+
+
+def test_a_log_file_is_looked_at_once_for_all_pulls_of_a_read_and_again_for_the_next() -> None:
+    async def run() -> None:
+        side = Side()
+        frames = [pull_frame(n, replace(USUAL, queue_id=n % 4, queue_offset=PER_QUEUE - 8)) for n in range(1, 9)]
+        for _ in range(2):  # the first pull is the one that is learnt from
+            side.connection._answers(frames)
+        assert side.forms() > 0
+        log, looks = side.store.log, 0
+        file = log._segments.file_at(log.end - 1)
+        assert file is not None
+        look = file.require_whole
+
+        def counted() -> None:
+            nonlocal looks
+            looks += 1
+            look()
+
+        file.require_whole = counted  # type: ignore[method-assign]
+        for reads in (1, 2):
+            answers = side.connection._answers(frames)
+            assert answers.count(b'"code":0,') == len(frames)
+            assert looks == reads
+        side.drive.lost_from[Path(f"/s/commitlog/{log.end - log.end % log.file_size:020d}")] = 0
+        assert side.connection._answers(frames).count(b'"code":1,') == len(frames)
 
     asyncio.run(run())

@@ -71,6 +71,9 @@ class CommitLog:
         without asking the drive. What stands before it is read from the files (decision 0026)."""
         self._room_end = 0
         """Up to where the file in use has room on the drive."""
+        self._keeps_looks = False
+        self._looked: DiskFile | None = None
+        """While looks are kept, the file that `mapped` has looked at last."""
 
     def forget_cached(self, start: int) -> None:
         """Read the files anew that end behind `start`, and make their names durable; before anybody has opened them."""
@@ -291,8 +294,16 @@ class CommitLog:
         file = self._segments.file_at(at)
         if file is None:
             return bytearray()
-        file.require_whole()
+        if file is not self._looked:
+            file.require_whole()
+            if self._keeps_looks:
+                self._looked = file
         return file.buffer
+
+    def keep_looks(self, is_kept: bool) -> None:
+        """Whether `mapped` need not look again at the file that it looked at last: for who reads many records before
+        anything else runs. A look took 0.4 us of the 8 us that a fetch of 32 messages takes."""
+        self._keeps_looks, self._looked = is_kept, None
 
     def require_whole(self) -> None:
         """To be called before new records are written.

@@ -15,6 +15,7 @@ from roquet.protocol.command import Command
 from roquet.protocol.filters import Filter
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.learnt import Shape, is_number
+from roquet.storage.commit_log import CommitLog
 from roquet.storage.fetch import Fetched, FetchStatus
 from roquet.transport.connection import Connection, Otherwise
 
@@ -26,6 +27,7 @@ class LearntPulls:
     """Answers pulls that find something; the others go the general way, which looks again.
 
     :param suggest: which broker to pull from next.
+    :param log: of the store that is looked into.
     """
 
     def __init__(
@@ -35,16 +37,25 @@ class LearntPulls:
         suggest: Callable[[GroupConfig, Fetched], int],
         found: AnswerForm,
         traffic: Traffic,
+        log: CommitLog,
     ) -> None:
         self._connection = connection
         self._look = look
         self._suggest = suggest
         self._found = found
         self._traffic = traffic
+        self._log = log
         self._forms: LearntForms[_LearntPull] = LearntForms()
 
     def take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
         """The answers to frames of learnt forms; any other frame goes `otherwise`, in its turn."""
+        self._log.keep_looks(True)
+        try:
+            return self._take(frames, otherwise)
+        finally:
+            self._log.keep_looks(False)
+
+    def _take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
         answers: list[bytes] = []
         for frame in frames:
             for known in self._forms.known.get(frame[:4], ()):

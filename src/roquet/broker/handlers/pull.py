@@ -135,7 +135,7 @@ class Pulls:
         """Let the connection's next pulls of this kind go the short way."""
         known = next((known for known in connection.shortcuts if isinstance(known, LearntPulls)), None)
         if known is None:
-            known = LearntPulls(connection, self._look, self._suggested, self._found, self._traffic)
+            known = LearntPulls(connection, self._look, self._suggested, self._found, self._traffic, self._store.log)
             connection.shortcuts.append(known)
         known.learn(request, header)
 
