@@ -31,12 +31,13 @@ class Turn:
             self.is_due = True
             loop = asyncio.get_running_loop()
             self._began_s = loop.time()
-            loop.call_soon(self._run)
+            loop.call_soon(self._run, loop)
 
-    def _run(self) -> None:
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        """:param loop: the running one; asking asyncio for it takes a system call."""
         self.is_due = False
         self._work()
-        self._took(asyncio.get_running_loop().time() - self._began_s)
+        self._took(loop.time() - self._began_s)
 
 
 class Pace:
