@@ -27,8 +27,8 @@ from roquet.transport.connection import Connection, Otherwise
 
 _KINDS_MAX: Final = 256
 _TAGS_MAX: Final = 1024
-_COLUMNS_FROM: Final = 5
-"""Messages in a run from which on columns are cheaper than one by one."""
+_COLUMNS_FROM: Final = 9
+"""Messages in a run from which on columns are cheaper than one by one: 7 take 17 % more CPU, 11 take 9 % less."""
 
 
 class LearntSends:
