@@ -96,8 +96,8 @@ def test_of_many_queues_those_are_looked_at_that_were_not_of_late(road: Callable
     assert clocked.store.log.end == end
 
 
-@pytest.mark.parametrize("passed_ms", [250, 86_400_000, -86_400_000])
-def test_a_look_serves_for_a_quarter_of_a_second(passed_ms: int) -> None:
+@pytest.mark.parametrize("passed_ms", [1000, 86_400_000, -86_400_000])
+def test_a_look_serves_for_a_second(passed_ms: int) -> None:
     """A clock that is set back makes it serve no longer."""
     clocked = Clocked()
     clocked.run(*range(MANY))
