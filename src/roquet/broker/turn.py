@@ -17,11 +17,13 @@ class Turn:
     :param took: told how long it was, in seconds, from the first append to the end of that work.
     """
 
-    __slots__ = ("_began_s", "_took", "_work", "is_due")
+    __slots__ = ("_began_s", "_loop", "_took", "_work", "is_due")
 
     def __init__(self, work: Callable[[], None], took: Callable[[float], None] = lambda seconds: None) -> None:
         self._work = work
         self._took = took
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop on which this is used, kept: asking asyncio for it takes a system call."""
         self._began_s = 0.0
         self.is_due = False
 
@@ -29,12 +31,11 @@ class Turn:
         """Something was appended in this turn."""
         if not self.is_due:
             self.is_due = True
-            loop = asyncio.get_running_loop()
+            self._loop = loop = self._loop or asyncio.get_running_loop()
             self._began_s = loop.time()
             loop.call_soon(self._run, loop)
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        """:param loop: the running one; asking asyncio for it takes a system call."""
         self.is_due = False
         self._work()
         self._took(loop.time() - self._began_s)
