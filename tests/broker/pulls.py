@@ -21,7 +21,7 @@ from roquet.broker.traffic import Traffic
 from roquet.broker.turn import Turn
 from roquet.protocol.bloom import BloomShape
 from roquet.protocol.bodies import ConsumerData, Subscription, TopicConfig
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import JSON, Command
 from roquet.protocol.filters import TAG
 from roquet.protocol.headers.pull import PullHeader
@@ -31,6 +31,8 @@ from roquet.storage.store import Store, StoreConfig
 from roquet.transport.connection import Connection
 from tests.simulation.disk import Drive
 
+FORBID = 9999
+"""A request that makes the topic one that may not be read."""
 NOW_MS = 1_700_000_000_000
 QUEUES = 12
 PER_QUEUE = 120
@@ -74,7 +76,7 @@ class Side:
             self.traffic,
             OffsetMoves(self.store, Turn(lambda: None), "b", lambda: NOW_MS),
         )
-        self.connection = Connection(pulls.routes())
+        self.connection = Connection(pulls.routes() | {FORBID: self._forbid})
         self.subscribe("*")
 
     def _changed(self, then: Then | None = None) -> None:
@@ -85,6 +87,10 @@ class Side:
         self.filters.register("group", wanted, NOW_MS)
         data = ConsumerData("group", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", wanted)
         self.consumers.register(self.connection, Member("c@1", "JAVA", 399, "10.0.0.9:1", 0), data)
+
+    def _forbid(self, request: Command, connection: Connection) -> Command:
+        self.forbid_reading()
+        return request.answer(ResponseCode.SUCCESS)
 
     def forbid_reading(self) -> None:
         self.topics.update(TopicConfig("T", QUEUES, QUEUES, Permission.WRITE), NOW_MS)

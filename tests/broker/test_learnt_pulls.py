@@ -12,10 +12,10 @@ import pytest
 
 from roquet.broker.handlers.pull import PullConfig
 from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import BINARY, JSON, decode
+from roquet.protocol.command import BINARY, JSON, Command, decode
 from roquet.protocol.filters import SQL92, TAG
 from roquet.protocol.headers.pull import PullHeader
-from tests.broker.pulls import PER_QUEUE, QUEUES, USUAL, Side, pull_frame
+from tests.broker.pulls import FORBID, PER_QUEUE, QUEUES, USUAL, Side, pull_frame
 
 
 def compare(frames: list[bytes], learning: Side, general: Side, *, per_read: int = 3) -> bytes:
@@ -79,6 +79,19 @@ def test_what_changes_meanwhile_counts_for_learnt_pulls_too(form: int) -> None:
             side.forbid_reading()
         refusals = compare(frames[:1], learning, general)
         assert decode(refusals[4:]).code == ResponseCode.NO_PERMISSION
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("form", [JSON, BINARY])
+def test_what_a_request_changes_counts_for_pulls_of_the_same_read(form: int) -> None:
+    async def run() -> None:
+        learning, general = Side(), Side()
+        frames = [pull_frame(n, replace(USUAL, queue_offset=n), form) for n in range(1, 9)]
+        compare(frames, learning, general)
+        forbid = Command(FORBID, {}, b"", 99, header_type=form).encode()[4:]
+        answers = compare([*frames, forbid, *frames], learning, general, per_read=17)
+        assert answers.count(b"may not be read") == len(frames)
 
     asyncio.run(run())
 

@@ -6,6 +6,7 @@ See docs/storage/performance.md#header-templates.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from roquet.broker.handlers.learnt_forms import LearntForm, LearntForms
 from roquet.broker.traffic import Traffic
@@ -19,7 +20,19 @@ from roquet.storage.commit_log import CommitLog
 from roquet.storage.fetch import Fetched, FetchStatus
 from roquet.transport.connection import Connection, Otherwise
 
-Look = Callable[[PullHeader, int, int, int], tuple[GroupConfig, Filter, Fetched]]
+
+@dataclass(frozen=True, slots=True)
+class PullTerms:
+    """What counts for all pulls of a group, a topic and a subscription, as long as nothing else runs."""
+
+    group: GroupConfig
+    wanted: Filter
+    read_queues: int
+
+
+Terms = Callable[[PullHeader, int], PullTerms]
+"""What counts for a pull of this queue id that is otherwise like the header; raises Refused."""
+Look = Callable[[PullHeader, Filter, int, int, int], Fetched]
 """Queue id, queue offset and commit offset of a pull that is otherwise like the header given -> what it finds."""
 
 
@@ -33,6 +46,7 @@ class LearntPulls:
     def __init__(
         self,
         connection: Connection,
+        terms: Terms,
         look: Look,
         suggest: Callable[[GroupConfig, Fetched], int],
         found: AnswerForm,
@@ -40,12 +54,15 @@ class LearntPulls:
         log: CommitLog,
     ) -> None:
         self._connection = connection
+        self._find_terms = terms
         self._look = look
         self._suggest = suggest
         self._found = found
         self._traffic = traffic
         self._log = log
         self._forms: LearntForms[_LearntPull] = LearntForms()
+        self._terms: dict[_LearntPull, PullTerms] = {}
+        """Of the pulls since the last request that went the general way: that may change groups and topics."""
 
     def take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
         """The answers to frames of learnt forms; any other frame goes `otherwise`, in its turn."""
@@ -54,6 +71,7 @@ class LearntPulls:
             return self._take(frames, otherwise)
         finally:
             self._log.keep_looks(False)
+            self._terms.clear()
 
     def _take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
         answers: list[bytes] = []
@@ -67,6 +85,7 @@ class LearntPulls:
                 answer = None
             if answer is None:
                 answer = self._forms.general(frame, otherwise)
+                self._terms.clear()
             if answer is not None:
                 answers.append(answer)
         return answers
@@ -76,19 +95,21 @@ class LearntPulls:
         opaque, queue_id, queue_offset, commit_offset = values
         if not (queue_id + queue_offset + commit_offset).isdigit() or not (known.is_binary or is_number(opaque)):
             return None
-        began_ms = self._traffic.clock_ms()
+        began_ms, header, queue = self._traffic.clock_ms(), known.header, int(queue_id)
         try:
-            group, _, fetched = self._look(known.header, int(queue_id), int(queue_offset), int(commit_offset))
+            terms = self._terms.get(known)
+            if terms is None or queue >= terms.read_queues:
+                terms = self._terms[known] = self._find_terms(header, queue)
+            fetched = self._look(header, terms.wanted, queue, int(queue_offset), int(commit_offset))
         except Exception as error:
             return self._connection.failed(frame, error)
         if fetched.status is not FetchStatus.FOUND:
             return None
-        suggested, next_offset = b"%d" % self._suggest(group, fetched), b"%d" % fetched.next_offset
+        suggested, next_offset = b"%d" % self._suggest(terms.group, fetched), b"%d" % fetched.next_offset
         low, high = b"%d" % fetched.min_offset, b"%d" % fetched.max_offset
         size = fetched.size
         self._connection.made(size)
-        header = known.header
-        self._traffic.given(header.topic, header.consumer_group, int(queue_id), fetched.count, size, began_ms)
+        self._traffic.given(header.topic, header.consumer_group, queue, fetched.count, size, began_ms)
         if not known.is_binary:
             return b"".join((self._found.json(opaque, (suggested, next_offset, low, high), size), *fetched.records))
         sizes = (len(suggested), len(next_offset), len(low), len(high))

@@ -13,7 +13,7 @@ from typing import Final
 from roquet.broker.arrivals import Arrivals
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.filter_data import FilterRegistry, RetryWanted, SqlWanted, compiled
-from roquet.broker.handlers.learnt_pulls import LearntPulls
+from roquet.broker.handlers.learnt_pulls import LearntPulls, PullTerms
 from roquet.broker.members import Consumers
 from roquet.broker.offset_moves import OffsetMoves
 from roquet.broker.progress import ConsumerProgress
@@ -21,7 +21,7 @@ from roquet.broker.read_balance import ReadBalance
 from roquet.broker.traffic import Traffic
 from roquet.errors import FilterError, Refused, UnreadableFile
 from roquet.protocol.answer_form import AnswerForm
-from roquet.protocol.bodies import BROADCASTING, GroupConfig, Subscription
+from roquet.protocol.bodies import BROADCASTING, GroupConfig, Subscription, TopicConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.filters import EVERYTHING, EXPRESSION_SIZE_MAX, SQL92, TAG, Filter, tag_filter
@@ -98,7 +98,9 @@ class Pulls:
 
     def pull(self, request: Command, connection: Connection) -> Answer:
         began_ms, header = self._traffic.clock_ms(), PullHeader.read(request.fields)
-        group, wanted, fetched = self._look(header, header.queue_id, header.queue_offset, header.commit_offset)
+        terms = self._terms(header, header.queue_id)
+        group, wanted = terms.group, terms.wanted
+        fetched = self._look(header, wanted, header.queue_id, header.queue_offset, header.commit_offset)
         code, dispatch = self._code(fetched, header), self._store.dispatch
         if code == ResponseCode.PULL_OFFSET_MOVED and dispatch.is_held_up and not self._config.is_slave:
             remark = f"nobody knows where queue {header.queue_id} of {header.topic} ends: {dispatch.why_behind}"
@@ -110,20 +112,23 @@ class Pulls:
             self._learn(request, connection, header)
         return self._answer(request, header, group, fetched, began_ms)
 
-    def _look(
-        self, header: PullHeader, queue_id: int, queue_offset: int, commit_offset: int
-    ) -> tuple[GroupConfig, Filter, Fetched]:
-        """What a pull finds that is like `header` but for its queue and offsets.
+    def _terms(self, header: PullHeader, queue_id: int) -> PullTerms:
+        """What counts for a pull that is like `header` but for its queue.
 
         :raises Refused: it may not be pulled.
         """
         group = self._group(header.consumer_group)
-        self._check_topic(header.topic, queue_id)
-        wanted = self._wanted(header, group)
+        topic = self._topic(header.topic, queue_id)
+        return PullTerms(group, self._wanted(header, group), topic.read_queues)
+
+    def _look(
+        self, header: PullHeader, wanted: Filter, queue_id: int, queue_offset: int, commit_offset: int
+    ) -> Fetched:
+        """What a pull finds that is like `header` but for its queue and offsets, and may be pulled."""
         if header.sys_flag & COMMIT_OFFSET and not self._config.is_slave:
             offset = self._store.within_queue(header.topic, queue_id, commit_offset)
             self._progress.commit(header.consumer_group, header.topic, queue_id, offset)
-        return group, wanted, self._fetch(header, queue_id, queue_offset, wanted)
+        return self._fetch(header, queue_id, queue_offset, wanted)
 
     def _fetch(self, header: PullHeader, queue_id: int, queue_offset: int, wanted: Filter) -> Fetched:
         if header.max_msg_nums < 0:
@@ -135,7 +140,9 @@ class Pulls:
         """Let the connection's next pulls of this kind go the short way."""
         known = next((known for known in connection.shortcuts if isinstance(known, LearntPulls)), None)
         if known is None:
-            known = LearntPulls(connection, self._look, self._suggested, self._found, self._traffic, self._store.log)
+            known = LearntPulls(
+                connection, self._terms, self._look, self._suggested, self._found, self._traffic, self._store.log
+            )
             connection.shortcuts.append(known)
         known.learn(request, header)
 
@@ -151,7 +158,7 @@ class Pulls:
             raise Refused(ResponseCode.NO_PERMISSION, f"consumer group {name} may not consume")
         return group
 
-    def _check_topic(self, name: str, queue_id: int) -> None:
+    def _topic(self, name: str, queue_id: int) -> TopicConfig:
         topic = self._catalogue.topics.get(name)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist")
@@ -160,6 +167,7 @@ class Pulls:
         if not 0 <= queue_id < topic.read_queues:
             remark = f"queue {queue_id} of topic {name}, which has {topic.read_queues} read queues"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
+        return topic
 
     def _wanted(self, header: PullHeader, group: GroupConfig) -> Filter:
         """What to filter by, from the request itself or from the group's heartbeats."""
@@ -285,7 +293,7 @@ class Pulls:
             nonlocal offset, wanted
             began_ms = self._traffic.clock_ms()
             try:
-                self._check_topic(header.topic, header.queue_id)
+                self._topic(header.topic, header.queue_id)
                 group = self._group(header.consumer_group)
                 wanted_now = wanted if header.sys_flag & SUBSCRIPTION else self._wanted(header, group)
             except Refused as refusal:
