@@ -135,7 +135,7 @@ class World:
         return {
             **self.members.routes(),
             **ProgressRequests(progress, store, is_slave=is_slave).routes(),
-            **LockRequests(LeaseTable(config.limits), now_ms, config.limits).routes(),
+            **LockRequests(LeaseTable(config.limits), now_ms, self.slices, config.limits).routes(),
             **QueryRequests(store, 32, 64, self.slices).routes(),
             **TopicAdmin(catalogue, progress, store, name, deletion, Jobs(), self.slices, is_slave=is_slave).routes(),
             **groups.routes(),

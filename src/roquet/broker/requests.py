@@ -62,7 +62,7 @@ def _of_consumers(parts: Parts, intake: Intake) -> dict[int, Handler]:
         **SendBacks(intake, parts.measurements.traffic).routes(),
         **parts.members.routes(),
         **ProgressRequests(tables.progress, store, is_slave=config.is_slave).routes(),
-        **LockRequests(tables.leases, parts.runtime.steady_ms, config.limits).routes(),
+        **LockRequests(tables.leases, parts.runtime.steady_ms, parts.slices, config.limits).routes(),
         **QueryRequests(
             store, config.store.default_query_max_num, config.store.max_msgs_num_batch, parts.slices
         ).routes(),

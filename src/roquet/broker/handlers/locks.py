@@ -5,38 +5,81 @@ See docs/pitfalls.md#trap-32 and docs/protocol/consuming.md#locks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
 
 from roquet.broker.limits import Limits
-from roquet.broker.queue_locks import LeaseTable
-from roquet.protocol.bodies import QueueLocks, parse_request, queue_to_json
+from roquet.broker.queue_locks import LeaseTable, Place
+from roquet.protocol.bodies import parse_request, queue_from_json, queue_to_json, read_members
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.json_dialect import dump_bytes
-from roquet.transport.connection import Connection, Handler
+from roquet.protocol.message import MessageQueue
+from roquet.steps import Steps, in_parts
+from roquet.transport.connection import Answer, Handler
+from roquet.transport.slices import Slices
 
 
 class LockRequests:
     """Leases queues to clients.
 
+    Keeps: a request is decided in one step, for all of its queues, as Apache's broker does it under one lock. Only what
+    comes before and after, reading and writing names, is done in slices.
+
     :param clock_ms: a clock that nobody sets.
     """
 
-    def __init__(self, leases: LeaseTable, clock_ms: Callable[[], float], limits: Limits | None = None) -> None:
+    def __init__(
+        self, leases: LeaseTable, clock_ms: Callable[[], float], slices: Slices, limits: Limits | None = None
+    ) -> None:
         self._size_max = (limits or Limits()).json_body_size_max
         self._leases = leases
         self._clock_ms = clock_ms
+        self._slices = slices
 
     def routes(self) -> dict[int, Handler]:
-        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
+        return {
+            RequestCode.LOCK_BATCH_MQ: self._in_order(self.lock),
+            RequestCode.UNLOCK_BATCH_MQ: self._in_order(self.unlock),
+        }
 
-    def lock(self, request: Command, connection: Connection) -> Command:
-        wanted = parse_request(request.body, QueueLocks.from_json, self._size_max)
-        held = self._leases.lock(wanted.group, wanted.client_id, wanted.queues, self._clock_ms())
-        body = dump_bytes({"lockOKMQSet": [queue_to_json(queue) for queue in sorted(held)]})
-        return request.answer(ResponseCode.SUCCESS, body=body)
+    def _in_order(self, work: Callable[[Command], Steps[Answer]]) -> Handler:
+        """A client that gives a queue back right after it asked for it does not hold it in the end."""
+        return lambda request, connection: self._slices.answer_in_order(work(request), request, connection)
 
-    def unlock(self, request: Command, connection: Connection) -> Command:
-        given_back = parse_request(request.body, QueueLocks.from_json, self._size_max)
-        self._leases.unlock(given_back.group, given_back.client_id, given_back.queues)
+    def lock(self, request: Command) -> Steps[Answer]:
+        group, client_id, places = yield from self._read(request)
+        held = self._leases.lock(group, client_id, places, self._clock_ms())
+        yield
+        parts: list[bytes] = []
+        for part in in_parts(held):
+            parts.append(dump_bytes([queue_to_json(MessageQueue(*place)) for place in part])[1:-1])
+            yield
+        return request.answer(ResponseCode.SUCCESS, body=b'{"lockOKMQSet":[%b]}' % b",".join(parts))
+
+    def unlock(self, request: Command) -> Steps[Answer]:
+        group, client_id, places = yield from self._read(request)
+        self._leases.unlock(group, client_id, places)
         return request.answer(ResponseCode.SUCCESS)
+
+    def _read(self, request: Command) -> Steps[tuple[str, str, list[Place]]]:
+        """Group, client and queues of a body as `QueueLocks` is.
+
+        :raises ValueError: it is none.
+        """
+        group, client_id, queues = parse_request(request.body, _head, self._size_max)
+        places: list[Place] = []
+        for part in in_parts(queues):
+            places += read_members(partial(_places, part))
+            yield
+        return group, client_id, places
+
+
+def _head(json: Mapping[str, Any]) -> tuple[str, str, list[Any]]:
+    """Group, client, and queues that are still to be read."""
+    return str(json["consumerGroup"]), str(json["clientId"]), list(json.get("mqSet") or ())
+
+
+def _places(queues: Iterable[Mapping[str, Any]]) -> list[Place]:
+    return [(queue.topic, queue.broker_name, queue.queue_id) for queue in map(queue_from_json, queues)]
