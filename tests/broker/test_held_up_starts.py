@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,7 @@ from tests.broker.transacting import ADDRESS, PERIOD_S, SMALL_LOG, TransactionPr
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
 
-FOREVER: Final = 1_000_000
+TOPICS_FILES: Final = (Path("/store/config/topics.json"), Path("/store/config/topics.json.bak"))
 QUEUE: Final = {"consumerGroup": "g", "topic": "T", "queueId": 0}
 
 
@@ -26,23 +25,33 @@ def node(sim: Simulation) -> BrokerNode:
     return started(sim, ADDRESS, flushDiskType="SYNC_FLUSH", **SMALL_LOG)
 
 
-def start_without_room(sim: Simulation, node: BrokerNode, *topics: str) -> None:
-    """Kill the broker, lose the queues of these topics, start it where none of them gets a file."""
+def start_without_room(sim: Simulation, node: BrokerNode, *topics: str, topics_file: bytes | None = None) -> None:
+    """Kill the broker, lose the queues of these topics, start it where none of them gets a file.
+
+    :param topics_file: what has become of the topics' file and its backup.
+    """
     node.host.kill()
     disk = node.host.drive.mount()
+    if topics_file is not None:
+        for path in TOPICS_FILES:
+            disk.replace(path, topics_file)
     for topic in topics:
         for name, _ in disk.names(Path(f"/store/consumequeue/{topic}/0")):
             disk.delete(Path(f"/store/consumequeue/{topic}/0") / name)
     node.host.drive.unmount()
-    node.host.drive.refuse("create", errno.ENOSPC, FOREVER)
-    node.start()
-    sim.run_until(lambda: node.broker is not None, 30)
+    node.host.drive.room = 0
+    start(sim, node)
     sim.run_for(1)
     assert serving(node).store.dispatch.is_held_up
 
 
+def start(sim: Simulation, node: BrokerNode) -> None:
+    node.start()
+    sim.run_until(lambda: node.broker is not None, 30)
+
+
 def make_room(sim: Simulation, node: BrokerNode) -> None:
-    node.host.drive.refuse("create", errno.ENOSPC, 0)
+    node.host.drive.room = None
     sim.run_until(lambda: not serving(node).store.dispatch.is_held_up, 60)
 
 
@@ -83,3 +92,30 @@ def test_groups_stay_where_they_are_until_their_queues_have_all_entries(sim: Sim
     assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **QUEUE).fields == {"offset": "2"}
     assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **ahead).fields == {"offset": "3"}
     assert client.call(RequestCode.PULL_MESSAGE, **pull, suspendTimeoutMillis=0, subVersion=0).code == 0
+
+
+def pulled(sim: Simulation) -> int:
+    pull = {**QUEUE, "queueOffset": 0, "maxMsgNums": 1, "sysFlag": 4, "commitOffset": 0, "subscription": "*"}
+    client = Client(sim, sim.host("10.0.0.8"))
+    return client.call(RequestCode.PULL_MESSAGE, **pull, suspendTimeoutMillis=0, subVersion=0).code
+
+
+def test_topics_in_no_table_are_found_once_their_queues_have_entries(sim: Simulation, node: BrokerNode) -> None:
+    """Else their messages are there, and nobody can pull them."""
+    assert send(Client(sim, sim.host("10.0.0.9")), b"x").code == 0
+    sim.run_for(10)
+    start_without_room(sim, node, "T", topics_file=b"{")
+    assert pulled(sim) == ResponseCode.TOPIC_NOT_EXIST
+    make_room(sim, node)
+    assert pulled(sim) == 0
+
+
+def test_a_kill_before_they_are_found_does_not_hide_them(sim: Simulation, node: BrokerNode) -> None:
+    """The damaged file has been moved aside by then: the next start finds none."""
+    assert send(Client(sim, sim.host("10.0.0.9")), b"x").code == 0
+    sim.run_for(10)
+    start_without_room(sim, node, "T", topics_file=b"{")
+    node.host.kill()
+    node.host.drive.room = None
+    start(sim, node)
+    assert pulled(sim) == 0

@@ -236,6 +236,9 @@ class Drive:
         """How full it is said to be, unless it has a capacity."""
         self.capacity: int | None = None
         """Bytes."""
+        self.room: int | None = None
+        """So many bytes a new file of the store may have at most: the drive is nearly full. Small files that are
+        replaced always find room."""
         self.unreadable: set[Path] = set()
         """Files that fail each read."""
         self.lost_from: dict[Path, int] = {}
@@ -657,6 +660,9 @@ class MountedDisk:
         drive = self.drive("open")
         self.descriptors.require_one()
         known = drive.names.files.get(path)
+        if known is None and drive.room is not None and size > drive.room:
+            drive.note("refused", "open", errno.ENOSPC)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         file = known or self._store(path, StoredFile(0, drive.now_ms()), "create")
         if file.size != size:
             file = self._store(path, file.resized(size), "size")

@@ -14,6 +14,7 @@ from roquet.broker.delayed import DelayedMessages
 from roquet.broker.drive_failure import DriveFailure
 from roquet.broker.durability import Durability
 from roquet.broker.filter_data import NotedFilters
+from roquet.broker.found_topics import add_found_topics
 from roquet.broker.growth import Growth
 from roquet.broker.half_messages import HalfMessages
 from roquet.broker.handlers.members import MemberRequests
@@ -217,16 +218,21 @@ class Parts:
         self.growth.turn_ended()
 
     def read_queues(self) -> None:
-        """Learn from a master's queues which groups are beyond them and which transactions are open; once more when
-        the entries are there that could not be written: until then nobody knows where the queues end.
+        """Learn from the queues which topics have messages and are in no table, and as a master which groups are beyond
+        their queues and which transactions are open. Once more when the entries are there that could not be written:
+        until then nobody knows where the queues end.
         """
         self._lacked_entries = self.store.dispatch.is_held_up
+        if self.tables.may_lack_topics:
+            add_found_topics(self.store, self.tables.catalogue, stored_after=self.slave_sync.topics_to)
+        if self.config.is_slave:
+            return
         set_back_progress(self.tables.progress, self.store)
         self.halves.load()
 
     def _dispatch(self) -> None:
         """A master's bytes were written to our log, and it knows by now that they were. Or there may be room for queue
-        entries that a start of this master could not write.
+        entries that a start of this broker could not write.
         """
         self.store.replicated()
         if self._lacked_entries and not self.store.dispatch.is_held_up:

@@ -11,7 +11,6 @@ from typing import Final
 from roquet.broker import tasks
 from roquet.broker.config import MASTER_ID, BrokerConfig
 from roquet.broker.drive_failure import drive_failed
-from roquet.broker.found_topics import add_found_topics
 from roquet.broker.loops import Loop, loops
 from roquet.broker.parts import Parts
 from roquet.broker.peers import Life, addresses_of, life_of
@@ -164,10 +163,8 @@ class Broker:
             self.parts.tables.filters.distrust_notes_until(self.store.newest_ms)
 
     def _load_tables(self) -> None:
-        if self.parts.tables.load():
-            add_found_topics(self.store, self.parts.tables.catalogue)
-        if not self.config.is_slave:
-            self.parts.read_queues()
+        self.parts.tables.load()
+        self.parts.read_queues()
 
     async def _listen(self) -> None:
         config = self.config

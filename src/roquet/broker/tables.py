@@ -54,6 +54,10 @@ class Tables:
         self.producers: Producers[Connection] = Producers()
 
         self._topics_file = self._file(state_files.TOPICS, self.topics.to_table)
+        self.may_lack_topics = False
+        """Whether topics may be missing that were known before: `load` found their file damaged, or none, as after a
+        start that moved it aside and was killed before it wrote another.
+        """
         self._groups_file = self._file(state_files.GROUPS, self.groups.to_table)
         self.progress_file = self._file(state_files.CONSUMER_OFFSETS, self.progress.to_table)
         self._saved_changes = 0
@@ -79,9 +83,10 @@ class Tables:
         if filters is not None:
             self.filters.restore(filters, self._runtime.now_ms())
 
-    def load(self) -> bool:
-        """All others, as they were saved; tells whether topics may be missing that were known before."""
+    def load(self) -> None:
+        """All others, as they were saved."""
         topics = _usable(self._topics_file, TopicTable.from_json, usable_topics)
+        self.may_lack_topics = topics is None or self._topics_file.was_damaged
         if topics is not None:
             self.topics.restore(topics, self._runtime.now_ms())
         groups = _usable(self._groups_file, GroupTable.from_json, usable_groups)
@@ -94,7 +99,6 @@ class Tables:
         if delays is not None:
             self.delays.restore(delays)
         self._warn_beyond_limits()
-        return self._topics_file.was_damaged
 
     def _warn_beyond_limits(self) -> None:
         """What was saved stays; only what is new is refused."""
