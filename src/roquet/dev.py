@@ -124,7 +124,7 @@ class Cluster:
     async def stop(self) -> None:
         """Stop both, the broker first.
 
-        :raises OSError, DriveFailed: as `Broker.stop`; all is stopped all the same.
+        :raises NotWritten, DriveFailed: as `Broker.stop`; all is stopped all the same.
         """
         try:
             if self.broker is not None:

@@ -82,6 +82,10 @@ class DriveFailed(StoreError):  # noqa: N818
     """A sync of the store has failed: what was written since the last one may be nowhere. The process has to end."""
 
 
+class NotWritten(StoreError):  # noqa: N818
+    """A broker has stopped without writing everything; its next start recovers as after a crash."""
+
+
 class ConfigError(RoquetError):
     """A configuration value cannot be used; the message names the key, the value and what is allowed."""
 

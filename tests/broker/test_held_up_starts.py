@@ -119,3 +119,20 @@ def test_a_kill_before_they_are_found_does_not_hide_them(sim: Simulation, node: 
     node.host.drive.room = None
     start(sim, node)
     assert pulled(sim) == 0
+
+
+def test_a_broker_stops_as_usual_while_entries_have_no_room(
+    sim: Simulation, node: BrokerNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The records are in the log: the next start writes their entries, as after a crash."""
+    assert send(Client(sim, sim.host("10.0.0.9")), b"x").code == 0
+    sim.run_for(10)
+    start_without_room(sim, node, "T")
+    caplog.clear()
+    node.stop()
+    assert [line for line in caplog.messages if "the next start writes them" in line] == caplog.messages
+    assert len(caplog.messages) == 1
+    node.host.drive.room = None
+    start(sim, node)
+    assert serving(node).store.was_crashed
+    assert pulled(sim) == 0

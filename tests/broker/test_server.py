@@ -9,7 +9,7 @@ import os
 import pytest
 
 from roquet.broker.server import Broker
-from roquet.errors import DriveFailed
+from roquet.errors import DriveFailed, NotWritten
 from roquet.protocol.codes import RequestCode, ResponseCode
 from tests.broker.harness import ADDRESS, Client
 from tests.broker.served import config, send
@@ -27,7 +27,7 @@ def test_a_broker_whose_drive_fails_as_it_stops_can_be_started_again_in_the_same
     client = Client(sim, sim.host("10.0.0.9"))
     assert send(client, b"kept").code == ResponseCode.SUCCESS
     host.drive.trouble = trouble
-    with pytest.raises(DriveFailed if trouble == errno.EIO else OSError, match=os.strerror(trouble)):
+    with pytest.raises(DriveFailed if trouble == errno.EIO else NotWritten, match=os.strerror(trouble)):
         host.call(broker.stop)
     host.drive.trouble = None
     again = Broker(config(ADDRESS), host.runtime(), host.disk)

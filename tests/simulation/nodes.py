@@ -14,7 +14,7 @@ from roquet.broker.config import BrokerConfig
 from roquet.broker.process import BrokerProcess
 from roquet.broker.server import Broker
 from roquet.broker.store_settings import BrokerRole, FlushDisk, StoreSettings
-from roquet.errors import DriveFailed
+from roquet.errors import DriveFailed, NotWritten
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.replication.slave import Phase
@@ -96,7 +96,7 @@ class BrokerNode:
             await process.start()
             await failed.wait()
             await process.stop()
-        except OSError:  # it could not even find out what it has
+        except (OSError, NotWritten):  # it could not even find out what it has, or not write what it had
             if self.host.drive.is_well:
                 raise
         except DriveFailed:

@@ -16,7 +16,7 @@ from roquet.broker.parts import Parts
 from roquet.broker.peers import Life, addresses_of, life_of
 from roquet.broker.promotion import Become
 from roquet.broker.requests import handlers
-from roquet.errors import ConfigError
+from roquet.errors import ConfigError, NotWritten
 from roquet.limited_log import LimitedLog
 from roquet.protocol.codes import RequestCode
 from roquet.runtime import Runtime
@@ -81,7 +81,7 @@ class Broker:
     async def stop(self) -> None:
         """Take no more requests, say goodbye to the name servers, and leave the store as after a clean stop.
 
-        :raises OSError: something could not be written; nothing is left open, the next start recovers as after a crash.
+        :raises NotWritten: something could not be; nothing is left open, the next start recovers as after a crash.
         :raises DriveFailed: likewise, since a sync has failed, now or before.
         """
         try:
@@ -90,7 +90,10 @@ class Broker:
                 self.store.close()
         except OSError as error:
             if not self.store.take_failure():
-                raise
+                raise NotWritten(
+                    f"stopped, but not everything could be written: {error}; offsets of groups may be older "
+                    "than they were, and the next start recovers as after a crash"
+                ) from error
             log.error("not written at the end, the drive has failed: error=%s", error)
         finally:
             await self.kill()  # what a stop that is cut short has not come to: nothing listens without a store

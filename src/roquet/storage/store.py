@@ -338,10 +338,18 @@ class Store:
         return True
 
     def close(self) -> None:
-        """Make everything durable and leave the mark of a clean stop."""
+        """Make everything durable and leave the mark of a clean stop.
+
+        :raises OSError: something could not be written; to be followed by `abandon`.
+        """
         if self._lock is None:
             return
-        self.dispatch.catch_up()
+        self.replicated()
+        if self.dispatch.is_held_up:
+            log.warning(
+                "store closed, queue entries are missing: bytes=%d; make room on the drive, or see to the file: the "
+                "next start writes them", self.dispatch.behind,
+            )  # fmt: skip
         self.checkpoint_work()()
         is_clean = not self.dispatch.behind
         self.abandon()
