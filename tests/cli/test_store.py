@@ -259,3 +259,17 @@ def test_a_killed_broker_s_store_says_so(tmp_path: Path) -> None:
     broker.die()
 
     assert printed(run("stat", tmp_path, "--json"))["stoppedCleanly"] is False
+
+
+@pytest.mark.parametrize("command", ["check", "ls", "stat", "dump"])
+def test_a_topic_s_name_does_nothing_to_a_terminal(tmp_path: Path, command: str) -> None:
+    """A sender whose broker checks no names, or a folder that somebody made, may have brought any."""
+    broker = Broker(tmp_path)
+    broker.put(b"\x1b\xc2\x9b", "T\x1b[2J\x9b", TAGS="\u202e")
+    broker.stop()
+    flip(tmp_path / "consumequeue" / "T\x1b[2J\x9b" / "0" / f"{0:020d}", 19)
+
+    result = run(command, tmp_path)
+
+    assert command == "stat" or "T" in result.stdout
+    assert all(character == "\n" or character.isprintable() for character in result.stdout + result.stderr)

@@ -13,7 +13,7 @@ import click
 
 from roquet.cli.access import access, access_options
 from roquet.cli.configuration import broker_config
-from roquet.cli.output import end, table
+from roquet.cli.output import end, show, table
 from roquet.errors import RoquetError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def promote(name_servers: str, address: str, role: str, fenced: bool, forced: bo
     from roquet.admin.ha import promote as promote_slave
 
     run(name_servers, lambda cluster: promote_slave(cluster, address, role, fenced=fenced, forced=forced))
-    click.echo(f"{address} is the master now")
+    show(f"{address} is the master now")
 
 
 @ha.command(short_help="Make a former master fit to follow the new one.")

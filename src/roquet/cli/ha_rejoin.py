@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
-
-import click
 
 from roquet.admin.cluster import Cluster
 from roquet.broker.config import MASTER_ID, BrokerConfig
@@ -16,6 +13,7 @@ from roquet.broker.config_file import save_role
 from roquet.broker.rejoin import Parting, Rejoining
 from roquet.broker.store_settings import BrokerRole
 from roquet.cli.access import access
+from roquet.cli.output import json_line, show
 from roquet.errors import ConfigError, StoreError
 from roquet.inspect.dump import as_json
 from roquet.runtime import Runtime
@@ -42,9 +40,9 @@ class Rejoin:
         self._store = Rejoining(self._config, Runtime())
         self._parting = found = asyncio.run(self._store.parting(self._master))
         count = sum(1 for _ in self._store.records(found))
-        click.echo(f"the log is that of the master at {self._master} up to {found.at}")
+        show(f"the log is that of the master at {self._master} up to {found.at}")
         if found.size:
-            click.echo(f"{count} records, {found.size} bytes, are only here")
+            show(f"{count} records, {found.size} bytes, are only here")
 
     async def _ask_around(self) -> None:
         """The master's address and a free id, where they are not given."""
@@ -76,7 +74,7 @@ class Rejoin:
         role = replace(self._config.replication, broker_role=BrokerRole.SLAVE)
         config = replace(self._config, broker_id=self._broker_id, replication=role)
         save_role(config)
-        click.echo(f"{config.broker_config_path} says brokerRole=SLAVE, brokerId={self._broker_id}: start the broker")
+        show(f"{config.broker_config_path} says brokerRole=SLAVE, brokerId={self._broker_id}: start the broker")
 
     def _save(self, store: Rejoining, parting: Parting) -> None:
         """On disk before anything is cut.
@@ -89,15 +87,14 @@ class Rejoin:
             folder = store.save(parting)
             if folder is None:
                 raise StoreError("they could not be saved: make room, or name a file on another drive by -o")
-            click.echo(f"they are saved in {folder}: look at them with roquet store dump {folder}")
+            show(f"they are saved in {folder}: look at them with roquet store dump {folder}")
             return
-        encode = json.JSONEncoder(ensure_ascii=False).encode
         with path.open("x", encoding="utf-8") as file:
             for data in store.records(parting):
-                file.write(encode(as_json(data)) + "\n")
+                file.write(json_line(as_json(data)) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        click.echo(f"they are saved in {path}")
+        show(f"they are saved in {path}")
 
     def close(self) -> None:
         """Leave the store as after a clean stop."""

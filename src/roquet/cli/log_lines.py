@@ -1,4 +1,4 @@
-"""How a server's log looks: one line for one event."""
+"""How a server's log looks: one line for one event; and how names of peers look wherever they are printed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ class OneLine(logging.Formatter):
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        line = super().formatMessage(record)
-        return line if line.isprintable() else _NOT_PRINTED.sub(_escaped, line)
+        return printable(super().formatMessage(record))
+
+
+def printable(text: str) -> str:
+    """The text with its characters that are not printed, newlines too, escaped as Python writes them."""
+    return text if text.isprintable() else _NOT_PRINTED.sub(_escaped, text)
 
 
 def _escaped(found: re.Match[str]) -> str:

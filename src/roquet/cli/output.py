@@ -1,7 +1,11 @@
-"""What commands print: tables, times, progress, and the line that says why nothing could be done."""
+"""What commands print: tables, times, progress, and the line that says why nothing could be done.
+
+Topics, groups and client ids are what peers chose: all of it goes through `printable`, or is JSON.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +13,8 @@ from datetime import UTC, datetime
 from typing import Final, NoReturn
 
 import click
+
+from roquet.cli.log_lines import printable
 
 CANNOT: Final = 2
 """The exit code of a command that could not do what it was asked for."""
@@ -18,9 +24,23 @@ FAILED: Final = 1
 DRIVE_FAILED: Final = 74
 """The exit code of a broker whose drive failed under it: EX_IOERR of BSD's sysexits.h."""
 
+_with_all_letters: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def show(text: str) -> None:
+    """A line of what was asked for."""
+    click.echo(printable(text))
+
 
 def say(text: str) -> None:
-    click.echo(f"roquet: {text}", err=True)
+    """A line on standard error."""
+    click.echo(printable(f"roquet: {text}"), err=True)
+
+
+def json_line(value: object) -> str:
+    """JSON with letters of all alphabets as they are; in ASCII where one of its characters is not printed."""
+    line = _with_all_letters(value)
+    return line if line.isprintable() else json.dumps(value)
 
 
 def end(text: str, code: int = CANNOT) -> NoReturn:
@@ -31,14 +51,12 @@ def end(text: str, code: int = CANNOT) -> NoReturn:
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Columns as wide as they need to be; numbers to the right."""
-    lines = [tuple(titles), *map(tuple, rows)]
+    lines = [tuple(map(printable, line)) for line in (titles, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     is_number = [all(_is_number(text) for text in column[1:]) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = zip(line, widths, is_number, strict=True)
-        click.echo(
-            "  ".join(f"{text:>{width}}" if right else f"{text:<{width}}" for text, width, right in cells).rstrip()
-        )
+        show("  ".join(f"{text:>{width}}" if right else f"{text:<{width}}" for text, width, right in cells).rstrip())
 
 
 def _is_number(text: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from roquet.cli.access import access_values
-from roquet.cli.output import end, table
+from roquet.cli.output import end, show, table
 from roquet.cli.pipeline_progress import JobProgress
 from roquet.cli.pipeline_spark import json_option, name_servers, on_spark, read_options
 
@@ -69,7 +69,7 @@ def audit(
         click.echo(json.dumps(report.to_json()))
     else:
         table(report.titles(), [["-" if cell is None else str(cell) for cell in row] for row in report.rows()])
-        click.echo(report.summary)
+        show(report.summary)
     if not report.is_same:
         sys.exit(_DIFFERENT)
 

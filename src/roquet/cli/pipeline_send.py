@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from roquet.cli.access import access_values
-from roquet.cli.output import end, table
+from roquet.cli.output import end, show, table
 from roquet.cli.pipeline_progress import JobProgress
 from roquet.cli.pipeline_spark import file_format_option, json_option, name_servers, on_spark, read_options
 from roquet.cli.values import moment, pairs
@@ -95,11 +95,11 @@ def restore(
     if as_json:
         click.echo(json.dumps(asdict(done)))
         return
-    click.echo(f"{done.rows:,} messages sent")
+    show(f"{done.rows:,} messages sent")
     if done.without_body:
-        click.echo(f"{done.without_body:,} messages not sent: they have no body, and no client can send such a one")
+        show(f"{done.without_body:,} messages not sent: they have no body, and no client can send such a one")
     for name, count in done.properties.items():
-        click.echo(f"{count:,} messages sent without their property {name}, which belongs to the protocol or is blank")
+        show(f"{count:,} messages sent without their property {name}, which belongs to the protocol or is blank")
 
 
 @click.command(short_help="Messages of a topic into another one.")
@@ -169,8 +169,8 @@ def _show(found: Redriven, really: bool, as_json: bool) -> None:
             [["-" if cell is None else str(cell) for cell in row.values()] for row in found.sample],
         )
     for topic, rows in sorted(found.rows.items()):
-        click.echo(f"{rows:,} messages {'sent' if really else 'would be sent'} to {topic}")
+        show(f"{rows:,} messages {'sent' if really else 'would be sent'} to {topic}")
     if not found.rows:
-        click.echo("no message is like that")
+        show("no message is like that")
     elif not really:
-        click.echo("nothing was sent: --yes sends")
+        show("nothing was sent: --yes sends")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from roquet.cli.output import progress_bar, table, time_text
+from roquet.cli.output import progress_bar, show, table, time_text
 from roquet.cli.store_dump import dump
 from roquet.cli.store_place import Place, on_a_store
 
@@ -94,14 +94,14 @@ def _show_checked(checked: Checked, limit: int) -> None:
     table(("what", "count"), ((name, f"{count:,}") for name, count in _counts(checked).items()))
     for each in findings.kept[:limit]:
         where = each.file if each.offset is None else f"{each.file}:{each.offset}"
-        click.echo(f"{each.kind.value}: {where}: {each.text}")
+        show(f"{each.kind.value}: {where}: {each.text}")
     if findings.count > limit:
-        click.echo(f"... and {findings.count - limit:,} more findings (--limit)")
+        show(f"... and {findings.count - limit:,} more findings (--limit)")
     for kind in findings.by_kind:
-        click.echo(f"what to do ({kind.value}): {ADVICE[kind]}")
+        show(f"what to do ({kind.value}): {ADVICE[kind]}")
     for remark in findings.remarks[:limit]:
-        click.echo(f"remark: {remark}")
-    click.echo("sound" if not findings.count else f"{findings.count:,} findings")
+        show(f"remark: {remark}")
+    show("sound" if not findings.count else f"{findings.count:,} findings")
 
 
 # ls
@@ -209,4 +209,4 @@ def rebuild(only_queues: bool, only_index: bool, **where: Any) -> None:
     log = place.files.log
     with progress_bar("rebuilding", 2 * (log.end - log.start)) as progress:
         count = rebuild_store(place.files, plan, progress)
-    click.echo(f"{count:,} records dispatched")
+    show(f"{count:,} records dispatched")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from itertools import islice
@@ -10,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from roquet.cli.output import progress_bar, say
+from roquet.cli.output import json_line, progress_bar, say
 from roquet.cli.store_place import Place, on_a_store
 from roquet.cli.values import moment
 
@@ -65,12 +64,11 @@ def dump(
 
     files = Place(**where).files
     skipped: list[str] = []
-    encode = json.JSONEncoder(ensure_ascii=False).encode
     wanted = Wanted(topic, queue_id, *offsets, since, until, key)
     with progress_bar("reading", files.log.end - files.log.start) as progress:
         records: Iterable[bytes] = islice(records_in(files, wanted, skipped.append, progress), limit)
         for data in records:
-            output.write(encode(as_json(data, with_body=not no_body)) + "\n")
+            output.write(json_line(as_json(data, with_body=not no_body)) + "\n")
     for text in skipped:
         say(f"skipped: {text}")
     if skipped:
