@@ -137,7 +137,9 @@ def test_it_is_the_message_that_was_sent(sim: Simulation, node: BrokerNode, clie
     assert [entry[2] for entry in store.queue("T", 1).entries(0, 1)] == [tag_code("a")]
     assert [entry[2] for entry in store.queue(SCHEDULE_TOPIC, 1).entries(0, 1)] == [waiting.store_ms + 5000]
     for topic in ("T", SCHEDULE_TOPIC):
-        assert len(found_by_key(store, topic, "U", 9, 0, 2**62).records) == 1, "docs/pitfalls.md#trap-s23"
+        assert len(found_by_key(store, topic, "U", 9, 0, 2**62).records) == 1, (
+            "found by both topics: docs/pitfalls.md#trap-s23"
+        )
 
 
 def test_messages_of_a_level_come_in_their_order(sim: Simulation, node: BrokerNode, client: Client) -> None:

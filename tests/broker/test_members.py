@@ -1,7 +1,6 @@
 """Who is connected, and when a group has to be told.
 
-See docs/broker/consumers.md#members, docs/protocol/consuming.md#heartbeats and
-docs/pitfalls.md#broker.
+See docs/broker/consumers.md#members, docs/protocol/consuming.md#heartbeats and docs/pitfalls.md#broker.
 """
 
 from __future__ import annotations

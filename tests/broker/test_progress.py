@@ -1,7 +1,7 @@
 """How far each group has consumed.
 
-See docs/storage/files.md#the-json-of-state-files, docs/broker/consumers.md#consumer-offsets,
-docs/pitfalls.md#trap-29 and docs/pitfalls.md#trap-30.
+See docs/storage/files.md#the-json-of-state-files, docs/broker/consumers.md#consumer-offsets, docs/pitfalls.md#trap-29
+and docs/pitfalls.md#trap-30.
 """
 
 from __future__ import annotations

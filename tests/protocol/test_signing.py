@@ -70,8 +70,9 @@ def test_the_frame_holds_the_signed_request() -> None:
 
 
 def test_a_query_by_unique_key_is_signed_so_that_4_9_and_5_x_brokers_check_the_same() -> None:
-    """4.9 leaves the field out of the text, 5.x does so for callers of 4.9.3 and before
-    (docs/protocol/remoting.md#signed-requests).
+    """4.9 leaves the field out of the text, 5.x does so for callers of 4.9.3 and before.
+
+    See docs/protocol/remoting.md#signed-requests.
     """
     signed = KEYS.signed(Command(12, {"topic": "T", UNIQUE_KEY_QUERY: "true"}))
     assert signed.fields[SIGNATURE] == KEYS.signed(Command(12, {"topic": "T"})).fields[SIGNATURE]

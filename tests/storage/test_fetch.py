@@ -41,8 +41,9 @@ def filled(chance: random.Random, limits: FetchLimits) -> tuple[Store, dict[int,
 def expected(
     left: Sequence[Stored], count_max: int, tags: Sequence[str], limits: FetchLimits, log_end: int
 ) -> tuple[list[int], int]:
-    """Physical offsets of what may be taken of the messages left, and how many were looked at
-    (docs/storage/fetch.md#how-much-one-fetch-gives).
+    """Physical offsets of what may be taken of the messages left, and how many were looked at.
+
+    See docs/storage/fetch.md#how-much-one-fetch-gives.
     """
     taken: list[tuple[int, int]] = []
     for looked_at, (at, size, tag) in enumerate(left):

@@ -30,9 +30,7 @@ FAST_PORT_STEP: Final = -2
 HA_PORT_STEP: Final = 1
 MASTER_ID: Final = 0
 HA_MASTER_ADDRESS_SIZE_MIN: Final = 6
-"""A shorter `haMasterAddress` counts as none
-(docs/storage/replication.md#how-a-slave-finds-its-master).
-"""
+"""A shorter `haMasterAddress` counts as none (docs/storage/replication.md#how-a-slave-finds-its-master)."""
 
 _HEADER_ROOM: Final = 64 * 1024
 """Bytes of a request beside the message's body: topic, properties and the fields of its header."""
@@ -264,8 +262,9 @@ def _missing(config: BrokerConfig) -> tuple[tuple[str, bool, str], ...]:
 
 
 def _paths(text: str | None) -> tuple[Path, ...]:
-    """The folders in a setting that names several, joined by `,`
-    (docs/storage/files.md#several-directories-for-the-commit-log).
+    """The folders in a setting that names several, joined by `,`.
+
+    See docs/storage/files.md#several-directories-for-the-commit-log.
     """
     return tuple(Path(path.strip()).expanduser() for path in (text or "").split(",") if path.strip())
 

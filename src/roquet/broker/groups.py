@@ -53,8 +53,9 @@ class GroupRegistry:
         self.version = saved.version
 
     def copy_master(self, table: GroupTable) -> bool:
-        """Become the master's table, unless it already is; tells whether anything changed
-        (docs/protocol/administration.md#what-a-slave-copies).
+        """Become the master's table, unless it already is; tells whether anything changed.
+
+        See docs/protocol/administration.md#what-a-slave-copies.
         """
         if table.version == self.version:
             return False

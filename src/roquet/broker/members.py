@@ -230,9 +230,7 @@ class Consumers(Generic[C]):
         return None if found is None else found.subscriptions.get(topic)
 
     def client_ids(self, group: str) -> list[str]:
-        """One per channel, so that a client that came back may be there twice
-        (docs/pitfalls.md#trap-32).
-        """
+        """One per channel, so that a client that came back may be there twice (docs/pitfalls.md#trap-32)."""
         found = self.groups.get(group)
         return [] if found is None else [member.client_id for member in found.members.values()]
 

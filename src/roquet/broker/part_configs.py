@@ -26,8 +26,9 @@ def syncs(config: BrokerConfig) -> bool:
 
 
 def readable_memory(config: BrokerConfig) -> int:
-    """How far behind the log's end, in bytes, records count as being in memory
-    (docs/storage/fetch.md#in-memory-on-disk).
+    """How far behind the log's end, in bytes, records count as being in memory.
+
+    See docs/storage/fetch.md#in-memory-on-disk.
     """
     return physical_memory() * config.store.access_message_in_memory_max_ratio // 100
 

@@ -251,8 +251,9 @@ class Parts:
         yield from self.store.flush_index_steps()
 
     def _master_known(self, ha_address: str | None, address: str | None) -> None:
-        """The name server's word on who the master is; a configured replication address stays
-        (docs/storage/replication.md#how-a-slave-finds-its-master).
+        """The name server's word on who the master is; a configured replication address stays.
+
+        See docs/storage/replication.md#how-a-slave-finds-its-master.
         """
         self.slave_sync.master = address
         if self.ha_client is None or self.store.failure is not None:

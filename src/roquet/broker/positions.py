@@ -42,8 +42,9 @@ class Positions:
         self._tps = tps
 
     def topics_of(self, group: str) -> list[TopicConfig]:
-        """Those in which the group has progress and that it still wants, its retry topic among them
-        (docs/pitfalls.md#trap-49).
+        """Those in which the group has progress and that it still wants, its retry topic among them.
+
+        See docs/pitfalls.md#trap-49.
         """
         return self.still_wanted(group, self._progress.topics_of(group))
 

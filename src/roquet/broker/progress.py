@@ -61,10 +61,9 @@ class ConsumerProgress:
     """The next offset of each group in each queue.
 
     Keeps: the last word counts, also when it goes backwards or comes from a former owner of the queue
-    (docs/pitfalls.md#trap-30);
-           `changes` grows with every change; `count` is how many offsets there are; `_topics` names exactly the pairs
-           that `_offsets` has. What a table shares with `_offsets` is not changed any more, but replaced by a copy: a
-           table is one moment's, and taking it costs no more than a list of the topics.
+    (docs/pitfalls.md#trap-30); `changes` grows with every change; `count` is how many offsets there are; `_topics`
+    names exactly the pairs that `_offsets` has. What a table shares with `_offsets` is not changed any more, but
+    replaced by a copy: a table is one moment's, and taking it costs no more than a list of the topics.
 
     :param remembers: (slaves) keep apart what is committed here, until the master has it.
     :param limits: how many offsets clients may make it keep.
@@ -207,8 +206,9 @@ class ConsumerProgress:
     # a slave's
 
     def copy_master(self, table: OffsetTable) -> Steps[bool]:
-        """Take the master's word for every topic and group that it names
-        (docs/storage/replication.md#offsets-that-were-committed-to-a-slave).
+        """Take the master's word for every topic and group that it names.
+
+        See docs/storage/replication.md#offsets-that-were-committed-to-a-slave.
 
         What was committed here meanwhile for these is lost, as on Apache's slaves, but for what is remembered and goes
         beyond it. Tells whether anything changed. A table that is saved between two steps is of two moments at the

@@ -28,9 +28,7 @@ class Lease:
     renewed_ms: float
 
     def is_free_for(self, client_id: str, now_ms: float) -> bool:
-        """Clients with the same id share a lease: they cannot be told apart
-        (docs/pitfalls.md#trap-32).
-        """
+        """Clients with the same id share a lease: they cannot be told apart (docs/pitfalls.md#trap-32)."""
         return self.client_id == client_id or now_ms - self.renewed_ms > LEASE_MS
 
 

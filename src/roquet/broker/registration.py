@@ -3,8 +3,7 @@
 Each name server is told on its own: one that does not answer holds up none of the others. The connection stays open,
 because a name server forgets a broker whose connection ends.
 
-See docs/broker/topics.md#registration-is-always-whole and
-docs/protocol/name-server.md#registration.
+See docs/broker/topics.md#registration-is-always-whole and docs/protocol/name-server.md#registration.
 """
 
 from __future__ import annotations
@@ -172,8 +171,9 @@ class Registrar:
             log.info("name server %s did not hear that this broker stops: %s", address, error)
 
     async def _request(self) -> Command:
-        """A registration is always whole: 5.x refuses a first one with a single topic
-        (docs/broker/topics.md#registration-is-always-whole).
+        """A registration is always whole: 5.x refuses a first one with a single topic.
+
+        See docs/broker/topics.md#registration-is-always-whole.
         """
         body = await self._body(self._topics())
         own = self._identity

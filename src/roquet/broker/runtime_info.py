@@ -3,8 +3,7 @@
 Tools take a row of their tables from these texts; one missing name leaves the whole row blank
 (docs/pitfalls.md#trap-47).
 
-See docs/broker/statistics.md#runtime-information and
-docs/protocol/administration.md#runtime-information.
+See docs/broker/statistics.md#runtime-information and docs/protocol/administration.md#runtime-information.
 """
 
 from __future__ import annotations

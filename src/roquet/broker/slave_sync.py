@@ -1,7 +1,6 @@
 """A slave's copy of its master's tables: topics, offsets, groups.
 
-See docs/storage/replication.md#copying-tables and
-docs/protocol/administration.md#what-a-slave-copies.
+See docs/storage/replication.md#copying-tables and docs/protocol/administration.md#what-a-slave-copies.
 """
 
 from __future__ import annotations

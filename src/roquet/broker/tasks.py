@@ -42,8 +42,9 @@ async def each(period_ms: float, work: Callable[[], Awaitable[None] | None]) -> 
 
 
 async def flush_when_wanted(store: Store, wanted: asyncio.Event, flushed: Callable[[], None], runtime: Runtime) -> None:
-    """SYNC_FLUSH: one sync for all that was stored by then, again and again
-    (docs/storage/durability.md#when-the-log-is-synced).
+    """SYNC_FLUSH: one sync for all that was stored by then, again and again.
+
+    See docs/storage/durability.md#when-the-log-is-synced.
     """
     told = LimitedLog(log)
     while store.failure is None:

@@ -116,8 +116,9 @@ class TopicRegistry:
         self.version = saved.version.next(now_ms) if is_new else saved.version
 
     def copy_master(self, table: TopicTable) -> bool:
-        """Become the master's table, unless it already is; tells whether anything changed
-        (docs/protocol/administration.md#what-a-slave-copies).
+        """Become the master's table, unless it already is; tells whether anything changed.
+
+        See docs/protocol/administration.md#what-a-slave-copies.
         """
         if table.version == self.version:
             return False
@@ -145,8 +146,9 @@ class TopicRegistry:
     def create_for_send(
         self, name: str, pattern_name: str, queues_wanted: int, now_ms: int, sys_flag: int = 0
     ) -> TopicConfig | None:
-        """Create an unknown topic that somebody sends to; None: it has to exist first
-        (docs/protocol/producing.md#how-a-broker-makes-a-topic).
+        """Create an unknown topic that somebody sends to; None: it has to exist first.
+
+        See docs/protocol/producing.md#how-a-broker-makes-a-topic.
 
         :param pattern_name: the topic whose permissions and number of queues it takes, where that may be inherited.
         :raises Refused: there are too many topics.

@@ -25,8 +25,8 @@ SOON_S: Final = 3.0
 
 class Division:
     """Keeps: what is assigned is what all members agree on, as far as the brokers tell who they are; while they do not
-    tell, nothing changes
-    (docs/protocol/consuming.md#rebalance). A queue in `_resets` is nobody's here before its new offset is stored.
+    tell, nothing changes (docs/protocol/consuming.md#rebalance). A queue in `_resets` is nobody's here before its new
+    offset is stored.
 
     :param subscriptions: topic -> what is wanted of it.
     :param strategy: how the members share; None: each of them has all queues.

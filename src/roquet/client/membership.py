@@ -53,9 +53,9 @@ class GroupMember:
 
 class Membership:
     """Keeps: every broker process of every known route hears of all groups of this client; only masters do as long as
-    there are no consumers
-    (docs/protocol/consuming.md#heartbeats). No heartbeat is under way when a good-bye leaves: brokers handle the two
-    in different threads, and after a heartbeat that came last they would keep queues for a member that is gone.
+    there are no consumers (docs/protocol/consuming.md#heartbeats). No heartbeat is under way when a good-bye leaves:
+    brokers handle the two in different threads, and after a heartbeat that came last they would keep queues for a
+    member that is gone.
     """
 
     def __init__(self, client_id: str, call: Call, routes: RouteTable) -> None:

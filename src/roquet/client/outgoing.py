@@ -31,8 +31,7 @@ NEW_TOPIC_QUEUES: Final = "4"
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message or a batch, encoded once for all tries: retries carry the same ids
-    (docs/pitfalls.md#trap-64).
+    """A message or a batch, encoded once for all tries: retries carry the same ids (docs/pitfalls.md#trap-64).
 
     `reconsume_times` and its maximum only matter for retry topics.
     """
@@ -49,9 +48,7 @@ class Outgoing:
     max_reconsume_times: int | None = None
 
     def request(self, group: str, queue: MessageQueue, now_ms: int) -> Command:
-        """The send, in the form with one-letter names
-        (docs/protocol/producing.md#a-sends-header).
-        """
+        """The send, in the form with one-letter names (docs/protocol/producing.md#a-sends-header)."""
         fields = {
             "a": group,
             "b": self.topic,
@@ -96,8 +93,9 @@ def outgoing(
 
 
 def outgoing_half(message: Message, unique_key: str, compress_from_size: int, group: str) -> Outgoing:
-    """A message that nobody sees before the transaction of `group` is committed
-    (docs/protocol/transactions.md#half-message).
+    """A message that nobody sees before the transaction of `group` is committed.
+
+    See docs/protocol/transactions.md#half-message.
 
     :raises MessageError: the body is too large, or it is to be delayed as well.
     """

@@ -38,9 +38,8 @@ def has_room(taken: ProcessQueue, limits: Limits) -> bool:
 def sys_flag(at: BrokerAddress, commit_offset: int) -> int:
     """The flags of a pull: it may be held and brings its own subscription; a master also stores the progress.
 
-    A broker that has not heard our heartbeat yet thus serves it all the same
-    (docs/pitfalls.md#trap-27). Slaves keep no progress
-    from pulls (docs/pitfalls.md#trap-54).
+    A broker that has not heard our heartbeat yet thus serves it all the same (docs/pitfalls.md#trap-27). Slaves keep no
+    progress from pulls (docs/pitfalls.md#trap-54).
     """
     commits = at.is_master and commit_offset > 0
     return SUSPEND | SUBSCRIPTION | (COMMIT_OFFSET if commits else 0)
@@ -50,8 +49,7 @@ def sys_flag(at: BrokerAddress, commit_offset: int) -> int:
 class PullPosition:
     """Where a queue's next pull starts, and which broker id it asks for.
 
-    Keeps: both follow every answer, whatever its status
-    (docs/pitfalls.md#trap-53 and docs/pitfalls.md#trap-56).
+    Keeps: both follow every answer, whatever its status (docs/pitfalls.md#trap-53 and docs/pitfalls.md#trap-56).
     """
 
     offset: int

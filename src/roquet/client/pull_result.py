@@ -29,10 +29,9 @@ class PullStatus(Enum):
 class PullResult:
     """The answer to a pull.
 
-    `next_offset` is where the next pull starts, whatever the status
-    (docs/pitfalls.md#trap-56). `body` holds the stored messages as
-    the broker sent them; it compares hashes of tags, so a few of them may have another tag than those wanted.
-    `of_master`: a master answered; a slave may lag, and may lack old messages.
+    `next_offset` is where the next pull starts, whatever the status (docs/pitfalls.md#trap-56). `body` holds the stored
+    messages as the broker sent them; it compares hashes of tags, so a few of them may have another tag than those
+    wanted. `of_master`: a master answered; a slave may lag, and may lack old messages.
     """
 
     status: PullStatus
@@ -46,8 +45,7 @@ class PullResult:
 
     @property
     def records(self) -> list[Record]:
-        """The messages of `body`, decoded anew at each call; only those with a wanted tag
-        (docs/pitfalls.md#trap-55).
+        """The messages of `body`, decoded anew at each call; only those with a wanted tag (docs/pitfalls.md#trap-55).
 
         :raises CorruptRecord: the bytes are no stored messages.
         """

@@ -20,9 +20,7 @@ from roquet.transport.connection import checked
 from roquet.units import LONG_MAX, LONG_MIN
 
 HOLD_SWEEP_MS: Final = 5000
-"""Brokers look at the pulls they hold this often, so a hold may last that much longer
-(docs/pitfalls.md#trap-66).
-"""
+"""Brokers look at the pulls they hold this often, so a hold may last that much longer (docs/pitfalls.md#trap-66)."""
 
 _STATUS_CODES: Final = tuple(status.value for status in PullStatus)
 

@@ -81,8 +81,7 @@ class Consumer:
     :param credentials: sign every request, for brokers that check who asks (`aclEnable=true`).
     :param tls: encrypt the connections to name servers and brokers, and verify whose they are.
     :param client_id: who this client says it is, `address@anything`; unique per process. One that broadcasts needs it,
-        and after a restart the same: it names the folder of its progress
-        (docs/pitfalls.md#trap-65).
+        and after a restart the same: it names the folder of its progress (docs/pitfalls.md#trap-65).
     :param progress_folder: where members that broadcast keep their progress, `client id/group/offsets.json` in it;
         `~/.rocketmq_offsets` as Apache's client unless said otherwise.
     :raises ConfigError: `broadcast` without `client_id`, or `progress_folder` without `broadcast`; no topic, or an
@@ -166,8 +165,9 @@ class Consumer:
         return self
 
     async def _join(self) -> None:
-        """Heartbeat before the first division of queues, which the brokers' lists of members need
-        (docs/pitfalls.md#trap-60).
+        """Heartbeat before the first division of queues, which the brokers' lists of members need.
+
+        See docs/pitfalls.md#trap-60.
         """
         await self._progress.open()
         await self._look_up_routes()
@@ -205,9 +205,7 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Progress is stored before the group hears that this member leaves
-        (docs/protocol/consuming.md#leaving).
-        """
+        """Progress is stored before the group hears that this member leaves (docs/protocol/consuming.md#leaving)."""
         self._inbox.close()
         try:
             await self._handing_back.finish(HAND_BACK_S_MAX)

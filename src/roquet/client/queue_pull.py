@@ -135,8 +135,9 @@ class QueuePull:
             self._order.deliver(Delivery(record, self._queue.broker_name, self.taken, record.reconsume_times))
 
     async def _start_over(self, result: PullResult) -> float:
-        """The offset lies outside the queue: let go of everything, wait, go on where the broker says
-        (docs/pitfalls.md#trap-57).
+        """The offset lies outside the queue: let go of everything, wait, go on where the broker says.
+
+        See docs/pitfalls.md#trap-57.
         """
         log.warning(
             "offset %s lies outside %s, which has %s to %s: going on at %s",

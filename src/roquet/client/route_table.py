@@ -25,8 +25,7 @@ loop belongs to the program, which may have other things to do."""
 
 
 class RouteTable:
-    """Keeps: a route once found stays known, even when the name server no longer knows it
-    (docs/pitfalls.md#trap-51).
+    """Keeps: a route once found stays known, even when the name server no longer knows it (docs/pitfalls.md#trap-51).
 
     A topic that does not exist yet has, for producers, the route that it will be created with.
     """
@@ -50,8 +49,9 @@ class RouteTable:
         return self._known.get(topic) or await self.refresh(topic)
 
     async def publish_route(self, topic: str) -> Route:
-        """The same, or for an unknown topic the route it gets by being sent to
-        (docs/protocol/producing.md#topics-made-on-demand).
+        """The same, or for an unknown topic the route it gets by being sent to.
+
+        See docs/protocol/producing.md#topics-made-on-demand.
         """
         try:
             return self.known_publish_route(topic) or await self.refresh(topic)

@@ -102,8 +102,9 @@ class SendBack:
         checked(response, at.address)
 
     async def _send_anew(self, delivery: Delivery, delay_level: int) -> bool:
-        """Any broker may take it: the one that has the original is gone, or has removed it
-        (docs/pitfalls.md#trap-36).
+        """Any broker may take it: the one that has the original is gone, or has removed it.
+
+        See docs/pitfalls.md#trap-36.
         """
         try:
             await self._sender.send(self._copy(delivery.record, delivery.reconsume_times, delay_level), TIMEOUT_MS)

@@ -1,7 +1,6 @@
 """What a broker says of a send.
 
-See docs/protocol/request-codes.md#response-codes and
-docs/protocol/producing.md#what-is-acknowledged.
+See docs/protocol/request-codes.md#response-codes and docs/protocol/producing.md#what-is-acknowledged.
 """
 
 from __future__ import annotations

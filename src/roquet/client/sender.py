@@ -33,8 +33,9 @@ RETRIED_CODES: Final = frozenset(
         205,
     )
 )
-"""Answers after which another broker, or the same one later, may do better
-(docs/protocol/producing.md#what-a-client-tries-again).
+"""Answers after which another broker, or the same one later, may do better.
+
+See docs/protocol/producing.md#what-a-client-tries-again.
 
 4.9 gives up when a broker is busy, 5.x and we do not: it has turned the message away, so trying again is safe.
 """

@@ -53,9 +53,7 @@ class Plan:
     notes_file_size: int | None = None
 
     def delay_ms(self, level: int) -> int:
-        """As a broker counts
-        (docs/storage/consume-queue.md#the-schedule-topic-has-delivery-times).
-        """
+        """As a broker counts (docs/storage/consume-queue.md#the-schedule-topic-has-delivery-times)."""
         if level < 1 or not self.delay_levels_ms:
             return _NO_DELAY_MS
         return self.delay_levels_ms[min(level, len(self.delay_levels_ms)) - 1]

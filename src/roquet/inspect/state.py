@@ -42,9 +42,7 @@ def read_state(root: Path) -> State:
 
 
 def is_locked(path: Path) -> bool | None:
-    """Whether somebody holds Apache's lock
-    (docs/storage/files.md#the-file-lock); the lock is not taken.
-    """
+    """Whether somebody holds Apache's lock (docs/storage/files.md#the-file-lock); the lock is not taken."""
     if is_locked_here(path):
         return True
     if sys.platform == "win32":
@@ -76,8 +74,9 @@ def mark_of_this_log(files: StoreFiles, checkpoint: Checkpoint) -> Mark | None:
 
 
 def recovery_start(files: StoreFiles, checkpoint: Checkpoint) -> int:
-    """From which physical offset on the log is read and dispatched again after a crash
-    (docs/storage/recovery.md#where-checking-begins).
+    """From which physical offset on the log is read and dispatched again after a crash.
+
+    See docs/storage/recovery.md#where-checking-begins.
     """
     mark = mark_of_this_log(files, checkpoint)
     if mark is not None:

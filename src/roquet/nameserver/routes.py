@@ -65,8 +65,7 @@ class Routes:
 
     `count` is how many topics all broker names have together.
 
-    Topics come from masters, are replaced by later registrations and never removed by one
-    (docs/pitfalls.md#trap-18).
+    Topics come from masters, are replaced by later registrations and never removed by one (docs/pitfalls.md#trap-18).
     """
 
     def __init__(self) -> None:

@@ -343,8 +343,9 @@ class Subscription:
 
     @property
     def tag_filter(self) -> TagFilter:
-        """Codes are recomputed from the tags: Go sends them as text and hashes differently
-        (docs/protocol/json.md#subscriptions).
+        """Codes are recomputed from the tags: Go sends them as text and hashes differently.
+
+        See docs/protocol/json.md#subscriptions.
         """
         return tag_filter(self.expression) if self.is_by_tag else EVERYTHING
 

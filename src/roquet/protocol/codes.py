@@ -1,7 +1,7 @@
 """Numbers of the protocol: request codes, response codes, languages, versions.
 
-See docs/protocol/remoting.md#languages, docs/protocol/remoting.md#versions,
-docs/protocol/request-codes.md and docs/protocol/request-codes.md#response-codes.
+See docs/protocol/remoting.md#languages, docs/protocol/remoting.md#versions, docs/protocol/request-codes.md and
+docs/protocol/request-codes.md#response-codes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One request or response: code, flags, opaque, header fields, body.
 
-Two header forms go over the same connection, JSON (type 0) and Apache's binary one (type 1);
-a server answers in the form of the request, each frame says which it is.
+Two header forms go over the same connection, JSON (type 0) and Apache's binary one (type 1); a server answers in the
+form of the request, each frame says which it is.
 
 See docs/protocol/remoting.md#json-header and docs/protocol/remoting.md#binary-header.
 """
@@ -201,8 +201,9 @@ def _decode_binary(frame: bytes, header_end: int) -> Command:
 
 
 def _binary_fields(frame: bytes, at: int, end: int) -> dict[str, str]:
-    """Names and values of a binary header; an empty value is the same as none
-    (docs/protocol/remoting.md#binary-header).
+    """Names and values of a binary header; an empty value is the same as none.
+
+    See docs/protocol/remoting.md#binary-header.
     """
     fields: dict[str, str] = {}
     while at < end:

@@ -25,9 +25,8 @@ class BloomData:
 class FilterData:
     """ConsumerFilterData: what a group wants of a topic; times in ms.
 
-    `version` is the client's
-    (docs/protocol/json.md#subscriptions). Messages stored after `born_ms` were tried on it when they were stored,
-    `dead_ms` is when the group's last member left, 0 while there is one.
+    `version` is the client's (docs/protocol/json.md#subscriptions). Messages stored after `born_ms` were tried on it
+    when they were stored, `dead_ms` is when the group's last member left, 0 while there is one.
     """
 
     topic: str

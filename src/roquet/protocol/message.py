@@ -261,8 +261,9 @@ def join_properties(pairs: Mapping[str, str]) -> str:
 
 
 def split_properties(text: str) -> dict[str, str]:
-    """Properties from text, by Apache's rules: too short, nameless and empty pairs vanish
-    (docs/protocol/messages.md#properties).
+    """Properties from text, by Apache's rules: too short, nameless and empty pairs vanish.
+
+    See docs/protocol/messages.md#properties.
     """
     pairs: dict[str, str] = {}
     for segment in text.split(PROPERTY_SEPARATOR):

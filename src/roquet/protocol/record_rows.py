@@ -111,8 +111,7 @@ _DIGITS: Final = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), 
 
 
 def message_ids(host: bytes, physical: Ints) -> bytes:
-    """The offset message ids of records
-    (docs/protocol/messages.md#offset-message-id), each with a comma behind it.
+    """The offset message ids of records (docs/protocol/messages.md#offset-message-id), each with a comma behind it.
 
     :param host: address and port of the broker in hexadecimal digits.
     """

@@ -168,8 +168,9 @@ def _drop(slave: Slave, reason: str) -> Step:
 
 
 def _hear(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
-    """A report beyond what was sent is never believed: a send would count as replicated by it
-    (docs/pitfalls.md#trap-s14).
+    """A report beyond what was sent is never believed: a send would count as replicated by it.
+
+    See docs/pitfalls.md#trap-s14.
     """
     if offset > slave.log_end:
         return _drop(slave, f"the slave is ahead of the log: it reports {offset}, the log ends at {slave.log_end}")
@@ -206,9 +207,7 @@ def _send(slave: Slave, now_ms: int) -> Step:
 
 
 def _look_at_the_clock(slave: Slave, now_ms: int) -> Step:
-    """A slave drops a master that does not speak for long, and the other way round
-    (docs/pitfalls.md#trap-s12).
-    """
+    """A slave drops a master that does not speak for long, and the other way round (docs/pitfalls.md#trap-s12)."""
     silent_ms = now_ms - slave.heard_ms
     if silent_ms > slave.rules.silence_ms_max:
         return _drop(slave, f"the slave has been silent for {silent_ms} ms")

@@ -1,8 +1,7 @@
 """The properties of many messages, searched and split all at once.
 
-Keeps: the rules of `roquet.protocol.message.split_properties`
-(docs/protocol/messages.md#properties): pairs without a name, a value or a
-       separator vanish, and the last of two pairs with one name wins.
+Keeps: the rules of `roquet.protocol.message.split_properties` (docs/protocol/messages.md#properties): pairs without a
+name, a value or a separator vanish, and the last of two pairs with one name wins.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ def log_end(files: StoreFiles) -> LogEnd:
 
     A running broker may have written half of what stands behind its queues' last record, so there its log ends; behind
     the end of a store that was closed, older bytes may be left over
-    (docs/storage/recovery.md#the-end-of-a-log-for-somebody-who-only-reads). Else what is no record
-    there is a damage: a broker would cut it off at its next start.
+    (docs/storage/recovery.md#the-end-of-a-log-for-somebody-who-only-reads). Else what is no record there is a damage: a
+    broker would cut it off at its next start.
     """
     lasts, state = _last_entries(files), read_state(files.root)
     dispatched = max((at + size for at, size in lasts), default=0)

@@ -2,8 +2,7 @@
 
 Brokers answer such a question with the message stored nearest to the time, which may be the one before it, any one of
 several of the same millisecond, and something else in a store whose files were copied
-(docs/storage/fetch.md#an-offset-by-time and docs/pitfalls.md#trap-s17).
-Store times never go down along a queue
+(docs/storage/fetch.md#an-offset-by-time and docs/pitfalls.md#trap-s17). Store times never go down along a queue
 (docs/pitfalls.md#trap-s24), so halving it leads to the first such message in some twenty pulls.
 """
 

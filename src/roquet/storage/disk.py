@@ -164,14 +164,14 @@ class Disk(Protocol):
         ...
 
     def used_ratio(self, folder: Path) -> float:
-        """Which share of the drive that holds `folder` is in use, rounded up to hundredths
-        (docs/storage/retention.md#when-a-segment-goes).
+        """Which share of the drive that holds `folder` is in use, rounded up to hundredths.
+
+        See docs/storage/retention.md#when-a-segment-goes.
         """
         ...
 
     def lock(self, path: Path) -> Lock:
-        """Take Apache's lock on a store: a POSIX record lock on byte 0 of `path`
-        (docs/storage/files.md#the-file-lock).
+        """Take Apache's lock on a store: a POSIX record lock on byte 0 of `path` (docs/storage/files.md#the-file-lock).
 
         :raises StoreError: another process holds it.
         """

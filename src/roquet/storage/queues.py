@@ -28,8 +28,9 @@ def _is_queue_id(name: str) -> bool:
 
 
 class Queues:
-    """The queues below a store's root: a folder per topic and in it one per queue id
-    (docs/storage/files.md#names-and-sizes-are-exact).
+    """The queues below a store's root: a folder per topic and in it one per queue id.
+
+    See docs/storage/files.md#names-and-sizes-are-exact.
 
     :param notes_file_size: of the files with notes on entries; None: there are none.
     :param bits_of: what works out the filter bits in them, `bits_size` bytes each or none; None: they have no bits.

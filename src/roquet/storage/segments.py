@@ -73,8 +73,7 @@ class Segments:
         """Find what is there. A last file without a byte is one whose making a crash cut short: it goes.
 
         :raises DamagedFiles: one has another size, or is missing between two; then all that can be done is `drop_all`.
-        :raises StoreError: a file that does not belong here
-        (docs/storage/files.md#names-and-sizes-are-exact).
+        :raises StoreError: a file that does not belong here (docs/storage/files.md#names-and-sizes-are-exact).
         """
         found = sorted((path.name, size, path) for path, size in self._folders.files())
         for name, _, path in found:

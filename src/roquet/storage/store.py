@@ -456,8 +456,7 @@ class Store:
     def cut(self, end: PhysicalOffset) -> None:
         """Let log, queues and index end with the last record before `end`, where one ends; what came later is erased.
 
-        For a log that is another than its master's from there on
-        (docs/storage/replication.md#rejoin).
+        For a log that is another than its master's from there on (docs/storage/replication.md#rejoin).
         """
         self.log.truncate(end)
         for queue in self.queues:
@@ -590,8 +589,9 @@ class Store:
             self._held_up.discard(what)
 
     def _delay_ms(self, level: int) -> int:
-        """ms of a delay level; an unknown one counts as a second
-        (docs/storage/consume-queue.md#the-schedule-topic-has-delivery-times).
+        """ms of a delay level; an unknown one counts as a second.
+
+        See docs/storage/consume-queue.md#the-schedule-topic-has-delivery-times.
         """
         levels = self.config.delay_levels_ms
         if not levels or level < 1:
@@ -641,8 +641,9 @@ class Store:
         return queue.offset_at_time(timestamp_ms, lambda offset: self._store_time(queue, offset))
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a message counts as being in memory; so does one that does not exist
-        (docs/protocol/consuming.md#a-young-queue-answers-0).
+        """Whether a message counts as being in memory; so does one that does not exist.
+
+        See docs/protocol/consuming.md#a-young-queue-answers-0.
         """
         queue = self.queues.known(topic, queue_id)
         entry = queue.entry(offset) if queue is not None else None

@@ -140,8 +140,9 @@ class Writer:
         return at
 
     def append_batch(self, queue: ConsumeQueue, records: BatchRecords) -> tuple[int, Ints]:
-        """Write records with consecutive queue offsets, all of them into one file or none
-        (docs/storage/append.md#a-batch-is-stored-as-a-whole-or-not-at-all).
+        """Write records with consecutive queue offsets, all of them into one file or none.
+
+        See docs/storage/append.md#a-batch-is-stored-as-a-whole-or-not-at-all.
 
         :param records: packed for this queue, and not placed yet.
         :return: the first one's queue offset, and the physical offset of each.

@@ -1,7 +1,6 @@
 """Admin tools and slaves ask about the broker itself: codes 26, 28, 43, 45.
 
-See docs/protocol/administration.md#runtime-information and
-docs/protocol/administration.md#what-a-slave-copies.
+See docs/protocol/administration.md#runtime-information and docs/protocol/administration.md#what-a-slave-copies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Admin tools and groups: codes 200, 201, 203, 204, 207, 208, 300, 352.
 
-See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers,
-docs/protocol/json.md#clients and docs/protocol/json.md#offsets-and-statistics.
+See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers, docs/protocol/json.md#clients and
+docs/protocol/json.md#offsets-and-statistics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Admin tools and statistics: codes 315, 317.
 
-See docs/broker/statistics.md#counts-by-topic-and-group and
-docs/protocol/administration.md#statistics.
+See docs/broker/statistics.md#counts-by-topic-and-group and docs/protocol/administration.md#statistics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Finding messages: QUERY_MESSAGE 12, VIEW_MESSAGE_BY_ID 33.
 
-See docs/pitfalls.md#trap-45, docs/pitfalls.md#trap-46 and
-docs/protocol/administration.md#query-by-key.
+See docs/pitfalls.md#trap-45, docs/pitfalls.md#trap-46 and docs/protocol/administration.md#query-by-key.
 """
 
 from __future__ import annotations

@@ -131,8 +131,9 @@ class Sends:
     def _retry_target(
         self, header: SendHeader, topic: TopicConfig, queue_id: int, version: int
     ) -> tuple[TopicConfig, int]:
-        """A message that was tried too often goes to the dead letter topic instead
-        (docs/protocol/producing.md#sends-to-retry-topics).
+        """A message that was tried too often goes to the dead letter topic instead.
+
+        See docs/protocol/producing.md#sends-to-retry-topics.
         """
         name = header.topic.removeprefix(m.RETRY_PREFIX)
         group = self._intake.group(name)
@@ -167,9 +168,7 @@ class Sends:
         return flag | host_bits(connection.peer_host, self._store.config.store_host)
 
     def _stored_properties(self, pairs: dict[str, str]) -> str:
-        """WAIT is for the broker only; CLUSTER is the broker's
-        (docs/protocol/messages.md#properties).
-        """
+        """WAIT is for the broker only; CLUSTER is the broker's (docs/protocol/messages.md#properties)."""
         kept = {name: value for name, value in pairs.items() if name != m.WAIT}
         kept[m.CLUSTER] = self._intake.config.cluster
         return m.join_properties(kept)

@@ -1,7 +1,6 @@
 """Who is there, and what is asked of whom: codes 35, 38, 40, 307, 309.
 
-See docs/protocol/request-codes.md#clients-to-brokers and
-docs/protocol/request-codes.md#brokers-to-clients.
+See docs/protocol/request-codes.md#clients-to-brokers and docs/protocol/request-codes.md#brokers-to-clients.
 """
 
 from __future__ import annotations

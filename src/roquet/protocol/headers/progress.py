@@ -1,7 +1,6 @@
 """Consumer offsets and the bounds of a queue: codes 14, 15, 29 to 33, 220 to 223, 314.
 
-See docs/protocol/request-codes.md#clients-to-brokers,
-docs/protocol/request-codes.md#brokers-to-clients and
+See docs/protocol/request-codes.md#clients-to-brokers, docs/protocol/request-codes.md#brokers-to-clients and
 docs/protocol/request-codes.md#administrators-and-slaves-to-brokers.
 """
 

@@ -1,5 +1,7 @@
-"""Sending: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, sending back 36, answers 324 to 326
-(docs/protocol/producing.md#a-sends-header and docs/protocol/producing.md#request-and-reply)."""
+"""Sending: SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320, sending back 36, answers 324 to 326.
+
+See docs/protocol/producing.md#a-sends-header and docs/protocol/producing.md#request-and-reply.
+"""
 
 from __future__ import annotations
 
