@@ -16,9 +16,8 @@ from roquet.protocol.codes import LANGUAGE_NUMBERS, VERSION, RequestCode, Respon
 from roquet.protocol.command import BINARY, RESPONSE, Command
 from roquet.protocol.headers.send import SendHeaderV2
 from roquet.protocol.message import DEAD_LETTER_PREFIX, RESERVED_PROPERTIES, tag_code
-from roquet.protocol.record import Record, host_bytes
-from roquet.units import PhysicalOffset, QueueOffset
 from tests.docs.pages import DOCS, code_in, hex_blocks, name_of, rows, tables
+from tests.protocol.examples import RECORD
 
 PROTOCOL: Final = DOCS / "protocol"
 CODES: Final = PROTOCOL / "request-codes.md"
@@ -114,23 +113,7 @@ def test_examples_of_frames() -> None:
 
 def test_examples_of_messages() -> None:
     stored, element = hex_blocks(PROTOCOL / "messages.md")
-    record = Record(
-        queue_id=3,
-        flag=0,
-        queue_offset=QueueOffset(5),
-        physical_offset=PhysicalOffset(1000),
-        sys_flag=0,
-        born_ms=1_700_000_000_000,
-        born_host=host_bytes("10.0.0.9", 50000),
-        store_ms=1_700_000_000_001,
-        store_host=host_bytes("10.0.0.1", 10911),
-        reconsume_times=0,
-        prepared_offset=PhysicalOffset(0),
-        body=b"hi",
-        topic="T",
-        properties_text="TAGS\x01TagA",
-    )
 
-    assert record.encode() == stored
-    assert record.offset_message_id in (PROTOCOL / "messages.md").read_text(encoding="utf-8")
+    assert RECORD.encode() == stored
+    assert RECORD.offset_message_id in (PROTOCOL / "messages.md").read_text(encoding="utf-8")
     assert batch_item(0, b"hi", b"TAGS\x01TagA") == element

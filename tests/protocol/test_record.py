@@ -22,38 +22,15 @@ from roquet.protocol.record import (
     host_bytes,
     host_text,
 )
-from roquet.units import PhysicalOffset, QueueOffset
+from tests.protocol.examples import RECORD, STORED
 from tests.protocol.strategies import records
-
-APACHE = bytes.fromhex(
-    "00000067daa320a758932aac0000000300000000000000000000000500000000000003e8000000000000018bcfe56800"
-    "0a0000090000c3500000018bcfe568010a00000100002a9f0000000000000000000000000000000268690154000954414753"
-    "0154616741"
-)
-READ = Record(
-    queue_id=3,
-    flag=0,
-    queue_offset=QueueOffset(5),
-    physical_offset=PhysicalOffset(1000),
-    sys_flag=0,
-    born_ms=1700000000000,
-    born_host=host_bytes("10.0.0.9", 50000),
-    store_ms=1700000000001,
-    store_host=host_bytes("10.0.0.1", 10911),
-    reconsume_times=0,
-    prepared_offset=PhysicalOffset(0),
-    body=b"hi",
-    topic="T",
-    properties_text="TAGS\x01TagA",
-    body_crc=1486039724,
-)
 
 
 def test_apaches_record_is_read_and_written_byte_for_byte() -> None:
-    assert decode(APACHE, verify=True) == READ
-    assert READ.encode() == APACHE
-    assert READ.properties == {"TAGS": "TagA"}
-    assert READ.offset_message_id == "0A00000100002A9F00000000000003E8"
+    assert decode(STORED, verify=True) == RECORD
+    assert RECORD.encode() == STORED
+    assert RECORD.properties == {"TAGS": "TagA"}
+    assert RECORD.offset_message_id == "0A00000100002A9F00000000000003E8"
 
 
 @pytest.mark.parametrize(("body", "crc"), [(b"hi", 1486039724), (b"123456789", 1274296614), (b"", 0)])
@@ -73,7 +50,7 @@ def test_the_checksum_has_no_top_bit(body: bytes, crc: int) -> None:
 )
 def test_the_hosts_decide_size_and_flag_bits(born: str, store: str, bits: int, size: int) -> None:
     born_host, store_host = host_bytes(born, 50000), host_bytes(store, 10911)
-    data = replace(READ, born_host=born_host, store_host=store_host, sys_flag=0x33).encode()
+    data = replace(RECORD, born_host=born_host, store_host=store_host, sys_flag=0x33).encode()
 
     assert host_bits(born_host, store_host) == bits
     assert decode(data).sys_flag == bits | 0x3
@@ -106,22 +83,22 @@ def test_a_pull_answer_is_its_records_one_after_the_other(written: list[Record])
 
 
 def test_a_record_is_found_inside_other_bytes() -> None:
-    assert decode(b"???" + APACHE + b"???", 3) == READ
-    assert decode(memoryview(APACHE)) == READ
+    assert decode(b"???" + STORED + b"???", 3) == RECORD
+    assert decode(memoryview(STORED)) == RECORD
 
 
 def test_a_record_of_5x_with_a_long_topic_length_is_read() -> None:
-    data = bytearray(APACHE)
+    data = bytearray(STORED)
     data[4:8] = record.MAGIC_V2.to_bytes(4, "big")
     topic_size_at = 88 + 2
     data[topic_size_at:topic_size_at] = b"\x00"
     data[0:4] = len(data).to_bytes(4, "big")
 
-    assert decode(bytes(data)) == READ
+    assert decode(bytes(data)) == RECORD
 
 
 def test_a_body_that_does_not_fit_its_checksum_is_seen_when_asked_for() -> None:
-    data = APACHE.replace(b"hi", b"ho")
+    data = STORED.replace(b"hi", b"ho")
 
     assert decode(data).body == b"ho"
     with pytest.raises(CorruptRecord, match="body checksum"):
@@ -129,15 +106,15 @@ def test_a_body_that_does_not_fit_its_checksum_is_seen_when_asked_for() -> None:
 
 
 def damaged(at: int, value: bytes) -> bytes:
-    return APACHE[:at] + value + APACHE[at + len(value) :]
+    return STORED[:at] + value + STORED[at + len(value) :]
 
 
 @pytest.mark.parametrize(
     "data",
     [
         b"",
-        APACHE[:90],
-        APACHE[:-1],
+        STORED[:90],
+        STORED[:-1],
         damaged(4, blank(0)[4:]),
         damaged(0, bytes(4)),
         damaged(0, b"\xff\xff\xff\xff"),
@@ -162,7 +139,7 @@ def test_anything_else_is_no_record(data: bytes) -> None:
 
 def test_the_place_of_a_corrupt_record_is_told() -> None:
     with pytest.raises(CorruptRecord, match="at physical offset 103"):
-        list(decode_all(APACHE + bytes(100)))
+        list(decode_all(STORED + bytes(100)))
 
 
 @given(st.binary(max_size=300))
@@ -175,8 +152,8 @@ def test_any_bytes_are_a_record_or_corrupt(data: bytes) -> None:
 
 @given(st.data())
 def test_any_damage_leaves_a_record_or_a_corrupt_one(data: st.DataObject) -> None:
-    damaged = bytearray(APACHE)
-    for at in data.draw(st.lists(st.integers(0, len(APACHE) - 1), max_size=4)):
+    damaged = bytearray(STORED)
+    for at in data.draw(st.lists(st.integers(0, len(STORED) - 1), max_size=4)):
         damaged[at] = data.draw(st.integers(0, 255))
     try:
         list(decode_all(bytes(damaged)))
@@ -185,10 +162,10 @@ def test_any_damage_leaves_a_record_or_a_corrupt_one(data: st.DataObject) -> Non
 
 
 def test_a_record_of_which_only_the_beginning_was_written_is_never_valid() -> None:
-    for written in range(len(APACHE)):
+    for written in range(len(STORED)):
         with pytest.raises(CorruptRecord):
-            check(memoryview(APACHE[:written].ljust(len(APACHE), b"\0")), READ.physical_offset, verify=True)
-    check(memoryview(APACHE), READ.physical_offset, verify=True)
+            check(memoryview(STORED[:written].ljust(len(STORED), b"\0")), RECORD.physical_offset, verify=True)
+    check(memoryview(STORED), RECORD.physical_offset, verify=True)
 
 
 def test_a_blank_names_the_rest_of_a_file() -> None:

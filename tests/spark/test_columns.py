@@ -19,42 +19,18 @@ from hypothesis import strategies as st
 
 from roquet.errors import CorruptRecord
 from roquet.protocol.message import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
-from roquet.protocol.record import MAGIC_V2, Record, decode_all, host_bytes, host_text
+from roquet.protocol.record import MAGIC_V2, Record, decode_all, host_text
 from roquet.spark import bodies, columns
 from roquet.spark.columns import BadBody, decode
 from roquet.spark.records import LARGE, Records
 from roquet.spark.schema import ARROW_SCHEMA
 from roquet.spark.slices import binary
 from roquet.units import PhysicalOffset, QueueOffset
+from tests.protocol.examples import RECORD, STORED
 
 A_WHILE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 """A record takes many draws, and the first batch loads Arrow's kernels."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-GOLDEN = bytes.fromhex(
-    "00000067daa320a758932aac0000000300000000000000000000000500000000000003e8000000000000018bcfe568000a0000090000c350"
-    "0000018bcfe568010a00000100002a9f00000000000000000000000000000002686901540009544147530154616741"
-)
-"""The stored message of docs/protocol/messages.md#examples, made by Apache's 4.9.8."""
-
-
-def a_record(**changes: Any) -> Record:
-    fields: dict[str, Any] = {
-        "queue_id": 3,
-        "flag": 0,
-        "queue_offset": QueueOffset(5),
-        "physical_offset": PhysicalOffset(1000),
-        "sys_flag": 0,
-        "born_ms": 1_700_000_000_000,
-        "born_host": host_bytes("10.0.0.9", 50000),
-        "store_ms": 1_700_000_000_001,
-        "store_host": host_bytes("10.0.0.1", 10911),
-        "reconsume_times": 0,
-        "prepared_offset": PhysicalOffset(0),
-        "body": b"hi",
-        "topic": "T",
-        "properties_text": "TAGS\x01TagA",
-    }
-    return Record(**(fields | changes))
 
 
 def table(records: Records, schema: pa.Schema = ARROW_SCHEMA, **options: Any) -> pa.Table:
@@ -179,26 +155,26 @@ def test_damaged_bytes_raise_or_decode_but_never_read_beyond_the_record(record: 
 
 
 def test_a_message_stored_by_apache_decodes() -> None:
-    (only,) = rows(table(Records.walk(GOLDEN), ARROW_SCHEMA, broker_name="broker-a"))
-    assert only == row(a_record(body_crc=1486039724), "broker-a")
+    (only,) = rows(table(Records.walk(STORED), ARROW_SCHEMA, broker_name="broker-a"))
+    assert only == row(RECORD, "broker-a")
     assert only["msgId"] == "0A00000100002A9F00000000000003E8"
     assert only["bornHost"] == "10.0.0.9:50000"
 
 
 def test_a_projection_has_its_columns_in_its_order() -> None:
     schema = pa.schema([ARROW_SCHEMA.field("body"), ARROW_SCHEMA.field("queueOffset")])
-    batch = table(Records.walk(GOLDEN), schema, broker_name="b")
+    batch = table(Records.walk(STORED), schema, broker_name="b")
     assert batch.to_pydict() == {"body": [b"hi"], "queueOffset": [5]}
 
 
 def test_no_records_make_no_batch() -> None:
     assert list(decode(Records.joined([]), ARROW_SCHEMA, broker_name="b", tags=frozenset({"A"}))) == []
-    assert list(decode(Records.walk(GOLDEN), ARROW_SCHEMA, broker_name="b", tags=frozenset({"B"}))) == []
+    assert list(decode(Records.walk(STORED), ARROW_SCHEMA, broker_name="b", tags=frozenset({"B"}))) == []
 
 
 def test_a_topic_length_of_two_bytes_is_read() -> None:
-    longer = struct.pack(">I", len(GOLDEN) + 1)
-    stored = longer + struct.pack(">I", MAGIC_V2) + GOLDEN[8:90] + b"\0" + GOLDEN[90:]
+    longer = struct.pack(">I", len(STORED) + 1)
+    stored = longer + struct.pack(">I", MAGIC_V2) + STORED[8:90] + b"\0" + STORED[90:]
     assert rows(table(Records.walk(stored), ARROW_SCHEMA, broker_name="b"))[0]["topic"] == "T"
 
 
@@ -207,15 +183,15 @@ def test_lz4_and_zstd_frames_are_decompressed(codec: str, kind: int) -> None:
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, codec) as stream:
         stream.write(b"hello " * 1000)
-    stored = a_record(sys_flag=COMPRESSED | kind, body=sink.getvalue().to_pybytes()).encode()
+    stored = replace(RECORD, sys_flag=COMPRESSED | kind, body=sink.getvalue().to_pybytes()).encode()
     (only,) = rows(table(Records.walk(stored + b""), ARROW_SCHEMA, broker_name="b"))
     assert only["body"] == b"hello " * 1000
 
 
 @pytest.mark.parametrize("kind", [0, COMPRESSION_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD, 0x500])
 def test_a_body_that_does_not_decompress_is_told_and_the_others_are_given(kind: int) -> None:
-    sound = a_record().encode()
-    damaged = a_record(sys_flag=COMPRESSED | kind, body=b"no such stream", queue_offset=QueueOffset(6))
+    sound = RECORD.encode()
+    damaged = replace(RECORD, sys_flag=COMPRESSED | kind, body=b"no such stream", queue_offset=QueueOffset(6))
     walked = Records.walk(sound + damaged.encode() + sound)
 
     (found,) = bad(walked)
@@ -236,7 +212,7 @@ def test_a_body_that_does_not_decompress_is_told_and_the_others_are_given(kind: 
 def test_a_body_may_have_so_many_bytes_and_no_more(codec: str) -> None:
     kind = {"zlib": COMPRESSION_ZLIB, "lz4": COMPRESSION_LZ4, "zstd": COMPRESSION_ZSTD}[codec]
     body = zlib.compress(bytes(5000)) if codec == "zlib" else squeezed(codec, bytes(5000))
-    walked = Records.walk(a_record(sys_flag=COMPRESSED | kind, body=body).encode())
+    walked = Records.walk(replace(RECORD, sys_flag=COMPRESSED | kind, body=body).encode())
 
     assert table(walked, broker_name="b", uncompressed_max=5000)["body"].to_pylist() == [bytes(5000)]
     (found,) = bad(walked, uncompressed_max=4999)
@@ -270,7 +246,7 @@ def _size(batch: pa.RecordBatch) -> int:
 def test_the_bodies_of_a_chunk_are_not_in_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the reader hands them on, one batch after the other."""
     monkeypatch.setattr(bodies, "PART_BYTES", 1 << 20)
-    stored = a_record(sys_flag=COMPRESSED, body=zlib.compress(bytes(400_000))).encode()
+    stored = replace(RECORD, sys_flag=COMPRESSED, body=zlib.compress(bytes(400_000))).encode()
     walked = Records.walk(stored * 100)
     tracemalloc.start()
     before = pa.total_allocated_bytes()
@@ -299,7 +275,7 @@ def test_much_of_properties_is_searched_part_by_part(records: list[Record], most
 
 
 def test_properties_of_nothing_but_separators_take_no_more_memory_than_others() -> None:
-    walked = Records.walk(a_record(properties_text="\x02" * 32_000).encode() * 250)
+    walked = Records.walk(replace(RECORD, properties_text="\x02" * 32_000).encode() * 250)
     tracemalloc.start()
     try:
         assert table(walked, broker_name="b").num_rows == 250
@@ -315,30 +291,30 @@ def test_bytes_that_an_array_cannot_count_are_refused() -> None:
 
 def test_a_body_not_asked_for_is_not_decompressed() -> None:
     schema = pa.schema([ARROW_SCHEMA.field("topic")])
-    stored = a_record(sys_flag=COMPRESSED, body=b"no such stream").encode()
+    stored = replace(RECORD, sys_flag=COMPRESSED, body=b"no such stream").encode()
     assert table(Records.walk(stored), schema, broker_name="b").to_pydict() == {"topic": ["T"]}
 
 
 def test_properties_that_are_no_utf8_do_not_fail_the_read() -> None:
-    stored = a_record(properties_text="TAGS\x01TagA").encode().replace(b"TagA", b"\xd6\xd0AA")
+    stored = RECORD.encode().replace(b"TagA", b"\xd6\xd0AA")
     (only,) = rows(table(Records.walk(stored), ARROW_SCHEMA, broker_name="b"))
     assert only["tags"] == "��AA"
 
 
-@pytest.mark.parametrize("cut", [1, 50, len(GOLDEN) - 1])
+@pytest.mark.parametrize("cut", [1, 50, len(STORED) - 1])
 def test_an_answer_cut_short_is_refused(cut: int) -> None:
     with pytest.raises(CorruptRecord) as error:
-        Records.walk(GOLDEN + GOLDEN[:cut])
-    assert error.value.at == len(GOLDEN)
+        Records.walk(STORED + STORED[:cut])
+    assert error.value.at == len(STORED)
 
 
 def test_an_unknown_magic_is_refused() -> None:
     with pytest.raises(CorruptRecord, match="magic"):
-        table(Records.walk(GOLDEN[:4] + b"\0\0\0\0" + GOLDEN[8:]), ARROW_SCHEMA, broker_name="b")
+        table(Records.walk(STORED[:4] + b"\0\0\0\0" + STORED[8:]), ARROW_SCHEMA, broker_name="b")
 
 
 def test_a_record_that_says_it_stands_before_the_log_has_an_id_all_the_same() -> None:
-    stored = a_record(physical_offset=PhysicalOffset(-1), properties_text="").encode()
+    stored = replace(RECORD, physical_offset=PhysicalOffset(-1), properties_text="").encode()
 
     (row,) = table(Records.walk(stored), ARROW_SCHEMA, broker_name="b").to_pylist()
 
@@ -352,7 +328,7 @@ import roquet.spark.batch_reader, roquet.spark.sink, roquet.spark.store_reader, 
 from roquet.spark.columns import decode
 from roquet.spark.records import LARGE, Records
 from roquet.spark.schema import ARROW_SCHEMA
-records = Records.walk(bytes.fromhex("{(GOLDEN + a_record(properties_text="").encode()).hex()}"))
+records = Records.walk(bytes.fromhex("{(STORED + replace(RECORD, properties_text="").encode()).hex()}"))
 assert next(decode(records, ARROW_SCHEMA, broker_name="b")).num_rows == 2
 assert next(decode(records, ARROW_SCHEMA, broker_name="b", tags=frozenset(["TagA"]))).num_rows == 1
 assert "pandas" not in sys.modules
@@ -362,7 +338,9 @@ assert "pandas" not in sys.modules
 
 @pytest.mark.parametrize("body", [b"x" * 100, b"\xda\xa3\x20\xa7" * 25, b"\xda" * 100])
 def test_records_in_much_data_are_found_whatever_their_bodies_hold(body: bytes) -> None:
-    stored = [a_record(body=body[: index % 100], queue_offset=QueueOffset(index)).encode() for index in range(300)]
+    stored = [
+        replace(RECORD, body=body[: index % 100], queue_offset=QueueOffset(index)).encode() for index in range(300)
+    ]
     walked = Records.walk(b"".join(stored))
     assert len(walked.data) > LARGE
     assert walked.queue_offsets.tolist() == list(range(300))
@@ -370,7 +348,7 @@ def test_records_in_much_data_are_found_whatever_their_bodies_hold(body: bytes) 
 
 
 def test_much_data_with_a_torn_end_is_refused() -> None:
-    stored = a_record(body=b"x" * 100).encode() * 300
+    stored = replace(RECORD, body=b"x" * 100).encode() * 300
     with pytest.raises(CorruptRecord):
         Records.walk(stored[:-1])
 
@@ -390,17 +368,17 @@ def test_records_of_answers_are_those_of_their_bytes(answers: list[list[Record]]
 @pytest.mark.parametrize(
     "last",
     [
-        pytest.param(GOLDEN[:-1], id="torn"),
-        pytest.param(GOLDEN[:20], id="shorter than any record"),
-        pytest.param(GOLDEN[:4] + b"\0\0\0\0" + GOLDEN[8:], id="of unknown magic"),
-        pytest.param(b"\0\0\0\x01" + GOLDEN[4:], id="of a size that none has"),
-        pytest.param(b"\xff\xff\xff\xff" + GOLDEN[4:], id="of a negative size"),
+        pytest.param(STORED[:-1], id="torn"),
+        pytest.param(STORED[:20], id="shorter than any record"),
+        pytest.param(STORED[:4] + b"\0\0\0\0" + STORED[8:], id="of unknown magic"),
+        pytest.param(b"\0\0\0\x01" + STORED[4:], id="of a size that none has"),
+        pytest.param(b"\xff\xff\xff\xff" + STORED[4:], id="of a negative size"),
     ],
 )
 def test_answers_one_of_which_ends_in_something_else_are_refused(last: bytes) -> None:
     with pytest.raises(CorruptRecord) as error:
-        Records.of_answers([GOLDEN * 2, GOLDEN + last], 4)
-    assert error.value.at == 3 * len(GOLDEN)
+        Records.of_answers([STORED * 2, STORED + last], 4)
+    assert error.value.at == 3 * len(STORED)
 
 
 def test_of_no_answers_there_are_no_records() -> None:
