@@ -81,6 +81,25 @@ def in_queue(store: Store) -> list[bytes]:
     return found
 
 
+def lose_queues(drive: Drive) -> None:
+    drive.unmount()
+    for path in [path for path in drive.names.files if "consumequeue" in path.parts]:
+        del drive.names.files[path]
+
+
+def full_without_queues(drive: Drive, topic: str, count: int) -> Store:
+    """Without a mark, too; the log has `count` small messages of `topic`, then larger ones, and five files in all."""
+    store = opened(drive)
+    for number in range(count):
+        store.append(store.queue(topic, 0), b"%d" % number, b"", [], 0, 0, 0, 1, bytes(8))
+    while store.log.end < 5 * 4096:
+        put(store, f"key-{store.log.end}", 500)
+    lose_queues(drive)
+    store = opened_full(drive)
+    assert store.checkpoint.mark is None
+    return store
+
+
 @pytest.mark.parametrize("put_more", [put, put_two])
 def test_a_record_whose_entry_finds_no_room_is_not_stored_at_all(
     drive: Drive, put_more: Callable[[Store, str], None]
@@ -164,9 +183,7 @@ def test_no_message_takes_the_offset_of_one_that_waits_for_its_entry(
     store = opened(drive)
     for number in range(45):
         put(store, f"key-{number}")
-    drive.unmount()
-    for path in [path for path in drive.names.files if "consumequeue" in path.parts]:
-        del drive.names.files[path]
+    lose_queues(drive)
     store = opened_full(drive)
     for _ in range(5):
         store.replicated()
@@ -183,21 +200,9 @@ def test_no_message_takes_the_offset_of_one_that_waits_for_its_entry(
     assert in_log(store)[-1] == b"taken"
 
 
-def lost_queues(drive: Drive) -> None:
-    for path in [path for path in drive.names.files if "consumequeue" in path.parts or path.name == "checkpoint"]:
-        del drive.names.files[path]
-
-
 def test_a_full_drive_without_a_mark_or_queues_lets_its_oldest_files_go(drive: Drive) -> None:
     """Nothing else would ever make room for queue entries, and nobody but an operator end that."""
-    store = opened(drive)
-    for number in range(40):
-        store.append(store.queue("idle", 0), b"%d" % number, b"", [], 0, 0, 0, 1, bytes(8))
-    while store.log.end < 5 * 4096:
-        put(store, f"key-{store.log.end}", 500)
-    drive.unmount()
-    lost_queues(drive)
-    store = opened_full(drive)
+    store = full_without_queues(drive, "idle", 40)
     assert (store.dispatch.position, store.max_offset("T", 0)) == (0, 0)
     gone = store.log.file_starts[1]
     for deletion in store.drop_oldest(10).log:
@@ -215,14 +220,7 @@ def test_a_full_drive_without_a_mark_or_queues_lets_its_oldest_files_go(drive: D
 
 
 def test_records_are_passed_over_some_at_a_time_and_not_at_all_if_there_is_room_meanwhile(drive: Drive) -> None:
-    store = opened(drive)
-    for number in range(100):
-        store.append(store.queue("T", 0), b"%d" % number, b"", [], 0, 0, 0, 1, bytes(8))
-    while store.log.end < 5 * 4096:
-        put(store, f"key-{store.log.end}", 500)
-    drive.unmount()
-    lost_queues(drive)
-    store = opened_full(drive)
+    store = full_without_queues(drive, "T", 100)
     work, steps = store.drop_oldest_steps(10), 0
     while store.dispatch.position == 0:
         next(work)
