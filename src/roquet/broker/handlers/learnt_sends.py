@@ -20,6 +20,7 @@ from roquet.broker.handlers.send_answers import SendAnswers
 from roquet.broker.handlers.send_forms import Columns, LearntSend, MakeItem, SendKind, Taken
 from roquet.protocol import message as m
 from roquet.protocol.bodies import TopicConfig
+from roquet.protocol.columns import Ints
 from roquet.protocol.command import Command
 from roquet.protocol.learnt import is_number, is_safe
 from roquet.protocol.record_rows import AlikeMessages, message_ids
@@ -109,11 +110,13 @@ class LearntSends:
         is_one = len(run) == 1
         if messages is not None and (is_one or kind.size_in_log(messages) <= self._store.log.room):
             try:
-                return self._store_alike(kind, columns, messages)
-            except OSError as error:
-                if is_one:
+                offsets, physical = self._store.append_alike(messages, columns.queues, kind.delay_ms)
+            except Exception as error:
+                if is_one or not isinstance(error, OSError):
                     return self._failed(kind, columns.frames, error)
                 # the drive has no room for all of them: the first ones may fit
+            else:
+                return self._stored(kind, columns, offsets, physical)
         if not is_one:
             return [answer for taken in run for answer in self._store_run(kind, [taken], otherwise)]
         return self._otherwise(run[0][3], otherwise)
@@ -160,17 +163,8 @@ class LearntSends:
             tag_codes = [self._tag_codes.get(tags) or self._tag_code(tags) for tags in texts]
         return kind.alike(columns, tag_codes)
 
-    def _store_alike(self, kind: SendKind, columns: Columns, messages: AlikeMessages) -> list[bytes]:
-        """Store the messages of a run, as many from each send.
-
-        :raises OSError: the drive has no room; nothing of the run is stored.
-        """
-        try:
-            offsets, physical = self._store.append_alike(messages, columns.queues, kind.delay_ms)
-        except OSError:
-            raise
-        except Exception as error:
-            return self._failed(kind, columns.frames, error)
+    def _stored(self, kind: SendKind, columns: Columns, offsets: Sequence[int], physical: Ints) -> list[bytes]:
+        """The answers to a run that is in the log, as many messages from each send."""
         self._turn.due()
         if kind.is_one_way:
             return []
