@@ -14,7 +14,6 @@ import asyncio
 import logging
 import random
 import sys
-import tempfile
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -24,10 +23,8 @@ from typing import Final, NamedTuple
 import uvloop
 
 from bench import machine
+from bench.in_process import broker_in, serving
 from bench.loop_delay import LONG_MS, TIMEOUT_MS, Probe
-from roquet.broker.config import read_config
-from roquet.broker.server import Broker
-from roquet.garbage import look_at_each_once
 from roquet.protocol.batch import batch_item
 from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, QueueLocks, Subscription
 from roquet.protocol.codes import RequestCode
@@ -158,11 +155,8 @@ class Served:
     """A broker with one topic, and a client."""
 
     def __init__(self, folder: Path) -> None:
-        pairs = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "bindAddress": "127.0.0.1", "listenPort": "0"}
-        pairs |= {"storePathRootDir": str(folder), "brokerName": "broker-a", "maxIndexNum": "4000000"}
-        pairs |= {"maxHashSlotNum": "1000000", "mapedFileSizeCommitLog": str(1 << 30), "loopDelayWarningMs": "0"}
-        pairs |= {"osPageCacheBusyTimeOutMills": "600000"}
-        self.broker = Broker(read_config(list(pairs.items()), environment={})[0])
+        index = {"maxIndexNum": "4000000", "maxHashSlotNum": "1000000"}
+        self.broker = broker_in(folder, mapedFileSizeCommitLog=str(1 << 30), **index)
         self.channels = Channels()
         self.address = ""
 
@@ -225,20 +219,14 @@ class Served:
 
 
 async def run(only: str) -> list[Row]:
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        served = Served(Path(folder))
-        await served.start()
-        look_at_each_once()  # as `roquet broker` does
-        try:
-            rows = []
-            for name, request in requests().items():
-                if only not in name:
-                    continue
-                rows.append(await served.measured(name, request))
-                print(line(rows[-1]), file=sys.stderr, flush=True)
-            return rows
-        finally:
-            await served.stop()
+    rows = []
+    async with serving(Served) as served:
+        for name, request in requests().items():
+            if only not in name:
+                continue
+            rows.append(await served.measured(name, request))
+            print(line(rows[-1]), file=sys.stderr, flush=True)
+    return rows
 
 
 def line(row: Row) -> str:

@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import logging
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -24,11 +23,9 @@ from typing import Final, NamedTuple
 import uvloop
 
 from bench import machine
-from roquet.broker.config import read_config
+from bench.in_process import broker_in, serving
 from roquet.broker.loops import in_slices
-from roquet.broker.server import Broker
 from roquet.broker.stats import Window
-from roquet.garbage import look_at_each_once
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.protocol import sliced_bodies, sliced_tables
@@ -70,11 +67,9 @@ class Crowded:
     """A broker with a lot of everything, a name server beside it, and a client of both."""
 
     def __init__(self, folder: Path) -> None:
-        pairs = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "bindAddress": "127.0.0.1", "listenPort": "0"}
-        pairs |= {"storePathRootDir": str(folder), "brokerName": "broker-a", "maxIndexNum": "100000"}
-        pairs |= {"maxHashSlotNum": "20000", "mapedFileSizeCommitLog": str(64 << 20), "loopDelayWarningMs": "0"}
-        pairs |= {"mapedFileSizeConsumeQueue": "20000", "osPageCacheBusyTimeOutMills": "600000"}
-        self.broker = Broker(read_config(list(pairs.items()), environment={})[0])
+        index = {"maxIndexNum": "100000", "maxHashSlotNum": "20000"}
+        files = {"mapedFileSizeCommitLog": str(64 << 20), "mapedFileSizeConsumeQueue": "20000"}
+        self.broker = broker_in(folder, **files, **index)
         kept, settings = str(folder / "kv"), str(folder / "namesrv")
         self.name_server = NameServer(
             NamesrvConfig(listen_port=0, bind_address="127.0.0.1", kv_config_path=kept, config_store_path=settings)
@@ -309,18 +304,12 @@ class Probe:
 
 
 async def run() -> list[Row]:
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        crowded = Crowded(Path(folder))
-        await crowded.start()
-        look_at_each_once()  # as `roquet broker` does
-        try:
-            rows = []
-            for name, work in works(crowded).items():
-                rows.append(await measured(name, work))
-                print(f"{rows[-1].name}: {rows[-1].held_ms:.1f} ms", file=sys.stderr, flush=True)
-            return rows
-        finally:
-            await crowded.stop()
+    rows = []
+    async with serving(Crowded) as crowded:
+        for name, work in works(crowded).items():
+            rows.append(await measured(name, work))
+            print(f"{rows[-1].name}: {rows[-1].held_ms:.1f} ms", file=sys.stderr, flush=True)
+    return rows
 
 
 def page(rows: list[Row]) -> str:
