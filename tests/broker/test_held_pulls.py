@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from roquet.errors import ConnectionClosed
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.pull import PullHeader
+from roquet.storage.fetch import Fetched
 from roquet.transport.connection import Connection
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started
@@ -174,3 +176,35 @@ def test_what_is_answered_early_is_told_of_once(
     (line,) = (record.getMessage() for record in caplog.records if EARLY in record.getMessage())
     assert f"pullThreadPoolQueueCapacity={PLACES}" in line
     assert "10.0.0.9" in line
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_an_error_in_one_pull_is_its_own_answer(
+    sim: Simulation,
+    node: BrokerNode,
+    broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_swept: bool,
+) -> None:
+    """Others wait beside it and behind it, and it would be looked at again for ever."""
+    first, second = Puller(sim, node, "10.0.0.9"), Puller(sim, node, "10.0.0.10")
+    first.pull()
+    second.pull()
+    fetch, errors = broker.store.fetch, [RuntimeError("nobody foresaw it")]
+
+    def failing_once(*values: Any) -> Fetched:
+        if errors:
+            raise errors.pop()
+        return fetch(*values)
+
+    monkeypatch.setattr(broker.store, "fetch", failing_once)
+    if is_swept:
+        sim.run_for(25)
+    else:
+        assert send(Client(sim, sim.host("10.0.0.99"), node.address), b"second").code == 0
+        sim.run_for(1)
+    assert first.answers == [(ResponseCode.SYSTEM_ERROR, "RuntimeError: nobody foresaw it")]
+    assert second.codes == [NOT_FOUND if is_swept else FOUND]
+    assert waiting(broker) == 0
+    assert len([line for line in caplog.messages if "nobody foresaw it" in line]) == 1

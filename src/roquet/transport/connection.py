@@ -371,7 +371,7 @@ class Connection(asyncio.Protocol):
 
         :raises PeerError: `error` is one, or the frame breaks the protocol; either ends the connection.
         """
-        return self._failure(decode(frame), error).encode()
+        return self.failure(decode(frame), error).encode()
 
     def _handle(self, request: Command) -> Answer:
         handler = self._handlers.get(request.code)
@@ -381,10 +381,10 @@ class Connection(asyncio.Protocol):
         try:
             return handler(request, self)
         except Exception as error:
-            return self._failure(request, error)
+            return self.failure(request, error)
 
-    def _failure(self, request: Command, error: Exception) -> Command:
-        """The one place where an error becomes a response code.
+    def failure(self, request: Command, error: Exception) -> Command:
+        """The answer to a request that `error` ended: the one place where an error becomes a response code.
 
         :raises PeerError: the one that it is; the connection ends by it.
         """
@@ -463,7 +463,7 @@ class Connection(asyncio.Protocol):
             remark = f"somebody who was asked broke the protocol: {error}"
             data = request.answer(ResponseCode.SYSTEM_ERROR, remark).encode()
         except Exception as error:
-            data = self._failure(request, error).encode()
+            data = self.failure(request, error).encode()
         if data and not request.is_one_way:
             try:
                 self._refuse_unheard(len(data))

@@ -19,7 +19,7 @@ from roquet.broker.offset_moves import OffsetMoves
 from roquet.broker.progress import ConsumerProgress
 from roquet.broker.read_balance import ReadBalance
 from roquet.broker.traffic import Traffic
-from roquet.errors import FilterError, Refused, UnreadableFile
+from roquet.errors import FilterError, Refused
 from roquet.protocol.answer_form import AnswerForm
 from roquet.protocol.bodies import BROADCASTING, GroupConfig, Subscription, TopicConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
@@ -106,7 +106,7 @@ class Pulls:
             remark = f"nobody knows where queue {header.queue_id} of {header.topic} ends: {dispatch.why_behind}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         if header.sys_flag & SUSPEND and code == ResponseCode.PULL_NOT_FOUND:
-            self._hold(request, connection, header, group, wanted)
+            self._hold(request, connection, header, wanted)
             return None
         if fetched.status is FetchStatus.FOUND and not request.is_one_way:
             self._learn(request, connection, header)
@@ -268,21 +268,20 @@ class Pulls:
         if code == ResponseCode.PULL_OFFSET_MOVED and not self._config.is_slave:
             self._moves.note(header, fetched.next_offset)
 
-    def _hold(
-        self, request: Command, connection: Connection, header: PullHeader, group: GroupConfig, wanted: Filter
-    ) -> None:
+    def _hold(self, request: Command, connection: Connection, header: PullHeader, wanted: Filter) -> None:
         config = self._config
         hold_ms = header.suspend_timeout_millis if config.long_polling else config.short_polling_ms
         queue = self._store.queue(header.topic, header.queue_id)
         kept = replace(request, fields={}, body=b"")  # to answer it; either could be 16 MiB
         size = len(header.subscription or "") + len(header.consumer_group) + len(header.topic)
-        again = self._again(kept, header, group, wanted)
+        again = self._again(kept, connection, header, wanted)
         self._arrivals.hold(connection, queue, header.queue_offset, hold_ms, again, size)
 
     def _again(
-        self, request: Command, header: PullHeader, group: GroupConfig, wanted: Filter
+        self, request: Command, connection: Connection, header: PullHeader, wanted: Filter
     ) -> Callable[[bool], bytes | None]:
-        """What a held pull does when it is looked at again; a topic or group that is gone by then ends it.
+        """What a held pull does when it is looked at again; a topic or group that is gone by then ends it, and so does
+        any error: it is the answer to this pull, and the others are looked at.
 
         What was looked at once and is not wanted is passed over the next time, unless the group wants something else by
         then. Where there is much of that, the client is told how far it is, and asks again: others want to be served.
@@ -292,23 +291,17 @@ class Pulls:
         def fetch_again(is_due: bool) -> bytes | None:
             nonlocal offset, wanted
             began_ms = self._traffic.clock_ms()
-            try:
-                self._topic(header.topic, header.queue_id)
-                group = self._group(header.consumer_group)
-                wanted_now = wanted if header.sys_flag & SUBSCRIPTION else self._wanted(header, group)
-            except Refused as refusal:
-                return request.answer(refusal.code, refusal.remark).encode()
+            self._topic(header.topic, header.queue_id)
+            group = self._group(header.consumer_group)
+            wanted_now = wanted if header.sys_flag & SUBSCRIPTION else self._wanted(header, group)
             if wanted_now != wanted:
                 wanted, offset = wanted_now, header.queue_offset
-            try:
+            fetched = self._fetch(header, header.queue_id, offset, wanted)
+            for _ in range(_FETCHES_MAX):
+                if fetched.status is not FetchStatus.NO_MATCHED_MESSAGE:
+                    break
+                offset = fetched.next_offset
                 fetched = self._fetch(header, header.queue_id, offset, wanted)
-                for _ in range(_FETCHES_MAX):
-                    if fetched.status is not FetchStatus.NO_MATCHED_MESSAGE:
-                        break
-                    offset = fetched.next_offset
-                    fetched = self._fetch(header, header.queue_id, offset, wanted)
-            except UnreadableFile as error:
-                return request.answer(ResponseCode.SYSTEM_ERROR, f"UnreadableFile: {error}").encode()
             is_through = fetched.status is not FetchStatus.NO_MATCHED_MESSAGE
             if fetched.status is not FetchStatus.FOUND and is_through and not is_due:
                 return None
@@ -316,7 +309,13 @@ class Pulls:
                 fetched = replace(fetched, status=FetchStatus.NO_MATCHED_MESSAGE)
             return self._answer(request, header, group, fetched, began_ms)
 
-        return fetch_again
+        def answer(is_due: bool) -> bytes | None:
+            try:
+                return fetch_again(is_due)
+            except Exception as error:
+                return connection.failure(request, error).encode()
+
+        return answer
 
 
 def check_length(expression: str | None) -> None:
