@@ -73,6 +73,23 @@ def test_a_turn_that_writes_to_few_queues_notices_a_cut_file_of_any(road: Callab
         assert clocked.store.log.end == end
 
 
+@pytest.mark.parametrize("road", [Clocked.run, Clocked.singles])
+def test_a_queue_is_looked_at_once_a_turn(road: Callable[..., None]) -> None:
+    clocked = Clocked()
+    road(clocked, 7)
+    looks, look = 0, clocked.store.queue("T", 7)._require_file
+
+    def counted() -> None:
+        nonlocal looks
+        looks += 1
+        look()
+
+    clocked.store.queue("T", 7)._require_file = counted
+    for turns in (1, 2):
+        road(clocked, *[7] * 10)
+        assert looks == turns
+
+
 def test_a_run_that_repeats_few_queues_looks_at_each_of_them() -> None:
     clocked = Clocked()
     clocked.run(0, 1, 2, 3)

@@ -38,8 +38,8 @@ delayed would be due too late by as much."""
 _FEW: Final = 4
 _LOOKED_EACH_MS: Final = 1000
 """A look at a queue's file takes 0.3 to 0.8 us: 4 to 7 % of a send where each message goes to another queue, as in the
-load `sync128` with its 1,024 queues. So each turn looks again only while no more than a few queues have been written of
-late. Where many are, somebody who cuts a file that is written all the time is not noticed in time at any period."""
+load `sync128` with its 1,024 queues. So each turn looks again only while no more than a few queues are written. Where
+many are, somebody who cuts a file that is written all the time is not noticed in time at any period."""
 
 
 class Writer:
@@ -71,14 +71,12 @@ class Writer:
         self._store_host = store_host
         self._now_ms = now_ms
         self._busy_ms = busy_ms
-        self._looks_left = 0
-        """At so many queues' files this turn still looks, however short ago that was done; 0 before the log's was."""
         self._is_log_checked = False
         """Whether this turn has looked at the log's file."""
         self._looked: set[ConsumeQueue] = set()
-        """Queues whose files were looked at of late."""
+        """Queues whose files need no look now."""
         self._look_ms = 0
-        """Since when that is so."""
+        """Since when that is so, by the wall clock."""
         self._turn_ms = 0
         """When storing this turn's first record began, 0 before that."""
         self._began_ms = 0
@@ -124,7 +122,7 @@ class Writer:
         if delay_ms is not None:
             tag_code = store_ms + delay_ms
         pack = layout(sys_flag, len(body), len(queue.topic_bytes), len(properties))
-        if self._looks_left or queue not in self._looked or not self._is_log_checked:
+        if queue not in self._looked or not self._is_log_checked:
             self._require_whole((queue,))
         if queue.max_offset >= queue.room_to:
             queue.make_room(1)
@@ -296,8 +294,8 @@ class Writer:
 
     def _require_whole(self, queues: Collection[ConsumeQueue]) -> None:
         """Look whether somebody has cut the files that are written next: to write where one has ended would end the
-        process. Each turn looks at the log's file, and at the queues' files while few have been written of late; of
-        many, at those that were not looked at of late.
+        process. Each turn looks at the log's file, and once at the file of each of its queues; where many are written,
+        only at those that were not looked at of late.
 
         :param queues: each of them once.
         :raises UnreadableFile: somebody has; nothing was written.
@@ -305,24 +303,21 @@ class Writer:
         if not self._is_log_checked:
             self._log.require_whole()
             self._is_log_checked = True
-            if not 0 <= self._began_ms - self._look_ms < _LOOKED_EACH_MS:
+            if len(self._looked) <= _FEW or not 0 <= self._began_ms - self._look_ms < _LOOKED_EACH_MS:
                 self._look_ms = self._began_ms
                 self._looked.clear()
-            self._looks_left = _FEW if len(self._looked) <= _FEW else 0
-        looked, wanted = self._looked, queues
-        if len(queues) <= self._looks_left:
-            self._looks_left -= len(queues)
-        elif looked.issuperset(queues):
+        looked = self._looked
+        if looked.issuperset(queues):
             return
-        else:
-            wanted = [queue for queue in queues if queue not in looked]
-        for queue in wanted:
+        for queue in queues:
+            if queue in looked:
+                continue
             try:
                 queue.require_whole()
             except UnreadableFile:
                 self._dispatch.lose(queue)
                 raise
-        looked.update(wanted)
+            looked.add(queue)
 
     def _next_store_ms(self) -> int:
         """Now; or when the last record was stored, while the clock is a little behind that.
