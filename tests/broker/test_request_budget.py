@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Final
 
 import pytest
 
 from roquet.broker.arrivals import LOOKED_AT_ONCE
+from roquet.broker.catalogue import Catalogue
+from roquet.broker.handlers.admin_stats import StatsAdmin
 from roquet.broker.handlers.member_status import MemberStatus
-from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription
+from roquet.broker.members import Consumers
+from roquet.broker.positions import Positions
+from roquet.broker.progress import ConsumerProgress
+from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription, TopicConfig
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.json_dialect import dump_bytes
+from roquet.storage.store import Store
 from roquet.transport.connection import Connection
 from roquet.transport.slices import STEPS_MAX, Slices
-from tests.broker.harness import Client, World
+from tests.broker.harness import BROKER, Client, World
 from tests.broker.served import send, serving, started
 from tests.simulation.simulation import Simulation
 
@@ -25,9 +32,12 @@ GROUPS: Final = 1200
 @pytest.fixture
 def crowded(world: World) -> World:
     """A broker with many groups that have progress in a topic."""
+    return with_groups(world, GROUPS)
 
+
+def with_groups(world: World, count: int) -> World:
     def fill() -> None:
-        for number in range(GROUPS):
+        for number in range(count):
             world.groups.update(GroupConfig(f"g{number}"), 1)
             world.progress.commit(f"g{number}", "TBW102", 0, 0)
 
@@ -54,6 +64,47 @@ def test_what_is_made_in_slices_says_what_one_answer_said(crowded: World) -> Non
     assert all_groups == crowded.groups.to_table().to_json()
     offsets = client.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)["offsetTable"]
     assert offsets == {f"TBW102@g{number}": {"0": 0} for number in range(GROUPS)}
+
+
+def test_the_last_step_copies_what_was_told_of_all_groups_once(world: World) -> None:
+    """Of 10 MB each copy takes some ms."""
+    with_groups(world, 200)
+    positions = Positions(*_tables(world), lambda topic, group: 0.0)
+    stats = StatsAdmin(world.measurements.stats, positions, world.catalogue, BROKER, world.slices)
+    work = stats.consume_stats(Command(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}))
+    tracemalloc.start()
+    try:
+        while True:
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            next(work)
+    except StopIteration as end:
+        _, peak = tracemalloc.get_traced_memory()
+        size = len(end.value.body)
+    finally:
+        tracemalloc.stop()
+    assert size > 20_000
+    assert peak - before < 1.5 * size
+
+
+def test_the_topics_of_a_group_are_found_in_steps(world: World) -> None:
+    names = [f"T{number}" for number in range(1000)]
+    for name in names:
+        world.topics.update(TopicConfig(name), 1)
+        world.progress.commit("g", name, 0, 0)
+    work, steps = Positions(*_tables(world), lambda topic, group: 0.0).topics_of("g"), 0
+    try:
+        while True:
+            next(work)
+            steps += 1
+    except StopIteration as end:
+        found = [topic.name for topic in end.value]
+    assert found == names
+    assert steps >= len(names) // 100
+
+
+def _tables(world: World) -> tuple[Catalogue, Consumers[Connection], ConsumerProgress, Store, str]:
+    return world.catalogue, world.consumers, world.progress, world.store, world.config.broker_name
 
 
 def test_a_large_group_that_loses_many_members_at_once_hears_of_it_once_or_twice(world: World) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.command import RESPONSE, Command
 from roquet.steps import Steps, finished, in_one, in_parts
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
@@ -152,6 +152,38 @@ def test_of_all_connections_a_few_long_answers_are_made_at_a_time() -> None:
         return await ask(1), await ask(2 * AT_ONCE)
 
     assert asyncio.run(both()) == (1, AT_ONCE)
+
+
+def test_a_long_answer_goes_into_its_frame_in_another_turn_than_it_is_made() -> None:
+    turn, made, framed = 0, list[int](), list[int]()
+
+    class Noted(Command):
+        def encode(self) -> bytes:
+            framed.append(turn)
+            return super().encode()
+
+    def long(request: Command) -> Steps[Command]:
+        yield
+        made.append(turn)
+        return Noted(ResponseCode.SUCCESS, opaque=request.opaque, flag=RESPONSE)
+
+    async def turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    async def ask() -> None:
+        server, channels = Server({LONG: Slices().handler(long)}), Channels()
+        port = await server.listen("127.0.0.1", 0)
+        counting_them = asyncio.create_task(turns())
+        await channels.call(f"127.0.0.1:{port}", Command(LONG), 10_000)
+        counting_them.cancel()
+        await channels.close()
+        await server.close()
+
+    asyncio.run(ask())
+    assert framed[0] > made[0]
 
 
 def test_parts_are_all_items_in_order() -> None:

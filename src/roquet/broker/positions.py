@@ -5,7 +5,7 @@ See docs/protocol/administration.md#lag.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from roquet.broker.catalogue import Catalogue
 from roquet.broker.members import Consumers
@@ -41,33 +41,43 @@ class Positions:
         self._broker_name = broker_name
         self._tps = tps
 
-    def topics_of(self, group: str) -> list[TopicConfig]:
+    def topics_of(self, group: str) -> Steps[list[TopicConfig]]:
         """Those in which the group has progress and that it still wants, its retry topic among them.
 
         See docs/pitfalls.md#trap-49.
         """
-        return self.still_wanted(group, self._progress.topics_of(group))
+        topics: list[TopicConfig] = []
+        for names in in_parts(self._progress.topics_of(group)):
+            topics += self.still_wanted(group, names)
+            yield
+        return topics
 
     def still_wanted(self, group: str, names: Iterable[str]) -> list[TopicConfig]:
         topics = (self._catalogue.topics.get(name) for name in names if not self._consumers.gave_up(group, name))
         return [topic for topic in topics if topic is not None]
 
-    def stats(self, group: str, topics: Iterable[TopicConfig]) -> Steps[tuple[bytes, int]]:
-        """ConsumeStats: where the group is in each queue of the topics, and how fast it goes; and how many messages it
-        has before it.
+    def stats(self, group: str, topics: Sequence[TopicConfig], out: bytearray) -> Steps[int]:
+        """Append ConsumeStats: where the group is in each queue of the topics, and how fast it goes.
 
+        What is written goes behind the rest at once: of 10 MB each copy more takes 3 ms, all in one step.
+
+        :return: how many messages the group has before it.
         :raises Refused: a topic has too many queues for an answer.
         """
-        parts, tps, behind = [], 0.0, 0
-        for topic in topics:
-            places = self._places(group, topic)
-            for part in in_parts(places):
-                behind += sum(place["brokerOffset"] - place["consumerOffset"] for _, place in part)
-                parts.append(dump_dialect(ObjectKeys(part))[1:-1])
-                yield
-            tps += self._tps(topic.name, group)
+        tps, behind, comma = 0.0, 0, b""
+        for some in in_parts(topics):
+            tps += sum(self._tps(topic.name, group) for topic in some)
             yield
-        return b'{"consumeTps":%b,"offsetTable":{%b}}' % (dump_bytes(tps), b",".join(parts)), behind
+        out += b'{"consumeTps":%b,"offsetTable":{' % dump_bytes(tps)
+        for topic in topics:
+            for places in in_parts(self._places(group, topic)):
+                behind += sum(place["brokerOffset"] - place["consumerOffset"] for _, place in places)
+                out += comma + dump_dialect(ObjectKeys(places))[1:-1]
+                comma = b","
+                yield
+            yield
+        out += b"}}"
+        return behind
 
     def _places(self, group: str, topic: TopicConfig) -> Iterator[tuple[str, dict[str, int]]]:
         for queue_id in self._catalogue.topic_registry.queues_to_scan(topic.name, topic.read_queues):

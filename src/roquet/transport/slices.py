@@ -72,7 +72,9 @@ class LongRequests:
         try:
             async with asked.turn, self._places:
                 _refuse_deaf(connection)
-                return await work()
+                answer = await work()
+                await asyncio.sleep(0)  # it may have megabytes, and has a turn of the loop to go into its frame
+                return answer
         finally:
             asked.count -= 1
 

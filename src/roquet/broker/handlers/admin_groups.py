@@ -122,9 +122,13 @@ class GroupAdmin:
         """Where a group stands in each queue of its topics."""
         header = GroupHeader.read(request.fields)
         group, positions = header.consumer_group, self._positions
-        topics = positions.still_wanted(group, [header.topic]) if header.topic else positions.topics_of(group)
-        body, _ = yield from positions.stats(group, topics)
-        return request.answer(ResponseCode.SUCCESS, body=body)
+        if header.topic:
+            topics = positions.still_wanted(group, [header.topic])
+        else:
+            topics = yield from positions.topics_of(group)
+        body = bytearray()
+        yield from positions.stats(group, topics, body)
+        return request.answer(ResponseCode.SUCCESS, body=bytes(body))
 
     def one_group(self, request: Command, connection: Connection) -> Command:
         name = GroupConfigHeader.read(request.fields).group

@@ -51,20 +51,19 @@ class StatsAdmin:
     def consume_stats(self, request: Command) -> Steps[Command]:
         """Of every group, a table for each of its topics; where ordered topics are asked for, of these only."""
         only_ordered = ConsumeStatsHeader.read(request.fields).is_order
-        tables: list[bytes] = []
-        behind_in_all = 0
+        body = bytearray(b'{"brokerAddr":%b,"consumeStatsList":[' % dump_bytes(self._address))
+        behind, comma = 0, b""
         for group in list(self._catalogue.groups):
-            stats: list[bytes] = []
-            for topic in self._positions.topics_of(group):
+            body += b"%b{%b:[" % (comma, dump_bytes(group))
+            topics = yield from self._positions.topics_of(group)
+            comma = b""
+            for topic in topics:
                 if topic.order or not only_ordered:
-                    table, behind = yield from self._positions.stats(group, [topic])
-                    stats.append(table)
-                    behind_in_all += behind
-            tables.append(b"{%b:[%b]}" % (dump_bytes(group), b",".join(stats)))
+                    body += comma
+                    behind += yield from self._positions.stats(group, [topic], body)
+                    comma = b","
+            body += b"]}"
+            comma = b","
             yield
-        body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d}' % (
-            dump_bytes(self._address),
-            b",".join(tables),
-            behind_in_all,
-        )
-        return request.answer(ResponseCode.SUCCESS, body=body)
+        body += b'],"totalDiff":%d}' % behind
+        return request.answer(ResponseCode.SUCCESS, body=bytes(body))
