@@ -9,7 +9,7 @@ import pytest
 
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.transactions import COMMIT
-from roquet.protocol.message import HALF_OP_TOPIC, HALF_TOPIC
+from roquet.protocol.message import HALF_OP_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started
 from tests.broker.transacting import ADDRESS, PERIOD_S, SMALL_LOG, TransactionProducer, bodies
@@ -136,3 +136,34 @@ def test_a_broker_stops_as_usual_while_entries_have_no_room(
     start(sim, node)
     assert serving(node).store.was_crashed
     assert pulled(sim) == 0
+
+
+@pytest.fixture
+def delaying(sim: Simulation) -> BrokerNode:
+    """Its only delay level is a minute."""
+    return started(sim, ADDRESS, flushDiskType="SYNC_FLUSH", messageDelayLevel="1m", **SMALL_LOG)
+
+
+def test_what_was_delivered_is_not_delivered_again_when_its_entries_come_late(
+    sim: Simulation, delaying: BrokerNode
+) -> None:
+    """Progress is compared with the ends of queues, and these are not known before."""
+    assert send(Client(sim, sim.host("10.0.0.9")), b"x", properties="DELAY\x011").code == 0
+    sim.run_for(80)
+    assert bodies(delaying, queue_id=0) == ["x"]
+    start_without_room(sim, delaying, SCHEDULE_TOPIC)
+    make_room(sim, delaying)
+    sim.run_for(80)
+    assert bodies(delaying, queue_id=0) == ["x"]
+
+
+def test_no_message_comes_early_when_its_entry_comes_late(sim: Simulation, delaying: BrokerNode) -> None:
+    """The clock was set back by an hour: nobody knows when it is due, but a minute after the start for sure."""
+    assert send(Client(sim, sim.host("10.0.0.9")), b"x", properties="DELAY\x011").code == 0
+    delaying.host.clock_ahead_ms -= 3_600_000
+    start_without_room(sim, delaying, SCHEDULE_TOPIC)
+    make_room(sim, delaying)
+    sim.run_for(30)
+    assert bodies(delaying, queue_id=0) == []
+    sim.run_for(60)
+    assert bodies(delaying, queue_id=0) == ["x"]

@@ -191,6 +191,15 @@ _RECOVERING: Final = (
         ("tests/broker/test_held_up_starts.py",),
     ),
     Mutant(
+        "delayed messages whose queue entries come late come early, or a second time",
+        "broker/delayed.py",
+        """        while self._store.dispatch.is_held_up:
+            await asyncio.sleep(LOOK_MS / 1000)
+""",
+        "",
+        ("tests/broker/test_held_up_starts.py",),
+    ),
+    Mutant(
         "progress of delayed messages is noted before they are on the drive",
         "broker/tasks.py",
         "if table != delays.to_table() and await flush(store, runtime, told) and delays.settle(table):",

@@ -143,7 +143,11 @@ class DelayedMessages:
                 return
 
     async def run(self) -> None:
-        """Deliver what is due, for ever."""
+        """Deliver what is due, for ever. While dispatch is held up, nothing can be stored and the levels' queues may
+        lack entries: progress would be set back to their ends, and what gets its entry later would count as new.
+        """
+        while self._store.dispatch.is_held_up:
+            await asyncio.sleep(LOOK_MS / 1000)
         self._levels = self._begin()
         while True:
             self._arrived.clear()
