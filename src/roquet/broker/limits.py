@@ -21,8 +21,10 @@ class Limits:
     well. `member_subscription_nums_max` counts those of all members of all groups, 250 bytes each where no two want the
     same (one whose texts are longer than 256 characters counts as several), and apart from them the groups of all
     producers. `statistics_nums_max` counts pairs of a queue and a group, some 3 KB each once all windows have looked at
-    them; `transaction_nums_max` what is open, 350 bytes each. A registration with 50,000 topics has 7 MB, and a frame
-    may have 16 MiB.
+    them; `transaction_nums_max` what is open, 350 bytes each.
+
+    The default of `topic_nums_max` keeps the registration at a name server, 7 MB then, within a frame, which may have
+    16 MiB.
     """
 
     json_body_size_max: int = setting(512 * 1024, at_least=4096)

@@ -74,7 +74,8 @@ def lost_beginnings(commit_log: CommitLog, queues: Iterable[ConsumeQueue]) -> li
 
     Retention deletes a queue's file when all its records are gone from the log. So as a rule the first entry that is
     left is of a record from before the log's start, and nothing else is looked at. Else the log is read up to that
-    record: of as many queues as a file has entries, one begins there by chance.
+    record. Of sound queues one in 300,000 (the entries of a file) is such a one: the one whose first record left in the
+    log happens to have the first entry of a file.
     """
     late: dict[QueueName, tuple[ConsumeQueue, int]] = {}
     end, lost = 0, list[ConsumeQueue]()
@@ -173,7 +174,9 @@ class Mending:
             self._reach(queue, self._lost.ends.get(queue.name, 0))
 
     def _reach(self, queue: ConsumeQueue, end: int) -> None:
-        """Let a queue go on at `end` at the earliest."""
+        """Let a queue go on at `end` at the earliest. The blanks before that name a place before the log's start, so
+        that they count as deleted by retention.
+        """
         queue.blank_to(end, max(1, self._log.start - 1))
         queue.correct_min_offset(self._log.start)
 

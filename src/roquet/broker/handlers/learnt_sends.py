@@ -61,7 +61,7 @@ class LearntSends:
             for known in sends.get(frame[:4], ()):
                 size = len(frame) - known.header_end
                 pieces = known.unpack_from(frame) if size >= 0 else ()
-                if pieces[::2] == known.constants:
+                if pieces[::2] == known.constants:  # `known`, `values` and `queue` are those of the form that fits
                     values = known.pick(pieces)
                     queue = known.queues.get(values[1]) or known.kind.find_queue(values[1])
                     break
@@ -114,7 +114,7 @@ class LearntSends:
             except Exception as error:
                 if is_one or not isinstance(error, OSError):
                     return self._failed(kind, columns.frames, error)
-                # the drive has no room for all of them: the first ones may fit
+                # there is no room for all, or the file of one queue was cut: it goes message by message
             else:
                 return self._stored(kind, columns, offsets, physical)
         if not is_one:
