@@ -80,6 +80,8 @@ class FakeBroker:
         self.suggested_broker_id = 0
         self.stands_still = False
         """It says after each pull that the next one begins where this one did."""
+        self.is_repeating = False
+        """Each of its answers to a pull has all messages twice."""
         self.pull_max = 32
         self.holds = True
         self.is_behind = False
@@ -232,7 +234,7 @@ class FakeBroker:
             return self._pulled(request, ResponseCode.PULL_NOT_FOUND, offset, key)
         found = [record for record in scanned if wanted.wants_code(tag_code(record.properties.get(TAGS)))]
         code = ResponseCode.SUCCESS if found else ResponseCode.PULL_RETRY_IMMEDIATELY
-        body = b"".join(record.encode() for record in found)
+        body = b"".join(record.encode() for record in found) * (1 + self.is_repeating)
         return self._pulled(request, code, offset if self.stands_still else offset + len(scanned), key, body)
 
     def _pulled(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,41 @@ def test_a_broker_that_gives_the_same_again_is_asked_once_a_second_and_nothing_p
 
     fill(broker, 3)
     broker.stands_still = True
+    assert cluster.run(consume) == [b"0", b"1", b"2"]
+
+
+def test_what_is_twice_in_one_answer_is_handed_over_once_and_told_once(
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def consume() -> list[bytes]:
+        async with consumer(cluster) as c:
+            found = await bodies(c, 4)
+            broker.store("T", 0, b"new")
+            found += await bodies(c, 1)
+            await asyncio.sleep(30)
+            found += [message.body for message in await c.get_many(10, timeout_ms=100)]
+            assert stored(broker) == {0: 5}
+            return found
+
+    fill(broker, 4)
+    broker.pull_max = 2
+    broker.is_repeating = True
+    assert cluster.run(consume) == [b"0", b"1", b"2", b"3", b"new"]
+    told = [line for line in caplog.messages if "twice in one answer" in line]
+    assert len(told) == 1
+    assert told[0].endswith(f"queue=T@broker-a:0 broker={broker.address} messages=2 first_offset=0")
+
+
+def test_another_message_with_an_offset_that_came_is_handed_over(cluster: FakeCluster, broker: FakeBroker) -> None:
+    """A broker that gave an offset to two messages keeps both: neither is lost here."""
+
+    async def consume() -> list[bytes]:
+        async with consumer(cluster) as c:
+            return await bodies(c, 3)
+
+    fill(broker, 3)
+    records = broker.log.queues["T", 0]
+    records[1] = replace(records[1], queue_offset=records[0].queue_offset)
     assert cluster.run(consume) == [b"0", b"1", b"2"]
 
 

@@ -23,6 +23,7 @@ from roquet.errors import RoquetError
 from roquet.protocol.bodies import Subscription
 from roquet.protocol.command import Command
 from roquet.protocol.message import MessageQueue
+from roquet.protocol.record import Record
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class QueuePull:
         self._wanted = wanted
         self._position = PullPosition(start)
         self._fails = False
+        self._is_told_of_repeats = False
         self._done = asyncio.Event()
         self._pulled_ms = self._done_ms = order.session.runtime.now_ms()
         self.taken = ProcessQueue(start, self._on_done)
@@ -111,7 +113,7 @@ class QueuePull:
             log.info("pulling %s works again, from %s", self._queue, at.address)
         if result.status is PullStatus.OFFSET_ILLEGAL:
             return await self._start_over(result)
-        self._take(result)
+        self._take(result, at.address)
         return self._position.answered(result, (loop.time() - began) * 1000)
 
     def _request(self, at: BrokerAddress) -> Command:
@@ -128,11 +130,27 @@ class QueuePull:
             progress,
         )
 
-    def _take(self, result: PullResult) -> None:
-        records = [record for record in result.records if not self.taken.has(record.queue_offset)]
+    def _take(self, result: PullResult, address: str) -> None:
+        records = [record for record in self._once_each(result, address) if not self.taken.has(record.queue_offset)]
         self.taken.take(((record.queue_offset, len(record.body)) for record in records), result.next_offset)
         for record in records:
             self._order.deliver(Delivery(record, self._queue.broker_name, self.taken, record.reconsume_times))
+
+    def _once_each(self, result: PullResult, address: str) -> list[Record]:
+        """The messages without those that the same answer had before. Two messages with one queue offset are both
+        kept: a broker that has given an offset away twice has both.
+        """
+        records = result.records
+        if len({record.queue_offset for record in records}) == len(records):
+            return records
+        kept = list({(record.queue_offset, record.physical_offset): record for record in records}.values())
+        if len(kept) < len(records) and not self._is_told_of_repeats:
+            log.warning(
+                "messages came twice in one answer, the second ones are dropped: queue=%s broker=%s messages=%d "
+                "first_offset=%d", self._queue, address, len(records) - len(kept), records[0].queue_offset,
+            )  # fmt: skip
+            self._is_told_of_repeats = True
+        return kept
 
     async def _start_over(self, result: PullResult) -> float:
         """The offset lies outside the queue: let go of everything, wait, go on where the broker says.
