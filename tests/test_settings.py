@@ -57,8 +57,30 @@ def test_one_list_of_pairs_feeds_every_part() -> None:
 def test_an_unknown_name_is_a_warning() -> None:
     assert read_settings(Config, [("brokerNmae", "a")], "broker.conf") == (
         Config(),
-        ["broker.conf: brokerNmae is no setting known here, it has no effect"],
+        ["broker.conf: brokerNmae is no setting known here, it has no effect; did you mean brokerName?"],
     )
+
+
+def test_a_name_like_no_setting_gets_no_proposal() -> None:
+    assert read_settings(Config, [("brokerNumber", "1"), ("b" * 60_000, "1")])[1] == [
+        "brokerNumber is no setting known here, it has no effect",
+        "b" * 60_000 + " is no setting known here, it has no effect",
+    ]
+
+
+def test_a_file_with_many_odd_names_gets_a_few_proposals() -> None:
+    _, warnings = read_settings(Config, [(f"brokerName{number}", "a") for number in range(5000)])
+
+    assert len(warnings) == 5000
+    assert 0 < sum("did you mean" in warning for warning in warnings) < 50
+
+
+def test_a_file_that_is_no_text_is_named_with_the_place(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_bytes(b"a=\xb5\n")
+
+    with pytest.raises(ConfigError, match=r"broker\.conf is no properties file: byte 2 is no UTF-8"):
+        read_file(path)
 
 
 def test_an_older_spelling_is_taken_with_a_warning() -> None:

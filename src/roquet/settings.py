@@ -11,6 +11,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args, get_type_hints
@@ -22,6 +23,11 @@ T = TypeVar("T")
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+_ALIKE: Final = 0.85
+"""So much of two names is the same where one may be a slip for the other: Apache has settings that are 0.75 alike."""
+_PROPOSALS_MAX: Final = 16
+"""Unknown names of one file that are compared with all settings, a millisecond each: they may come from a peer."""
+_COMPARED_SIZE_MAX: Final = 64
 _TRUTH: Final = {"true": True, "false": False}
 
 
@@ -51,6 +57,8 @@ def read_file(path: Path) -> Properties:
         return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"configuration file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"configuration file {path} is no properties file: byte {error.start} is no UTF-8") from error
     except ValueError as error:
         raise ConfigError(f"configuration file {path}: {error}") from error
 
@@ -141,6 +149,7 @@ def _by_official_name(given: dict[str, str], cls: type[Any], prefix: str) -> tup
     names = setting_names(cls)
     result: dict[str, str] = {}
     warnings: list[str] = []
+    unknown = 0
     for name, value in given.items():
         if name in names:
             result[name] = value
@@ -148,8 +157,18 @@ def _by_official_name(given: dict[str, str], cls: type[Any], prefix: str) -> tup
             warnings.append(f"{prefix}{name} is an older spelling of {official[name]}")
             result.setdefault(official[name], given.get(official[name], value))
         else:
-            warnings.append(f"{prefix}{name} is no setting known here, it has no effect")
+            unknown += 1
+            meant = _meant(name, names) if unknown <= _PROPOSALS_MAX else ""
+            warnings.append(f"{prefix}{name} is no setting known here, it has no effect{meant}")
     return result, warnings
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    """The setting that is spelt nearly so, as the end of a warning; empty where there is none."""
+    if len(name) > _COMPARED_SIZE_MAX:
+        return ""
+    alike = get_close_matches(name, sorted(names), 1, _ALIKE)
+    return f"; did you mean {alike[0]}?" if alike else ""
 
 
 def _rules_and_values(settings: object) -> Iterator[tuple[_Rule, Any]]:

@@ -43,7 +43,7 @@ def test_what_a_file_says_in_vain_is_a_warning(tmp_path: Path) -> None:
     assert "listenPort=1234" in result.stdout.splitlines()
     assert result.stderr.splitlines() == [
         f"roquet: warning: {path}: line 1: the value of listenPort ends in blanks",
-        f"roquet: warning: {path}: listenPrt is no setting known here, it has no effect",
+        f"roquet: warning: {path}: listenPrt is no setting known here, it has no effect; did you mean listenPort?",
     ]
 
 
