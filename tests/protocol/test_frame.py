@@ -50,6 +50,26 @@ def test_a_size_that_no_frame_can_have_is_refused_before_anything_is_stored(size
         FrameBuffer().feed(SIZE.pack(size))
 
 
+@pytest.mark.parametrize(
+    ("stream", "told"),
+    [
+        (b"GET / HTTP/1.1\r\n", 'frame of 1195725856 bytes, allowed are 4 to 16777212 (these bytes are HTTP: "GET ")'),
+        (
+            b"\x16\x03\x01\x02\x00\x01",
+            "frame of 369295618 bytes, allowed are 4 to 16777212 (these bytes are a TLS handshake)",
+        ),
+        (b"SSH-2.0-OpenSSH", "frame of 1397966893 bytes, allowed are 4 to 16777212"),
+    ],
+)
+def test_another_protocol_is_named(stream: bytes, told: str) -> None:
+    for before in (b"", stream[:1]):
+        buffer = FrameBuffer()
+        buffer.feed(before)
+        with pytest.raises(PeerError) as refused:
+            buffer.feed(stream[len(before) :])
+        assert str(refused.value) == told
+
+
 def test_the_largest_frame_is_taken() -> None:
     frame = bytes(FRAME_SIZE_MAX - 4)
 

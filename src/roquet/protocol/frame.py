@@ -15,6 +15,18 @@ FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
 SIZE: Final = Struct(">i")
 
 
+_HTTP: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ", b"HTTP")
+"""How a request or an answer begins."""
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+
+
+def _spoken(first: bytes) -> str:
+    """Which other protocol begins with these bytes, as the end of an error; empty for none that is known."""
+    if first in _HTTP:
+        return f' (these bytes are HTTP: "{first.decode()}")'
+    return " (these bytes are a TLS handshake)" if first.startswith(_TLS_HANDSHAKE) else ""
+
+
 class FrameBuffer:
     """Cuts what a stream brings into whole frames.
 
@@ -51,7 +63,7 @@ class FrameBuffer:
         while (start := at + 4) <= end:
             (size,) = unpack_from(data, at)
             if not 4 <= size <= size_max:
-                raise PeerError(f"frame of {size} bytes, allowed are 4 to {size_max}")
+                raise PeerError(f"frame of {size} bytes, allowed are 4 to {size_max}{_spoken(data[at:start])}")
             frame_end = start + size
             if frame_end > end:
                 self.wanted = 4 + size
