@@ -140,6 +140,20 @@ def test_a_missing_mandatory_field_refuses_the_request() -> None:
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
 
+def test_a_field_with_a_short_name_is_told_of_by_its_own_name() -> None:
+    fields = SendHeader("p", "t", 0, 0, 1, 0).write()
+    short = SendHeaderV2("p", "t", 0, 0, 1, 0).write()
+    for kind, wrong, name in (
+        (SendHeader, {**fields, "bornTimestamp": "9223372036854775808"}, "bornTimestamp"),
+        (SendHeaderV2, {**short, "g": "9223372036854775808"}, "bornTimestamp (g)"),
+    ):
+        with pytest.raises(Refused) as refused:
+            kind.read(wrong)
+        assert refused.value.remark == f"header field {name}: '9223372036854775808' is no number up to {LONG_MAX}"
+    with pytest.raises(Refused, match=r"header field topic \(b\) is missing"):
+        SendHeaderV2.read({name: text for name, text in short.items() if name != "b"})
+
+
 def test_a_field_of_the_wrong_type_refuses_the_request() -> None:
     with pytest.raises(Refused, match="header field brokerId: 'first' is no number up to 9223372036854775807"):
         RegisterBrokerHeader.read(
@@ -171,7 +185,7 @@ def test_a_number_has_the_range_of_its_field_in_java(
     for fine in (least, most, 0, -1):
         assert getattr(kind.read({**written, wire: str(fine)}), name) == fine
     for wrong in (str(least - 1), str(most + 1), "9" * 5000, "1_0", " 1", "1 ", "1.0", "0x1", "--1", "NaN"):
-        with pytest.raises(Refused, match=f"header field {wire}: .*no number up to {most}") as refused:
+        with pytest.raises(Refused, match=rf"header field (\w+ \()?{wire}\)?: .*no number up to {most}") as refused:
             kind.read({**written, wire: wrong})
         assert refused.value.code == ResponseCode.SYSTEM_ERROR
         with pytest.raises(MessageError, match=rf"{name} is -?\d+: allowed are {least} to {most}"):

@@ -38,12 +38,12 @@ class Header:
             text = fields.get(wire_name)
             if text is None or (text == "" and convert is not str):
                 if mandatory:
-                    raise Refused(ResponseCode.SYSTEM_ERROR, f"header field {wire_name} is missing")
+                    raise Refused(ResponseCode.SYSTEM_ERROR, f"header field {_shown(name, wire_name)} is missing")
                 continue
             try:
                 values[name] = convert(text)
             except ValueError:
-                remark = f"header field {wire_name}: {text[:40]!a} is no number up to {_MOST[convert]}"
+                remark = f"header field {_shown(name, wire_name)}: {text[:40]!a} is no number up to {_MOST[convert]}"
                 raise Refused(ResponseCode.SYSTEM_ERROR, remark) from None
         return cls(**values)
 
@@ -107,6 +107,12 @@ def _converter(header: type[Header], name: str, annotation: Any) -> Callable[[st
         if part in _CONVERTERS:
             return _CONVERTERS[part]
     raise TypeError(f"{header.__name__}.{name}: nothing reads a header field of type {annotation}")
+
+
+def _shown(name: str, wire_name: str) -> str:
+    """A field as people know it: sends have one-letter names on the wire."""
+    full = _camel_case(name)
+    return wire_name if full.lower() == wire_name.lower() else f"{full} ({wire_name})"
 
 
 def _camel_case(name: str) -> str:
