@@ -142,7 +142,7 @@ def test_a_heartbeat_beyond_a_limit_registers_nobody(sim: Simulation) -> None:
     assert "clientGroupNumsMax" in refused(beat(client, *(ConsumerData(f"g{number}") for number in range(3))))
     assert "clientGroupNumsMax" in refused(beat(client, producers=("p", "q", "r")))
     assert "a name of 2000 characters" in refused(beat(client, client_id="c" * 2000))
-    assert "a JSON body of" in refused(beat(client, producers=("p" * 4096,)))
+    assert "allowed are 4096 (jsonBodySizeMax)" in refused(beat(client, producers=("p" * 4096,)))
     assert (world.consumers.groups, world.producers.groups) == ({}, {})
     assert beat(client, ConsumerData("g"), producers=("p",)).code == 0
     assert refused(beat(other, ConsumerData("g"))) == "group g has 1 members already (memberNumsMax)"

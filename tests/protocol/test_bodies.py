@@ -337,3 +337,23 @@ def test_queue_locks_are_read_as_they_were_written(group: str, client: str, queu
     locks = QueueLocks(group, client, queues)
 
     assert parse(dump_bytes(locks.to_json()), QueueLocks.from_json) == locks
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"{}", "JSON: member clientID is missing"),
+        (
+            b'{"clientID":"c","producerDataSet":[[]]}',
+            "JSON: a member has a wrong type, such as an array in place of an object",
+        ),
+        (
+            b'{"clientID":"c","consumerDataSet":["g"]}',
+            "JSON: a member has a wrong type, such as an array in place of an object",
+        ),
+        (b"[]", "JSON object expected, found list"),
+    ],
+)
+def test_a_body_that_does_not_fit_is_told_of_in_words(body: bytes, told: str) -> None:
+    with pytest.raises(ValueError, match=f"^{told}$"):
+        parse(body, Heartbeat.from_json)

@@ -514,16 +514,23 @@ def read_members(work: Callable[[], T]) -> T:
         return work()
     except NumberError as error:
         raise ValueError(f"JSON: {error}"[:_REASON_MAX]) from None
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"JSON member missing or of a wrong type: {error!r}"[:_REASON_MAX]) from error
+    except KeyError as error:
+        raise ValueError(f"JSON: member {error.args[0]} is missing"[:_REASON_MAX]) from error
+    except RecursionError as error:
+        raise ValueError("JSON: members are nested too deep") from error
+    except (TypeError, AttributeError) as error:
+        raise ValueError("JSON: a member has a wrong type, such as an array in place of an object") from error
 
 
-def parse_request(body: bytes, kind: Callable[[Mapping[str, Any]], T], size_max: int) -> T:
+def parse_request(body: bytes, kind: Callable[[Mapping[str, Any]], T], size_max: int, setting: str = "") -> T:
     """`parse` for a server, which answers others meanwhile: a body that takes long to read is refused.
 
     :param size_max: bytes; a MiB of standard JSON takes some 10 ms.
+    :param setting: the name of the one that says so; empty: it is fixed.
     :raises ValueError: as `parse`, or it is too large.
     """
     if len(body) > size_max:
-        raise ValueError(f"a JSON body of {len(body)} bytes, allowed are {size_max}")
+        raise ValueError(
+            f"a JSON body of {len(body)} bytes, allowed are {size_max}" + (f" ({setting})" if setting else "")
+        )
     return parse(body, kind, DIALECT_VALUES_MAX)

@@ -68,7 +68,7 @@ class LockRequests:
 
         :raises ValueError: it is none.
         """
-        group, client_id, queues = parse_request(request.body, _head, self._size_max)
+        group, client_id, queues = parse_request(request.body, _head, self._size_max, "jsonBodySizeMax")
         places: list[Place] = []
         for part in in_parts(queues):
             places += read_members(partial(_places, part))

@@ -86,7 +86,7 @@ class MemberStatus:
         tables: list[bytes] = []
         for client_id, (channel, body) in answers.bodies.items():
             try:
-                table = parse_request(body, _queues, self._size_max)
+                table = parse_request(body, _queues, self._size_max, "jsonBodySizeMax")
                 tables.append(b"%b:%b" % (dump_bytes(client_id), dump_dialect(table)))
             except ValueError as error:
                 self._left_out(channel, str(error))

@@ -94,7 +94,7 @@ class MemberRequests:
 
         One that goes beyond a limit is refused before it registers anybody.
         """
-        heartbeat = parse_request(request.body, Heartbeat.from_json, self._limits.json_body_size_max)
+        heartbeat = parse_request(request.body, Heartbeat.from_json, self._limits.json_body_size_max, "jsonBodySizeMax")
         self._refuse_beyond_limits(heartbeat, connection)
         address, seen_ms = connection.peer_address, self._clock_ms()
         member = Member(heartbeat.client_id, request.language, request.version, address, seen_ms)
@@ -242,7 +242,7 @@ class MemberRequests:
 
     def check_client(self, request: Command, connection: Connection) -> Command:
         """Whether this broker can serve a subscription; tag expressions always."""
-        subscription = parse_request(request.body, _subscription, self._limits.json_body_size_max)
+        subscription = parse_request(request.body, _subscription, self._limits.json_body_size_max, "jsonBodySizeMax")
         if subscription is not None and not subscription.is_by_tag:
             self._check_filter(subscription)
         return request.answer(ResponseCode.SUCCESS)
