@@ -126,7 +126,8 @@ def page(load_: MixedLoad, looks: Sequence[Look], seconds: float, seed: int, hos
         f"- {datetime.now(UTC).date()}, `make soak MINUTES={seconds / 60:g} SEED={seed}`, {machine.describe()}",
         "- SYNC_MASTER and slave; single messages, batches, delayed ones, transactions, requests with replies; three"
         " groups whose members come and go all the time, one of them Apache's Java consumer that is killed with -9",
-        f"- beside them hostile clients: {hostile:,} odd requests of every code, half frames, unread answers",
+        f"- beside them hostile clients: {hostile:,} odd requests of every code, half frames, unread answers; "
+        "they make topics, so open files grow",
         "- memory is what is no page of a file; figures are medians of the looks in each third of the time",
         "",
         "| | first third | second third | last third |",
