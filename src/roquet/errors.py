@@ -100,7 +100,13 @@ class FilterError(RoquetError):
 
 
 class MessageError(RoquetError):
-    """A message cannot be sent as it is (topic, properties or body); the message says which rule it breaks."""
+    """A message cannot be sent as it is (topic, properties or body), or a received body cannot be had as it was sent;
+    the message says which rule it breaks.
+    """
+
+
+class DamagedBody(MessageError):  # noqa: N818
+    """A received body is not the one that was stored; `roquet store check` finds it in the broker's files."""
 
 
 LASTING = (AccessDenied, TlsError)

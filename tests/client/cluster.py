@@ -16,6 +16,7 @@ from roquet.protocol.headers.pull import COMMIT_OFFSET, SUSPEND
 from roquet.protocol.headers.send import SendHeaderV2
 from roquet.protocol.json_dialect import dump_bytes
 from roquet.protocol.message import (
+    DEAD_LETTER_PREFIX,
     DEFAULT_TOPIC,
     DELAY,
     READ_WRITE,
@@ -85,6 +86,8 @@ class FakeBroker:
         self.pull_max = 32
         self.holds = True
         self.is_behind = False
+        self.damaged: set[bytes] = set()
+        """Bodies whose first byte is another one on the drive, with the checksum of what was sent."""
         self.version = VERSION
         self.on_request: Callable[[Command], None] = lambda _: None
         self.held: list[Command] = []
@@ -234,8 +237,14 @@ class FakeBroker:
             return self._pulled(request, ResponseCode.PULL_NOT_FOUND, offset, key)
         found = [record for record in scanned if wanted.wants_code(tag_code(record.properties.get(TAGS)))]
         code = ResponseCode.SUCCESS if found else ResponseCode.PULL_RETRY_IMMEDIATELY
-        body = b"".join(record.encode() for record in found) * (1 + self.is_repeating)
+        body = b"".join(map(self._stored_bytes, found)) * (1 + self.is_repeating)
         return self._pulled(request, code, offset if self.stands_still else offset + len(scanned), key, body)
+
+    def _stored_bytes(self, record: Record) -> bytes:
+        data = record.encode()
+        if record.body not in self.damaged:
+            return data
+        return data.replace(record.body, bytes([record.body[0] ^ 1]) + record.body[1:], 1)
 
     def _pulled(
         self, request: Command, code: int, next_offset: int, key: tuple[str, int], body: bytes = b""
@@ -310,9 +319,9 @@ class FakeBroker:
         if record is None:
             return request.answer(ResponseCode.SYSTEM_ERROR, "no such message")
         properties = {RETRY_TOPIC: record.topic, **split_properties(record.properties_text), DELAY: "3"}
-        retry_topic = RETRY_PREFIX + request.fields["group"]
+        is_over = int(request.fields["delayLevel"]) < 0
         self.store(
-            retry_topic,
+            (DEAD_LETTER_PREFIX if is_over else RETRY_PREFIX) + request.fields["group"],
             0,
             record.body,
             join_properties(properties),

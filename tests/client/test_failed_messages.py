@@ -179,9 +179,35 @@ def test_a_message_that_cannot_be_opened_goes_the_way_of_failed_ones(
     assert stored(broker) == {0: 3}
 
 
+def test_a_damaged_body_is_a_dead_letter_at_once(
+    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker stores a retry with the checksum of the bytes that it has: as a retry it would pass for sound."""
+
+    async def consume() -> list[bytes]:
+        async with consumer(cluster) as c:
+            found = await bodies(c, 2)
+            assert await c.get_many(1, timeout_ms=200) == []
+            return found
+
+    fill(broker, 0)
+    broker.damaged.add(b"damaged")
+    broker.store("T", 0, b"damaged", "UNIQ_KEY\x01U1")
+    broker.store("T", 0, b"")
+    broker.store("T", 0, b"hi")
+    assert cluster.run(consume) == [b"", b"hi"]
+    (request,) = broker.requests[SEND_BACK]
+    assert request.fields["delayLevel"] == "-1"
+    (told,) = [each.getMessage() for each in caplog.records if "cannot be opened" in each.getMessage()]
+    assert "does not have the checksum stored with it" in told
+    assert told.endswith("topic=T broker=broker-a queue=0 offset=0 msgId=U1")
+    assert stored(broker) == {0: 3}
+
+
+@pytest.mark.parametrize("damage", ["bomb", "byte"])
 @pytest.mark.parametrize("kind", ["ordered", "broadcast"])
 def test_what_cannot_be_opened_stops_no_queue(
-    cluster: FakeCluster, broker: FakeBroker, tmp_path: Path, kind: str
+    cluster: FakeCluster, broker: FakeBroker, tmp_path: Path, kind: str, damage: str
 ) -> None:
     async def consume() -> list[bytes]:
         options = {"ordered": True} if kind == "ordered" else {"broadcast": True, "progress_folder": tmp_path}
@@ -189,7 +215,9 @@ def test_what_cannot_be_opened_stops_no_queue(
             return await bodies(c, 1)
 
     fill(broker, 0)
-    broker.store("T", 0, BOMB[0], sys_flag=1)
+    if damage == "byte":
+        broker.damaged.add(b"damaged")
+    broker.store("T", 0, *((BOMB[0], "", 0, 1) if damage == "bomb" else (b"damaged",)))
     broker.store("T", 0, b"hi")
     assert cluster.run(consume) == [b"hi"]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
+from dataclasses import replace
 
 import pytest
 
 from roquet.client.received import NEVER_AGAIN, ReceivedMessage, received
-from roquet.errors import MessageError
+from roquet.errors import DamagedBody, MessageError
 from roquet.protocol.message import MessageQueue, join_properties
-from roquet.protocol.record import Record, host_bytes
+from roquet.protocol.record import Record, checksum, host_bytes
 from roquet.units import PhysicalOffset, QueueOffset
 
 HOST = host_bytes("10.0.0.1", 10911)
@@ -20,7 +21,8 @@ HOST = host_bytes("10.0.0.1", 10911)
 def record(topic: str = "T", body: bytes = b"hi", sys_flag: int = 0, **properties: str) -> Record:
     at = PhysicalOffset(1000)
     text = join_properties(properties)
-    return Record(3, 8, QueueOffset(5), at, sys_flag, 17, HOST, 18, HOST, 2, PhysicalOffset(0), body, topic, text)
+    record = Record(3, 8, QueueOffset(5), at, sys_flag, 17, HOST, 18, HOST, 2, PhysicalOffset(0), body, topic, text)
+    return replace(record, body_crc=checksum(body))
 
 
 def opened(of: Record, settled: list[int | None] | None = None) -> ReceivedMessage:
@@ -51,6 +53,25 @@ def test_a_compressed_body_comes_as_it_was_if_it_is_not_too_large() -> None:
     assert received(compressed, "broker-a", 0, uncompressed_max=5).body == b"hello"
     with pytest.raises(MessageError, match="has more than 4 when it is decompressed"):
         received(compressed, "broker-a", 0, uncompressed_max=4)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        replace(record(body=b"hi"), body=b"ho"),
+        replace(record(body=b"hi"), body=b""),
+        replace(record(body=zlib.compress(b"hi"), sys_flag=1), body=zlib.compress(b"ho")),
+        replace(record(), body_crc=checksum(b"hi") | 1 << 31),
+    ],
+)
+def test_a_body_that_is_not_the_one_that_was_stored_is_refused(damaged: Record) -> None:
+    with pytest.raises(DamagedBody, match="does not have the checksum stored with it"):
+        opened(damaged)
+
+
+@pytest.mark.parametrize("body", [b"", b"hi", bytes(4096)])
+def test_a_body_with_its_checksum_is_handed_out(body: bytes) -> None:
+    assert opened(record(body=body)).body == body
 
 
 def test_the_end_of_the_block_acknowledges() -> None:

@@ -546,6 +546,22 @@ _REFUSING: Final = (
         simulation=("tests/simulation/test_large_bodies.py",),
     ),
     Mutant(
+        "consumers hand out damaged bodies",
+        "protocol/compression.py",
+        "    if crc is not None and checksum(body) != crc:\n",
+        "    if False:\n",
+        ("tests/client/test_received.py",),
+        once="a body that a drive had changed reached applications without a word",
+        simulation=("tests/simulation/test_damaged_bodies.py",),
+    ),
+    Mutant(
+        "a damaged body comes again as a retry, whose checksum fits it",
+        "client/push_consumer.py",
+        "is_over = self._in_order is not None or isinstance(error, DamagedBody)",
+        "is_over = self._in_order is not None",
+        ("tests/client/test_failed_messages.py",),
+    ),
+    Mutant(
         "one address keeps all places",
         "places.py",
         "self._most >= self.count(newcomer) + 2",

@@ -35,7 +35,8 @@ class Delivery:
     ) -> ReceivedMessage:
         """:param failed: told the delay level of the next try.
         :param dealt_with: told when there is none.
-        :raises MessageError: its body cannot be decompressed, or not to so few bytes.
+        :raises DamagedBody: its body does not have its checksum.
+        :raises MessageError: it cannot be decompressed, or not to so few bytes.
         """
 
         def settle(delay_level: int | None) -> None:

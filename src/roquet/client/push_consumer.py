@@ -26,7 +26,7 @@ from roquet.client.send_back import Dropped, SendBack
 from roquet.client.session import Session
 from roquet.client.start_position import Start, start_offset, wire_name
 from roquet.client.tasks import Tasks, every
-from roquet.errors import ConfigError, MessageError, RouteNotFound
+from roquet.errors import ConfigError, DamagedBody, MessageError, RouteNotFound
 from roquet.protocol.bodies import BROADCASTING, CLUSTERING, ConsumerData, Subscription
 from roquet.protocol.compression import UNCOMPRESSED_MAX
 from roquet.protocol.filters import ALL
@@ -76,7 +76,8 @@ class Consumer:
     :param batch_size: messages per pull at most.
     :param limits: what may wait here per queue before pulling pauses.
     :param uncompressed_max: bytes that a body may have when it is decompressed. A message with more, or that cannot be
-        decompressed, is not handed out; it goes the way of failed ones, and the log says so.
+        decompressed, is not handed out; it goes the way of failed ones, and the log says so. One whose body does not
+        have its checksum goes among the dead letters at once.
     :param strategy: how members share out queues; the same in all of them.
     :param credentials: sign every request, for brokers that check who asks (`aclEnable=true`).
     :param tls: encrypt the connections to name servers and brokers, and verify whose they are.
@@ -253,13 +254,18 @@ class Consumer:
         return None
 
     def _open(self, delivery: Delivery) -> ReceivedMessage | None:
-        """The message for the application; one that cannot be opened goes the way of failed ones."""
+        """The message for the application; one that cannot be opened goes the way of failed ones, a damaged one at
+        once to its end.
+        """
         dealt_with = self._in_order.dealt_with if self._in_order is not None else None
         try:
             return delivery.message(self._failed, dealt_with, self._uncompressed_max)
         except MessageError as error:
             _tell_unopened(delivery, error)
-            self._failed(delivery, 0 if self._in_order is None else NEVER_AGAIN)  # nothing behind it would come
+            # A broker stores a retry with the checksum of the bytes that it has: a damaged body would pass for sound
+            # then. In order, nothing behind it would come.
+            is_over = self._in_order is not None or isinstance(error, DamagedBody)
+            self._failed(delivery, NEVER_AGAIN if is_over else 0)
             return None
 
     async def get_many(self, max_messages: int = 32, timeout_ms: int = 1000) -> list[ReceivedMessage]:

@@ -97,12 +97,15 @@ def received(
     settle: Settle | None = None,
     uncompressed_max: int = UNCOMPRESSED_MAX,
 ) -> ReceivedMessage:
-    """:raises MessageError: the body cannot be decompressed, or has more bytes than `uncompressed_max` then."""
+    """
+    :raises DamagedBody: the body does not have its checksum.
+    :raises MessageError: it cannot be decompressed, or has more bytes than `uncompressed_max` then.
+    """
     properties = record.properties
     offset_message_id = record.offset_message_id
     return ReceivedMessage(
         properties.get(RETRY_TOPIC, record.topic),
-        plain_body(record.body, record.sys_flag, uncompressed_max),
+        plain_body(record.body, record.sys_flag, uncompressed_max, record.body_crc),
         properties.get(TAGS),
         tuple(properties.get(KEYS, "").split()),
         properties,

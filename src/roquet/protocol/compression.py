@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from roquet.errors import MessageError
+from roquet.errors import DamagedBody, MessageError
 from roquet.protocol.message import (
     COMPRESSED,
     COMPRESSION_LZ4,
@@ -17,6 +17,7 @@ from roquet.protocol.message import (
     COMPRESSION_ZLIB,
     COMPRESSION_ZSTD,
 )
+from roquet.protocol.record import checksum
 
 UNCOMPRESSED_MAX: Final = 64 << 20
 """Bytes of a body that is taken for sound, unless it is said otherwise. Clients, Apache's too by default, refuse to
@@ -24,12 +25,16 @@ send bodies of more than 4 MiB before they compress them: this is sixteen times 
 body in its hands lives."""
 
 
-def plain_body(body: bytes, sys_flag: int, size_max: int = UNCOMPRESSED_MAX) -> bytes:
+def plain_body(body: bytes, sys_flag: int, size_max: int = UNCOMPRESSED_MAX, crc: int | None = None) -> bytes:
     """The body as the producer gave it.
 
     :param size_max: bytes that it may have, if it was compressed.
+    :param crc: the checksum stored with it (`Record.body_crc`); None: there is none.
+    :raises DamagedBody: it does not have that checksum.
     :raises MessageError: it is damaged, larger, or compressed in another way than zlib.
     """
+    if crc is not None and checksum(body) != crc:
+        raise DamagedBody(f"the body, stored in {len(body)} bytes, does not have the checksum stored with it")
     if not sys_flag & COMPRESSED:
         return body
     kind = sys_flag & COMPRESSION_TYPE_BITS
