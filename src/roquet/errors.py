@@ -75,7 +75,13 @@ class UnreadableFile(OSError):  # noqa: N818
 
 
 class DamagedFiles(StoreError):  # noqa: N818
-    """Files of one range are missing, or have not the size that they were made with."""
+    """Files of one range are missing, or have not the size that they were made with. `advice` is for those who cannot
+    make them anew.
+    """
+
+    def __init__(self, damage: str, advice: str) -> None:
+        super().__init__(damage)
+        self.advice = advice
 
 
 class DriveFailed(StoreError):  # noqa: N818

@@ -62,11 +62,11 @@ def test_a_size_that_no_frame_can_have_is_refused_before_anything_is_stored(size
     ],
 )
 def test_another_protocol_is_named(stream: bytes, told: str) -> None:
-    for before in (b"", stream[:1]):
+    for before, rest in ((b"", stream), (stream[:1], stream[1:]), (b"", on_the_wire([b"first"]) + stream)):
         buffer = FrameBuffer()
         buffer.feed(before)
         with pytest.raises(PeerError) as refused:
-            buffer.feed(stream[len(before) :])
+            buffer.feed(rest)
         assert str(refused.value) == told
 
 

@@ -5,11 +5,13 @@ See docs/storage/files.md#several-directories-for-the-commit-log.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from roquet.errors import StoreError
+from roquet.errors import DamagedFiles, StoreError
 from roquet.storage.disk import RealDisk
 from roquet.storage.folders import Folders
 from roquet.storage.segments import Segments, file_name
@@ -30,7 +32,7 @@ class UsedDisk(RealDisk):
 
 def grown(disk: RealDisk, folders: Folders, count: int) -> list[Path]:
     """The files of a log after so many were added."""
-    segments = Segments(disk, folders, FILE_SIZE)
+    segments = Segments(disk, folders, FILE_SIZE, "fileSize")
     segments.load()
     for _ in range(count):
         segments.grow()
@@ -63,4 +65,28 @@ def test_a_file_in_two_folders_is_named(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / file_name(0)).write_bytes(bytes(FILE_SIZE))
     with pytest.raises(StoreError, match=f"{tmp_path}/b/0+ is there twice, also as {tmp_path}/a/0+"):
-        Segments(RealDisk(), Folders(RealDisk(), [tmp_path / "a", tmp_path / "b"]), FILE_SIZE).load()
+        Segments(RealDisk(), Folders(RealDisk(), [tmp_path / "a", tmp_path / "b"]), FILE_SIZE, "fileSize").load()
+
+
+@pytest.mark.parametrize(
+    ("starts", "sizes", "told"),
+    [
+        ((0,), (FILE_SIZE * 2,), f"has {FILE_SIZE * 2} bytes, .*#set fileSize={FILE_SIZE * 2} or restore the file"),
+        ((0, FILE_SIZE), (FILE_SIZE, 7), "has 7 bytes, the configured file size is .*#restore the file"),
+    ],
+)
+def test_files_of_another_size_say_which_setting_they_were_made_with(
+    tmp_path: Path, starts: Sequence[int], sizes: Sequence[int], told: str
+) -> None:
+    for start, size in zip(starts, sizes, strict=True):
+        (tmp_path / file_name(start)).write_bytes(bytes(size))
+    with pytest.raises(DamagedFiles) as damaged:
+        Segments(RealDisk(), Folders(RealDisk(), [tmp_path]), FILE_SIZE, "fileSize").load()
+    assert re.search(f"{told}$", f"{damaged.value}#{damaged.value.advice}")
+
+
+def test_a_log_of_smaller_files_is_not_to_be_moved_away_by_halves(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / file_name(FILE_SIZE // 2 * number)).write_bytes(bytes(FILE_SIZE // 2))
+    with pytest.raises(StoreError, match=f"-byte files; set fileSize={FILE_SIZE // 2} or move it away$"):
+        Segments(RealDisk(), Folders(RealDisk(), [tmp_path]), FILE_SIZE, "fileSize").load()

@@ -393,7 +393,8 @@ def test_a_first_file_that_vanishes_from_a_running_broker_is_made_anew_by_the_ne
 def test_another_size_in_the_configuration_ends_the_start(stopped: Drive) -> None:
     before = set(stopped.names.files)
     store = Store(replace(CONFIG, consume_queue_file_size=20 * PER_FILE // 2), lambda: 1, stopped.mount())
-    with pytest.raises(StoreError, match="has 400 bytes, the configured file size is 200"):
+    told = "has 400 bytes, the configured file size is 200; set mappedFileSizeConsumeQueue=400 or restore the file$"
+    with pytest.raises(StoreError, match=told):
         store.open()
     assert before <= set(stopped.names.files)
 

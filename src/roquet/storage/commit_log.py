@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from roquet.errors import CorruptRecord
+from roquet.errors import CorruptRecord, DamagedFiles, StoreError
 from roquet.protocol.columns import Ints
 from roquet.protocol.record import (
     BLANK_MAGIC,
@@ -56,7 +56,7 @@ class CommitLog:
         self, disk: Disk, folders: Folders, file_size: int, pool: Pool | None = None, trust: Trust | None = None
     ) -> None:
         self.folders = folders.all
-        self._segments = Segments(disk, folders, file_size)
+        self._segments = Segments(disk, folders, file_size, "mappedFileSizeCommitLog")
         self.file_size = file_size
         self.end = PhysicalOffset(0)
         self.flushed_to = PhysicalOffset(0)
@@ -84,7 +84,10 @@ class CommitLog:
 
         :raises StoreError: a file that does not belong here.
         """
-        self._segments.load()
+        try:
+            self._segments.load()
+        except DamagedFiles as error:
+            raise StoreError(f"{error}; {error.advice}") from error
         self.end = self.flushed_to = PhysicalOffset(self._segments.capacity_end)
         self._committed_to = self.end
 

@@ -103,7 +103,7 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.topic_bytes = topic.encode()
-        self._segments = Segments(disk, Folders(disk, [folder]), file_size)
+        self._segments = Segments(disk, Folders(disk, [folder]), file_size, "mappedFileSizeConsumeQueue")
         self._file_size = file_size
         self.min_offset = 0
         self.max_offset = 0

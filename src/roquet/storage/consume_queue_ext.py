@@ -66,7 +66,7 @@ class Notes:
     """
 
     def __init__(self, disk: Disk, folder: Path, file_size: int, bits_size: int = 0) -> None:
-        self._segments = Segments(disk, Folders(disk, [folder]), file_size)
+        self._segments = Segments(disk, Folders(disk, [folder]), file_size, "mappedFileSizeConsumeQueueExt")
         self._file_size = file_size
         self._size_max = _NOTE.size + bits_size
         self._end = 0

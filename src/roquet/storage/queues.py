@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from roquet.errors import DamagedFiles, UnreadableFile
+from roquet.errors import DamagedFiles, StoreError, UnreadableFile
 from roquet.protocol.message import is_legal_name
 from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.consume_queue_ext import BitsOf, ExtendedQueue, Notes
@@ -77,7 +77,7 @@ class Queues:
             log.warning("folders left alone: no queue is named so count=%d first=%r", len(others), str(others[0]))
         for why in damaged.values():
             if isinstance(why, DamagedFiles) and not any(queue.has_whole_file for queue in self):
-                raise why  # another size is configured than the files were made with
+                raise StoreError(f"{why}; {why.advice}")  # another size is configured than the files were made with
             log.warning("consume queue is damaged, it is made anew from the log: %s", why)
         return list(damaged)
 

@@ -49,11 +49,14 @@ class Segments:
     """The files of one byte range; one is opened when somebody wants its bytes.
 
     Keeps: `starts` are adjacent multiples of `file_size`, ascending; `_paths` and `_files` are theirs, in that order.
+
+    :param setting: the one that gives `file_size`, for messages.
     """
 
-    def __init__(self, disk: Disk, folders: Folders, file_size: int) -> None:
+    def __init__(self, disk: Disk, folders: Folders, file_size: int, setting: str) -> None:
         self._disk = disk
         self._folders = folders
+        self._setting = setting
         self.file_size = file_size
         self.starts: list[int] = []
         self._paths: list[Path] = []
@@ -76,10 +79,13 @@ class Segments:
         :raises StoreError: a file that does not belong here (docs/storage/files.md#names-and-sizes-are-exact).
         """
         found = sorted((path.name, size, path) for path, size in self._folders.files())
+        sizes = {size for _, size, _ in found if size}
+        common = f"set {self._setting}={sizes.pop()}" if len(sizes) == 1 and sizes != {self.file_size} else ""
         for name, _, path in found:
             is_name = len(name) == NAME_DIGITS and is_number(name) and int(name) + self.file_size <= _END_MAX
             if not is_name or int(name) % self.file_size:
-                raise StoreError(f"{path} does not belong into a store of {self.file_size}-byte files; move it away")
+                advice = " or ".join(filter(None, (common, "move it away")))
+                raise StoreError(f"{path} does not belong into a store of {self.file_size}-byte files; {advice}")
         if found and found[-1][1] == 0:
             self._disk.delete(found.pop()[2])
         damage = ""
@@ -93,7 +99,7 @@ class Segments:
                 damage = damage or f"{path}: the file before it, {missing}, is missing"
             self._add(int(name), path)
         if damage:
-            raise DamagedFiles(damage)
+            raise DamagedFiles(damage, " or ".join(filter(None, (common, "restore the file"))))
 
     @property
     def is_whole(self) -> bool:
@@ -246,7 +252,7 @@ class Segments:
 
     def lost(self) -> LostSegments:
         """The same range, whose files are deleted and going to be made anew."""
-        return LostSegments(self._disk, self._folders, self.file_size)
+        return LostSegments(self._disk, self._folders, self.file_size, self._setting)
 
     def _forget(self, index: int) -> Deletion:
         self.starts.pop(index)
