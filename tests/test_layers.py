@@ -40,6 +40,7 @@ ROOT: Final[Mapping[str, frozenset[str]]] = {
     "units": frozenset(),
     "garbage": frozenset(),
     "memory": frozenset(),
+    "listening": frozenset({"errors"}),
     "places": frozenset(),
     "runtime": frozenset(),
     "limited_log": frozenset(),

@@ -92,6 +92,10 @@ class NotWritten(StoreError):  # noqa: N818
     """A broker has stopped without writing everything; its next start recovers as after a crash."""
 
 
+class CannotListen(RoquetError):  # noqa: N818
+    """A server cannot listen on one of its ports; the message says on which, what it is for, and what to do."""
+
+
 class ConfigError(RoquetError):
     """A configuration value cannot be used; the message names the key, the value and what is allowed."""
 

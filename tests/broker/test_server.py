@@ -9,11 +9,58 @@ import os
 import pytest
 
 from roquet.broker.server import Broker
-from roquet.errors import DriveFailed, NotWritten
+from roquet.errors import CannotListen, DriveFailed, NotWritten
 from roquet.protocol.codes import RequestCode, ResponseCode
 from tests.broker.harness import ADDRESS, Client
 from tests.broker.served import config, send
 from tests.simulation.simulation import Simulation
+
+PORT = config(ADDRESS).listen_port
+
+
+@pytest.mark.parametrize(
+    ("port", "role"),
+    [(PORT, "clients, listenPort"), (PORT - 2, "clients, listenPort - 2"), (PORT + 1, "replication, listenPort + 1")],
+)
+def test_a_broker_without_one_of_its_ports_names_it_and_leaves_its_store_as_after_a_clean_stop(
+    sim: Simulation, port: int, role: str
+) -> None:
+    host = sim.host(ADDRESS)
+    host.boot()
+    broker = Broker(config(ADDRESS), host.runtime(), host.disk)
+    host.call(broker.start)
+    host.call(broker.stop)
+    taken = host.call(lambda: sim.loop.create_server(asyncio.Protocol, "0.0.0.0", port))
+    again = Broker(config(ADDRESS), host.runtime(), host.disk)
+    with pytest.raises(CannotListen) as refused:
+        host.call(again.start)
+    assert str(refused.value) == (
+        f"cannot listen on 0.0.0.0:{port} ({role}): {os.strerror(errno.EADDRINUSE)}; "
+        "end what listens there, or choose another port"
+    )
+    taken.close()
+    third = Broker(config(ADDRESS), host.runtime(), host.disk)
+    host.call(third.start)
+    assert not third.store.was_crashed
+    host.call(third.stop)
+
+
+def test_a_broker_that_recovered_and_has_no_port_recovers_again(sim: Simulation) -> None:
+    """What its filters must not trust is known to nobody but the broker that found the mark of a crash."""
+    host = sim.host(ADDRESS)
+    host.boot()
+    broker = Broker(config(ADDRESS), host.runtime(), host.disk)
+    host.call(broker.start)
+    host.call(broker.kill)
+    taken = host.call(lambda: sim.loop.create_server(asyncio.Protocol, "0.0.0.0", PORT))
+    again = Broker(config(ADDRESS), host.runtime(), host.disk)
+    with pytest.raises(CannotListen):
+        host.call(again.start)
+    taken.close()
+    third = Broker(config(ADDRESS), host.runtime(), host.disk)
+    host.call(third.start)
+    assert third.store.was_crashed
+    host.call(third.stop)
 
 
 @pytest.mark.parametrize("trouble", [errno.ENOSPC, errno.EROFS, errno.EIO])

@@ -87,4 +87,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 
     assert process.returncode == 1
     assert output == ""
-    assert errors == f"roquet: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    assert errors == (
+        f"roquet: cannot listen on 127.0.0.1:{port} (name server, listenPort): Address already in use; "
+        "end what listens there, or choose another port\n"
+    )

@@ -16,8 +16,9 @@ from roquet.broker.parts import Parts
 from roquet.broker.peers import Life, addresses_of, life_of
 from roquet.broker.promotion import Become
 from roquet.broker.requests import handlers
-from roquet.errors import ConfigError, NotWritten
+from roquet.errors import CannotListen, ConfigError, NotWritten, RoquetError
 from roquet.limited_log import LimitedLog
+from roquet.listening import listening
 from roquet.protocol.codes import RequestCode
 from roquet.runtime import Runtime
 from roquet.storage.disk import Disk
@@ -61,7 +62,8 @@ class Broker:
 
         :raises ConfigError: the name servers know another master of this name, and it answers.
         :raises StoreError: the store directory cannot be used; DriveFailed: a sync of it failed.
-        :raises OSError: a port is taken; a file could not be read or written.
+        :raises CannotListen: a port is taken; the store is left as after a clean stop, unless it had to recover.
+        :raises OSError: a file could not be read or written.
         """
         self._build()
         try:
@@ -71,8 +73,10 @@ class Broker:
             await self._listen()
         except BaseException as error:
             await self._close_servers()
+            if isinstance(error, CannotListen) and not self.store.was_crashed:
+                self._close_unused_store()
             self.store.abandon()
-            if isinstance(error, OSError) and self.store.failure is not None:
+            if isinstance(error, OSError | RoquetError) and self.store.failure is not None:
                 raise drive_failed(self.store.failure) from error
             raise
         self._start_tasks()
@@ -165,16 +169,28 @@ class Broker:
         if self.store.was_crashed:
             self.parts.tables.filters.distrust_notes_until(self.store.newest_ms)
 
+    def _close_unused_store(self) -> None:
+        """Let the next start find the mark of a clean stop: it need not read again all that it cannot trust after a
+        crash. One that recovered keeps its mark of a crash, as filters do not trust the notes of before.
+        """
+        try:
+            self.store.close()
+        except OSError as error:
+            log.warning("store not closed, the next start recovers as after a crash: error=%s", error)
+
     def _load_tables(self) -> None:
         self.parts.tables.load()
         self.parts.read_queues()
 
     async def _listen(self) -> None:
-        config = self.config
-        await self._main.listen(config.bind_address, config.listen_port)
-        await self._fast.listen(config.bind_address, config.fast_port)
+        config, host = self.config, self.config.bind_address
+        with listening(host, config.listen_port, "clients, listenPort"):
+            await self._main.listen(host, config.listen_port)
+        with listening(host, config.fast_port, "clients, listenPort - 2"):
+            await self._fast.listen(host, config.fast_port)
         if self.parts.ha_server is not None:
-            await self.parts.ha_server.listen(config.bind_address, config.ha_port)
+            with listening(host, config.ha_port, "replication, listenPort + 1"):
+                await self.parts.ha_server.listen(host, config.ha_port)
 
     def _start_tasks(self) -> None:
         if self.parts.ha_client is not None:

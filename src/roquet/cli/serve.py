@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import signal
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -34,7 +32,6 @@ _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
 _NO_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_CANNOT_LISTEN: Final = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 
 class AsyncServer(Protocol):
@@ -81,7 +78,7 @@ def namesrv(path: Path | None, print_only: bool) -> None:
         config = replace(config, config_store_path=str(path))
     if print_only:
         return _print(config)
-    return serve("namesrv", config.bind_address, config.listen_port, lambda stop: NameServer(config, Runtime()))
+    return serve("namesrv", config.bind_address, lambda stop: NameServer(config, Runtime()))
 
 
 @click.command(help="Run a broker: master or slave, as its settings say.")
@@ -94,7 +91,7 @@ def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> Non
     config = broker_config(path, namesrv_addr)
     if print_only:
         return _print(config)
-    return serve("broker", config.bind_address, config.listen_port, lambda stop: BrokerProcess(config, Runtime(), stop))
+    return serve("broker", config.bind_address, lambda stop: BrokerProcess(config, Runtime(), stop))
 
 
 @click.command(help="Run a name server and a broker in one process, on loopback: to try things out.")
@@ -103,10 +100,10 @@ def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> Non
 def dev(port: int, folder: Path | None) -> None:
     from roquet.dev import LOOPBACK, Cluster
 
-    return serve("dev", LOOPBACK, port, lambda stop: Cluster(folder, port=port, failed=stop))
+    return serve("dev", LOOPBACK, lambda stop: Cluster(folder, port=port, failed=stop))
 
 
-def serve(name: str, host: str, port: int, make: Make) -> None:
+def serve(name: str, host: str, make: Make) -> None:
     """Run what `make` gives until SIGTERM or SIGINT; a failure ends the process with a line that says why."""
     _log_to_standard_error()
     _allow_many_files()
@@ -122,12 +119,8 @@ def serve(name: str, host: str, port: int, make: Make) -> None:
         end(str(error), DRIVE_FAILED)
     except RoquetError as error:
         end(str(error), FAILED)
-    except socket.gaierror as error:
-        end(f"cannot listen on {host}:{port}: {error.strerror}", FAILED)
     except OSError as error:
-        if error.errno not in _CANNOT_LISTEN or error.filename is not None:
-            end(f"cannot run here: {error}", FAILED)
-        end(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}", FAILED)
+        end(f"cannot run here: {error}", FAILED)
 
 
 async def _run(name: str, host: str, make: Make) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from roquet.errors import ConfigError
 from roquet.files import read_with_backup
+from roquet.listening import listening
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.handlers import Requests
 from roquet.nameserver.kv_config import KvConfig
@@ -56,9 +57,11 @@ class NameServer:
     async def start(self) -> int:
         """Listen; gives the port.
 
-        :raises OSError: the port is taken, or the address is not one of this machine.
+        :raises CannotListen: the port is taken, or the address is not one of this machine.
         """
-        self.port = await self._server.listen(self._config.bind_address, self._config.listen_port)
+        host, port = self._config.bind_address, self._config.listen_port
+        with listening(host, port, "name server, listenPort"):
+            self.port = await self._server.listen(host, port)
         self._scan = asyncio.create_task(self._look_for_ever())
         self._watch = asyncio.create_task(self._peers.watch.run())
         return self.port
