@@ -16,6 +16,7 @@ from roquet.broker.parts import Parts
 from roquet.broker.peers import Life, addresses_of, life_of
 from roquet.broker.promotion import Become
 from roquet.broker.requests import handlers
+from roquet.broker.store_folder import told_of_folder
 from roquet.errors import CannotListen, ConfigError, NotWritten, RoquetError
 from roquet.limited_log import LimitedLog
 from roquet.listening import listening
@@ -68,8 +69,9 @@ class Broker:
         self._build()
         try:
             await self._refuse_a_second_master()
-            self._open_store()
-            self._load_tables()
+            with told_of_folder(self.config.store_folder):
+                self._open_store()
+                self._load_tables()
             await self._listen()
         except BaseException as error:
             await self._close_servers()

@@ -1,0 +1,43 @@
+"""What a broker says that cannot use its store's folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from roquet.errors import StoreError
+
+_OTHER_FOLDER: Final = "choose another folder"
+_NOT_ALLOWED: Final = f"let this user read and write it, or {_OTHER_FOLDER}"
+_A_FILE: Final = f"a part of its path is a file: move that away, or {_OTHER_FOLDER}"
+_ADVICE: Final = {
+    errno.EROFS: f"mount it writable, or {_OTHER_FOLDER}",
+    errno.EACCES: _NOT_ALLOWED,
+    errno.EPERM: _NOT_ALLOWED,
+    errno.ENOTDIR: _A_FILE,
+    errno.EEXIST: _A_FILE,
+}
+
+
+@contextmanager
+def told_of_folder(folder: Path) -> Iterator[None]:
+    """Let the error of a start name the setting and say what to do, where the folder is what is wrong.
+
+    :param folder: the store's (`storePathRootDir`).
+    :raises StoreError: instead of such an error; what else the drive says stays as it is.
+    """
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0)
+        if advice is None or error.filename is None:
+            raise
+        path = Path(os.fsdecode(error.filename))
+        own = any(path.is_relative_to(each) or each.is_relative_to(path) for each in (folder, folder.resolve()))
+        where = f"storePathRootDir={folder}" if own else "the store"
+        reason = os.strerror(error.errno or 0)
+        raise StoreError(f"{where} cannot be used: {path}: {reason}; {advice}") from error
