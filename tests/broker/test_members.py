@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from roquet.broker.members import SILENCE_MS_MAX, Consumers, Member, Producers
 from roquet.protocol.bodies import BROADCASTING, ConsumerData, Subscription
-from roquet.protocol.json_dialect import load
 
 NOW = 1_700_000_000_000
 
@@ -43,40 +42,6 @@ def test_a_channel_that_changes_its_client_id_changes_the_list() -> None:
     consumers.register("x", member("c"), data())
     assert consumers.register("x", member("d"), data())
     assert consumers.client_ids("g") == ["d"]
-
-
-def test_the_list_that_members_ask_for_is_made_once_until_somebody_comes_or_leaves() -> None:
-    consumers = Consumers[str]()
-
-    def listed() -> list[str]:
-        client_list = consumers.client_list("g")
-        assert consumers.client_list("g") is client_list
-        return list(load(client_list)["consumerIdList"])
-
-    for channel, client_id in (("x", "c"), ("y", "d")):
-        consumers.register(channel, member(client_id), data())
-        assert listed()[-1] == client_id
-    before = consumers.client_list("g")
-    consumers.register("x", member("c", NOW + 1), data())
-    assert consumers.client_list("g") is before, "a heartbeat that says the same"
-    consumers.register("x", member("e"), data())
-    assert listed() == ["e", "d"]
-    consumers.unregister("y", "g")
-    assert listed() == ["e"]
-    consumers.closed("x")
-    assert consumers.client_list("g") == b""
-
-
-def test_the_lists_of_a_few_groups_are_kept_and_of_many_groups_each_is_told_its_own() -> None:
-    consumers = Consumers[str]()
-    groups = [f"g{number}" for number in range(40)]
-    for group in groups:
-        consumers.register("x", member(f"c-{group}"), data(group))
-    first = consumers.client_list("g0")
-    for _ in range(2):
-        lists = [load(consumers.client_list(group))["consumerIdList"] for group in groups]
-        assert lists == [[f"c-{group}"] for group in groups]
-    assert consumers.client_list("g0") is not first
 
 
 def test_a_client_that_came_back_is_listed_once_per_channel() -> None:

@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from roquet.protocol.bodies import ConsumerData, Subscription
-from roquet.protocol.json_dialect import dump_bytes
 
 C = TypeVar("C", bound=Hashable)
 
@@ -22,8 +21,6 @@ Wishes: TypeAlias = Mapping[str, tuple[str, str]]
 
 _CHARACTERS_MAX: Final = 256
 """Of the texts of one subscription; longer ones count as several."""
-_LISTS_MAX: Final = 16
-"""Groups whose list of clients is kept as it was sent last: it may have megabytes."""
 _SHOWN_MAX: Final = 300
 """Characters of an expression in a line of the log."""
 SILENCE_MS_MAX: Final = 120_000
@@ -154,13 +151,11 @@ def _shown(wish: tuple[str, str] | None) -> str:
 class Consumers(Generic[C]):
     """The connected consumers of all groups.
 
-    Keeps: a group is here as long as it has a channel; `subscription_count` is what all members count; each of `_lists`
-           has the members that its group has now.
+    Keeps: a group is here as long as it has a channel; `subscription_count` is what all members count.
     """
 
     def __init__(self) -> None:
         self.groups: dict[str, ConsumerGroup[C]] = {}
-        self._lists: dict[str, bytes] = {}
         self.subscription_count = 0
         self._groups_of: dict[C, set[str]] = {}
 
@@ -175,8 +170,6 @@ class Consumers(Generic[C]):
         group.consume_from = data.consume_from
         self._groups_of.setdefault(channel, set()).add(data.group)
         joined = group.join(channel, member)
-        if joined:
-            self._lists.pop(data.group, None)
         topics_changed = group.subscribe(data.subscriptions)
         return joined or topics_changed
 
@@ -205,7 +198,6 @@ class Consumers(Generic[C]):
         self.subscription_count -= group.weight(channel)
         if not group.leave(channel):
             return False
-        self._lists.pop(group_name, None)
         if not group.members:
             del self.groups[group_name]
         left = self._groups_of[channel]
@@ -241,18 +233,6 @@ class Consumers(Generic[C]):
         """One per channel, so that a client that came back may be there twice (docs/pitfalls.md#trap-32)."""
         found = self.groups.get(group)
         return [] if found is None else [member.client_id for member in found.members.values()]
-
-    def client_list(self, group: str) -> bytes:
-        """The same as a body, empty without a member. All members ask for it whenever one came or left: for 2,000 it
-        is made once then.
-        """
-        if group not in self.groups:
-            return b""
-        if group not in self._lists:
-            while len(self._lists) >= _LISTS_MAX:
-                del self._lists[next(iter(self._lists))]
-            self._lists[group] = dump_bytes({"consumerIdList": self.client_ids(group)})
-        return self._lists[group]
 
     def channels(self, group: str) -> list[C]:
         found = self.groups.get(group)

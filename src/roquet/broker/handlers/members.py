@@ -24,6 +24,7 @@ from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscri
 from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.command import Command
 from roquet.protocol.headers.members import ConsumerGroupHeader, UnregisterClientHeader
+from roquet.protocol.json_dialect import dump_bytes
 from roquet.steps import Steps, in_parts
 from roquet.transport.connection import Connection, Handler
 
@@ -235,10 +236,10 @@ class MemberRequests:
 
     def consumer_ids(self, request: Command, connection: Connection) -> Command:
         group = ConsumerGroupHeader.read(request.fields).consumer_group
-        body = self._consumers.client_list(group)
-        if not body:
+        client_ids = self._consumers.client_ids(group)
+        if not client_ids:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
-        return request.answer(ResponseCode.SUCCESS, body=body)
+        return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"consumerIdList": client_ids}))
 
     def check_client(self, request: Command, connection: Connection) -> Command:
         """Whether this broker can serve a subscription; tag expressions always."""
