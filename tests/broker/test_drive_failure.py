@@ -6,6 +6,7 @@ import errno
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +89,22 @@ def test_a_broker_without_descriptors_for_its_syncs_says_so_seldom_and_goes_on(
     sim.run_for(12)
     assert serving(node).store.log.flushed_to == serving(node).store.log.end
     assert not critical(caplog)
+
+
+def test_a_log_whose_file_was_deleted_under_the_broker_acknowledges_nothing(
+    sim: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = started(sim, MASTER, flushDiskType="SYNC_FLUSH")
+    client, lives = client_of(sim), lives_of(node)
+    assert sent(client, b"0", b"1") == [ResponseCode.SUCCESS] * 2
+    node.host.drive.remove(Path(f"/store/commitlog/{0:020}"))
+    answer = send(client, b"lost")
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "a file of the store was deleted or replaced while it was in use" in str(answer.remark)
+    sim.run_until(lambda: not lives(), 30)
+    (line,) = critical(caplog)
+    assert "file=/store/commitlog/" in line
+    assert len([line for line in caplog.messages if line.startswith("a file of the store was deleted")]) == 1
 
 
 def test_messages_that_wait_for_nothing_but_the_disk_end_with_it_too(sim: Simulation) -> None:

@@ -211,3 +211,40 @@ def test_a_queue_whose_file_was_cut_is_made_anew_while_others_go_on(
     sim.run_for(5)
     assert bodies_in(store, "T")[-2:] == [b"more" if is_slave else b"56", b"last"]
     assert store.trouble == ""
+
+
+def test_queues_whose_files_were_deleted_are_made_anew_while_others_go_on(
+    sim: Simulation, node: BrokerNode, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next checkpoint that has entries for them notices, and is made again when they are whole."""
+    store, drive = serving(node).store, node.host.drive
+    sim.run_for(15)
+    for path in sorted(drive.names.files):
+        if path.parent == QUEUE.parent:
+            drive.remove(path)
+    assert send(client, b"more").code == ResponseCode.SUCCESS
+    assert send(client, b"more", "Other").code == ResponseCode.SUCCESS
+    sim.run_for(70)
+    assert send(client, b"last").code == ResponseCode.SUCCESS
+    sim.run_for(70)
+    assert (store.trouble, store.failure) == ("", None)
+    assert len([line for line in caplog.messages if line.startswith("a file of the store was deleted")]) == 1
+    assert store.checkpoint.mark is not None
+    assert store.checkpoint.mark.position == store.log.end
+    node.host.crash()
+    node.start()
+    sim.run_until(lambda: node.broker is not None, 10)
+    store = serving(node).store
+    assert bodies_in(store, "T") == [*[b"%d" % number for number in range(57)], b"more", b"last"]
+    assert bodies_in(store, "Other") == [b"other", b"more"]
+
+
+def test_a_file_of_the_log_that_was_deleted_is_told_of_by_the_next_pass_of_cleaning(
+    sim: Simulation, node: BrokerNode, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    sim.run_for(75)
+    assert serving(node).store.log.flushed_to == serving(node).store.log.end
+    node.host.drive.remove(LOG)
+    sim.run_for(75)
+    assert len([line for line in caplog.messages if str(LOG) in line]) == 1
+    assert serving(node).store.failure is None, "all that it holds can be read"

@@ -38,11 +38,11 @@ _ACKNOWLEDGING: Final = (
     Mutant(
         "a sync of the log syncs nothing",
         "storage/commit_log.py",
-        """            for file, first, last in pieces:
-                file.sync(first, last)
+        """                for file, first, last in pieces:
+                    file.sync(first, last)
 """,
-        """            for _file, _first, _last in pieces:
-                pass
+        """                for _file, _first, _last in pieces:
+                    pass
 """,
         ("tests/storage/test_recovery.py", "tests/properties", "tests/simulation/test_master_crash.py"),
     ),
@@ -763,11 +763,25 @@ _FAILING: Final = (
     Mutant(
         "a sync that failed is tried again",
         "storage/trust.py",
-        "                self.failure = self.failure or error\n",
+        "                self.fail(error)\n",
         "                pass\n",
         ("tests/storage/test_trouble.py", "tests/broker/test_drive_failure.py"),
         once="a second sync after a failed one went well, and SEND_OK went out for bytes that were nowhere",
         simulation=_DRIVES,
+    ),
+    Mutant(
+        "a sync does not see that its file was deleted",
+        "storage/mapped_file.py",
+        "        self.require_name()\n",
+        "",
+        ("tests/storage/test_deleted_files.py",),
+    ),
+    Mutant(
+        "a log whose file was deleted goes on",
+        "storage/commit_log.py",
+        "                self._trust.fail(error)\n",
+        "",
+        ("tests/storage/test_deleted_files.py", "tests/broker/test_drive_failure.py"),
     ),
     Mutant(
         "what is flushed moves after a failed sync",

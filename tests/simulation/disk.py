@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from roquet.errors import StoreError, UnreadableFile
+from roquet.storage.mapped_file import GONE, tell_gone
 from tests.simulation.loop import SimulationError
 from tests.simulation.threads import DeadProcessError, block, current_process, step
 
@@ -419,6 +420,11 @@ class Drive:
                 raise DeadProcessError(f"the process ended while it erased the end of {path}")
         memory[at : at + size] = bytes(size)
 
+    def remove(self, path: Path) -> None:
+        """Somebody deletes a file, under whoever has it open; that is on the platter at once."""
+        self.rename({other: file for other, file in self.names.files.items() if other != path})
+        self.sync_names()
+
     def rename(self, files: dict[Path, StoredFile], folders: frozenset[Path] | None = None) -> None:
         """The folders say something new, so far only in memory."""
         self._unsynced_names.append(Names(files, self.names.folders if folders is None else folders))
@@ -500,7 +506,7 @@ class MountedFile:
         self._file = file
         self._bytes: mmap.mmap | bytearray | None = file.cached
         self._told = file.told
-        self._is_discarded = False
+        self._is_discarded = self._is_told = False
         self._syncs = 0
         self.descriptor = disk.descriptors.open(self)
 
@@ -536,6 +542,13 @@ class MountedFile:
         if self._path in self._disk.lost_from:
             raise UnreadableFile(errno.EIO, "it is shorter than it was made", str(self._path))
 
+    def require_name(self) -> None:
+        if self._disk.file_at(self._path) is not self._file and not self._is_discarded:
+            if not self._is_told:
+                tell_gone(self._path)
+            self._is_told = True
+            raise UnreadableFile(errno.EIO, GONE, str(self._path))
+
     def next_data(self, at: int) -> int:
         return min(at, self.size)
 
@@ -558,6 +571,7 @@ class MountedFile:
             self._syncs -= 1
             if self._is_discarded and not self._syncs and not self._disk.is_gone:
                 self.close()
+        self.require_name()
 
     def _sync(self, start: int, end: int) -> None:
         file, drive = self._file, self._drive("begin a sync")
@@ -642,10 +656,13 @@ class MountedDisk:
         flaky = self._drive.flaky
         return flaky is None or current_process.get() is None or not self._drive.refuses_now("pread")
 
-    def reopen(self, path: Path, size: int) -> MountedFile:
+    def require_file(self, path: Path, size: int) -> None:
         file = self.drive("read").names.files.get(path)
         if file is None or file.size != size:
             raise UnreadableFile(errno.EIO, "it is not there any more, or cut", str(path))
+
+    def reopen(self, path: Path, size: int) -> MountedFile:
+        self.require_file(path, size)
         return self.open(path, size)
 
     @property
@@ -676,6 +693,10 @@ class MountedDisk:
         folders = names.folders if path in names.files else names.folders | set(path.parents)
         drive.rename({**names.files, path: file}, folders)
         return file
+
+    def file_at(self, path: Path) -> StoredFile | None:
+        """What the path of an open file leads to now."""
+        return self._drive.names.files.get(path)
 
     def names(self, folder: Path) -> list[tuple[str, int]]:
         files = self._read_names().files

@@ -117,6 +117,7 @@ class Cleaning:
         usage = await self.look()
         if self._store.failure is not None:
             return
+        await self._runtime.blocking(self._store.log.look_for_names)
         asked, self._asked = self._asked > 0, max(0, self._asked - 1)
         writes = await self._runtime.blocking(self._store.last_writes)
         now_ms = self._clock.now_ms()

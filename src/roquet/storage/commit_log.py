@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from roquet.errors import CorruptRecord, DamagedFiles, StoreError
+from roquet.errors import CorruptRecord, DamagedFiles, StoreError, UnreadableFile
 from roquet.protocol.columns import Ints
 from roquet.protocol.record import (
     BLANK_MAGIC,
@@ -405,10 +405,18 @@ class CommitLog:
         pieces = list(self._segments.pieces(self.flushed_to, end))
 
         def work() -> None:
-            for file, first, last in pieces:
-                file.sync(first, last)
+            try:
+                for file, first, last in pieces:
+                    file.sync(first, last)
+            except UnreadableFile as error:  # of a queue's file the log has a copy; of one of the log nobody has
+                self._trust.fail(error)
+                raise
 
         return work
+
+    def look_for_names(self) -> None:
+        """See whether somebody has deleted or replaced a file, which is told of once; may be called off the loop."""
+        self._segments.look_for_names()
 
     def modified_ms(self, start: int) -> int:
         """When the file that begins at `start` was last written."""

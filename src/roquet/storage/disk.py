@@ -48,6 +48,13 @@ class DiskFile(Protocol):
         """
         ...
 
+    def require_name(self) -> None:
+        """See whether the path still leads to this file, if it is not discarded; may be called off the loop.
+
+        :raises UnreadableFile: somebody has deleted or replaced it: what was written here ends with this process.
+        """
+        ...
+
     def next_data(self, at: int) -> int:
         """The first byte from `at` on that may hold something else than a hole; the size of the file for none."""
         ...
@@ -69,7 +76,10 @@ class DiskFile(Protocol):
         ...
 
     def sync(self, start: int, end: int) -> None:
-        """Make the bytes from `start` to `end` durable; may take long. Nothing to do once the file is discarded."""
+        """Make the bytes from `start` to `end` durable; may take long. Nothing to do once the file is discarded.
+
+        :raises UnreadableFile: as `require_name`, which is asked after that.
+        """
         ...
 
     def expect_reads(self) -> None:
@@ -106,10 +116,17 @@ class Lock(Protocol):
 class Disk(Protocol):
     """What the storage package asks of a file system."""
 
+    def require_file(self, path: Path, size: int) -> None:
+        """See whether the file at `path` is there, which was there with this size; may be called off the loop.
+
+        :raises UnreadableFile: it is not there any more, or has another size.
+        """
+        ...
+
     def reopen(self, path: Path, size: int) -> DiskFile:
         """The file at `path`, which was there with this size.
 
-        :raises UnreadableFile: it is not there any more, or has another size.
+        :raises UnreadableFile: as `require_file`.
         """
         ...
 
@@ -196,13 +213,16 @@ class RealDisk:
                 errno.EMFILE, f"{what}raise the limit of open files (ulimit -n), or use fewer queues", str(path)
             )
 
-    def reopen(self, path: Path, size: int) -> DiskFile:
+    def require_file(self, path: Path, size: int) -> None:
         try:
             found = path.stat().st_size
         except FileNotFoundError:
             raise self._unreadable(path, "it is not there any more") from None
         if found != size:
             raise self._unreadable(path, f"it has {found} bytes, it was made with {size}")
+
+    def reopen(self, path: Path, size: int) -> DiskFile:
+        self.require_file(path, size)
         return MappedFile(path, size)
 
     def _unreadable(self, path: Path, why: str) -> UnreadableFile:

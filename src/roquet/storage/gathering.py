@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from roquet.errors import UnreadableFile
@@ -26,13 +27,20 @@ class Gathered(NamedTuple):
     mark: Mark | None
 
 
-def gather(log: CommitLog, queues: Queues, index: Index | None, position: int | None) -> Steps[Gathered]:
+def gather(
+    log: CommitLog,
+    queues: Queues,
+    index: Index | None,
+    position: int | None,
+    gone: Callable[[ConsumeQueue], None],
+) -> Steps[Gathered]:
     """Everything as it is now, or later.
 
     Keeps: all records before the mark are in what is gathered, since queues and log only grow meanwhile and the log
     comes last; a queue that the mark counts is gathered with its entries.
 
     :param position: how far records are in their queues, and keys in the index; None: there is to be no mark.
+    :param gone: told, in the thread that syncs, of a queue of which somebody has deleted a file.
     """
     index_mark = index.mark if index is not None else (-1, 0, 0)
     of_index = index.sync_work() if index is not None else []
@@ -42,7 +50,7 @@ def gather(log: CommitLog, queues: Queues, index: Index | None, position: int | 
         for queue in part:
             sync = queue.sync_work()
             if sync is not None:
-                syncs.append(sync)
+                syncs.append(partial(_sync, queue, sync, gone))
             used += queue.max_offset > 0
             entry_count += newest.end_of(queue)
             if position is not None and queue.log_end > newest.end and newest.look(queue):
@@ -53,6 +61,14 @@ def gather(log: CommitLog, queues: Queues, index: Index | None, position: int | 
         Mark(position, *record, *index_mark, used, entry_count) if position is not None and record is not None else None
     )
     return Gathered([log.sync_work(log.end), *syncs, *of_index], mark)
+
+
+def _sync(queue: ConsumeQueue, sync: Sync, gone: Callable[[ConsumeQueue], None]) -> None:
+    try:
+        sync()
+    except UnreadableFile:
+        gone(queue)
+        raise
 
 
 class _Newest:

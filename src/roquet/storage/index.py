@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from roquet.errors import UnreadableFile
 from roquet.protocol.columns import Ints, ShortInts
 from roquet.steps import Steps, finished
 from roquet.storage.arrival import keys_by_size
@@ -186,7 +188,8 @@ class IndexFile:
         count = self.count
 
         def work() -> None:
-            self._file.sync(0, self._file.size)
+            with suppress(UnreadableFile):  # which was told of; its keys are found for as long as this process runs
+                self._file.sync(0, self._file.size)
             self._synced = count
 
         return work

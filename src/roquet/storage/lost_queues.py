@@ -153,6 +153,8 @@ class Mending:
         self._dispatch = dispatch
         self._lost = lost
         self._delay_ms = delay_ms
+        self.gone: list[ConsumeQueue] = []
+        """Queues of which a sync, in whatever thread, found that a file was deleted or replaced; `step` takes them."""
         self._waiting: list[ConsumeQueue] = []
         self._fresh: dict[ConsumeQueue, ConsumeQueue] = {}
         self._walk: _Again | None = None
@@ -186,10 +188,11 @@ class Mending:
         While the drive does not say what is there, or does not take the note, the queue is as it was: whoever needs
         it next asks again.
         """
-        if queue.is_lost:
-            return True
+        return queue.is_lost or self._lose(queue)
+
+    def _lose(self, queue: ConsumeQueue, *, is_gone: bool = False) -> bool:
         try:
-            if queue.is_whole:
+            if queue.is_whole and not is_gone:
                 return False
             self._lost.add({queue.name: queue.max_offset})
         except OSError:
@@ -207,6 +210,10 @@ class Mending:
 
         :raises OSError: what is left of files cannot be deleted, or entries not written; to be called again.
         """
+        while self.gone:
+            queue = self.gone.pop()
+            if not queue.is_lost:
+                self._lose(queue, is_gone=True)  # if it cannot be noted, the next checkpoint finds the same
         if self._walk is None:
             if not self._waiting:
                 self._forget_durable()

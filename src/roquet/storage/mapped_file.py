@@ -32,6 +32,19 @@ def tell_unreadable(path: Path, why: str) -> None:
     )
 
 
+GONE: Final = "a file of the store was deleted or replaced while it was in use"
+
+
+def tell_gone(path: Path) -> None:
+    log.error(
+        "%s: path=%s; what it held can be read until this broker ends. A queue's file is made anew from the log; for "
+        "one of the log let this broker begin anew as a slave, or restore the file from a backup after the broker has "
+        "ended",
+        GONE,
+        path,
+    )
+
+
 def unreadable(path: Path, why: str) -> UnreadableFile:
     """The error for whoever needs the file."""
     return UnreadableFile(errno.EIO, f"a file of the store cannot be read: {why}", str(path))
@@ -99,7 +112,8 @@ class MappedFile:
         self._descriptor = _Descriptor(number, self._unmap)
         self._is_discarded = False
         try:
-            if os.fstat(number).st_size != size:
+            self._found = os.fstat(number)
+            if self._found.st_size != size:
                 os.ftruncate(number, size)
             self._map = _mapped(number, size)
             self._advise("MADV_RANDOM")
@@ -193,6 +207,29 @@ class MappedFile:
         except OSError as error:
             if not (self._is_discarded and error.errno == errno.EBADF):
                 raise
+        self.require_name()
+
+    def require_name(self) -> None:
+        # in this order: the store discards a file before it deletes it
+        if self._has_its_name() or self._is_discarded:
+            return
+        if not self._is_told:
+            tell_gone(self._path)
+        self._is_told = True
+        raise UnreadableFile(errno.EIO, GONE, str(self._path))
+
+    def _has_its_name(self) -> bool:
+        """Whether the path still leads to this file. A count of its links would not do: a file that was moved has one,
+        and so has one that a backup links to.
+        """
+        if sys.platform == "win32":  # where nobody can delete a mapped file
+            return True
+        try:
+            return os.path.samestat(self._found, self._path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # a folder that may not be entered for a while, say: nobody knows
+            return True
 
     def _sync(self, number: int, start: int, end: int) -> None:
         if _CAN_SYNC_BY_DESCRIPTOR:

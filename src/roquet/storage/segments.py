@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -106,6 +107,15 @@ class Segments:
         """Whether all files are there, with their size; as the folders say."""
         sizes = {path.name: size for path, size in self._folders.files()}
         return all(sizes.get(file_name(start)) == self.file_size for start in self.starts)
+
+    def look_for_names(self) -> None:
+        """See whether somebody has deleted or replaced a file, which is told of once; may be called off the loop."""
+        for path, file in list(zip(self._paths, self._files, strict=False)):
+            with suppress(UnreadableFile):
+                if file is not None:
+                    file.require_name()
+                elif path in self._paths:
+                    self._disk.require_file(path, self.file_size)
 
     @property
     def has_whole_file(self) -> bool:

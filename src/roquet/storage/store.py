@@ -300,7 +300,7 @@ class Store:
         trust = Trust()
         saved = saved_tail.save(TrustedDisk(self._untrusted, trust), self.config.root, self.log, tail)
         if trust.failure is not None and trust.failure.errno not in NO_ROOM:
-            self._trust.failure = self._trust.failure or trust.failure
+            self._trust.fail(trust.failure)
         return saved
 
     def _forget_cached(self) -> None:
@@ -389,14 +389,20 @@ class Store:
         """
         yield from self.flush_index_steps()
         last_ms, position = self._writer.last_ms, None if self._held_up else self.dispatch.position
-        syncs, mark = yield from gather(self.log, self.queues, self.index, position)
+        syncs, mark = yield from gather(self.log, self.queues, self.index, position, self.mending.gone.append)
         store_ms = last_ms if mark is not None else 0
         fewer = sum(queue.max_offset > 0 for queue in leaving), sum(queue.max_offset for queue in leaving)
 
         def sync_all() -> None:
+            gone: UnreadableFile | None = None
             for sync in syncs:
-                sync()
+                try:
+                    sync()
+                except UnreadableFile as error:
+                    gone = error
             self._trust.check()
+            if gone is not None:
+                raise gone
 
         def save() -> None:
             noted = mark or self.checkpoint.mark

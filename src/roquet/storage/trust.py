@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from roquet.errors import UnreadableFile
 from roquet.storage.disk import Disk, DiskFile
 
 _NOTHING_TRIED: Final = (errno.EMFILE, errno.ENFILE, errno.EBADF)
@@ -38,15 +39,22 @@ class Trust:
     def attempt(self, work: Callable[[], None]) -> None:
         """Make something durable; may be called off the loop.
 
-        :raises OSError: that failed, now or before.
+        :raises OSError: that failed, now or before. UnreadableFile: somebody has deleted the file, which says nothing
+            of the others.
         """
         self.check()
         try:
             work()
+        except UnreadableFile:
+            raise
         except OSError as error:
             if error.errno not in _NOTHING_TRIED:
-                self.failure = self.failure or error
+                self.fail(error)
             raise
+
+    def fail(self, error: OSError) -> None:
+        """Sync no file of the store any more."""
+        self.failure = self.failure or error
 
 
 class TrustedDisk:
@@ -59,6 +67,7 @@ class TrustedDisk:
         self._disk = disk
         self._trust = trust
         self.require_descriptors = disk.require_descriptors
+        self.require_file = disk.require_file
         self.names = disk.names
         self.folders = disk.folders
         self.read = disk.read
@@ -90,6 +99,7 @@ class _TrustedFile:
         "is_new",
         "next_data",
         "read",
+        "require_name",
         "require_whole",
         "reserve",
         "size",
@@ -104,6 +114,7 @@ class _TrustedFile:
         self.size = file.size
         self.is_new = file.is_new
         self.read = file.read
+        self.require_name = file.require_name
         self.require_whole = file.require_whole
         self.next_data = file.next_data
         self.write = file.write
