@@ -13,7 +13,7 @@ import pytest
 from roquet.errors import StoreError
 from roquet.inspect import rebuild as module
 from roquet.inspect.index_files import Shape
-from roquet.inspect.rebuild import Plan, rebuild
+from roquet.inspect.rebuild import Plan, Rebuilt, rebuild
 from roquet.protocol.record_block import RecordBlock
 from roquet.units import PhysicalOffset
 from tests.inspect.stores import (
@@ -64,7 +64,7 @@ def test_queues_are_equal_entry_by_entry(tmp_path: Path) -> None:
     before, index = entries(tmp_path, "consumequeue"), index_content(tmp_path)
     forget(tmp_path, "consumequeue", "index")
 
-    assert rebuild(files_of(tmp_path), PLAN) == 64
+    assert rebuild(files_of(tmp_path), PLAN) == Rebuilt(64, 0)
 
     assert entries(tmp_path, "consumequeue") == before
     assert [len(data) for data in index_content(tmp_path)] == [len(data) for data in index]

@@ -208,5 +208,7 @@ def rebuild(only_queues: bool, only_index: bool, **where: Any) -> None:
     plan = place.plan(queues=both or only_queues, index=both or only_index)
     log = place.files.log
     with progress_bar("rebuilding", 2 * (log.end - log.start)) as progress:
-        count = rebuild_store(place.files, plan, progress)
-    show(f"{count:,} records dispatched")
+        rebuilt = rebuild_store(place.files, plan, progress)
+    show(f"{rebuilt.records:,} records dispatched")
+    if rebuilt.damaged:
+        show(f"{rebuilt.damaged:,} records left out, their bodies are damaged: `roquet store check` names them")

@@ -49,7 +49,7 @@ def _wrong(files: StoreFiles, mark: Mark, findings: Findings) -> list[str]:
             found.append(f"its index file {mark.index_name:017d} is not there")
         elif count < mark.index_count:
             found.append(f"its index file {mark.index_name:017d} has {count} entries, {mark.index_count} then")
-    used = sum(entries_of(files, *key).log_end() > 0 for key in files.queues)
+    used = sum(entries_of(files, *key).end() > 0 for key in files.queues)
     is_known = findings.by_kind[Kind.ENTRY_MISSING] or findings.by_kind[Kind.QUEUE_FILE]
     if used < mark.queue_count and not is_known:
         found.append(f"{mark.queue_count} queues had entries then, {used} have some now")

@@ -133,7 +133,7 @@ class IndexCheck:
             if stray.at < scan.end:
                 self._report_stray(stray)
         self._report_beyond(beyond, scan)
-        self._report_missing(wrong, *reach)
+        self._report_missing(wrong, scan.bad_bodies, *reach)
         for file, reader in enumerate(self._readers):
             known = {stray.number for stray in wrong if stray.file == file}
             check_chains(reader, self._files.name(reader.path), self._findings, known, is_growing=self._is_growing)
@@ -166,12 +166,14 @@ class IndexCheck:
                 Kind.INDEX_ENTRY, self._files.name(reader.path), reader.shape.entry_at(strays[0].number), text
             )
 
-    def _report_missing(self, wrong: list[_Stray], begin: int, end: int) -> None:
-        """Keys without an entry, but for those that a wrong entry accounts for; neighbours make one finding."""
+    def _report_missing(self, wrong: list[_Stray], bad_bodies: set[int], begin: int, end: int) -> None:
+        """Keys without an entry, but for those that a wrong entry accounts for, and those of records with damaged
+        bodies; neighbours make one finding."""
         if not self._missing:
             return
         numbers, places, hashes = (np.concatenate(column) for column in zip(*self._missing, strict=True))
         kept = ~np.isin(places, [stray.at for stray in wrong]) & ~np.isin(hashes, [stray.key_hash for stray in wrong])
+        kept &= ~np.isin(places, list(bad_bodies))
         late = {(stray.at, stray.key_hash) for stray in self._strays}
         kept &= np.array([(at, key) not in late for at, key in zip(places.tolist(), hashes.tolist(), strict=True)])
         before, behind = kept & (places < begin), kept & (places > end)

@@ -29,7 +29,13 @@ class LogScan(LogWalk):
     ) -> None:
         super().__init__(log, dispatched, progress, limit=limit)
         self._reader = RowReader(verify=verify)
+        self.bad_bodies: set[int] = set()
+        """Physical offsets of the records so far whose bodies do not have their checksums. Recovery and dispatch step
+        over these: a blank is what their queues should have, and the index should have nothing."""
 
     def __iter__(self) -> Iterator[Rows]:
         """The log's records, from the start or from where the walk was left."""
-        return map(self._reader.read, self.blocks())
+        for block in self.blocks():
+            rows = self._reader.read(block)
+            self.bad_bodies.update(rows.at[rows.bad_bodies].tolist())
+            yield rows

@@ -103,11 +103,12 @@ class QueueEntries:
             offset += len(found)
 
     def log_end(self) -> int:
-        """Where in the log the last entry's record ends; 0 without entries."""
+        """Where in the log the last entry's record ends, 0 without entries; what a blank says, if that is the last."""
         last = self.read(self.end() - 1, 1) if self.files.files else np.empty(0, ENTRIES)
-        if not len(last) or not 0 < last[0]["size"] < BLANK_RECORD_SIZE:
+        if not len(last) or last[0]["size"] <= 0:
             return 0
-        return int(last[0]["physical"]) + int(last[0]["size"])
+        size = int(last[0]["size"])
+        return int(last[0]["physical"]) + (size if size != BLANK_RECORD_SIZE else 0)
 
     def note(self, address: int) -> Note | None:
         """The note at an address that an entry holds in place of its tag code, None where there is none."""

@@ -50,7 +50,7 @@ class QueueReport:
         for first, end, at in self.walk.jumps:
             entries = self.walk.entries.slots(first, end - first)
             strange = self._report_strangers(first, entries)
-            if not strange and not self._are_in_damage(entries):
+            if not strange and not self._are_of_damage(entries, at):
                 text = f"{self._name} goes from queue offset {first - 1} to {end} at physical offset {at}"
                 self._add(Kind.OFFSET, self.files.log.place(at), text)
 
@@ -79,11 +79,15 @@ class QueueReport:
             text = f"is missing: {self._name} has no entries {start // ENTRY_SIZE} to {end // ENTRY_SIZE - 1}"
             self.findings.add(Kind.QUEUE_FILE, self.files.name(found.place(start)[0]), None, text)
 
-    def _are_in_damage(self, entries: Entries) -> bool:
-        inside = np.zeros(len(entries), bool)
+    def _are_of_damage(self, entries: Entries, at: int) -> bool:
+        """Whether these are entries of damaged records in front of the record at `at`, or blanks in their places, which
+        name the end of a sound record before them."""
+        places, is_blank = entries["physical"], entries["size"] == BLANK_RECORD_SIZE
+        found = np.zeros(len(entries), bool)
         for damage in self.scan.damages:
-            inside |= (entries["physical"] >= damage.start) & (entries["physical"] < damage.end)
-        return bool((inside & (entries["size"] > 0)).all())
+            found |= (places >= damage.start) & (places < damage.end)
+            found |= is_blank & (places <= damage.start) & (damage.end <= at)
+        return bool((found & (entries["size"] > 0)).all())
 
     def _report_suspects(self, slots: Slots) -> None:
         slots = slots[~np.isin(slots["at"], list(self.claimed))]
@@ -93,7 +97,8 @@ class QueueReport:
             offset = int(slot["offset"])
             entry = entries.read(offset, 1)
             if len(entry) and entry["size"][0] > 0:
-                self._report_entry(slot, entry[0])
+                if entry["size"][0] != BLANK_RECORD_SIZE or int(slot["at"]) not in self.scan.bad_bodies:
+                    self._report_entry(slot, entry[0])
                 continue
             if missing and int(missing[-1]["offset"]) + 1 != offset:
                 self._report_missing(missing)

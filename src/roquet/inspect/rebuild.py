@@ -23,11 +23,13 @@ from roquet.inspect.rows import Rows
 from roquet.inspect.state import kept_topics
 from roquet.protocol.record_block import RecordBlock
 from roquet.storage import dispatch_rows
+from roquet.storage.arrival import Arrival
 from roquet.storage.checkpoint import Checkpoint, Mark
 from roquet.storage.commit_log import CommitLog
 from roquet.storage.disk import RealDisk
 from roquet.storage.dispatch import Dispatch
 from roquet.storage.folders import Folders
+from roquet.storage.holes import Hole, HoleEnds, pieces
 from roquet.storage.index import Index
 from roquet.storage.queues import Queues
 from roquet.storage.trust import Trust, TrustedDisk
@@ -57,6 +59,14 @@ class Plan:
         if level < 1 or not self.delay_levels_ms:
             return _NO_DELAY_MS
         return self.delay_levels_ms[min(level, len(self.delay_levels_ms)) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """How many records were dispatched, and how many were left out because their bodies are damaged."""
+
+    records: int
+    damaged: int
 
 
 def notes_file_size(root: Path) -> int | None:
@@ -102,6 +112,11 @@ class _Lives:
             self.starts[queue] = at
         self.ends[queue] = offset + count
 
+    def has(self, arrival: Arrival) -> bool:
+        """What `choose` says of many records, of one."""
+        is_kept = self.kept_topics is None or arrival.topic in self.kept_topics
+        return is_kept and arrival.physical >= self.starts.get((arrival.topic, arrival.queue_id), 0)
+
     def choose(self, block: RecordBlock, rows: dispatch_rows.Rows) -> None:
         """Let only the records take a slot that get an entry."""
         for number, topic in enumerate(rows.topics):
@@ -113,42 +128,49 @@ class _Lives:
                 rows.takes_a_slot &= ~is_of_queue | (block.physical >= start)
 
 
-def rebuild(files: StoreFiles, plan: Plan, progress: Callable[[int], None] = lambda size: None) -> int:
-    """Make queues, index or both anew; how many records were dispatched.
+def rebuild(files: StoreFiles, plan: Plan, progress: Callable[[int], None] = lambda size: None) -> Rebuilt:
+    """Make queues, index or both anew. A record whose body is damaged gets what dispatch gives it: a blank.
 
     :param progress: told the bytes of the log that were read; it is read twice.
-    :raises StoreError: a broker uses the store, or its log is damaged. Then nothing was changed.
+    :raises StoreError: a broker uses the store, or its log is damaged otherwise. Then nothing was changed.
     """
     disk = RealDisk()
     lock = disk.lock(files.root / "lock")
     try:
         lives = _Lives(kept_topics(files.root), {}, {})
-        end = _check_log(files, lives, progress)
+        checked = _check_log(files, lives, progress)
         known = Checkpoint(disk, files.root / "checkpoint")
         known.load()
         with _recovered_if_interrupted(disk, files.root) as checkpoint:
-            return _Rebuild(disk, files, plan, lives, end, known.mark).run(checkpoint, progress)
+            count = _Rebuild(disk, files, plan, lives, checked, known.mark).run(checkpoint, progress)
+            return Rebuilt(count, len(checked.bad_bodies))
     finally:
         lock.release()
 
 
-def _check_log(files: StoreFiles, lives: _Lives, progress: Callable[[int], None]) -> int:
-    """Where the log ends."""
+def _check_log(files: StoreFiles, lives: _Lives, progress: Callable[[int], None]) -> LogScan:
+    """The log walked to its end."""
     if files.log.strays or files.log.gaps:
         place = files.log.strays[0].path if files.log.strays else files.log.place(files.log.gaps[0][0])[0]
         raise StoreError(f"{place} is missing or does not belong there; `roquet store check` says more")
-    scan = LogScan(files.log, 0, progress, verify=False)
+    scan, last = LogScan(files.log, 0, progress), 0
     for rows in scan:
         if scan.damages:
             break
         lives.take(rows)
+        last = int(rows.at[-1])
     if scan.damages:
         damage = scan.damages[0]
         raise StoreError(
             f"the log is damaged from physical offset {damage.start} to {damage.end - 1} ({damage.reason}): "
             "nothing was changed; restore these bytes from a slave or a backup"
         )
-    return scan.end
+    if last in scan.bad_bodies:  # nothing valid follows: whether the log ends in front of it is for recovery to say
+        raise StoreError(
+            f"the log's last record, at physical offset {last}, has a damaged body: nothing was changed; restore these "
+            "bytes from a slave or a backup, or, after a crash, start the broker first: it recovers the log"
+        )
+    return scan
 
 
 @contextmanager
@@ -169,12 +191,13 @@ class _Rebuild:
     """:param known: the mark of before; of it, what it says of an index that is left alone stays true."""
 
     def __init__(
-        self, disk: RealDisk, files: StoreFiles, plan: Plan, lives: _Lives, end: int, known: Mark | None
+        self, disk: RealDisk, files: StoreFiles, plan: Plan, lives: _Lives, checked: LogScan, known: Mark | None
     ) -> None:
         self._files = files
         self._plan = plan
         self._lives = lives
-        self._end = PhysicalOffset(end)
+        self._end = PhysicalOffset(checked.end)
+        self._bad_bodies = checked.bad_bodies
         self._known = known
         self._log = CommitLog(disk, Folders(disk, files.log.folders), files.log.file_size)
         made = TrustedDisk(disk, Trust())
@@ -191,10 +214,15 @@ class _Rebuild:
         count = 0
         last: RecordBlock | None = None
         try:
-            for block in self._log.blocks(PhysicalOffset(self._files.log.start)):
-                self._put(block)
-                progress(int(block.sizes.sum()))
-                count, last = count + len(block), block
+            start, ends = PhysicalOffset(self._files.log.start), HoleEnds(self._log)
+            for piece in pieces(self._log, start, ends, known=self._bad_bodies):
+                if isinstance(piece, Hole):
+                    self._step_over(piece)
+                    progress(piece.size)
+                else:
+                    self._put(piece)
+                    progress(int(piece.sizes.sum()))
+                    count, last = count + len(piece), piece
             self._make_durable()
             if last is not None:
                 store_ms = int(last.store_ms[-1])
@@ -212,6 +240,11 @@ class _Rebuild:
         for name in (*names, *(("index",) if plan.index else ())):
             if (root / name).is_dir():
                 shutil.rmtree(root / name)
+
+    def _step_over(self, hole: Hole) -> None:
+        assert hole.arrival is not None, "the log was checked before"
+        if self._plan.queues and self._lives.has(hole.arrival):
+            self._dispatch.step_over(hole)
 
     def _put(self, block: RecordBlock) -> None:
         rows = dispatch_rows.rows_of(block)

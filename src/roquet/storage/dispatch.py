@@ -167,7 +167,7 @@ class Dispatch:
             walk = pieces(self._log, self.position, self._hole_ends, verify=self.verifies, known=self.damaged)
             for piece in walk:
                 if isinstance(piece, Hole):
-                    grown += self._step_over(piece)
+                    grown += self.step_over(piece)
                 else:
                     grown += self.put_block(piece)
                     if self._index is not None and self._index.is_due:
@@ -201,9 +201,9 @@ class Dispatch:
         self.stopped = error
         self._stopped_with_end = self._log.end if self._hole_ends.is_done else -1
 
-    def _step_over(self, hole: Hole) -> list[ConsumeQueue]:
-        """Go on behind a hole. Where its record's queue and offset are known, no other message gets that offset:
-        it is in the copies of this log, too, and consumers may be past it."""
+    def step_over(self, hole: Hole) -> list[ConsumeQueue]:
+        """Go on behind a hole; the queues that grew. Where its record's queue and offset are known, no other message
+        gets that offset: it is in the copies of this log, too, and consumers may be past it."""
         queue = self._queue_of_damaged(hole)
         if queue is not None and hole.arrival is not None:
             self._keep(queue, hole.arrival.queue_offset, hole.start)

@@ -134,7 +134,7 @@ class _Again(Dispatch):
         if piece is None or (piece.start if isinstance(piece, Hole) else piece.at) >= end:
             return False
         if isinstance(piece, Hole):
-            self._step_over(piece)
+            self.step_over(piece)
         elif count := int(np.count_nonzero(piece.physical < end)):
             self.put_block(piece.first(count))
         return self.position < end
