@@ -30,7 +30,11 @@ class Kind(Enum):
 
 _QUEUES: Final = "stop the broker; `roquet store rebuild --queues` makes the queues anew from the log"
 _INDEX: Final = "stop the broker; `roquet store rebuild --index` makes the index anew from the log"
-_LOG: Final = "take the bytes from a slave's or a backup's log; `roquet store dump` saves what can be read"
+_LOG: Final = (
+    "stop the broker, copy the file of this name from a slave's or a backup's `commitlog` (the newest one only from "
+    "where `roquet store stat` has the same logEnd), then `roquet store rebuild`; "
+    "`roquet store dump` saves what can be read"
+)
 ADVICE: Final = {
     Kind.LOG_FILE: "restore the file from a slave or a backup; move away what does not belong there",
     Kind.RECORD: _LOG,
