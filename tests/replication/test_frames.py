@@ -55,7 +55,7 @@ def test_an_end_within_a_report_is_told_of() -> None:
         stream.end()
 
 
-@given(st.lists(OFFSETS, min_size=1, max_size=6), CUTS)
+@given(st.lists(st.integers(0, 2**56 - 1).map(PhysicalOffset), min_size=1, max_size=6), CUTS)
 def test_however_reports_are_cut_the_last_one_arrives(offsets: list[PhysicalOffset], places: list[int]) -> None:
     stream = ReportStream()
     heard = [stream.feed(piece) for piece in cut(b"".join(map(report, offsets)), places)]

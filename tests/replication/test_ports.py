@@ -109,6 +109,25 @@ def test_what_is_no_slave_is_told_of_once_however_often_it_comes(
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 2
 
 
+@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"\xff" * 8, b"\n"])
+def test_what_is_no_slave_is_not_the_last_slave(
+    run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture, said: bytes
+) -> None:
+    async def scene() -> None:
+        async with Master() as its:
+            await its.copy_once()
+            await until(lambda: its.server.slave_count == 0)
+            before = its.server.why_no_slave
+            peer = its.connect()
+            peer.sendall(said)
+            peer.close()
+            await until(lambda: any("ended, no slave: peer=127.0.0.1:" in each.message for each in caplog.records))
+            assert its.server.why_no_slave == before
+            assert len(its.server.progress()) == 1
+
+    run(scene())
+
+
 def test_reports_beyond_what_was_sent_or_backwards_acknowledge_nothing(
     run: Callable[[Awaitable[None]], None],
 ) -> None:

@@ -48,6 +48,10 @@ def header(at: PhysicalOffset, size: int) -> bytes:
     return HEADER.pack(at, size)
 
 
+_OFFSET_END: Final = 1 << 56
+"""72 PB. The first bytes of HTTP, TLS or any text are more, read as a report; no slave sends them."""
+
+
 class ReportStream:
     """The reports of one slave.
 
@@ -68,8 +72,8 @@ class ReportStream:
         if not whole:
             return None
         (offset,) = REPORT.unpack_from(data, whole - REPORT.size)
-        if offset < 0:
-            raise PeerError(f"the slave reports offset {offset}")
+        if not 0 <= offset < _OFFSET_END:
+            raise PeerError(f"offset {offset} is reported, which no log has")
         return PhysicalOffset(offset)
 
     def end(self) -> None:

@@ -174,9 +174,15 @@ class HaServer:
         self.replicated_to = max((each.slave.acked for each in streaming), default=NOTHING)
 
     def is_gone(self, connection: _SlaveConnection, progress: SlaveProgress) -> None:
-        """The loss of a slave that was one for a while is logged, once a minute for each host. Of the others one is for
+        """What reported no offset was no slave: operators and producers hear of slaves only.
+
+        The loss of a slave that was one for a while is logged, once a minute for each host. Of the others one is for
         each reason a minute, and of one host only the first that goes for it, be it with other numbers.
         """
+        if not connection.has_reported:
+            text, reason = "connection at the replication port ended, no slave: peer=%s reason=%s", progress.reason
+            self._limited_log.warning(without_numbers(reason), _now_s(), text, progress.address, reason)
+            return
         before = self._gone.pop(connection.host, None)
         self._gone[connection.host] = progress, connection.slave.heard_ms
         if len(self._gone) > GONE_MAX:
@@ -222,7 +228,9 @@ class HaServer:
 
 
 class _SlaveConnection(asyncio.Protocol):
-    """One slave at its master; it was of use if it has acknowledged something that it was sent."""
+    """One slave at its master, or what is none and never `has_reported` an offset; a slave was of use if it has
+    acknowledged something that it was sent.
+    """
 
     transport: asyncio.Transport
     slave: master.Slave
@@ -236,6 +244,7 @@ class _SlaveConnection(asyncio.Protocol):
         self._sent_before = NOTHING
         self._bytes_per_s = 0
         self._is_admitted = False
+        self.has_reported = False
         self.was_of_use = False
         self.opened_ms = _now_ms()
         self.address = self.host = ""
@@ -261,6 +270,7 @@ class _SlaveConnection(asyncio.Protocol):
             self.feed(master.Broken(str(error)))
             return
         if offset is not None:
+            self.has_reported = True
             self.look_at_the_log()
             self.feed(master.Reported(offset))
 
