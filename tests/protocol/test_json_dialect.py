@@ -204,6 +204,12 @@ def test_a_text_in_the_dialect_has_no_more_values_than_its_reader_takes() -> Non
     assert load('[1,{"a":[2,3]}]', 0) == [1, {"a": [2, 3]}]
 
 
+@pytest.mark.parametrize("text", ["{", "[", "[[", "{{", "[{"])
+def test_a_text_that_ends_where_a_value_should_be_is_told_so(text: str) -> None:
+    with pytest.raises(ValueError, match=f"wanted a value at character {len(text)}, found 'the end'"):
+        load(text)
+
+
 @pytest.mark.parametrize("nested", ['{"a":1}', '[{"a":1}]'])
 def test_an_object_in_a_key_has_no_objects_as_keys(nested: str) -> None:
     """Each level would escape the quotes of the one inside once more: 150 characters would become 2^60."""

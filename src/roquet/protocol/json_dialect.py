@@ -204,10 +204,13 @@ class _Reader:
     def _value(self, depth: int) -> Any:
         if depth > _DEPTH_MAX:
             raise ValueError(f"JSON: nested deeper than {_DEPTH_MAX}")
+        first = self._peek()
+        if not first:  # in front of the count: of a text as short as "{" the value that lacks would be one too many
+            raise self._wrong("a value")
         self._values_left -= 1
         if self._values_left < 0:
             raise ValueError("JSON: too many values that are not standard JSON")
-        match self._peek():
+        match first:
             case "{":
                 return self._table(depth)
             case "[":
