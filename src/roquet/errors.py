@@ -58,7 +58,8 @@ class RouteNotFound(RoquetError):  # noqa: N818
 
 
 class CorruptRecord(RoquetError):  # noqa: N818
-    """The bytes at physical offset `at` are no record; recovery cuts there, a reader stops there."""
+    """The bytes at physical offset `at` are no record; recovery and dispatch look for the next valid one, a reader
+    stops there."""
 
     def __init__(self, at: int, reason: str) -> None:
         super().__init__(f"no valid record at physical offset {at}: {reason}")

@@ -184,7 +184,7 @@ class Cluster(ChangingRoles):
     def wait_until_dispatched(self) -> None:
         """What had to wait for a drive is tried again now and then."""
         stores = [self.broker(name).store for name in self.brokers]
-        self.sim.run_until(lambda: all(store.dispatch.goes_on_at(store.log.end) for store in stores), SETTLE_S_MAX)
+        self.sim.run_until(lambda: all(store.dispatch.skip_blank_to(store.log.end) for store in stores), SETTLE_S_MAX)
 
     def wait_until_all_received(self) -> None:
         """The group gets every acknowledged message."""

@@ -15,7 +15,7 @@ from roquet.protocol.filters import TagFilter
 from roquet.protocol.record import BLANK_SIZE, Record, blank, check
 from roquet.protocol.record_block import RecordBlock, record_starts
 from roquet.storage import dispatch
-from roquet.storage.consume_queue import BLANK_RECORD_SIZE
+from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ConsumeQueue
 from roquet.storage.consume_queue_ext import ExtendedQueue
 from roquet.storage.store import Store, StoreConfig
 from roquet.units import PhysicalOffset, QueueOffset
@@ -259,3 +259,35 @@ def test_a_topic_that_was_deleted_and_made_again_begins_anew_in_other_copies_of_
         slave.log.replicate(PhysicalOffset(start), data[start : start + size])
         slave.replicated()
     assert bodies_in(slave, "T") == bodies_in(master, "T") == [b"%d" % number for number in range(60)]
+
+
+class _Strange:
+    """Queues that fail in a way nobody thought of, once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._has_failed = False
+
+    def of_record(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        if not self._has_failed:
+            self._has_failed = True
+            raise KeyError("unforeseen")
+        return self._store.queue(topic, queue_id)
+
+
+def test_an_error_that_nobody_foresaw_is_named_while_records_wait_for_their_entries() -> None:
+    store = Store(CONFIG, lambda: 1_700_000_000_000, Drive(random.Random(1)).mount())
+    store.open()
+    store.append(store.queue("T", 0), b"one", b"", [], 0, 0, 0, 1, bytes(8))
+    store.end_turn()
+    again = dispatch.Dispatch(store.log, _Strange(store), None, lambda level: 0)
+
+    with pytest.raises(KeyError):
+        again.catch_up()
+    assert again.is_held_up
+    assert "KeyError('unforeseen')" in again.why_behind
+    assert not again.lacks_room
+
+    again.catch_up()
+    assert (again.why_behind, again.behind) == ("", 0)
+    store.abandon()

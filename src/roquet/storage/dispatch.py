@@ -73,7 +73,7 @@ class Dispatch:
         self.is_held_up = False
         """Whether queue entries could not be written: until these are written no record may be appended, for it
         would take the queue offset of one that waits for its entry."""
-        self._held_up_by: OSError | None = None
+        self._held_up_by: Exception | None = None
         """What kept the last ones from being written."""
         self.gaps: set[ConsumeQueue] = set()
         """Queues in which offsets were left out that no record had."""
@@ -109,17 +109,18 @@ class Dispatch:
                 "store, it is copied anew"
             )
         if self.is_held_up:
-            return (
-                f"dispatch is {self.behind} bytes behind, queue entries cannot be written: {self._held_up_by}; "
-                "make room on the drive, or see to the file"
-            )
+            by = self._held_up_by
+            what, advice = f"{by}", "make room on the drive, or see to the file"
+            if not isinstance(by, OSError):
+                what, advice = f"{by!r}", "start the broker anew: that reads the log again"
+            return f"dispatch is {self.behind} bytes behind, queue entries cannot be written: {what}; {advice}"
         return ""
 
     @property
     def lacks_room(self) -> bool:
         """Whether queue entries wait for room on the drive."""
         by = self._held_up_by
-        return self.is_held_up and by is not None and by.errno in NO_ROOM
+        return self.is_held_up and isinstance(by, OSError) and by.errno in NO_ROOM
 
     def pass_over(self, end: PhysicalOffset) -> Steps[bool]:
         """Go on at `end`: the records before it are going to be deleted. Nobody gets them, nor, in this life of the
@@ -144,8 +145,9 @@ class Dispatch:
         self.position = max(self.position, end)
         return True
 
-    def goes_on_at(self, at: int) -> bool:
-        """Whether every record before `at` is dispatched: nothing is between but the blank that closed a file."""
+    def skip_blank_to(self, at: int) -> bool:
+        """Move on over the blank that closed a file, if nothing else is in front of `at`; tells whether every record
+        before `at` is dispatched."""
         file_end = self._log.next_file(self.position)
         if self.position < at == file_end and self._log.is_closed_at(self.position):
             self.position = file_end
@@ -161,7 +163,6 @@ class Dispatch:
         self.position = max(self.position, self._log.start)
         if self.stopped is not None and self._stopped_with_end == self._log.end:
             return grown
-        self.is_held_up = True
         try:
             self._hole_ends.is_whole = self.recovers
             walk = pieces(self._log, self.position, self._hole_ends, verify=self.verifies, known=self.damaged)
@@ -177,8 +178,8 @@ class Dispatch:
             self.stopped, self.damaged, self.verifies, self.taken, self.recovers = None, (), False, (), False
         except CorruptRecord as error:
             self._stop(error)
-        except OSError as error:
-            self._held_up_by = error
+        except Exception as error:  # whatever it was: a record without its entry would lose its offset to the next
+            self.is_held_up, self._held_up_by = True, error
             raise
         self.is_held_up = False
         return grown

@@ -346,10 +346,10 @@ class Writer:
         :raises Refused: they cannot be now.
         """
         dispatch = self._dispatch
-        if at == dispatch.position or dispatch.goes_on_at(at):
+        if at == dispatch.position or dispatch.skip_blank_to(at):
             return
         self.grown += [queue for queue in dispatch.catch_up() if queue.waiting]
-        if not dispatch.goes_on_at(at):
+        if not dispatch.skip_blank_to(at):
             remark = f"the log is dispatched up to {dispatch.position} only, not to {at}: this broker's log says why"
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the message was not stored: {remark}")
 
