@@ -430,9 +430,18 @@ def test_a_drive_that_does_not_say_what_is_there_leaves_the_question_to_the_next
     couple.assert_copied()
 
 
-def test_names_that_are_none_are_left_out() -> None:
+def test_names_that_are_none_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     disk = Drive(random.Random(1)).mount()
     disk.replace(LOST, b"T/0=7\n\xff\nno queue\n/3=1\nT/-1=1\nT/x=1\nT/2\nT/3=\nT/4=-1\n%RETRY%g/2=9\n")
     lost = LostQueues(disk, LOST.parent)
     lost.load()
     assert lost.ends == {("T", 0): 7, ("%RETRY%g", 2): 9}
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "lostqueues: 8 lines name no queue, they are left out" in line
+    caplog.clear()
+
+    disk.replace(LOST, b"T/0=7\n")
+    lost.load()
+    disk.delete(LOST)
+    lost.load()
+    assert not caplog.records

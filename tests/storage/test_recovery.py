@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,3 +179,103 @@ def test_a_deleted_topic_is_not_taken_for_a_lost_one(lives: Lives) -> None:
     store = lives.open()
     assert [store.max_offset(f"T{topic}", 0) for topic in range(3)] == [167, 0, 166]
     store.abandon()
+
+
+def lines_of(caplog: pytest.LogCaptureFixture, lives: Lives, *, kill: bool = True) -> list[str]:
+    """What a start logs of recovery and the checkpoint."""
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        store = lives.open()
+    lives.assert_complete(store)
+    if kill:
+        store.abandon()
+    else:
+        store.close()
+    return [record.getMessage() for record in caplog.records]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "short": lambda data: data[:20],
+    "mark": lambda data: data[:70] + b"x" + data[71:],
+    "entries": lambda data: data[:130] + b"x" + data[131:],
+}
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_checkpoint_that_cannot_be_read_is_told_of_once(
+    caplog: pytest.LogCaptureFixture, lives: Lives, damage: str, *, is_clean: bool
+) -> None:
+    store = lives.open()
+    lives.put(store, 50)
+    store.close()
+    if not is_clean:
+        (lives.folder / "abort").touch()
+    path = lives.folder / "checkpoint"
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+
+    told = [line for line in lines_of(caplog, lives, kill=False) if "checkpoint" in line]
+
+    assert len(told) == 1
+    assert re.match(r"checkpoint cannot be read, the log is read from \d+: ", told[0])
+    assert not [line for line in lines_of(caplog, lives) if "checkpoint" in line]
+
+
+@pytest.mark.parametrize("kind", ["Apache's", "an earlier version's", "a rebuild's", "none"])
+def test_a_sound_checkpoint_of_anybody_is_not_told_of(
+    caplog: pytest.LogCaptureFixture, lives: Lives, kind: str
+) -> None:
+    store = lives.open()
+    lives.put(store, 50)
+    store.close()
+    path = lives.folder / "checkpoint"
+    data = path.read_bytes()
+    if kind == "a rebuild's":
+        checkpoint = Checkpoint(RealDisk(), path)
+        checkpoint.load()
+        assert checkpoint.mark is not None
+        checkpoint.mark = replace(checkpoint.mark, entry_count=-1)
+        checkpoint.save()
+    elif kind == "none":
+        path.unlink()
+    else:
+        path.write_bytes(data[: 24 if kind == "Apache's" else 124].ljust(4096, b"\0"))
+
+    assert not [line for line in lines_of(caplog, lives) if "checkpoint" in line]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_the_ordinary_end_of_a_log_does_not_read_as_damage(
+    caplog: pytest.LogCaptureFixture, lives: Lives, *, is_clean: bool
+) -> None:
+    store = lives.open()
+    lives.put(store, 50)
+    end = store.log.end
+    if is_clean:
+        store.close()
+    else:
+        store.abandon()
+
+    lines = lines_of(caplog, lives)
+
+    assert f"the log ends at physical_offset={end}" in lines
+    assert not [line for line in lines if "valid" in line]
+
+
+@pytest.mark.parametrize("place", [0, 9000])
+def test_other_bytes_behind_the_log_s_end_are_told_of(
+    caplog: pytest.LogCaptureFixture, lives: Lives, place: int
+) -> None:
+    store = lives.open()
+    lives.put(store, 50)
+    end = store.log.end
+    store.abandon()
+    with (lives.folder / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(end + place)
+        file.write(b"left over")
+
+    lines = lines_of(caplog, lives)
+
+    assert [line for line in lines if line.startswith(f"valid bytes of the log end: physical_offset={end} reason=")]
+    assert f"the log ends at physical_offset={end}" not in lines

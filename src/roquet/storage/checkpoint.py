@@ -47,7 +47,8 @@ class Mark:
 class Checkpoint:
     """Keeps: records stored before `log_ms` (`queues_ms`, `index_ms`) are durable in files of that kind.
 
-    The times are Apache's and move with every save; the mark is ours, behind what Apache writes.
+    The times are Apache's; the mark is ours, behind what Apache writes. Both move together, with a new mark. `damage`
+    says what of the file could not be read, nothing for a sound or missing one.
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
@@ -55,16 +56,29 @@ class Checkpoint:
         self._path = path
         self.log_ms = self.queues_ms = self.index_ms = 0
         self.mark: Mark | None = None
+        self.damage = ""
 
     def load(self) -> None:
         """Read the file; a missing or short one counts as all zero: recovery begins at the log's start."""
-        data = self._disk.read(self._path) or b""
+        found = self._disk.read(self._path)
+        data = found or b""
         if len(data) >= _TIMES.size:
             self.log_ms, self.queues_ms, self.index_ms = _TIMES.unpack_from(data)
-        if len(data) >= _CHECKSUM_AT + _CHECKSUM.size:
-            (checksum,) = _CHECKSUM.unpack_from(data, _CHECKSUM_AT)
-            if checksum == crc32(data[_MARK_AT:_CHECKSUM_AT]):
-                self.mark = Mark(*(*_MARK.unpack_from(data, _MARK_AT), _entry_count(data)))
+        elif found is not None:
+            self.damage = f"the file has {len(data)} bytes"
+        if not self._read_mark(data):
+            self.damage = "its mark does not have its checksum"
+
+    def _read_mark(self, data: bytes) -> bool:
+        """Tells whether all of it could be read, if there is one."""
+        if len(data) < _CHECKSUM_AT + _CHECKSUM.size:
+            return True
+        (checksum,) = _CHECKSUM.unpack_from(data, _CHECKSUM_AT)
+        if checksum != crc32(data[_MARK_AT:_CHECKSUM_AT]):
+            return not any(data[_MARK_AT:_ENTRIES_AT])
+        count = _entry_count(data)
+        self.mark = Mark(*(*_MARK.unpack_from(data, _MARK_AT), -1 if count is None else count))
+        return count is not None
 
     def note(self, store_ms: int, mark: Mark | None) -> None:
         """Everything up to the record stored at `store_ms` is durable now; so is what `mark` says, if given."""
@@ -88,9 +102,11 @@ class Checkpoint:
         return max(0, min(self.log_ms, self.queues_ms) - _MARGIN_MS)
 
 
-def _entry_count(data: bytes) -> int:
-    """What belongs to the mark before it, which brokers of earlier versions write without it."""
-    if len(data) < _ENTRIES_AT + _ENTRIES.size:
+def _entry_count(data: bytes) -> int | None:
+    """What belongs to the mark before it; -1: marks of earlier versions are without it; None: it is damaged."""
+    if not any(data[_ENTRIES_AT : _ENTRIES_AT + _ENTRIES.size]):
         return -1
+    if len(data) < _ENTRIES_AT + _ENTRIES.size:
+        return None
     count, checksum = _ENTRIES.unpack_from(data, _ENTRIES_AT)
-    return int(count) if checksum == crc32(data[_MARK_AT : _ENTRIES_AT + 8]) else -1
+    return int(count) if checksum == crc32(data[_MARK_AT : _ENTRIES_AT + 8]) else None

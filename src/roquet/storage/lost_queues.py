@@ -41,10 +41,15 @@ class LostQueues:
         self.ends: dict[QueueName, int] = {}
 
     def load(self) -> None:
-        """Read the file; a line that names no queue is left out."""
+        """Read the file; a line that names no queue is left out, which is told."""
         lines = (self._disk.read(self._path) or b"").decode("utf-8", "replace").splitlines()
-        found = (_LINE.fullmatch(line) for line in lines)
-        self.ends = {(line[1], int(line[2])): int(line[3]) for line in found if line is not None}
+        found = [line for text in lines if (line := _LINE.fullmatch(text)) is not None]
+        self.ends = {(line[1], int(line[2])): int(line[3]) for line in found}
+        if len(found) < len(lines):
+            log.warning(
+                "%s: %d lines name no queue, they are left out: a queue may lack entries, look for that with: roquet "
+                "store check", self._path, len(lines) - len(found),
+            )  # fmt: skip
 
     def add(self, ends: Mapping[QueueName, int]) -> None:
         """

@@ -21,6 +21,7 @@ from roquet.storage.dispatch import Dispatch
 from roquet.storage.holes import Hole, HoleEnds, is_lost_write, pieces
 from roquet.storage.index import Index
 from roquet.storage.queues import Queues
+from roquet.storage.saved_tail import has_data
 from roquet.units import PhysicalOffset
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,8 @@ def recover(
             "commit log is shorter than its checkpoint log_end=%d checkpoint=%d: files of the log are lost, or are "
             "another log's; restore them from another broker or a backup", log.end, checkpoint.mark.position,
         )  # fmt: skip
+    if checkpoint.damage:
+        _log.warning("checkpoint cannot be read, the log is read from %d: %s", start, checkpoint.damage)
     known = _known(checkpoint, mark, queues, crashed=crashed, was_ours=was_ours)
     checkpoint.mark = mark
     end, damaged = valid_end(log, start, known, verify=verify)
@@ -271,15 +274,23 @@ def valid_end(
                 end, last_ms = PhysicalOffset(piece.at + int(piece.ends[-1])), int(piece.store_ms[-1])
                 continue
             if not _may_step_over(log, piece, last_ms, known):
-                _log.info("valid bytes of the log end: physical_offset=%d reason=%s", end, piece.reason)
+                _tell_end(log, end, piece.reason)
                 break
             damaged.append(piece)
     except CorruptRecord as error:
-        _log.info("valid bytes of the log end: physical_offset=%d reason=%s", end, error)
+        _tell_end(log, end, str(error))
     data = log.read(end, BLANK_SIZE)
     if len(data) == BLANK_SIZE and size_and_magic(data, 0)[1] == BLANK_MAGIC:
         end = log.next_file(end)
     return end, damaged
+
+
+def _tell_end(log: CommitLog, end: PhysicalOffset, reason: str) -> None:
+    """Only zeros behind it are the ordinary end of a log, which must not read as damage."""
+    if has_data(log, end):
+        _log.info("valid bytes of the log end: physical_offset=%d reason=%s", end, reason)
+    else:
+        _log.info("the log ends at physical_offset=%d", end)
 
 
 def _may_step_over(log: CommitLog, hole: Hole, last_ms: int, known: Known) -> bool:
