@@ -848,6 +848,13 @@ _FAILING: Final = (
         ("tests/storage/test_saved_tail.py",),
     ),
     Mutant(
+        "a master whose log is not mounted begins anew",
+        "broker/part_configs.py",
+        "requires_durable_log=is_master",
+        "requires_durable_log=False",
+        ("tests/broker/test_lost_tail.py",),
+    ),
+    Mutant(
         "recovery ends at any hole",
         "storage/recovery.py",
         "return next_ms <= known.durable_ms or not is_lost_write(log, hole)",

@@ -53,6 +53,7 @@ def store_config(config: BrokerConfig) -> StoreConfig:
             size_on_disk=store.max_transfer_bytes_on_message_in_disk,
         ),
         reads_only_durable=syncs(config) and is_master,
+        requires_durable_log=is_master,
         store_host=host_bytes(*split_address(config.address)),
         read_only_log_folders=config.read_only_log_folders,
         pooled=store.transient_store_pool_enable and not syncs(config) and is_master,

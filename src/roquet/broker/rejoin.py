@@ -8,7 +8,7 @@ there on are given to the caller, and then cut off.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
@@ -54,7 +54,9 @@ class Rejoining:
     """
 
     def __init__(self, config: BrokerConfig, runtime: Runtime, disk: Disk | None = None) -> None:
-        self._store = Store(part_configs.store_config(config), runtime.now_ms, disk)
+        # what it lacks, it gets from its master
+        store_config = replace(part_configs.store_config(config), requires_durable_log=False)
+        self._store = Store(store_config, runtime.now_ms, disk)
         self._store.open()
 
     async def parting(self, master: str) -> Parting:

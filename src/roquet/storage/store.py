@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
-from roquet.errors import CorruptRecord, UnreadableFile
+from roquet.errors import CorruptRecord, StoreError, UnreadableFile
 from roquet.protocol.filters import Filter
 from roquet.protocol.record import decode
 from roquet.steps import Steps, finished, in_parts
@@ -75,6 +75,9 @@ class StoreConfig:
     """When a turn's appends have taken longer than this, the next ones are refused; 0: never."""
     notes_file_size: int | None = None
     """Of the files with notes on consume queue entries; None: there are none."""
+    requires_durable_log: bool = False
+    """Do not open a store whose log has lost the files at its end: new records would get the places and queue offsets
+    of those that were in them. A log that is copied from a master gets the same ones there."""
     fullest: float = 0.85
     """A drive used beyond this share gets no new file of the log while another folder can have it."""
 
@@ -219,12 +222,14 @@ class Store:
     def open(self) -> None:
         """Load and recover; afterwards the log ends behind its last valid record, is durable, and all dispatched.
 
-        :raises StoreError: another broker uses the directory, or a file does not belong there.
+        :raises StoreError: another broker uses the directory, or a file does not belong there, or files are missing.
         """
         self._lock = self.disk.lock(self.config.root / "lock")
         self.was_crashed = self.disk.read(self._abort) is not None
         self.log.load()
         self.checkpoint.load()
+        if self.config.requires_durable_log:
+            self._require_durable_log()
         if self.was_crashed:
             self._forget_cached()
         lost = self._load_queues()
@@ -252,6 +257,21 @@ class Store:
             self.mending.made(lost)
         if not self.was_crashed:  # else it is there, and a full drive may have no room for it
             self.disk.replace(self._abort, b"")
+
+    def _require_durable_log(self) -> None:
+        """
+        :raises StoreError: the files of the log end before a place up to which it was durable.
+        """
+        mark, end = self.checkpoint.mark, self.log.end  # where the last file ends, before recovery
+        if mark is None or mark.position <= end:
+            return
+        folders = " or ".join(str(folder) for folder in self.log.folders)
+        raise StoreError(
+            f"files of the commit log are missing from {folders}: the last one ends at {end}, and all up to "
+            f"{mark.position} was durable. Mount the volume or restore the files; or let a slave become the master; or "
+            f"delete {self.config.root / 'checkpoint'} to begin without what they held: new messages then get "
+            "its queue offsets"
+        )
 
     def _load_queues(self) -> list[ConsumeQueue]:
         """Open the queues; those that are to be made from the whole log, which have no entries then."""
@@ -471,6 +491,8 @@ class Store:
             self.index.flush()
             self.index.cut_to_place(end, lambda at: read_arrival(at, memoryview(self.message_at(at) or b"")).store_ms)
         self.dispatch.position = min(self.dispatch.position, end)
+        if self.checkpoint.mark is not None and self.checkpoint.mark.position > end:
+            self.checkpoint.mark = None
         self.checkpoint_work()()
 
     # retention
