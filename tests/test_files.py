@@ -12,6 +12,7 @@ import pytest
 
 from roquet.files import (
     backup_of,
+    damaged_of,
     made_folders,
     read_with_backup,
     remove_unfinished,
@@ -48,6 +49,7 @@ def test_a_backup_takes_the_place_of_a_file_that_is_damaged_or_gone(tmp_path: Pa
     backup_of(path).write_bytes(b"7")
     found, problems = read_with_backup(path, int)
     assert (found, [each for each, _ in problems], path.read_bytes()) == (7, [path], b"7")
+    assert damaged_of(path).read_bytes() == b"odd"
     path.unlink()
     found, problems = read_with_backup(path, int)
     assert (found, [each for each, _ in problems], path.read_bytes()) == (7, [path], b"7")

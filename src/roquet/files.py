@@ -20,6 +20,10 @@ def backup_of(path: Path) -> Path:
     return path.with_name(path.name + ".bak")
 
 
+def damaged_of(path: Path) -> Path:
+    return path.with_name(path.name + ".damaged")
+
+
 def _unfinished(path: Path) -> Path:
     return path.with_name(path.name + ".tmp")
 
@@ -58,7 +62,7 @@ def replace_with_backup(path: Path, data: bytes) -> None:
 
 def read_with_backup(path: Path, parse: Callable[[bytes], T]) -> tuple[T | None, list[tuple[Path, Exception]]]:
     """What a file holds or, where that cannot be read, its backup, which takes the file's place: else the next write
-    would make a backup of what is broken.
+    would make a backup of what is broken. That is kept as `damaged_of(path)`.
 
     :param parse: raises ValueError or KeyError for bytes that it cannot read.
     :return: None where neither can be read or is there; and which of the two could not be read, and why.
@@ -74,6 +78,8 @@ def read_with_backup(path: Path, parse: Callable[[bytes], T]) -> tuple[T | None,
             continue
         if candidate != path:
             with suppress(OSError):  # what it holds is known all the same
+                with suppress(FileNotFoundError):
+                    path.replace(damaged_of(path))
                 replace(path, data)
         return found, problems
     return None, [problem for problem in problems if not isinstance(problem[1], FileNotFoundError)]

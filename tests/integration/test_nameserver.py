@@ -11,7 +11,7 @@ from zlib import crc32
 
 import pytest
 
-from roquet.errors import ConfigError
+from roquet.errors import StoreError
 from roquet.nameserver import server as server_module
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
@@ -418,6 +418,7 @@ async def test_a_broken_key_value_file_is_replaced_by_its_backup(tmp_path: Path)
     assert answer.body == b'{"table":{"T":"a:4"}}'
     backup = json.loads((tmp_path / "kv" / "kvConfig.json.bak").read_bytes())
     assert backup == {"configTable": {"ORDER_TOPIC_CONFIG": {"T": "a:4"}}}, "not what is broken"
+    assert (tmp_path / "kv" / "kvConfig.json.damaged").read_bytes() == b'{"configTable":'
 
 
 def test_key_values_that_cannot_be_read_at_all_stop_the_server(tmp_path: Path) -> None:
@@ -425,7 +426,7 @@ def test_key_values_that_cannot_be_read_at_all_stop_the_server(tmp_path: Path) -
     Path(config.kv_config_path).parent.mkdir()
     Path(config.kv_config_path).write_bytes(b"{")
 
-    with pytest.raises(ConfigError, match=r"kvConfig\.json"):
+    with pytest.raises(StoreError, match=r"kvConfig\.json"):
         NameServer(config)
 
 

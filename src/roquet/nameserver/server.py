@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from roquet.errors import ConfigError
-from roquet.files import read_with_backup
+from roquet.errors import StoreError
+from roquet.files import damaged_of, read_with_backup
 from roquet.listening import listening
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.handlers import Requests
@@ -34,7 +34,7 @@ class NameServer:
 
     It may be embedded: everything it needs is in the configuration and the runtime.
 
-    :raises ConfigError: the key-value file holds something else.
+    :raises StoreError: the key-value file holds something else.
     """
 
     def __init__(self, config: NamesrvConfig, runtime: Runtime | None = None) -> None:
@@ -112,14 +112,15 @@ def _merged(path: Path, pairs: Mapping[str, str]) -> bytes:
 def _load_kv(path: Path) -> KvConfig:
     """The table in the file or its backup; empty where there is neither.
 
-    :raises ConfigError: they are there, and cannot be read.
+    :raises StoreError: they are there, and cannot be read.
     """
     table, problems = read_with_backup(path, lambda data: bodies.parse(data, KvConfig.from_json))
     texts = "; ".join(f"{candidate}: {error}" for candidate, error in problems)
     if table is None:
         if problems:
-            raise ConfigError(f"the key-value table cannot be read, mend or remove it: {texts}")
+            raise StoreError(f"the key-value table cannot be read, mend or remove it: {texts}")
         return KvConfig()
     if problems:
-        log.warning("file cannot be read, its backup is used: path=%s error=%s", path, texts)
+        text = "file cannot be read, its backup is used, damaged bytes are kept as %s: path=%s error=%s"
+        log.warning(text, damaged_of(path).name, path, texts)
     return table
