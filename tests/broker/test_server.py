@@ -18,6 +18,27 @@ from tests.simulation.simulation import Simulation
 PORT = config(ADDRESS).listen_port
 
 
+def test_a_full_drive_is_told_of_once_for_all_clients(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+    host = sim.host(ADDRESS)
+    host.boot()
+    broker = Broker(config(ADDRESS), host.runtime(), host.disk)
+    host.call(broker.start)
+    clients = [Client(sim, sim.host(address)) for address in ("10.0.0.8", "10.0.0.9")]
+    assert send(clients[0], b"kept").code == ResponseCode.SUCCESS
+    host.drive.trouble = errno.ENOSPC
+    answers = [send(client, bytes(2000)) for _ in range(4) for client in clients]
+    refused = [answer for answer in answers if answer.code != ResponseCode.SUCCESS]
+    assert len(refused) >= 4
+    told = f"request 310: no room on this server's drive ({os.strerror(errno.ENOSPC)})"
+    assert {(answer.code, answer.remark) for answer in refused} == {(ResponseCode.SYSTEM_ERROR, told)}
+    (line,) = [each for each in caplog.messages if "no room on the drive, requests" in each]
+    assert "make room there: code=310 file=" in line
+    assert "request failed" not in caplog.text
+    host.drive.trouble = None
+    assert send(clients[0], b"taken again").code == ResponseCode.SUCCESS
+    host.call(broker.stop)
+
+
 @pytest.mark.parametrize(
     ("port", "role"),
     [(PORT, "clients, listenPort"), (PORT - 2, "clients, listenPort - 2"), (PORT + 1, "replication, listenPort + 1")],

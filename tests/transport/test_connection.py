@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -60,6 +62,27 @@ def test_a_shortcut_takes_all_of_a_read_and_answers_what_fails_there(error: Exce
         sim.host(SERVER).call(lambda: Server({LEARN: learn}).listen("0.0.0.0", PORT))
         unknown = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert sim.host(CLIENT).call(ask) == [code, ResponseCode.SUCCESS, unknown]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_drive_is_answered_without_the_names_of_files(number: int, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(request: Command, connection: Connection) -> Command:
+        raise OSError(number, os.strerror(number), "/store/commitlog/0")
+
+    async def ask() -> list[tuple[int, str | None]]:
+        channels = Channels()
+        answers = [await channels.call(f"{SERVER}:{PORT}", Command(code), 1000) for code in (ASK, LEARN)]
+        await channels.close()
+        return [(answer.code, answer.remark) for answer in answers]
+
+    with Simulation(1) as sim:
+        sim.host(SERVER).call(lambda: Server({ASK: fail, LEARN: fail}).listen("0.0.0.0", PORT))
+        told = f"no room on this server's drive ({os.strerror(number)})"
+        assert sim.host(CLIENT).call(ask) == [
+            (ResponseCode.SYSTEM_ERROR, f"request {code}: {told}") for code in (ASK, LEARN)
+        ]
+    (line,) = caplog.messages
+    assert f"code={ASK} file=/store/commitlog/0 error={os.strerror(number)}" in line
 
 
 def test_a_request_that_cannot_be_encoded_leaves_nothing_that_waits() -> None:

@@ -8,7 +8,9 @@ itself; only a call that waits for its answer has a future.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import traceback
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -57,6 +59,9 @@ _GONE: Final = ("0.0.0.0", 0)
 
 _REMARK_MAX: Final = 1000
 """Characters of an error that a remark or a log line repeats: what a peer sent may be part of it."""
+
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 Otherwise: TypeAlias = Callable[[bytes], bytes | None]
@@ -397,6 +402,10 @@ class Connection(asyncio.Protocol):
                 return request.answer(ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}"[:_REMARK_MAX])
             case UnreadableFile():
                 pass  # told of, once, for all requests that meet it
+            case OSError() if error.errno in _NO_ROOM:
+                self._peers.no_room(request.code, error)
+                remark = f"request {request.code}: no room on this server's drive ({os.strerror(error.errno)})"
+                return request.answer(ResponseCode.SYSTEM_ERROR, remark)
             case OSError():
                 self._peers.failed(self, request.code, str(error))
             case _:

@@ -155,6 +155,12 @@ class Peers:
             logging.ERROR, kind, now, "request failed: code=%s peer=%s error=%s", code, peer.peer_address, why
         )
 
+    def no_room(self, code: int, error: OSError) -> None:
+        """A request found no room on the drive; so do those of all peers, and one line a minute says it."""
+        now = asyncio.get_running_loop().time()
+        text = "no room on the drive, requests that need it are refused, make room there: code=%s file=%s error=%s"
+        self._limited_log.tell(logging.ERROR, "no room", now, text, code, error.filename, error.strerror)
+
     def closed(self, peer: Peer) -> None:
         if peer not in self.connections:
             return
