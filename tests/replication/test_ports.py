@@ -109,7 +109,9 @@ def test_what_is_no_slave_is_told_of_once_however_often_it_comes(
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 2
 
 
-@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"\xff" * 8, b"\n"])
+@pytest.mark.parametrize(
+    "said", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01" + bytes(8), b"\xff" * 8, b"\n"]
+)
 def test_what_is_no_slave_is_not_the_last_slave(
     run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture, said: bytes
 ) -> None:

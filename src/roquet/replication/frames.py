@@ -71,9 +71,10 @@ class ReportStream:
         self._pending = data[whole:]
         if not whole:
             return None
-        (offset,) = REPORT.unpack_from(data, whole - REPORT.size)
-        if not 0 <= offset < _OFFSET_END:
-            raise PeerError(f"offset {offset} is reported, which no log has")
+        for at in (0, whole - REPORT.size):  # another protocol is known by how it begins
+            (offset,) = REPORT.unpack_from(data, at)
+            if not 0 <= offset < _OFFSET_END:
+                raise PeerError(f"offset {offset} is reported, which no log has")
         return PhysicalOffset(offset)
 
     def end(self) -> None:
