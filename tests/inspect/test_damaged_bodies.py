@@ -11,11 +11,12 @@ import pytest
 
 from roquet.errors import StoreError
 from roquet.inspect.findings import Kind
+from roquet.inspect.queue_entries import entries_of
 from roquet.inspect.rebuild import Rebuilt, rebuild
 from roquet.storage.consume_queue import BLANK_RECORD_SIZE
 from roquet.units import PhysicalOffset
 from tests.inspect.stores import Broker, assert_sound, checked, file_of, files_of, flip, found, snapshot
-from tests.inspect.test_rebuild import PLAN, entries
+from tests.inspect.test_rebuild import PLAN, entries, forget
 from tests.storage.dropping import drop_topic
 from tests.storage.records import bodies_in
 
@@ -111,6 +112,22 @@ def test_a_rebuilt_index_has_the_keys_of_all_records_but_the_damaged_one(tmp_pat
 
     assert Kind.INDEX_MISSING not in checked(tmp_path).findings.by_kind
     assert checked(tmp_path).keys == 2 * COUNT
+
+
+def test_a_rebuild_of_the_index_writes_no_blank(tmp_path: Path) -> None:
+    damaged(tmp_path, 9)
+    forget(tmp_path, "consumequeue")
+
+    assert rebuild(files_of(tmp_path), replace(PLAN, queues=False)).damaged == 1
+
+    assert entries(tmp_path, "consumequeue") == {}
+
+
+def test_a_queue_that_ends_with_a_blank_reaches_to_the_damaged_record(tmp_path: Path) -> None:
+    places = recovered(tmp_path, COUNT - 2)
+
+    assert entries_of(files_of(tmp_path), "T", 0).log_end() == places[COUNT - 2]
+    assert entries_of(files_of(tmp_path), "T", 1).log_end() > places[COUNT - 1]
 
 
 def test_a_damaged_record_of_a_deleted_topic_makes_no_queue(tmp_path: Path) -> None:
