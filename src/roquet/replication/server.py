@@ -181,7 +181,8 @@ class HaServer:
         """
         if not connection.has_reported:
             text, reason = "connection at the replication port ended, no slave: peer=%s reason=%s", progress.reason
-            self._limited_log.warning(without_numbers(reason), _now_s(), text, progress.address, reason)
+            kind = f"no slave: {without_numbers(reason)}"  # not the kind of a slave that goes for the same reason
+            self._limited_log.warning(kind, _now_s(), text, progress.address, reason)
             return
         before = self._gone.pop(connection.host, None)
         self._gone[connection.host] = progress, connection.slave.heard_ms
