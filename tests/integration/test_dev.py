@@ -9,7 +9,7 @@ import pytest
 
 import roquet
 from roquet.broker.state_files import TOPICS
-from roquet.errors import StoreError
+from roquet.errors import NotWritten, StoreError
 from tests.interop.processes import SEND_MS_MAX
 
 
@@ -67,6 +67,6 @@ async def test_a_broker_that_cannot_save_its_tables_leaves_no_name_server_behind
     topics = cluster.broker.config.state_folder / TOPICS
     topics.unlink(missing_ok=True)
     topics.mkdir(parents=True)
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(NotWritten, match="Is a directory"):
         await cluster.stop()
     assert await refuses_connections(cluster)
