@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.errors import MessageError
+from roquet.errors import DamagedBody, MessageError
 from roquet.protocol.compression import UNCOMPRESSED_MAX, inflated, plain_body
+from roquet.protocol.record import checksum
 
 MIB = 1 << 20
 
@@ -19,6 +20,14 @@ MIB = 1 << 20
 def test_a_compressed_body_is_decompressed(sys_flag: int) -> None:
     assert plain_body(zlib.compress(b"hello"), sys_flag) == b"hello"
     assert plain_body(b"as it is", sys_flag & ~1) == b"as it is"
+
+
+def test_a_body_is_compared_with_its_checksum_where_one_is_stored() -> None:
+    assert plain_body(b"hello", 0, crc=checksum(b"hello")) == b"hello"
+    assert plain_body(b"", 0, crc=checksum(b"")) == b""
+    assert plain_body(b"hello", 0, crc=0) == b"hello", "a broker that makes no checksums stores 0"
+    with pytest.raises(DamagedBody):
+        plain_body(b"hello", 0, crc=checksum(b"hellp"))
 
 
 @pytest.mark.parametrize(("sys_flag", "why"), [(0x1, "damaged"), (0x101, "LZ4"), (0x201, "ZSTD"), (0x701, "0x700")])

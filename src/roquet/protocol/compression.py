@@ -29,11 +29,12 @@ def plain_body(body: bytes, sys_flag: int, size_max: int = UNCOMPRESSED_MAX, crc
     """The body as the producer gave it.
 
     :param size_max: bytes that it may have, if it was compressed.
-    :param crc: the checksum stored with it (`Record.body_crc`); None: there is none.
+    :param crc: the checksum stored with it (`Record.body_crc`). None: it is not compared. 0 likewise: a broker that
+        makes no checksums stores that, and of 2³² bodies that are no fault one has it.
     :raises DamagedBody: it does not have that checksum.
     :raises MessageError: it is damaged, larger, or compressed in another way than zlib.
     """
-    if crc is not None and checksum(body) != crc:
+    if crc and checksum(body) != crc:
         raise DamagedBody(f"the body, stored in {len(body)} bytes, does not have the checksum stored with it")
     if not sys_flag & COMPRESSED:
         return body
