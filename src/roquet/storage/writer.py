@@ -39,7 +39,7 @@ _FEW: Final = 4
 _LOOKED_EACH_MS: Final = 1000
 """A look at a queue's file takes 0.3 to 0.8 us: 4 to 7 % of a send where each message goes to another queue, as in the
 load `sync128` with its 1,024 queues. So each turn looks again only while no more than a few queues are written. Where
-many are, somebody who cuts a file that is written all the time is not noticed in time at any period."""
+many are, a shorter period would not help: a busy queue is written again before its next look."""
 
 
 class Writer:
