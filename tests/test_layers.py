@@ -40,7 +40,6 @@ ROOT: Final[Mapping[str, frozenset[str]]] = {
     "units": frozenset(),
     "garbage": frozenset(),
     "memory": frozenset(),
-    "listening": frozenset({"errors"}),
     "places": frozenset(),
     "runtime": frozenset(),
     "limited_log": frozenset(),

@@ -19,10 +19,10 @@ from roquet.broker.requests import handlers
 from roquet.broker.store_folder import told_of_folder
 from roquet.errors import CannotListen, ConfigError, NotWritten, RoquetError
 from roquet.limited_log import LimitedLog
-from roquet.listening import listening
 from roquet.protocol.codes import RequestCode
 from roquet.runtime import Runtime
 from roquet.storage.disk import Disk
+from roquet.transport.listening import listening
 from roquet.transport.server import Server
 
 log = logging.getLogger(__name__)

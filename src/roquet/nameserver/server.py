@@ -11,7 +11,6 @@ from typing import Final
 
 from roquet.errors import StoreError
 from roquet.files import damaged_of, read_with_backup
-from roquet.listening import listening
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.handlers import Requests
 from roquet.nameserver.kv_config import KvConfig
@@ -21,6 +20,7 @@ from roquet.properties import changed
 from roquet.protocol import bodies
 from roquet.protocol.json_dialect import dump_bytes
 from roquet.runtime import Runtime
+from roquet.transport.listening import listening
 from roquet.transport.peers import Peers, connections_allowed
 from roquet.transport.server import Server
 

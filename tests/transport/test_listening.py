@@ -9,7 +9,7 @@ import socket
 import pytest
 
 from roquet.errors import CannotListen
-from roquet.listening import listening
+from roquet.transport.listening import listening
 
 
 @pytest.mark.parametrize(
