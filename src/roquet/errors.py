@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+from typing import Final
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+"""What an `OSError` has as its `errno` where something does not fit: this says nothing of the files that are there."""
+
 
 class RoquetError(Exception):
     """The root of all errors raised on purpose by roquet."""

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Final, Protocol
 
-from roquet.errors import CorruptRecord, UnreadableFile
+from roquet.errors import NO_ROOM, CorruptRecord, UnreadableFile
 from roquet.protocol import message as m
 from roquet.protocol.java_numbers import int_or
 from roquet.protocol.record_block import RecordBlock
@@ -24,7 +24,6 @@ from roquet.storage.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from roquet.storage.dispatch_rows import QueuePart, Rows, rows_of
 from roquet.storage.holes import Hole, HoleEnds, pieces, records
 from roquet.storage.index import Index
-from roquet.storage.trust import NO_ROOM
 from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)

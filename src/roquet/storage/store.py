@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
-from roquet.errors import CorruptRecord, StoreError, UnreadableFile
+from roquet.errors import NO_ROOM, CorruptRecord, StoreError, UnreadableFile
 from roquet.protocol.filters import Filter
 from roquet.protocol.record import decode
 from roquet.steps import Steps, finished, in_parts
@@ -32,7 +32,7 @@ from roquet.storage.pool import Pool
 from roquet.storage.queues import Queues
 from roquet.storage.recovery import DISPATCH, INDEX, recover
 from roquet.storage.retention import Usage
-from roquet.storage.trust import NO_ROOM, Trust, TrustedDisk
+from roquet.storage.trust import Trust, TrustedDisk
 from roquet.storage.writer import Writer
 from roquet.units import PhysicalOffset
 

@@ -14,9 +14,6 @@ from roquet.storage.disk import Disk, DiskFile
 _NOTHING_TRIED: Final = (errno.EMFILE, errno.ENFILE, errno.EBADF)
 """The process has no descriptor to spare for a folder, or has closed the file: the drive was not asked."""
 
-NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-"""A new file does not fit: this says nothing of the files that are there, which have their room."""
-
 
 class Trust:
     """Keeps: `failure` is the first sync of a store's files that failed; it stays, and no later one is tried.

@@ -8,7 +8,6 @@ itself; only a call that waits for its answer has a future.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import traceback
@@ -17,7 +16,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused, UnreadableFile
+from roquet.errors import NO_ROOM, CallTimeout, ConnectionClosed, PeerError, Refused, UnreadableFile
 from roquet.protocol.codes import ResponseCode
 from roquet.protocol.command import HEADER_SIZE_MAX, ONE_WAY, Command, decode
 from roquet.protocol.frame import FRAME_SIZE_MAX, FrameBuffer
@@ -59,9 +58,6 @@ _GONE: Final = ("0.0.0.0", 0)
 
 _REMARK_MAX: Final = 1000
 """Characters of an error that a remark or a log line repeats: what a peer sent may be part of it."""
-
-
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 Otherwise: TypeAlias = Callable[[bytes], bytes | None]
@@ -402,7 +398,7 @@ class Connection(asyncio.Protocol):
                 return request.answer(ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}"[:_REMARK_MAX])
             case UnreadableFile():
                 pass  # told of, once, for all requests that meet it
-            case OSError() if error.errno in _NO_ROOM:
+            case OSError() if error.errno in NO_ROOM:
                 self._peers.no_room(request.code, error)
                 remark = f"request {request.code}: no room on this server's drive ({os.strerror(error.errno)})"
                 return request.answer(ResponseCode.SYSTEM_ERROR, remark)
