@@ -176,7 +176,9 @@ def test_a_frame_that_was_not_learnt_is_not_kept() -> None:
     asyncio.run(run())
 
 
-def test_a_log_file_is_looked_at_once_for_all_pulls_of_a_read_and_again_for_the_next() -> None:
+def test_a_log_file_is_looked_at_once_for_all_pulls_of_a_read_and_again_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def run() -> None:
         side = Side()
         frames = [pull_frame(n, replace(USUAL, queue_id=n % 4, queue_offset=PER_QUEUE - 8)) for n in range(1, 9)]
@@ -193,7 +195,7 @@ def test_a_log_file_is_looked_at_once_for_all_pulls_of_a_read_and_again_for_the_
             looks += 1
             look()
 
-        file.require_whole = counted  # type: ignore[method-assign]
+        monkeypatch.setattr(file, "require_whole", counted)
         for reads in (1, 2):
             answers = side.connection._answers(frames)
             assert answers.count(b'"code":0,') == len(frames)

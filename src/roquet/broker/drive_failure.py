@@ -9,7 +9,7 @@ from typing import Final
 
 from roquet.broker.durability import Durability
 from roquet.broker.store_settings import SyncFailureAction
-from roquet.errors import DriveFailed
+from roquet.errors import DriveFailed, UnreadableFile
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +38,12 @@ class DriveFailure:
     def __call__(self, failure: OSError) -> None:
         log.critical(
             "a sync of the store has failed, no message is acknowledged or taken any more: file=%s errno=%s action=%s: "
-            "%s; look at the system's log and at the drive, then start the broker anew",
+            "%s; %s, then start the broker anew",
             failure.filename,
             errno.errorcode.get(failure.errno or 0, failure.errno),
             self._action.value,
             _THEN[self._action],
+            _first(failure),
         )
         self._durability.disk_failed(str(failure))
         self._then()
@@ -51,6 +52,16 @@ class DriveFailure:
 def drive_failed(failure: OSError) -> DriveFailed:
     """What ends the process."""
     return DriveFailed(
-        f"a sync of the store has failed: {failure}; what was not synced before may be lost: look at the system's log "
-        "and at the drive, then start the broker anew, or let a slave take its place"
+        f"a sync of the store has failed: {failure}; what was not synced before may be lost: {_first(failure)}, then "
+        "start the broker anew, or let a slave take its place"
     )
+
+
+def _first(failure: OSError) -> str:
+    """What to do before the next start: a drive fails, or somebody takes a file of the log away."""
+    if isinstance(failure, UnreadableFile):
+        return (
+            "see who deletes or replaces files of the store, and restore this one from a slave or a backup: without it "
+            "the broker begins without what it held"
+        )
+    return "look at the system's log and at the drive"

@@ -146,7 +146,7 @@ class QueuePull:
         kept = list({(record.queue_offset, record.physical_offset): record for record in records}.values())
         if len(kept) < len(records) and not self._is_told_of_repeats:
             log.warning(
-                "messages came twice in one answer, the second ones are dropped: queue=%s broker=%s messages=%d "
+                "messages came twice in one answer, each is handed over once: queue=%s broker=%s messages=%d "
                 "first_offset=%d", self._queue, address, len(records) - len(kept), records[0].queue_offset,
             )  # fmt: skip
             self._is_told_of_repeats = True

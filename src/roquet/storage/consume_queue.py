@@ -66,7 +66,7 @@ class ConsumeQueue:
     """One queue.
 
     Keeps: `min_offset <= max_offset`; the entry of queue offset n stands at byte n * 20;
-           `log_end` is where in the log the last entry's record ends;
+           `log_end` is where in the log the last entry's record ends, or the physical offset that it names as a blank;
            the files of the entries before `room_to` are open and have room: `put` cannot fail there.
     """
 
