@@ -731,7 +731,7 @@ _FAILING: Final = (
     Mutant(
         "a run of sends makes the files of all its queues",
         "broker/handlers/send_forms.py",
-        "        if not queue.room_to:\n            return None\n",
+        "        if not queue.is_in_use:\n            return None\n",
         "",
         ("tests/broker/test_learnt_sends.py",),
     ),

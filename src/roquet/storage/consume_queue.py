@@ -67,7 +67,7 @@ class ConsumeQueue:
 
     Keeps: `min_offset <= max_offset`; the entry of queue offset n stands at byte n * 20;
            `log_end` is where in the log the last entry's record ends, or the physical offset that it names as a blank;
-           the files of the entries before `room_to` are open and have room: `put` cannot fail there.
+           the files of the entries before `room_to` are open, whole and have room: `put` cannot fail there.
     """
 
     _STATE: ClassVar[tuple[str, ...]] = (
@@ -114,7 +114,8 @@ class ConsumeQueue:
         self._file_start = 0
         self._file_end = 0
         self.room_to = 0
-        """Queue offset up to which there is room for the next entries, so that `make_room` need not be asked."""
+        """Queue offset up to which the next entries need no `make_room`. Who sets it, sets it to 0 again when it is
+        time to look whether the file is still whole."""
         self._reserved_to = 0
         """Queue offset up to which the queue's own files have room on the drive."""
         self.written_from = 0
@@ -163,13 +164,15 @@ class ConsumeQueue:
                 high = middle
         return low
 
-    def make_room(self, count: int, first: int | None = None) -> None:
-        """See to it that the next `count` entries have their files, and these have room on the drive.
+    def make_room(self, count: int, first: int | None = None) -> int:
+        """See to it that the next `count` entries have their files, and these are whole and have room on the drive.
 
         :param first: queue offset of the first of them, where that is not the next one.
+        :return: the queue offset up to which there is room, for those and often for more.
+        :raises UnreadableFile: the file of the next one is shorter than it was made.
         :raises OSError: the drive is full, or the process has no file to spare for a new queue; nothing changed.
         """
-        self.require_whole()
+        self._require_whole()
         start = self.max_offset if first is None else first
         if start + count > self._reserved_to:
             is_new = not self._segments.starts
@@ -182,7 +185,12 @@ class ConsumeQueue:
                 if is_new:
                     self.drop_all()
                 raise
-        self.room_to = self._reserved_to
+        return self._reserved_to
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether an entry was written in this life of the broker, so that the file of the next one is open."""
+        return self._reserved_to > 0
 
     def _reserve(self, end_offset: int) -> None:
         """See to it that the files have room for the entries before queue offset `end_offset`, and for some more."""
@@ -195,11 +203,7 @@ class ConsumeQueue:
             file.reserve(first_byte, last_byte)
         self._reserved_to = end // ENTRY_SIZE
 
-    def require_whole(self) -> None:
-        """To be called before entries are written.
-
-        :raises UnreadableFile: the file of the next one is shorter than it was made.
-        """
+    def _require_whole(self) -> None:
         at = self.max_offset * ENTRY_SIZE
         if self._file_start <= at < self._file_end:
             self._require_file()

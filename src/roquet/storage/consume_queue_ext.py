@@ -209,11 +209,11 @@ class ExtendedQueue(ConsumeQueue):
         self._notes.load()
         super().load()
 
-    def make_room(self, count: int, first: int | None = None) -> None:
+    def make_room(self, count: int, first: int | None = None) -> int:
         blanks = first - self.max_offset if first is not None and self._segments.starts else 0
         self._notes.make_room(blanks + count)
         super().make_room(count, first)
-        self.room_to = (self.max_offset if first is None else first) + count  # there are notes for no more of them
+        return (self.max_offset if first is None else first) + count  # there are notes for no more of them
 
     def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
         bits = b""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from struct import Struct, iter_unpack
 from struct import error as struct_error
@@ -71,10 +71,10 @@ class Writer:
         self._store_host = store_host
         self._now_ms = now_ms
         self._busy_ms = busy_ms
-        self._is_log_checked = False
-        """Whether this turn has looked at the log's file."""
+        self._is_in_turn = False
+        """Whether something was appended in this turn."""
         self._looked: set[ConsumeQueue] = set()
-        """Queues whose files need no look now."""
+        """Queues that may have room without a look at their files."""
         self._look_ms = 0
         """Since when that is so, by the wall clock."""
         self._turn_ms = 0
@@ -122,10 +122,8 @@ class Writer:
         if delay_ms is not None:
             tag_code = store_ms + delay_ms
         pack = layout(sys_flag, len(body), len(queue.topic_bytes), len(properties))
-        if queue not in self._looked or not self._is_log_checked:
-            self._require_whole((queue,))
         if queue.max_offset >= queue.room_to:
-            queue.make_room(1)
+            self._make_room(queue, 1)
         buffer, index, at = self._log.place(pack.size)
         takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
         self._begin(at)
@@ -147,8 +145,7 @@ class Writer:
         :raises ValueError: together they are larger than a file. OSError, Refused: as `append`.
         """
         store_ms, count = self._next_store_ms(), len(records)
-        self._require_whole((queue,))
-        (first,) = _reserve((queue,), count, is_any_twice=False)
+        (first,) = self._reserve((queue,), count)
         at = self._log.make_room(len(records.data))
         self._begin(at)
         physical = records.place(first, at, store_ms)
@@ -183,9 +180,7 @@ class Writer:
         count, each, topic = len(messages), len(messages) // len(queues), queues[0].topic_bytes
         pack = layout(messages.sys_flag, len(messages.body), len(topic), len(messages.properties))
         size = pack.size
-        distinct = dict.fromkeys(queues)
-        self._require_whole(distinct)
-        firsts = _reserve(queues, each, is_any_twice=len(distinct) < len(queues))
+        firsts = self._reserve(queues, each)
         at = self._log.make_room(size * count)
         self._begin(at)
         physical = np.arange(at, at + size * count, size)
@@ -233,8 +228,7 @@ class Writer:
         packs = [record.layout for record in records]
         ends = self._ends_of_fitting([pack.size for pack in packs])
         records = records[: len(ends)]
-        self._require_whole(dict.fromkeys(record.queue for record in records))
-        offsets = _take_slots([record.queue if record.takes_a_slot else None for record in records])
+        offsets = self._take_slots([record.queue if record.takes_a_slot else None for record in records])
         at = self._log.make_room(ends[-1])
         starts = [0, *ends[:-1]]
         columns = zip(records, packs, offsets, starts, strict=False)
@@ -256,8 +250,7 @@ class Writer:
         ends = self._ends_of_fitting(moved_sizes(block, topics).tolist())
         count = len(ends)
         queues = queues[:count]
-        self._require_whole(dict.fromkeys(queues))
-        offsets = np.array(_take_slots(queues), np.int64)
+        offsets = np.array(self._take_slots(queues), np.int64)
         at = self._log.make_room(ends[-1])
         queue_ids = np.fromiter((queue.queue_id for queue in queues), np.int64, count)
         self._write_block(moved(block.first(count), topics[:count], queue_ids, offsets, at, store_ms))
@@ -290,34 +283,63 @@ class Writer:
     def end_turn(self) -> None:
         """What follows is not held up by what was appended before."""
         self._turn_ms = 0
-        self._is_log_checked = False
+        self._is_in_turn = False
 
-    def _require_whole(self, queues: Collection[ConsumeQueue]) -> None:
-        """Look whether somebody has cut the files that are written next: to write where one has ended would end the
-        process. Each turn looks at the log's file, and once at the file of each of its queues; where many are written,
-        only at those that were not looked at of late.
+    def _begin_turn(self) -> None:
+        """Look whether somebody has cut the log's file: to write where one has ended would end the process. The queues'
+        files are looked at by `make_room`; each again in this turn, or where many are written, those not of late.
 
-        :param queues: each of them once.
-        :raises UnreadableFile: somebody has; nothing was written.
+        :raises UnreadableFile: somebody has.
         """
-        if not self._is_log_checked:
-            self._log.require_whole()
-            self._is_log_checked = True
-            if len(self._looked) <= _FEW or not 0 <= self._began_ms - self._look_ms < _LOOKED_EACH_MS:
-                self._look_ms = self._began_ms
-                self._looked.clear()
-        looked = self._looked
-        if looked.issuperset(queues):
-            return
+        self._log.require_whole()
+        if len(self._looked) <= _FEW or not 0 <= self._began_ms - self._look_ms < _LOOKED_EACH_MS:
+            self._look_ms = self._began_ms
+            for queue in self._looked:
+                queue.room_to = 0
+            self._looked.clear()
+        self._is_in_turn = True
+
+    def _make_room(self, queue: ConsumeQueue, count: int) -> None:
+        """See to it that a queue has room for so many entries in a file that is whole.
+
+        :raises OSError: it has not; nothing was written.
+        """
+        try:
+            queue.room_to = queue.make_room(count)
+        except UnreadableFile:
+            self._dispatch.lose(queue)
+            raise
+        self._looked.add(queue)
+
+    def _reserve(self, queues: Sequence[ConsumeQueue], each: int) -> list[int]:
+        """See to it that the queues have room for so many entries each; the first queue offset of each."""
+        firsts = [queue.max_offset for queue in queues]
+        if len(set(queues)) < len(queues):
+            taken = dict.fromkeys(queues, 0)
+            for number, queue in enumerate(queues):
+                firsts[number] += taken[queue]
+                taken[queue] += each
+        for queue, first in zip(queues, firsts, strict=True):
+            if first + each > queue.room_to:
+                self._make_room(queue, first + each - queue.max_offset)
+        return firsts
+
+    def _take_slots(self, queues: Sequence[ConsumeQueue | None]) -> list[int]:
+        """See to it that the queues have room for a record each; the queue offset of each, 0 where it is in none."""
+        nexts: dict[ConsumeQueue, int] = {}
+        offsets: list[int] = []
         for queue in queues:
-            if queue in looked:
-                continue
-            try:
-                queue.require_whole()
-            except UnreadableFile:
-                self._dispatch.lose(queue)
-                raise
-            looked.add(queue)
+            offset = 0
+            if queue is not None:
+                offset = nexts.get(queue, -1)
+                if offset < 0:
+                    offset = queue.max_offset
+                nexts[queue] = offset + 1
+            offsets.append(offset)
+        for queue, end in nexts.items():
+            if end > queue.room_to:
+                self._make_room(queue, end - queue.max_offset)
+        return offsets
 
     def _next_store_ms(self) -> int:
         """Now; or when the last record was stored, while the clock is a little behind that.
@@ -337,6 +359,8 @@ class Writer:
         if not 0 < self.last_ms - now_ms <= _REPEATED_MS:
             self.last_ms = now_ms
         self.store_ms = max(self.store_ms, self.last_ms)
+        if not self._is_in_turn:
+            self._begin_turn()
         return self.last_ms
 
     def _begin(self, at: int) -> None:
@@ -432,38 +456,6 @@ class Writer:
                 self.grown.append(queue)
         if keys and self._index is not None:
             self._index.add(queue.topic, keys, at, store_ms)
-
-
-def _reserve(queues: Sequence[ConsumeQueue], each: int, *, is_any_twice: bool) -> list[int]:
-    """See to it that the queues have room for so many entries each; the first queue offset of each."""
-    firsts = [queue.max_offset for queue in queues]
-    if is_any_twice:
-        taken = dict.fromkeys(queues, 0)
-        for number, queue in enumerate(queues):
-            firsts[number] += taken[queue]
-            taken[queue] += each
-    for queue, first in zip(queues, firsts, strict=True):
-        if first + each > queue.room_to:
-            queue.make_room(first + each - queue.max_offset)
-    return firsts
-
-
-def _take_slots(queues: Sequence[ConsumeQueue | None]) -> list[int]:
-    """See to it that the queues have room for a record each; the queue offset of each, 0 where it is in none."""
-    nexts: dict[ConsumeQueue, int] = {}
-    offsets: list[int] = []
-    for queue in queues:
-        offset = 0
-        if queue is not None:
-            offset = nexts.get(queue, -1)
-            if offset < 0:
-                offset = queue.max_offset
-            nexts[queue] = offset + 1
-        offsets.append(offset)
-    for queue, end in nexts.items():
-        if end > queue.room_to:
-            queue.make_room(end - queue.max_offset)
-    return offsets
 
 
 def _spread(values: Sequence[int], each: int, step: int) -> Ints:

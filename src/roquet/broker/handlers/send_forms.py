@@ -115,7 +115,7 @@ class SendKind:
         if not is_number(queue_id) or int(queue_id) >= self._queue_limit:
             return None
         queue = self._waits_in or self._store.queue(self._topic.name, int(queue_id))
-        if not queue.room_to:
+        if not queue.is_in_use:
             return None
         self.queues[queue_id] = queue
         return queue
