@@ -13,16 +13,26 @@ from roquet.errors import CannotListen, DriveFailed, NotWritten
 from roquet.protocol.codes import RequestCode, ResponseCode
 from tests.broker.harness import ADDRESS, Client
 from tests.broker.served import config, send
-from tests.simulation.simulation import Simulation
+from tests.simulation.simulation import Host, Simulation
 
 PORT = config(ADDRESS).listen_port
 
 
-def test_a_full_drive_is_told_of_once_for_all_clients(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+def broker_on(host: Host) -> Broker:
+    return Broker(config(ADDRESS), host.runtime(), host.disk)
+
+
+def started_on(sim: Simulation) -> tuple[Host, Broker]:
+    """A broker that runs, and its machine."""
     host = sim.host(ADDRESS)
     host.boot()
-    broker = Broker(config(ADDRESS), host.runtime(), host.disk)
+    broker = broker_on(host)
     host.call(broker.start)
+    return host, broker
+
+
+def test_a_full_drive_is_told_of_once_for_all_clients(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+    host, broker = started_on(sim)
     clients = [Client(sim, sim.host(address)) for address in ("10.0.0.8", "10.0.0.9")]
     assert send(clients[0], b"kept").code == ResponseCode.SUCCESS
     host.drive.trouble = errno.ENOSPC
@@ -46,13 +56,10 @@ def test_a_full_drive_is_told_of_once_for_all_clients(sim: Simulation, caplog: p
 def test_a_broker_without_one_of_its_ports_names_it_and_leaves_its_store_as_after_a_clean_stop(
     sim: Simulation, port: int, role: str
 ) -> None:
-    host = sim.host(ADDRESS)
-    host.boot()
-    broker = Broker(config(ADDRESS), host.runtime(), host.disk)
-    host.call(broker.start)
+    host, broker = started_on(sim)
     host.call(broker.stop)
     taken = host.call(lambda: sim.loop.create_server(asyncio.Protocol, "0.0.0.0", port))
-    again = Broker(config(ADDRESS), host.runtime(), host.disk)
+    again = broker_on(host)
     with pytest.raises(CannotListen) as refused:
         host.call(again.start)
     assert str(refused.value) == (
@@ -60,7 +67,7 @@ def test_a_broker_without_one_of_its_ports_names_it_and_leaves_its_store_as_afte
         "end what listens there, or choose another port"
     )
     taken.close()
-    third = Broker(config(ADDRESS), host.runtime(), host.disk)
+    third = broker_on(host)
     host.call(third.start)
     assert not third.store.was_crashed
     host.call(third.stop)
@@ -68,17 +75,14 @@ def test_a_broker_without_one_of_its_ports_names_it_and_leaves_its_store_as_afte
 
 def test_a_broker_that_recovered_and_has_no_port_recovers_again(sim: Simulation) -> None:
     """What its filters must not trust is known to nobody but the broker that found the mark of a crash."""
-    host = sim.host(ADDRESS)
-    host.boot()
-    broker = Broker(config(ADDRESS), host.runtime(), host.disk)
-    host.call(broker.start)
+    host, broker = started_on(sim)
     host.call(broker.kill)
     taken = host.call(lambda: sim.loop.create_server(asyncio.Protocol, "0.0.0.0", PORT))
-    again = Broker(config(ADDRESS), host.runtime(), host.disk)
+    again = broker_on(host)
     with pytest.raises(CannotListen):
         host.call(again.start)
     taken.close()
-    third = Broker(config(ADDRESS), host.runtime(), host.disk)
+    third = broker_on(host)
     host.call(third.start)
     assert third.store.was_crashed
     host.call(third.stop)
@@ -88,17 +92,14 @@ def test_a_broker_that_recovered_and_has_no_port_recovers_again(sim: Simulation)
 def test_a_broker_whose_drive_fails_as_it_stops_can_be_started_again_in_the_same_process(
     sim: Simulation, trouble: int
 ) -> None:
-    host = sim.host(ADDRESS)
-    host.boot()
-    broker = Broker(config(ADDRESS), host.runtime(), host.disk)
-    host.call(broker.start)
+    host, broker = started_on(sim)
     client = Client(sim, sim.host("10.0.0.9"))
     assert send(client, b"kept").code == ResponseCode.SUCCESS
     host.drive.trouble = trouble
     with pytest.raises(DriveFailed if trouble == errno.EIO else NotWritten, match=os.strerror(trouble)):
         host.call(broker.stop)
     host.drive.trouble = None
-    again = Broker(config(ADDRESS), host.runtime(), host.disk)
+    again = broker_on(host)
     host.call(again.start)
     assert client.call(RequestCode.GET_MAX_OFFSET, topic="T", queueId=0).fields["offset"] == "1"
     host.call(again.stop)

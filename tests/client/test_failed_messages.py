@@ -155,6 +155,12 @@ DAMAGED = (b"junk", "the compressed body is damaged")
 BOMB = (zlib.compress(bytes(2001)), "has more than 2000 when it is decompressed")
 
 
+async def two_and_no_more(c: Consumer) -> list[bytes]:
+    found = await bodies(c, 2)
+    assert await c.get_many(1, timeout_ms=200) == []
+    return found
+
+
 @pytest.mark.parametrize(("body", "why"), [DAMAGED, BOMB])
 def test_a_message_that_cannot_be_opened_goes_the_way_of_failed_ones(
     cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture, body: bytes, why: str
@@ -163,9 +169,7 @@ def test_a_message_that_cannot_be_opened_goes_the_way_of_failed_ones(
 
     async def consume() -> list[bytes]:
         async with consumer(cluster, uncompressed_max=2000) as c:
-            found = await bodies(c, 2)
-            assert await c.get_many(1, timeout_ms=200) == []
-            return found
+            return await two_and_no_more(c)
 
     fill(broker, 0)
     broker.store("T", 0, body, "UNIQ_KEY\x01U1", sys_flag=1)
@@ -186,9 +190,7 @@ def test_a_damaged_body_is_a_dead_letter_at_once(
 
     async def consume() -> list[bytes]:
         async with consumer(cluster) as c:
-            found = await bodies(c, 2)
-            assert await c.get_many(1, timeout_ms=200) == []
-            return found
+            return await two_and_no_more(c)
 
     fill(broker, 0)
     broker.damaged.add(b"damaged")

@@ -55,6 +55,16 @@ def index_content(root: Path) -> list[bytes]:
     return [*entries(root, "index").values()]
 
 
+def assert_refused(root: Path, why: str) -> None:
+    """Rebuilding says why it does not, and changes nothing."""
+    before = snapshot(root)
+    with pytest.raises(StoreError, match=why):
+        rebuild(files_of(root), PLAN)
+    before.pop("lock"), before.pop(".")
+    after = snapshot(root)
+    assert {name: after[name] for name in before} == before
+
+
 def test_queues_are_equal_entry_by_entry(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.fill(60)
@@ -185,14 +195,8 @@ def test_a_damaged_log_is_refused_and_nothing_changes(tmp_path: Path) -> None:
     places = filled(tmp_path, 60)
     name, index = file_of(tmp_path, places[9])
     flip(tmp_path / name, index + 5)
-    before = snapshot(tmp_path)
 
-    with pytest.raises(StoreError, match=f"damaged from physical offset {places[9]}"):
-        rebuild(files_of(tmp_path), PLAN)
-
-    before.pop("lock"), before.pop(".")
-    after = snapshot(tmp_path)
-    assert {name: after[name] for name in before} == before
+    assert_refused(tmp_path, f"damaged from physical offset {places[9]}")
 
 
 def test_a_gap_in_a_queue_is_refused(tmp_path: Path) -> None:
