@@ -21,7 +21,6 @@ from roquet.storage.dispatch import Dispatch
 from roquet.storage.holes import Hole, HoleEnds, is_lost_write, pieces
 from roquet.storage.index import Index
 from roquet.storage.queues import Queues
-from roquet.storage.saved_tail import has_data
 from roquet.units import PhysicalOffset
 
 _log = logging.getLogger(__name__)
@@ -31,6 +30,9 @@ DISPATCH: Final = "dispatch"
 INDEX: Final = "the index"
 """What may have to wait for room on the drive."""
 _NO_TIME: Final = 1 << 63
+_TOLD_BY: Final = 64 * 1024
+"""Bytes behind the log's end by which an ordinary end is told from others: all of a file of zeros would be read at each
+start."""
 
 
 def recover(
@@ -286,8 +288,9 @@ def valid_end(
 
 
 def _tell_end(log: CommitLog, end: PhysicalOffset, reason: str) -> None:
-    """Only zeros behind it are the ordinary end of a log, which must not read as damage."""
-    if has_data(log, end):
+    """Zeros behind it are the ordinary end of a log, which must not read as damage. A look at the next bytes does: what
+    stands farther behind is found, saved and told when it is cut off."""
+    if any(log.read(end, _TOLD_BY)):
         _log.info("valid bytes of the log end: physical_offset=%d reason=%s", end, reason)
     else:
         _log.info("the log ends at physical_offset=%d", end)

@@ -54,11 +54,6 @@ def tail_from(log: CommitLog, at: PhysicalOffset) -> Tail | None:
     return Tail(at, end, _whole_records(log, at)) if end > at else None
 
 
-def has_data(log: CommitLog, at: PhysicalOffset) -> bool:
-    """Whether something else than zeros stands in the log's files from `at` on."""
-    return next(_data(log, at), None) is not None
-
-
 def _data(log: CommitLog, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, bytes]]:
     """Pieces that are not all zeros, and where they stand."""
     at = log.next_data(at)
