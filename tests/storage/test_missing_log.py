@@ -79,7 +79,9 @@ def test_a_store_without_the_files_at_the_end_of_its_log_is_not_opened_and_nothi
 
 
 @pytest.mark.parametrize("count", [3, 200])
-def test_without_its_checkpoint_it_begins_with_what_is_left(count: int, *, is_clean: bool) -> None:
+def test_without_its_checkpoint_it_begins_with_what_is_left_and_says_so(
+    caplog: pytest.LogCaptureFixture, count: int, *, is_clean: bool
+) -> None:
     drive = Drive(random.Random(1))
     store = opened(drive)
     put(store, *range(count))
@@ -88,6 +90,7 @@ def test_without_its_checkpoint_it_begins_with_what_is_left(count: int, *, is_cl
     drive.remove(log_files(drive)[-1])
     drive.remove(CHECKPOINT)
     store = opened(drive)
+    assert len([line for line in caplog.messages if "commit log is shorter than its consume queues" in line]) == 1
     left = len(numbers(store))
     assert numbers(store) == list(range(left))
     put(store, *range(left, left + 10))

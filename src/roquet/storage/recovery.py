@@ -70,6 +70,12 @@ def recover(
             "commit log is shorter than its checkpoint log_end=%d checkpoint=%d: files of the log are lost, or are "
             "another log's; restore them from another broker or a backup", log.end, checkpoint.mark.position,
         )  # fmt: skip
+    elif queues.log_end > log.end:
+        _log.warning(
+            "commit log is shorter than its consume queues log_end=%d queues_end=%d: files of the log are lost, and "
+            "the broker begins without what they held, or a queue is damaged; if they are lost, stop it and restore "
+            "them from another broker or a backup", log.end, queues.log_end,
+        )  # fmt: skip
     if checkpoint.damage:
         _log.warning("checkpoint cannot be read, the log is read from %d: %s", start, checkpoint.damage)
     known = _known(checkpoint, mark, queues, crashed=crashed, was_ours=was_ours)
