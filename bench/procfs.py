@@ -34,6 +34,11 @@ def cpu_s(pid: int) -> float:
     return sum(int(field) for field in fields[_USER_AND_SYSTEM]) * TICK_S
 
 
+def exact_cpu_s(pid: int) -> float:
+    """Time of all threads that a process has now, to the nanosecond: `cpu_s` counts in hundredths of a second."""
+    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+
+
 def tree_cpu_s(pid: int) -> float:
     """User and system time so far of a process and all below it, those that ended among them."""
     parents: dict[int, int] = {}

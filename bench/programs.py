@@ -59,22 +59,29 @@ class RoquetServer(Program):
     """`roquet namesrv -c FILE` or `roquet broker -c FILE`.
 
     :param under: the command that runs the program, such as a profiler's; its own interpreter without.
+    :param source: the `src` folder of another state of roquet, which runs instead of the installed one.
     """
 
     def __init__(
-        self, kind: str, directory: Path, properties: Mapping[str, str | int], under: Sequence[str] = ()
+        self,
+        kind: str,
+        directory: Path,
+        properties: Mapping[str, str | int],
+        under: Sequence[str] = (),
+        source: Path | None = None,
     ) -> None:
         super().__init__(f"roquet-{kind}", directory)
         self.address = f"{HOST}:{properties['listenPort']}"
         self._kind = kind
         self._properties = properties
         self._under = under
+        self._environment = PYTHON | {"NAMESRV_ADDR": ""} | ({"PYTHONPATH": str(source)} if source else {})
 
     def start(self) -> None:
         """Returns when it accepts."""
         configuration = self.directory / "server.conf"
         configuration.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
-        self.launch([*self._under, str(ROQUET), self._kind, "-c", str(configuration)], {**PYTHON, "NAMESRV_ADDR": ""})
+        self.launch([*self._under, str(ROQUET), self._kind, "-c", str(configuration)], self._environment)
         self.wait_ready(lambda: wire.accepts(self.address), f"{self.address} accepts")
 
 
@@ -88,8 +95,8 @@ def name_server(directory: Path) -> RoquetServer:
     return RoquetServer("namesrv", directory, {"listenPort": free_port(), "bindAddress": HOST})
 
 
-def roquet_broker(directory: Path, names: str, under: Sequence[str] = ()) -> RoquetServer:
-    return RoquetServer("broker", directory, broker_conf(free_port(-2, 1), names, directory / "store"), under)
+def roquet_broker(directory: Path, names: str, under: Sequence[str] = (), source: Path | None = None) -> RoquetServer:
+    return RoquetServer("broker", directory, broker_conf(free_port(-2, 1), names, directory / "store"), under, source)
 
 
 def apache_broker(directory: Path, names: str, heap: str) -> ApacheBroker:
