@@ -35,33 +35,33 @@ class Clocked:
         self.store.open()
 
     def run(self, *queue_ids: int) -> None:
-        """A run of messages, one for each of these queues, in a turn of its own."""
+        """A run of messages, one for each of these queues, in a millisecond of its own."""
         count = len(queue_ids)
         bodies = rows_of(b"body" * count, count)
         messages = AlikeMessages(
             0, 0, 0, bytes(8), [1] * count, b"body", b"", bodies, checksums([(b"body",)] * count), [], [], 0
         )
         self.store.append_alike(messages, [self.store.queue("T", queue_id) for queue_id in queue_ids])
-        self.store.end_turn()
+        self.now_ms += 1
 
     def records(self, *queue_ids: int) -> None:
         """The same by `append_records`."""
         queues = [self.store.queue("T", queue_id) for queue_id in queue_ids]
         self.store.append_records([NewRecord(queue, b"body", b"", 0, 0, 1, bytes(8), bytes(8), 0) for queue in queues])
-        self.store.end_turn()
+        self.now_ms += 1
 
     def singles(self, *queue_ids: int) -> None:
         """The same, one by one."""
         for queue_id in queue_ids:
             self.store.append(self.store.queue("T", queue_id), b"body", b"", (), 0, 0, 0, 1, bytes(8))
-        self.store.end_turn()
+        self.now_ms += 1
 
     def cut(self, queue_id: int) -> None:
         self.drive.lost_from[Path(f"/store/consumequeue/T/{queue_id}/{0:020d}")] = 0
 
 
 @pytest.mark.parametrize("road", [Clocked.run, Clocked.records, Clocked.singles])
-def test_a_turn_that_writes_to_few_queues_notices_a_cut_file_of_any(road: Callable[..., None]) -> None:
+def test_who_writes_to_few_queues_notices_a_cut_file_of_any(road: Callable[..., None]) -> None:
     for cut in range(4):
         clocked = Clocked()
         road(clocked, 0, 1, 2, 3)
@@ -74,7 +74,7 @@ def test_a_turn_that_writes_to_few_queues_notices_a_cut_file_of_any(road: Callab
 
 
 @pytest.mark.parametrize("road", [Clocked.run, Clocked.singles])
-def test_a_queue_is_looked_at_once_a_turn(road: Callable[..., None]) -> None:
+def test_a_queue_is_looked_at_once_a_millisecond(road: Callable[..., None]) -> None:
     clocked = Clocked()
     road(clocked, 7)
     looks, look = 0, clocked.store.queue("T", 7)._require_file
@@ -85,9 +85,9 @@ def test_a_queue_is_looked_at_once_a_turn(road: Callable[..., None]) -> None:
         look()
 
     clocked.store.queue("T", 7)._require_file = counted
-    for turns in (1, 2):
+    for milliseconds in (1, 2):
         road(clocked, *[7] * 10)
-        assert looks == turns
+        assert looks == milliseconds
 
 
 def test_a_run_that_repeats_few_queues_looks_at_each_of_them() -> None:

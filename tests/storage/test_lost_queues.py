@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ LOST = Path("/s") / FILE
 
 
 def opened(drive: Drive, config: StoreConfig = CONFIG) -> Store:
-    store = Store(config, lambda: 1_700_000_000_000, drive.mount())
+    store = Store(config, count(1_700_000_000_000).__next__, drive.mount())  # a look at a file serves a millisecond
     store.open()
     return store
 

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="nobody can cut 
 
 PROGRAM: Final = """
 import logging, os, sys
+from itertools import count
 from pathlib import Path
 from tests.storage.records import found_by_key
 from roquet.errors import UnreadableFile
@@ -25,7 +26,7 @@ root, kind = Path(sys.argv[1]), sys.argv[2]
 config = StoreConfig(root, [root / "commitlog"], 65536, 20 * 100_000, index_slots=1000, index_entries=4000)
 
 def opened():
-    store = Store(config, lambda: 1_700_000_000_000)
+    store = Store(config, count(1_700_000_000_000).__next__)
     store.open()
     return store
 

@@ -38,7 +38,7 @@ delayed would be due too late by as much."""
 _FEW: Final = 4
 _LOOKED_EACH_MS: Final = 1000
 """A look at a queue's file takes 0.3 to 0.8 us: 4 to 7 % of a send where each message goes to another queue, as in the
-load `sync128` with its 1,024 queues. So each turn looks again only while no more than a few queues are written. Where
+load `sync128` with its 1,024 queues. So each millisecond looks again only while no more than a few are written. Where
 many are, a shorter period would not help: a busy queue is written again before its next look."""
 
 
@@ -71,11 +71,11 @@ class Writer:
         self._store_host = store_host
         self._now_ms = now_ms
         self._busy_ms = busy_ms
-        self._is_in_turn = False
-        """Whether something was appended in this turn."""
+        self._look_ms = 0
+        """When the log's file was looked at last, by the wall clock."""
         self._looked: set[ConsumeQueue] = set()
         """Queues that may have room without a look at their files."""
-        self._look_ms = 0
+        self._queues_look_ms = 0
         """Since when that is so, by the wall clock."""
         self._turn_ms = 0
         """When storing this turn's first record began, 0 before that."""
@@ -283,21 +283,20 @@ class Writer:
     def end_turn(self) -> None:
         """What follows is not held up by what was appended before."""
         self._turn_ms = 0
-        self._is_in_turn = False
 
-    def _begin_turn(self) -> None:
+    def _look(self, now_ms: int) -> None:
         """Look whether somebody has cut the log's file: to write where one has ended would end the process. The queues'
-        files are looked at by `make_room`; each again in this turn, or where many are written, those not of late.
+        files are looked at by `make_room`; each anew from now on, or where many are written, those not of late.
 
         :raises UnreadableFile: somebody has.
         """
         self._log.require_whole()
-        if len(self._looked) <= _FEW or not 0 <= self._began_ms - self._look_ms < _LOOKED_EACH_MS:
-            self._look_ms = self._began_ms
+        if len(self._looked) <= _FEW or not 0 <= now_ms - self._queues_look_ms < _LOOKED_EACH_MS:
+            self._queues_look_ms = now_ms
             for queue in self._looked:
                 queue.room_to = 0
             self._looked.clear()
-        self._is_in_turn = True
+        self._look_ms = now_ms
 
     def _make_room(self, queue: ConsumeQueue, count: int) -> None:
         """See to it that a queue has room for so many entries in a file that is whole.
@@ -359,8 +358,8 @@ class Writer:
         if not 0 < self.last_ms - now_ms <= _REPEATED_MS:
             self.last_ms = now_ms
         self.store_ms = max(self.store_ms, self.last_ms)
-        if not self._is_in_turn:
-            self._begin_turn()
+        if now_ms != self._look_ms:
+            self._look(now_ms)
         return self.last_ms
 
     def _begin(self, at: int) -> None:
