@@ -1,6 +1,6 @@
 """Add up a topic with Spark and write the sums to Parquet.
 
-    pip install 'roquet[spark]'
+    pip install '.[spark]'
     roquet dev                                          # in another terminal
     python examples/spark_batch.py                      # or: ... 10.0.0.5:9876 folder-for-the-sums
 
