@@ -6,7 +6,7 @@ STAMP := .venv/.installed-$(shell cat requirements.lock pyproject.toml | cksum |
 # The tests start some hundred Pythons. One that may not keep its byte code compiles all it imports: half of a start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test long check format sim soak network fuzz fuzz-broker mutants bench interop-baseline lock clean
+.PHONY: help setup demo test long check docs format sim soak network fuzz fuzz-broker mutants bench interop-baseline lock clean
 
 help:  ## This list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -48,6 +48,11 @@ check: setup  ## Format, lint and types.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: setup  ## The documentation as a site, build/docs/index.html; a link that leads nowhere is an error.
+	rm -rf build/docs
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --jobs auto --fresh-env \
+		--conf-dir docs/site --doctree-dir build/doctrees . build/docs
 
 format: setup  ## Rewrite the sources in the project's format.
 	$(BIN)/ruff format .
@@ -92,8 +97,8 @@ bench: setup  ## Apache's benchmark programs against ours and Apache's broker.
 	$(BIN)/python -m bench
 
 lock: setup  ## Pin the newest versions of everything.
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --group dev --group demo \
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --group dev --group demo --group docs \
 		--generate-hashes --no-header --no-emit-index-url --no-annotate --upgrade pyproject.toml -o requirements.lock
 
 clean:  ## Remove what was made here.
-	rm -rf .venv .delta .interop .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out demo-out
+	rm -rf .venv .delta .interop .pytest_cache .mypy_cache .ruff_cache .hypothesis bench/out build demo-out
