@@ -6,6 +6,7 @@ import asyncio
 import random
 import tempfile
 from collections.abc import Sequence
+from dataclasses import astuple
 from itertools import cycle
 from pathlib import Path
 
@@ -144,10 +145,9 @@ def batch_frame(
     return command.encode()[4:]
 
 
-def counted(store: Store) -> tuple[int, list[tuple[str, int, int, int]]]:
-    """Messages in all, and messages and bytes by queue."""
-    queues = sorted((queue.topic, queue.queue_id, queue.written, queue.written_size) for queue in store.queues)
-    return store.stored, queues
+def counted(store: Store) -> tuple[int, list[tuple[str, tuple[int, int]]]]:
+    """Messages in all, and messages and bytes by topic, of delayed ones by level."""
+    return store.stored, sorted((topic, astuple(appended)) for topic, appended in store.queues.appended())
 
 
 def assert_same_store(one: Side, other: Side) -> None:

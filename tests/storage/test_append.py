@@ -7,7 +7,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -229,8 +229,8 @@ def noted(store: Store) -> int:
 
 
 def state(store: Store) -> tuple[object, ...]:
-    queues = [(queue.topic, queue.queue_id, queue.written, queue.written_size) for queue in store.queues]
-    return (records_of(store), entries_of(store), noted(store), store.stored, [queue for queue in queues if queue[2]])
+    counted = [(topic, astuple(appended)) for topic, appended in store.queues.appended() if appended.messages]
+    return (records_of(store), entries_of(store), noted(store), store.stored, counted)
 
 
 @settings(max_examples=60)

@@ -129,11 +129,13 @@ def test_records_that_are_moved_are_the_same_messages_in_other_queues(store: Sto
             block = block_at(store, places[-len(left) :])
 
     store.end_turn()
-    assert store.stored == sum(queue.written for queue in store.queues)
-    assert [queue.written for queue in store.queues] == [queue.max_offset for queue in store.queues]
-    assert [queue.written_size for queue in store.queues] == [
-        sum(entry[1] for entry in entries(store, queue.topic, queue.queue_id) if entry) for queue in store.queues
-    ]
+    appended = [(topic, each.messages, each.size) for topic, each in store.queues.appended()]
+    assert store.stored == sum(messages for _, messages, _ in appended)
+    for topic, messages, size in appended:
+        queues = store.queues.of_topic(topic)
+        assert messages == sum(queue.max_offset for queue in queues)
+        sizes = (entry[1] for queue in queues for entry in entries(store, topic, queue.queue_id) if entry)
+        assert size == sum(sizes)
     for queue in {(queue.topic, queue.queue_id) for queue in targets}:
         expected = [
             old.body for old, target in zip(before, targets, strict=True) if (target.topic, target.queue_id) == queue

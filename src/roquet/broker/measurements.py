@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
@@ -15,19 +14,20 @@ from roquet.broker.stats import Stats, Total, Totals, Window
 from roquet.broker.traffic import Traffic
 from roquet.protocol.message import SCHEDULE_TOPIC
 from roquet.steps import Steps, in_one, in_parts
-from roquet.storage.consume_queue import ConsumeQueue
+from roquet.storage.consume_queue import Appended
 from roquet.storage.store import Store
 
 log = logging.getLogger(__name__)
 
 RATES_MS: Final = 1000
-_QUEUES: Final = 512
-"""Queues of one step; of most nothing but a number is looked at."""
+_TOPICS: Final = 512
+"""Topics of one step; of most nothing but a number is looked at."""
+_NONE: Final = Total(0, 0)
 GIVEN: Final = "GROUP_GET_NUMS"
 
 
 class Measurements:
-    """Totals of what came in are the store's queues', so that nothing is counted for each message but there.
+    """Totals of what came in are those of the store, which counts each message once for its topic.
 
     It has the items that Apache's broker fills; that names COMMERCIAL_* and *_FROM_DISK_* too, which count nothing.
 
@@ -63,8 +63,8 @@ class Measurements:
     def _items(self) -> Mapping[str, Totals]:
         traffic = self.traffic
         items: dict[str, Totals] = {
-            "TOPIC_PUT_NUMS": lambda: self._by_topic(lambda queue: queue.written),
-            "TOPIC_PUT_SIZE": lambda: self._by_topic(lambda queue: queue.written_size),
+            "TOPIC_PUT_NUMS": lambda: self._by_topic(lambda appended: appended.messages),
+            "TOPIC_PUT_SIZE": lambda: self._by_topic(lambda appended: appended.size),
             GIVEN: traffic.messages_given,
             "GROUP_GET_SIZE": traffic.bytes_given,
             "GROUP_GET_LATENCY": traffic.times_taken if self._detailed else traffic.times_taken_by_group,
@@ -76,29 +76,28 @@ class Measurements:
 
     def _items_by_queue(self) -> Mapping[str, Totals]:
         return {
-            "QUEUE_PUT_NUMS": in_one(lambda: self._by_delay_level(lambda queue: queue.written)),
-            "QUEUE_PUT_SIZE": in_one(lambda: self._by_delay_level(lambda queue: queue.written_size)),
+            "QUEUE_PUT_NUMS": in_one(lambda: self._by_delay_level(lambda appended: appended.messages)),
+            "QUEUE_PUT_SIZE": in_one(lambda: self._by_delay_level(lambda appended: appended.size)),
             "QUEUE_GET_NUMS": self.traffic.messages_delivered,
             "QUEUE_GET_SIZE": self.traffic.bytes_delivered,
         }
 
-    def _by_topic(self, value: Callable[[ConsumeQueue], int]) -> Steps[dict[str, Total]]:
-        """Of the topics that anything was written to."""
-        values: defaultdict[str, int] = defaultdict(int)
-        times: defaultdict[str, int] = defaultdict(int)
-        for part in in_parts(self._store.queues.present(), _QUEUES):
-            for queue in part:
-                if queue.written:
-                    values[queue.topic] += value(queue)
-                    times[queue.topic] += queue.written
+    def _by_topic(self, value: Callable[[Appended], int]) -> Steps[dict[str, Total]]:
+        """Of the topics that anything was appended to."""
+        totals: dict[str, Total] = {}
+        for part in in_parts(self._store.queues.appended(), _TOPICS):
+            for topic, appended in part:
+                if appended.messages:
+                    before = totals.get(topic, _NONE)
+                    totals[topic] = Total(before.value + value(appended), before.times + appended.messages)
             yield
-        return {topic: Total(value, times[topic]) for topic, value in values.items()}
+        return totals
 
-    def _by_delay_level(self, value: Callable[[ConsumeQueue], int]) -> dict[str, Total]:
+    def _by_delay_level(self, value: Callable[[Appended], int]) -> dict[str, Total]:
         return {
-            f"{queue.topic}@{queue.queue_id}": Total(value(queue), queue.written)
+            f"{queue.topic}@{queue.queue_id}": Total(value(queue.appended), queue.appended.messages)
             for queue in self._store.queues.of_topic(SCHEDULE_TOPIC)
-            if queue.written
+            if queue.appended.messages
         }
 
     def tps(self, topic: str, group: str) -> float:
@@ -133,8 +132,8 @@ class Measurements:
     def figures(self) -> Steps[dict[str, str]]:
         """What the broker tells of its rates and totals, under Apache's names."""
         size = 0
-        for part in in_parts(self._store.queues.present(), _QUEUES):
-            size += sum(queue.written_size for queue in part)
+        for part in in_parts(self._store.queues.appended(), _TOPICS):
+            size += sum(appended.size for _, appended in part)
             yield
         stored = self._store.stored
         return {

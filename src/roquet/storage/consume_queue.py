@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from struct import Struct
@@ -62,6 +63,18 @@ def _is_leading_blank(physical: int, size: int) -> bool:
     return size == BLANK_RECORD_SIZE and not physical
 
 
+@dataclass(slots=True)
+class Appended:
+    """Records that were appended since the store was opened, and their bytes; not what was replicated."""
+
+    messages: int = 0
+    size: int = 0
+
+    def add(self, messages: int, size: int) -> None:
+        self.messages += messages
+        self.size += size
+
+
 class ConsumeQueue:
     """One queue.
 
@@ -85,6 +98,7 @@ class ConsumeQueue:
         "_require_file",
         "_reserved_to",
         "_segments",
+        "appended",
         "is_lost",
         "log_end",
         "max_offset",
@@ -94,9 +108,7 @@ class ConsumeQueue:
         "topic",
         "topic_bytes",
         "waiting",
-        "written",
         "written_from",
-        "written_size",
     )
 
     def __init__(self, disk: Disk, folder: Path, file_size: int, topic: str, queue_id: int) -> None:
@@ -125,9 +137,8 @@ class ConsumeQueue:
         """Whether its files are being made anew: it keeps its offsets, and gives and takes no entry."""
         self.waiting: list[object] | None = None
         """Pulls held until this queue grows; the broker's arrivals keep them here, where an append sees them."""
-        self.written = 0
-        self.written_size = 0
-        """Records that were appended here since the store was opened, and their bytes; not what was replicated."""
+        self.appended = Appended()
+        """Queues may share one: those of a topic are counted together, but for delay levels."""
 
     def load(self) -> None:
         """Open the files; the queue ends behind the last entry of an unbroken run in the last file that has any.

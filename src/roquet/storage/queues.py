@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from roquet.errors import DamagedFiles, StoreError, UnreadableFile
-from roquet.protocol.message import is_legal_name
-from roquet.storage.consume_queue import ConsumeQueue
+from roquet.protocol.message import SCHEDULE_TOPIC, is_legal_name
+from roquet.storage.consume_queue import Appended, ConsumeQueue
 from roquet.storage.consume_queue_ext import BitsOf, ExtendedQueue, Notes
 from roquet.storage.disk import Disk
 from roquet.storage.segments import is_number
@@ -97,6 +97,8 @@ class Queues:
         queue = by_id.get(queue_id)
         if queue is None:
             queue = by_id[queue_id] = self._make(topic, queue_id)
+            if topic != SCHEDULE_TOPIC:  # whose queues are delay levels, and counted each
+                queue.appended = next(iter(by_id.values())).appended
         return queue
 
     def of_record(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -131,6 +133,13 @@ class Queues:
         """Those that are there now, for somebody who goes through them bit by bit while queues come and go."""
         for by_id in list(self._by_topic.values()):
             yield from list(by_id.values())
+
+    def appended(self) -> Iterator[tuple[str, Appended]]:
+        """What was appended to each topic, for somebody who goes through them bit by bit; the topic of delayed messages
+        comes once for each level."""
+        for topic, by_id in list(self._by_topic.items()):
+            for queue in list(by_id.values()) if topic == SCHEDULE_TOPIC else list(by_id.values())[:1]:
+                yield topic, queue.appended
 
     def __len__(self) -> int:
         return sum(map(len, self._by_topic.values()))

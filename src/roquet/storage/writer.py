@@ -155,8 +155,7 @@ class Writer:
         self._turn_ms = self._turn_ms or self._began_ms
         self.stored += count
         queue.put_many(entries, self._log.end, store_ms)
-        queue.written += count
-        queue.written_size += len(records.data)
+        queue.appended.add(count, len(records.data))
         if queue.waiting:
             self.grown.append(queue)
         if self._index is not None:
@@ -171,7 +170,8 @@ class Writer:
     ) -> tuple[list[int], Ints]:
         """What `append` and `append_batch` do, for messages of one topic that are alike.
 
-        :param queues: each gets as many of the messages, one queue after the other; one may be there twice.
+        :param queues: each gets as many of the messages, one queue after the other; one may be there twice. They
+            share what counts appended messages.
         :param delay_ms: as `append`.
         :return: for each queue the first queue offset, and the physical offset of each message.
         :raises ValueError: as `append`, where all together count as one. OSError, Refused: as `append`.
@@ -207,10 +207,9 @@ class Writer:
         ends = range(at + size_each, self._log.end + 1, size_each)
         for (new,), end, queue in zip(iter_unpack(f"{each * ENTRY_SIZE}s", entries), ends, queues, strict=True):
             queue.put_many(new, end, store_ms)
-            queue.written += each
-            queue.written_size += size_each
             if queue.waiting:
                 self.grown.append(queue)
+        queues[0].appended.add(count, count * size)
         if self._index is not None:
             for keys in messages.keys:
                 self._index.add_many(queues[0].topic, keys, physical, store_ms)
@@ -277,8 +276,7 @@ class Writer:
         self.stored += len(ends)
         for queue, start, end in zip(queues, (0, *ends[:-1]), ends, strict=True):
             if queue is not None:
-                queue.written += 1
-                queue.written_size += end - start
+                queue.appended.add(1, end - start)
 
     def end_turn(self) -> None:
         """What follows is not held up by what was appended before."""
@@ -449,8 +447,7 @@ class Writer:
         self.stored += 1
         if takes_a_slot:
             queue.put(queue.max_offset, at, size, tag_code, store_ms)
-            queue.written += 1
-            queue.written_size += size
+            queue.appended.add(1, size)
             if queue.waiting:
                 self.grown.append(queue)
         if keys and self._index is not None:
