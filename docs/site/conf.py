@@ -13,7 +13,7 @@ from docs.site.contents import PATTERNS, TOP  # noqa: E402
 
 project = "roquet"
 version = release = version_of("roquet")
-root_doc = str(TOP.relative_to(ROOT).with_suffix(""))
+root_doc = TOP.relative_to(ROOT).with_suffix("").as_posix()
 include_patterns = list(PATTERNS)
 exclude_patterns = [".*", "build", "src", "demo*", "examples", "**/__pycache__", "bench/out"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
@@ -28,6 +28,7 @@ autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
 add_module_names = False
 smartquotes_action = "D"
+"""Dashes, and no quotes: those of docstrings are code."""
 default_role = "py:obj"
 """What docstrings have between single backticks is code, and a link where the reference has the name."""
 python_maximum_signature_line_length = 88

@@ -26,7 +26,7 @@ def translate(app: Sphinx, document: str, source: list[str]) -> None:
     if not page.is_file():
         return
     source[0] = _NAMED_PLACE.sub(r"(\1)=", source[0])
-    if page.name == "README.md" and page.parent != ROOT:
+    if page.name == "README.md":
         source[0] += "".join(map(_tree, parts_of(page)))
 
 
@@ -37,4 +37,4 @@ def _tree(part: Part) -> str:
 
 
 def _document(page: Path) -> str:
-    return f"/{page.relative_to(ROOT).with_suffix('')}"
+    return f"/{page.relative_to(ROOT).with_suffix('').as_posix()}"
