@@ -24,9 +24,7 @@ myst_heading_anchors = 6
 
 autodoc_default_options = {"members": True, "undoc-members": True}
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
-add_module_names = False
 smartquotes_action = "D"
 """Dashes, and no quotes: those of docstrings are code."""
 default_role = "py:obj"

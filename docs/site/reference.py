@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from docutils import nodes
@@ -11,7 +12,8 @@ from sphinx.environment import BuildEnvironment
 
 from docs.site.docstrings import as_restructured_text
 
-_ANY_DEFAULT: Final = "<factory>"
+_FUNCTION: Final = re.compile(r"<function (\w+)>")
+_UNNAMED: Final = re.compile(r"<factory>|<function [\w.]*<lambda>>")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -28,8 +30,8 @@ def translate(app: Sphinx, kind: str, name: str, thing: object, options: Any, li
 def sign(
     app: Sphinx, kind: str, name: str, thing: object, options: Any, signature: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """The default of a field that is made anew for each object is not Python: `...` says that there is one."""
-    return signature and signature.replace(_ANY_DEFAULT, "..."), returned
+    """Defaults are values. Of a function, its name says what it does; `...` is one that has no name."""
+    return signature and _UNNAMED.sub("...", _FUNCTION.sub(r"\1", signature)), returned
 
 
 def resolve(
@@ -39,8 +41,8 @@ def resolve(
     if node.get("refdomain") != "py":
         return None
     names = node["reftarget"].split(", ")
-    if len(names) == 1:
-        return _resolved(app, environment, node, content, names[0])
+    if len(names) == 1 or node["reftype"] != "exc":
+        return _resolved(app, environment, node, content, node["reftarget"])
     several = nodes.inline()
     for number, name in enumerate(names):
         several += [nodes.Text(", ")] * (number > 0)
