@@ -27,7 +27,7 @@ from bench.loads import Load, find_loads
 from bench.options import HERE
 from bench.programs import RoquetServer, name_server, roquet_broker, start_benchmark
 from bench.requests import write_backlog
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.remoting.codes import RequestCode
 from tests.interop import wire
 from tests.interop.processes import Program, wait_until
 

@@ -12,11 +12,11 @@ from functools import partial
 
 import pyarrow as pa
 
-from roquet.protocol.record import Record, checksum, decode_all, host_bytes
-from roquet.spark.columns import BadBody, decode
-from roquet.spark.records import Records
-from roquet.spark.schema import ARROW_SCHEMA
-from roquet.units import PhysicalOffset, QueueOffset
+from roquet.common.units import PhysicalOffset, QueueOffset
+from roquet.protocol.records.record import Record, checksum, decode_all, host_bytes
+from roquet.spark._arrow.columns import BadBody, decode
+from roquet.spark._arrow.records import Records
+from roquet.spark._arrow.schema import ARROW_SCHEMA
 
 ROUNDS = 10
 SHAPES = {"128 B body, 5 properties": 128, "1 KiB body, 5 properties": 1024}

@@ -38,7 +38,7 @@ from bench.programs import (
     roquet_broker,
 )
 from bench.ready_source import COLUMNS, make_ready
-from roquet.spark.slices import slices
+from roquet.spark._arrow.slices import slices
 from tests.interop import wire
 from tests.interop.apache import ApacheBroker
 from tests.interop.processes import free_port, wait_until

@@ -12,7 +12,7 @@ from typing import Final
 
 from bench.options import Side
 from bench.programs import RoquetServer, broker_conf, broker_jvm, create_topic
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.remoting.codes import RequestCode
 from tests.interop import wire
 from tests.interop.apache import ApacheBroker
 from tests.interop.processes import Program, free_port, wait_until

@@ -20,8 +20,8 @@ from bench.in_turn import Figure, Page, higher, lower, percentiles, run
 from bench.options import Side
 from bench.programs import RoquetServer, apache_broker, name_server, roquet_broker
 from roquet.client.producer import Producer
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import ONE_WAY, Command
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import ONE_WAY, Command
 from tests.interop import wire
 from tests.interop.apache import ApacheBroker
 from tests.interop.processes import wait_until

@@ -19,10 +19,10 @@ from bench.couples import HEAP, queue_ends
 from bench.in_turn import Figure, Page, higher, lower, percentiles, run
 from bench.options import Side
 from bench.programs import RoquetServer, broker_conf, broker_jvm, create_topic, name_server
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.message import SCHEDULE_TOPIC
-from roquet.protocol.record import decode
-from roquet.runtime import wall_clock_ms
+from roquet.common.runtime import wall_clock_ms
+from roquet.protocol.records.message import SCHEDULE_TOPIC
+from roquet.protocol.records.record import decode
+from roquet.protocol.remoting.codes import RequestCode
 from roquet.storage.store import Store, StoreConfig
 from tests.interop import wire
 from tests.interop.apache import ApacheBroker

@@ -24,7 +24,7 @@ from bench.readings import Readings
 from bench.store import TOPIC as STORED_TOPIC
 from bench.store import opened, put
 from roquet.client.producer import Producer
-from roquet.protocol.message import Message
+from roquet.protocol.records.message import Message
 from tests.interop import wire
 from tests.interop.apache import Version, start_driver
 from tests.interop.processes import wait_until

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from roquet.broker.config import read_config
+from roquet.broker.config.broker import read_config
 from roquet.broker.server import Broker
-from roquet.garbage import look_at_each_once
+from roquet.common.garbage import look_at_each_once
 
 
 class Served(Protocol):

@@ -25,12 +25,12 @@ import uvloop
 from bench import machine
 from bench.in_process import broker_in, serving
 from bench.loop_delay import LONG_MS, TIMEOUT_MS, Probe
-from roquet.protocol.batch import batch_item
-from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, QueueLocks, Subscription
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
-from roquet.protocol.json_dialect import dump_bytes
-from roquet.protocol.message import MessageQueue
+from roquet.protocol.bodies.tables import ConsumerData, GroupConfig, Heartbeat, QueueLocks, Subscription
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records.batch import batch_item
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 

@@ -24,18 +24,19 @@ import uvloop
 
 from bench import machine
 from bench.in_process import broker_in, serving
-from roquet.broker.loops import in_slices
-from roquet.broker.stats import Window
+from roquet.broker.background import in_slices
+from roquet.broker.metrics.stats import Window
+from roquet.common.steps import Steps, finished
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
-from roquet.protocol import sliced_bodies, sliced_tables
-from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription, TopicConfig
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
+from roquet.protocol.bodies import sliced as sliced_bodies
+from roquet.protocol.bodies import sliced_tables
+from roquet.protocol.bodies.tables import ConsumerData, GroupConfig, Heartbeat, Subscription, TopicConfig
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.headers.routing import RegisterBrokerHeader
-from roquet.protocol.json_dialect import dump_bytes
-from roquet.steps import Steps, finished
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 
 TOPICS: Final = 10_000

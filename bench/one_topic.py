@@ -17,10 +17,10 @@ from typing import Final
 
 from bench import machine
 from bench.store_files import fill
-from roquet.spark.schema import ARROW_SCHEMA
-from roquet.spark.store_options import StoreOptions
-from roquet.spark.store_plan import parts
-from roquet.spark.store_read import read
+from roquet.spark._arrow.schema import ARROW_SCHEMA
+from roquet.spark._options.store import StoreOptions
+from roquet.spark._storefiles.plan import parts
+from roquet.spark._storefiles.read import read
 
 TOPICS: Final = [f"topic-{number:02}" for number in range(20)]
 TOPIC: Final = TOPICS[7]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.loads import TOPIC, Load
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.remoting.codes import RequestCode
 from tests.interop import wire
 from tests.interop.apache import HOST, LOGBACK, OPENED, ApacheBroker
 from tests.interop.processes import Program, free_port, wait_until

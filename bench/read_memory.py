@@ -35,10 +35,10 @@ async def fill(name_server: str, topic: str, count: int, body: bytes) -> None:
 
 def task(name_server: str, topic: str) -> None:
     """The queue read as a task of Spark's reads it; prints what came of it."""
-    from roquet.spark.options import ReadOptions
-    from roquet.spark.ranges import partitions
-    from roquet.spark.read_cluster import plan, read
-    from roquet.spark.schema import SPARK_SCHEMA, arrow_schema
+    from roquet.spark._arrow.schema import SPARK_SCHEMA, arrow_schema
+    from roquet.spark._options.ranges import partitions
+    from roquet.spark._options.read import ReadOptions
+    from roquet.spark._read.cluster import plan, read
 
     schema = arrow_schema(type(SPARK_SCHEMA)([SPARK_SCHEMA[name] for name in ("queueOffset", "body")]))
     options = ReadOptions.of_batch({"nameserver": name_server, "subscribe": topic})

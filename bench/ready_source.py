@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from roquet.spark.schema import ARROW_SCHEMA
+from roquet.spark._arrow.schema import ARROW_SCHEMA
 
 BATCH_ROWS: Final = 8192
 COLUMNS: Final = ["topic", "queueId", "queueOffset", "storeTimestamp", "body"]

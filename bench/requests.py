@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from bench.loads import GROUP, TOPIC
-from roquet.protocol.batch import batch_item
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.records.batch import batch_item
+from roquet.protocol.remoting.codes import RequestCode
 from tests.interop import wire
 
 BODY: Final = b"x" * 128

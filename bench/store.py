@@ -19,12 +19,12 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from bench import machine
-from roquet.protocol.filters import TagFilter
-from roquet.protocol.record import BLANK_SIZE, blank
-from roquet.runtime import wall_clock_ms
+from roquet.common.runtime import wall_clock_ms
+from roquet.common.units import PhysicalOffset
+from roquet.protocol.filters.tags import TagFilter
+from roquet.protocol.records.record import BLANK_SIZE, blank
 from roquet.storage.batch_records import BatchItem, BatchRecords
 from roquet.storage.store import Store, StoreConfig
-from roquet.units import PhysicalOffset
 
 TOPIC: Final = "BenchmarkTest"
 QUEUES: Final = 16

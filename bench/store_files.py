@@ -20,14 +20,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from bench import machine, procfs
-from roquet.protocol.message import tag_code
-from roquet.protocol.record import host_bytes
-from roquet.runtime import wall_clock_ms
-from roquet.spark.schema import ARROW_SCHEMA
+from roquet.common.runtime import wall_clock_ms
+from roquet.protocol.records.message import tag_code
+from roquet.protocol.records.record import host_bytes
+from roquet.spark._arrow.schema import ARROW_SCHEMA
+from roquet.spark._options.store import StoreOptions
+from roquet.spark._storefiles.plan import parts
+from roquet.spark._storefiles.read import read
 from roquet.spark.session import session
-from roquet.spark.store_options import StoreOptions
-from roquet.spark.store_plan import parts
-from roquet.spark.store_read import read
 from roquet.storage.batch_records import BatchItem, BatchRecords
 from roquet.storage.store import Store, StoreConfig
 

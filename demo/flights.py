@@ -14,8 +14,8 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Final
 
-from roquet.protocol.json_dialect import dump_bytes
-from roquet.protocol.message import Message
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records.message import Message
 
 TOPIC: Final = "flights"
 COUNT: Final = 336_776

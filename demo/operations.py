@@ -9,11 +9,11 @@ from typing import Final
 from demo.processes import ClusterOfThree
 from roquet import Producer, SendStatus
 from roquet.errors import RoquetError
-from roquet.protocol.bodies import TopicTable, parse
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
+from roquet.protocol.bodies.tables import TopicTable, parse
 from roquet.protocol.headers.admin import CreateTopicHeader
-from roquet.protocol.json_dialect import load
+from roquet.protocol.json.dialect import load
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from demo.flights import TOPIC
 from demo.report import DelaysByCarrier, delays_in, flights_in
-from roquet.spark.pipelines.archive import Archive, archive
-from roquet.spark.pipelines.archive_sources import Topics
+from roquet.spark.pipelines.archive.job import Archive, archive
+from roquet.spark.pipelines.archive.sources import Topics
 from roquet.spark.session import session
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from demo.flights import TOPIC, Flight, flights
-from roquet.spark.pipelines.archive import read_archive
+from roquet.spark.pipelines.archive.job import read_archive
 
 FLIGHT_COLUMNS: Final = (
     "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, "

@@ -13,7 +13,7 @@ from demo.flights import TOPIC, Flight
 from roquet import Consumer, Producer, SendStatus
 from roquet.client.pull_consumer import PullConsumer
 from roquet.errors import RoquetError
-from roquet.protocol.message import KEYS
+from roquet.protocol.records.message import KEYS
 
 LANES: Final = 64
 """So many sends are under way at a time; all flights of one aircraft are in one lane, one after the other."""

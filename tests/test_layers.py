@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
@@ -15,39 +16,76 @@ SOURCE: Final = Path(__file__).parents[1] / "src"
 MAY_IMPORT: Final[Mapping[str, frozenset[str]]] = {
     package: frozenset(allowed.split())
     for package, allowed in {
+        "common": "",
         "protocol": "",
         "storage": "protocol",
-        "inspect": "storage protocol",
+        "storetool": "storage protocol",
         "replication": "storage",
         "transport": "protocol",
         "nameserver": "transport protocol",
         "client": "transport protocol",
         "broker": "replication storage transport protocol",
         "admin": "client transport protocol",
-        "spark": "admin client inspect storage protocol",
-        "dashboard": "admin",
-        "cli": "admin nameserver broker dev inspect spark",
+        "spark": "admin client storetool storage protocol",
+        "cli": "admin nameserver broker dev storetool spark",
         "dev": "nameserver broker",
         "__init__": "client dev protocol transport",
     }.items()
 }
-"""What a package may import beside itself and the root modules."""
+"""What a package may import beside itself, `errors` and `common`."""
 
-ROOT: Final[Mapping[str, frozenset[str]]] = {
-    "descriptors": frozenset(),
-    "errors": frozenset(),
-    "files": frozenset(),
-    "units": frozenset(),
-    "garbage": frozenset(),
-    "memory": frozenset(),
-    "places": frozenset(),
-    "runtime": frozenset(),
-    "limited_log": frozenset(),
-    "properties": frozenset(),
-    "settings": frozenset({"errors", "properties"}),
-    "steps": frozenset(),
+EVERYBODY: Final = frozenset({"errors", "common"})
+
+FOLDERS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
+    package: {folder: frozenset(allowed.split()) for folder, allowed in folders.items()}
+    for package, folders in {
+        "protocol": {
+            "remoting": "json",
+            "json": "java_numbers",
+            "records": "remoting",
+            "filters": "records java_numbers",
+            "bodies": "json records filters",
+            "headers": "remoting records java_numbers",
+            "templates": "remoting records",
+        },
+        "storage": {
+            "files": "",
+            "log": "files",
+            "queues": "files log",
+            "index": "files log",
+            "dispatch": "log queues index",
+        },
+        "storetool": {"read": "files", "check": "files read state"},
+        "client": {"_net": "received", "_send": "_net send_result", "_consume": "_net _send received"},
+        "broker": {
+            "config": "",
+            "metadata": "config",
+            "delivery": "config",
+            "offsets": "config delivery metadata",
+            "delay": "config delivery offsets",
+            "transactions": "config delay delivery metadata offsets",
+            "metrics": "config metadata offsets",
+            "maintenance": "config delay delivery",
+            "handlers": "config delivery maintenance metadata metrics offsets transactions",
+            "ha": "config metadata offsets component_configs",
+        },
+        "spark": {
+            "_options": "",
+            "_runtime": "",
+            "_arrow": "_options",
+            "_write": "_arrow _options _runtime",
+            "_read": "_arrow _options _runtime _write",
+            "_storefiles": "_arrow _options _runtime",
+            "pipelines": "_arrow _options _read _write",
+        },
+        "cli": {
+            "ha": "access configuration output",
+            "pipeline": "access output values",
+            "store": "output values",
+        },
+    }.items()
 }
-"""The modules that all may import, and what they may import of each other."""
+"""What a folder of a package may import of the same package. Modules beside the folders may import all of them."""
 
 OUTSIDE: Final = frozenset({"asyncio", "socket", "os", "time"})
 
@@ -97,12 +135,48 @@ def package_of(module: str) -> str:
     return [*module.split("."), "__init__"][1]
 
 
+def child_of(module: str) -> str:
+    """The folder or module of its package that a module is in."""
+    return [*module.split("."), "__init__", "__init__"][2]
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_imports_only_what_stands_below_it(module: str) -> None:
     package = package_of(module)
-    allowed = ROOT[package] if package in ROOT else {package, *ROOT, *MAY_IMPORT[package]}
+    allowed = {"common", "errors"} if package == "common" else {package, *EVERYBODY, *MAY_IMPORT.get(package, ())}
 
     assert {package_of(name) for name in ours(module)} <= allowed
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_folder_imports_only_what_stands_below_it(module: str) -> None:
+    package, child = package_of(module), child_of(module)
+    folders = FOLDERS.get(package, {})
+    if child in folders:
+        siblings = {child_of(name) for name in ours(module) if package_of(name) == package}
+        assert siblings <= {child, *folders[child]}
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT.keys() - {"__init__", "dev"}))
+def test_folders_and_modules_of_a_package_import_each_other_in_no_circle(package: str) -> None:
+    inside = [module for module in MODULES if package_of(module) == package]
+    arrows = {child_of(module): set[str]() for module in inside}
+    for module in inside:
+        arrows[child_of(module)] |= {child_of(name) for name in ours(module) if package_of(name) == package}
+    order = TopologicalSorter({child: below - {child} for child, below in arrows.items()})
+
+    assert len(list(order.static_order())) == len(arrows)
+
+
+def test_a_circle_of_folders_would_be_seen() -> None:
+    with pytest.raises(CycleError):
+        list(TopologicalSorter({"a": {"b"}, "b": {"a"}}).static_order())
+
+
+def test_every_folder_of_a_package_has_its_place_in_the_table() -> None:
+    found = {(package_of(name), child_of(name)) for name in MODULES if len(name.split(".")) > 3}
+
+    assert found == {(package, folder) for package, folders in FOLDERS.items() for folder in folders}
 
 
 @pytest.mark.parametrize("module", PURE_MODULES)
@@ -116,8 +190,26 @@ def test_a_pure_module_reaches_nothing_outside_not_even_through_others(module: s
         waiting += [other for other in ours(name) if other in MODULES and other not in reached]
 
 
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT.keys() - {"__init__", "dev"}))
+def test_a_package_says_what_it_may_import(package: str) -> None:
+    assert f"May import: {', '.join(sorted(MAY_IMPORT[package])) or 'nothing'}." in docstring_of(package)
+
+
+@pytest.mark.parametrize(
+    "folder", [f"{package}.{folder}" for package, folders in FOLDERS.items() for folder in folders]
+)
+def test_a_folder_says_what_it_may_import(folder: str) -> None:
+    package, _, child = folder.partition(".")
+    allowed = ", ".join(sorted(FOLDERS[package][child])) or "nothing"
+    assert f"May import of `{package}`: {allowed}." in docstring_of(folder)
+
+
+def docstring_of(package: str) -> str:
+    return " ".join((ast.get_docstring(ast.parse(MODULES[f"roquet.{package}"].read_bytes())) or "").split())
+
+
 def test_every_package_has_its_place_in_the_table() -> None:
-    assert {package_of(module) for module in MODULES} <= MAY_IMPORT.keys() | ROOT.keys()
+    assert {package_of(module) for module in MODULES} <= MAY_IMPORT.keys() | EVERYBODY
 
 
 def test_an_import_below_its_place_would_be_seen() -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from roquet import dev
+    from roquet.client._consume.pull_flow import Limits
+    from roquet.client._consume.pull_result import PullResult, PullStatus
+    from roquet.client.consumer import Consumer
     from roquet.client.producer import Producer
     from roquet.client.pull_consumer import PullConsumer
-    from roquet.client.pull_flow import Limits
-    from roquet.client.pull_result import PullResult, PullStatus
-    from roquet.client.push_consumer import Consumer
     from roquet.client.received import ReceivedMessage
     from roquet.client.selector import Sql
     from roquet.client.send_result import SendResult, SendStatus
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
         RouteNotFound,
         TlsError,
     )
-    from roquet.protocol.compression import plain_body
-    from roquet.protocol.message import Message, MessageQueue
-    from roquet.protocol.signing import Credentials
+    from roquet.protocol.records.compression import plain_body
+    from roquet.protocol.records.message import Message, MessageQueue
+    from roquet.protocol.remoting.signing import Credentials
     from roquet.transport.tls import Tls
 
 __all__ = [
@@ -69,15 +69,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Consumer": "client.push_consumer",
-    "Credentials": "protocol.signing",
-    "Limits": "client.pull_flow",
-    "Message": "protocol.message",
-    "MessageQueue": "protocol.message",
+    "Consumer": "client.consumer",
+    "Credentials": "protocol.remoting.signing",
+    "Limits": "client._consume.pull_flow",
+    "Message": "protocol.records.message",
+    "MessageQueue": "protocol.records.message",
     "Producer": "client.producer",
     "PullConsumer": "client.pull_consumer",
-    "PullResult": "client.pull_result",
-    "PullStatus": "client.pull_result",
+    "PullResult": "client._consume.pull_result",
+    "PullStatus": "client._consume.pull_result",
     "ReceivedMessage": "client.received",
     "SendResult": "client.send_result",
     "SendStatus": "client.send_result",
@@ -86,7 +86,7 @@ _HOMES = {
     "TransactionProducer": "client.transactions",
     "TransactionResult": "client.transactions",
     "TransactionState": "client.transactions",
-    "plain_body": "protocol.compression",
+    "plain_body": "protocol.records.compression",
 }
 """Where a public name comes from; from errors, when it is not here."""
 

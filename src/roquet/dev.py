@@ -16,13 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from roquet.broker.config import BrokerConfig
-from roquet.broker.filter_settings import FilterSettings
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.config.filter import FilterSettings
+from roquet.broker.config.store import DELAY_LEVELS, StoreSettings
 from roquet.broker.server import Broker
-from roquet.broker.store_settings import DELAY_LEVELS, StoreSettings
+from roquet.common.runtime import Runtime
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
-from roquet.runtime import Runtime
 
 LOOPBACK: Final = "127.0.0.1"
 COMMIT_LOG_FILE_SIZE: Final = 64 * 1024 * 1024

@@ -8,7 +8,7 @@ import pytest
 
 from roquet.admin.access import Access, access_of, read_access_file, with_access_file
 from roquet.errors import ConfigError
-from roquet.protocol.signing import Credentials
+from roquet.protocol.remoting.signing import Credentials
 from roquet.transport.tls import Tls
 
 

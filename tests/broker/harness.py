@@ -6,34 +6,34 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from roquet.broker.catalogue import Catalogue
-from roquet.broker.config import BrokerConfig, read_config
-from roquet.broker.filter_data import FilterRegistry
-from roquet.broker.groups import GroupRegistry
-from roquet.broker.handlers.admin_broker import BrokerAdmin
-from roquet.broker.handlers.admin_groups import GroupAdmin
-from roquet.broker.handlers.admin_stats import StatsAdmin
-from roquet.broker.handlers.admin_topics import TopicAdmin
+from roquet.broker.config.broker import BrokerConfig, read_config
+from roquet.broker.delivery.queue_locks import LeaseTable
+from roquet.broker.handlers.admin.broker import BrokerAdmin
+from roquet.broker.handlers.admin.groups import GroupAdmin
+from roquet.broker.handlers.admin.jobs import Jobs
+from roquet.broker.handlers.admin.stats import StatsAdmin
+from roquet.broker.handlers.admin.topics import TopicAdmin
 from roquet.broker.handlers.locks import LockRequests
 from roquet.broker.handlers.members import MemberRequests
-from roquet.broker.handlers.progress import ProgressRequests
+from roquet.broker.handlers.offsets import ProgressRequests
 from roquet.broker.handlers.query import QueryRequests
-from roquet.broker.jobs import Jobs
-from roquet.broker.measurements import Measurements
-from roquet.broker.members import Consumers, Producers
-from roquet.broker.positions import Positions
-from roquet.broker.progress import ConsumerProgress, DelayProgress
-from roquet.broker.queue_deletion import QueueDeletion
-from roquet.broker.queue_locks import LeaseTable
-from roquet.broker.runtime_info import RuntimeInfo
-from roquet.broker.state_files import GROUPS, TOPICS, StateFile, Then
-from roquet.broker.topics import TopicRegistry, topics_at_start
-from roquet.protocol import message as m
-from roquet.protocol.bodies import DataVersion
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
-from roquet.protocol.json_dialect import load
-from roquet.protocol.record import host_bytes
+from roquet.broker.maintenance.queue_deletion import QueueDeletion
+from roquet.broker.metadata.filter_data import FilterRegistry
+from roquet.broker.metadata.groups import GroupRegistry
+from roquet.broker.metadata.members import Consumers, Producers
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.state_files import GROUPS, TOPICS, StateFile, Then
+from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
+from roquet.broker.metrics.measurements import Measurements
+from roquet.broker.metrics.runtime_info import RuntimeInfo
+from roquet.broker.offsets.consumer_offsets import ConsumerProgress, DelayProgress
+from roquet.broker.offsets.group_lag import Positions
+from roquet.protocol.bodies.tables import DataVersion
+from roquet.protocol.json.dialect import load
+from roquet.protocol.records import message as m
+from roquet.protocol.records.record import host_bytes
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from roquet.storage.fetch import FetchLimits
 from roquet.storage.store import Store, StoreConfig
 from roquet.transport.channels import Channels

@@ -5,27 +5,27 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from roquet.broker.arrivals import Arrivals
-from roquet.broker.catalogue import Catalogue
-from roquet.broker.filter_data import FilterRegistry
-from roquet.broker.groups import GroupRegistry
-from roquet.broker.handlers.learnt_pulls import LearntPulls
+from roquet.broker.delivery.end_of_tick import Turn
+from roquet.broker.delivery.long_polls import Arrivals
+from roquet.broker.delivery.read_balance import ReadBalance
+from roquet.broker.handlers.fastpath.pull import LearntPulls
 from roquet.broker.handlers.pull import PullConfig, Pulls
-from roquet.broker.members import Consumers, Member
-from roquet.broker.offset_moves import OffsetMoves
-from roquet.broker.progress import ConsumerProgress
-from roquet.broker.read_balance import ReadBalance
-from roquet.broker.state_files import Then
-from roquet.broker.topics import TopicRegistry, topics_at_start
-from roquet.broker.traffic import Traffic
-from roquet.broker.turn import Turn
-from roquet.protocol.bloom import BloomShape
-from roquet.protocol.bodies import ConsumerData, Subscription, TopicConfig
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import JSON, Command
-from roquet.protocol.filters import TAG
+from roquet.broker.metadata.filter_data import FilterRegistry
+from roquet.broker.metadata.groups import GroupRegistry
+from roquet.broker.metadata.members import Consumers, Member
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.state_files import Then
+from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
+from roquet.broker.metrics.traffic import Traffic
+from roquet.broker.offsets.consumer_offsets import ConsumerProgress
+from roquet.broker.offsets.moved_event import OffsetMoves
+from roquet.protocol.bodies.tables import ConsumerData, Subscription, TopicConfig
+from roquet.protocol.filters.bloom import BloomShape
+from roquet.protocol.filters.tags import TAG
 from roquet.protocol.headers.pull import PullHeader
-from roquet.protocol.message import Permission, tag_code
+from roquet.protocol.records.message import Permission, tag_code
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import JSON, Command
 from roquet.storage.fetch import FetchLimits
 from roquet.storage.store import Store, StoreConfig
 from roquet.transport.connection import Connection

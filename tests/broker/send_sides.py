@@ -10,27 +10,27 @@ from dataclasses import astuple
 from itertools import cycle
 from pathlib import Path
 
-from roquet.broker.catalogue import Catalogue
-from roquet.broker.delay_levels import DelayLevels
-from roquet.broker.durability import Durability, DurabilityConfig
-from roquet.broker.groups import GroupRegistry
-from roquet.broker.half_messages import HalfMessages
-from roquet.broker.handlers.intake import Intake, SendConfig
-from roquet.broker.handlers.learnt_sends import LearntSends
+from roquet.broker.config.delay_levels import DelayLevels
+from roquet.broker.delay.stamp_clock import StampClock
+from roquet.broker.delivery.ack_gate import Durability, DurabilityConfig
+from roquet.broker.delivery.end_of_tick import Turn
+from roquet.broker.handlers.fastpath.send import LearntSends
 from roquet.broker.handlers.send import Sends
-from roquet.broker.progress import ConsumerProgress
-from roquet.broker.stamp_clock import StampClock
-from roquet.broker.state_files import Then
-from roquet.broker.topics import TopicRegistry, topics_at_start
-from roquet.broker.turn import Turn
+from roquet.broker.handlers.send_context import Intake, SendConfig
+from roquet.broker.metadata.groups import GroupRegistry
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.state_files import Then
+from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
+from roquet.broker.offsets.consumer_offsets import ConsumerProgress
+from roquet.broker.transactions.half_messages import HalfMessages
+from roquet.common.runtime import Runtime
 from roquet.errors import PeerError
-from roquet.protocol.batch import batch_item
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import JSON, Command
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
-from roquet.protocol.message import join_properties
-from roquet.runtime import Runtime
-from roquet.storage.disk import Disk
+from roquet.protocol.records.batch import batch_item
+from roquet.protocol.records.message import join_properties
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import JSON, Command
+from roquet.storage.files.disk import Disk
 from roquet.storage.store import Store, StoreConfig
 from roquet.transport.connection import Connection
 from roquet.transport.slices import Slices

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from roquet.broker.config import BrokerConfig, read_config
+from roquet.broker.config.broker import BrokerConfig, read_config
 from roquet.broker.server import Broker
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from tests.broker.harness import Client
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation

@@ -12,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from roquet.protocol.bodies import GroupConfig, TopicConfig
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import BINARY, JSON, ONE_WAY
+from roquet.protocol.bodies.tables import GroupConfig, TopicConfig
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import BINARY, JSON, ONE_WAY
 from tests.broker.send_sides import Side, assert_same_store, send_frame
 from tests.simulation.disk import Drive
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.protocol.bodies import Heartbeat, QueueLocks
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.json_dialect import dump_bytes
-from roquet.protocol.message import MessageQueue
+from roquet.protocol.bodies.tables import Heartbeat, QueueLocks
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.remoting.codes import RequestCode
 from tests.broker.harness import ADDRESS, Client
 from tests.broker.served import send, serving, started
 from tests.simulation.nodes import BrokerNode

@@ -9,12 +9,12 @@ import logging
 import pytest
 
 from roquet.errors import CallTimeout
-from roquet.protocol.bodies import ConsumerData, Heartbeat, Subscription
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.bodies.tables import ConsumerData, Heartbeat, Subscription
 from roquet.protocol.headers.send import SendHeaderV2
-from roquet.protocol.json_dialect import dump_bytes
-from roquet.protocol.message import join_properties
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records.message import join_properties
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Answer, Connection, Handler
 from tests.broker.harness import Client

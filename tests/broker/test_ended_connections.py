@@ -1,4 +1,4 @@
-"""What a broker knows of a connection goes with it: nobody looks for cycles of what lives long (`roquet.garbage`)."""
+"""What a broker knows of a connection goes with it: nobody looks for cycles of it (`roquet.common.garbage`)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 from weakref import ref
 
-from roquet.broker.config import read_config
+from roquet.broker.config.broker import read_config
 from roquet.broker.server import Broker
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
 from roquet.protocol.headers.pull import PullHeader
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.record import decode
+from roquet.protocol.records.record import decode
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from tests.broker.harness import ADDRESS, Client
 from tests.broker.served import send, serving, started
 from tests.simulation.disk import DriveSpeed

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from roquet.protocol.bodies import ConsumerData, Heartbeat, Subscription, TopicConfig
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command, decode
-from roquet.protocol.json_dialect import dump_bytes, load
+from roquet.protocol.bodies.tables import ConsumerData, Heartbeat, Subscription, TopicConfig
+from roquet.protocol.json.dialect import dump_bytes, load
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command, decode
 from tests.broker.harness import BROKER, Client, World
 
 GOLDEN: Final = Path(__file__).parent.parent / "golden"

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.transactions import COMMIT
-from roquet.protocol.message import HALF_OP_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC
+from roquet.protocol.records.message import HALF_OP_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started
 from tests.broker.transacting import ADDRESS, PERIOD_S, SMALL_LOG, TransactionProducer, bodies

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from roquet.protocol import message as m
-from roquet.protocol.codes import RequestCode, ResponseCode
 from roquet.protocol.headers.transactions import COMMIT
+from roquet.protocol.records import message as m
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store, StoreConfig
 from tests.broker.harness import Client

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from roquet.broker import state_files
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.json_dialect import load
+from roquet.broker.metadata import state_files
+from roquet.protocol.json.dialect import load
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from tests.broker.harness import ADDRESS, Client
 from tests.broker.served import config, send, serving
 from tests.simulation.nodes import BrokerNode

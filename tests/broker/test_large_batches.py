@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 
 from roquet.broker.server import Broker
-from roquet.protocol.batch import batch_item
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.records.batch import batch_item
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import Connection
 from roquet.transport.slices import STEPS_MAX
 from tests.broker.harness import BROKER, Client

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roquet.errors import CallTimeout, ConnectionClosed
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import BINARY, JSON, Command, decode
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import BINARY, JSON, Command, decode
 from tests.broker.harness import Client
 from tests.broker.served import send, started
 from tests.simulation.simulation import Simulation

@@ -11,9 +11,9 @@ from typing import Any, Final
 import pytest
 
 from roquet.errors import CallTimeout, ConnectionClosed
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import BINARY, JSON, Command
-from roquet.protocol.record import check, decode
+from roquet.protocol.records.record import check, decode
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import BINARY, JSON, Command
 from roquet.storage.store import Store
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started

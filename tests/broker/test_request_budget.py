@@ -7,18 +7,18 @@ from typing import Final
 
 import pytest
 
-from roquet.broker.arrivals import LOOKED_AT_ONCE
-from roquet.broker.catalogue import Catalogue
-from roquet.broker.handlers.admin_stats import StatsAdmin
+from roquet.broker.delivery.long_polls import LOOKED_AT_ONCE
+from roquet.broker.handlers.admin.stats import StatsAdmin
 from roquet.broker.handlers.member_status import MemberStatus
-from roquet.broker.members import Consumers
-from roquet.broker.positions import Positions
-from roquet.broker.progress import ConsumerProgress
-from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription, TopicConfig
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.broker.metadata.members import Consumers
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.offsets.consumer_offsets import ConsumerProgress
+from roquet.broker.offsets.group_lag import Positions
+from roquet.protocol.bodies.tables import ConsumerData, GroupConfig, Heartbeat, Subscription, TopicConfig
 from roquet.protocol.headers.pull import PullHeader
-from roquet.protocol.json_dialect import dump_bytes
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.storage.store import Store
 from roquet.transport.connection import Connection
 from roquet.transport.slices import STEPS_MAX, Slices

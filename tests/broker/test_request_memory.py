@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from roquet.broker.config import read_config
+from roquet.broker.config.broker import read_config
 from roquet.broker.server import Broker
-from roquet.protocol.batch import batch_item
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.records.batch import batch_item
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from tests.broker.served import SEND
 

@@ -10,7 +10,7 @@ import pytest
 
 from roquet.broker.server import Broker
 from roquet.errors import CannotListen, DriveFailed, NotWritten
-from roquet.protocol.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from tests.broker.harness import ADDRESS, Client
 from tests.broker.served import config, send
 from tests.simulation.simulation import Host, Simulation

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker import state_files
+from roquet.broker.metadata import state_files
 from roquet.broker.tables import Tables
-from roquet.runtime import Runtime
-from roquet.storage.disk import RealDisk
+from roquet.common.runtime import Runtime
+from roquet.storage.files.disk import RealDisk
 from tests.broker.served import config
 
 

@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from tests.broker.harness import ADDRESS, Client
 from tests.broker.served import send, serving, started
 from tests.simulation.nodes import BrokerNode

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from roquet.protocol.bodies import Heartbeat
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
+from roquet.protocol.bodies.tables import Heartbeat
 from roquet.protocol.headers.transactions import CheckTransactionHeader
-from roquet.protocol.json_dialect import dump_bytes
-from roquet.protocol.message import (
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records.message import (
     UNIQ_KEY,
     join_properties,
     parse_offset_message_id,
 )
-from roquet.protocol.record import Record, decode
+from roquet.protocol.records.record import Record, decode
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import Connection, Handler
 from tests.broker.harness import Client
 from tests.broker.served import SEND, serving

@@ -12,7 +12,7 @@ from roquet.admin.access import Access
 from roquet.cli.access import access, access_options
 from roquet.cli.main import main
 from roquet.errors import ConfigError
-from roquet.protocol.signing import Credentials
+from roquet.protocol.remoting.signing import Credentials
 from roquet.transport.tls import Tls
 
 KEYS = Credentials("account", "hidden")

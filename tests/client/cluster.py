@@ -7,15 +7,14 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from roquet.protocol.batch import split_batch
-from roquet.protocol.bodies import BrokerData, Heartbeat, QueueData, QueueLocks, Route, parse, queue_to_json
-from roquet.protocol.codes import VERSION, RequestCode, ResponseCode
-from roquet.protocol.command import Command
-from roquet.protocol.filters import TagFilter
+from roquet.common.units import PhysicalOffset, QueueOffset
+from roquet.protocol.bodies.tables import BrokerData, Heartbeat, QueueData, QueueLocks, Route, parse, queue_to_json
+from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.headers.pull import COMMIT_OFFSET, SUSPEND
 from roquet.protocol.headers.send import SendHeaderV2
-from roquet.protocol.json_dialect import dump_bytes
-from roquet.protocol.message import (
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records.batch import split_batch
+from roquet.protocol.records.message import (
     DEAD_LETTER_PREFIX,
     DEFAULT_TOPIC,
     DELAY,
@@ -28,10 +27,11 @@ from roquet.protocol.message import (
     split_properties,
     tag_code,
 )
-from roquet.protocol.record import Record, decode, host_bytes
+from roquet.protocol.records.record import Record, decode, host_bytes
+from roquet.protocol.remoting.codes import VERSION, RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import Answer, Connection, Handler
 from roquet.transport.server import Server
-from roquet.units import PhysicalOffset, QueueOffset
 from tests.simulation.simulation import Host, Simulation
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from roquet.client.push_consumer import Consumer
+from roquet.client.consumer import Consumer
 from tests.client.cluster import NAME_SERVER, FakeBroker, FakeCluster
 from tests.simulation.simulation import Host
 

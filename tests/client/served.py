@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-from roquet.protocol.record import Record, decode
+from roquet.protocol.records.record import Record, decode
 from tests.broker.served import serving, started
 from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode
 from tests.simulation.simulation import Host, Simulation

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from roquet.client._send.sender import IN_FLIGHT_MAX
+from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer, SendStatus
-from roquet.client.push_consumer import Consumer
-from roquet.client.sender import IN_FLIGHT_MAX
 from roquet.errors import CallTimeout, ConfigError, ConnectionClosed, MessageError, ResponseError, RouteNotFound
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.message import Message, MessageQueue
+from roquet.protocol.records.message import Message, MessageQueue
+from roquet.protocol.remoting.codes import RequestCode
 from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 
 SEND = RequestCode.SEND_MESSAGE_V2

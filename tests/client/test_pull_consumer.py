@@ -9,9 +9,9 @@ import pytest
 
 from roquet.client.pull_consumer import PullConsumer, PullStatus
 from roquet.errors import CallTimeout, ConnectionClosed, MessageError, ResponseError, RouteNotFound
-from roquet.protocol.codes import RequestCode
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
-from roquet.protocol.message import MessageQueue
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.remoting.codes import RequestCode
 from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
 
 PULL = RequestCode.PULL_MESSAGE

@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from roquet.client.received import NEVER_AGAIN, ReceivedMessage, received
+from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import DamagedBody, MessageError
-from roquet.protocol.message import MessageQueue, join_properties
-from roquet.protocol.record import Record, checksum, host_bytes
-from roquet.units import PhysicalOffset, QueueOffset
+from roquet.protocol.records.message import MessageQueue, join_properties
+from roquet.protocol.records.record import Record, checksum, host_bytes
 
 HOST = host_bytes("10.0.0.1", 10911)
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from roquet.client.consumer import Consumer
 from roquet.client.pull_consumer import PullConsumer, PullStatus
-from roquet.client.push_consumer import Consumer
 from roquet.client.selector import Sql, subscription_to
 from roquet.errors import ConfigError, ResponseError
-from roquet.protocol.bodies import Heartbeat, Subscription, parse
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.filters import SQL92, TAG
+from roquet.protocol.bodies.tables import Heartbeat, Subscription, parse
+from roquet.protocol.filters.tags import SQL92, TAG
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from tests.broker.harness import Client
 from tests.broker.served import send, serving, started
 from tests.client.cluster import FakeBroker, FakeCluster

@@ -6,9 +6,9 @@ import pytest
 
 from roquet.client.send_result import SendStatus, send_results
 from roquet.errors import PeerError, ResponseError
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import Command
-from roquet.protocol.message import MessageQueue
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import Command
 
 FIELDS = {"msgId": "AA,BB", "queueId": "2", "queueOffset": "70", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 

@@ -13,9 +13,9 @@ import pytest
 from roquet.client.received import ReceivedMessage
 from roquet.client.send_result import SendStatus
 from roquet.client.transactions import TransactionProducer, TransactionResult, TransactionState
+from roquet.common.runtime import Runtime
 from roquet.errors import MessageError, ResponseError
-from roquet.protocol.message import Message
-from roquet.runtime import Runtime
+from roquet.protocol.records.message import Message
 from tests.broker.served import serving
 from tests.client.served import NAME_SERVER, Served
 from tests.simulation.simulation import Host, Simulation

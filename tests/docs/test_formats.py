@@ -9,20 +9,20 @@ from typing import Final
 
 import pytest
 
-from roquet.broker.filter_data import FilterRegistry, NotedFilters
-from roquet.protocol.bloom import BloomShape
-from roquet.protocol.bodies import Subscription
-from roquet.protocol.filters import SQL92
-from roquet.protocol.message import tag_code
-from roquet.protocol.record import BLANK_MAGIC, Record, decode, host_bytes, size_and_magic
+from roquet.broker.metadata.filter_data import FilterRegistry, NotedFilters
+from roquet.common.steps import finished
+from roquet.common.units import PhysicalOffset, QueueOffset
+from roquet.protocol.bodies.tables import Subscription
+from roquet.protocol.filters.bloom import BloomShape
+from roquet.protocol.filters.tags import SQL92
+from roquet.protocol.records.message import tag_code
+from roquet.protocol.records.record import BLANK_MAGIC, Record, decode, host_bytes, size_and_magic
 from roquet.replication import master, slave
 from roquet.replication.frames import Chunk, ChunkStream, Heartbeat, ReportStream, header, report
-from roquet.steps import finished
 from roquet.storage.checkpoint import Checkpoint
-from roquet.storage.consume_queue import ConsumeQueue
-from roquet.storage.disk import RealDisk
+from roquet.storage.files.disk import RealDisk
+from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import Store, StoreConfig
-from roquet.units import PhysicalOffset, QueueOffset
 from tests.docs.pages import STORAGE, hex_examples
 
 STORED_MS: Final = 1_767_225_600_000

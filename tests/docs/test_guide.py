@@ -22,13 +22,13 @@ import click
 import pytest
 
 import roquet
-from roquet.broker.config import BrokerConfig, read_config
+from roquet.broker.config.broker import BrokerConfig, read_config
 from roquet.cli.main import main
+from roquet.common.properties import parse
+from roquet.common.settings import read_settings, show_settings
 from roquet.dev import Cluster
 from roquet.errors import ConfigError
 from roquet.nameserver.config import NamesrvConfig
-from roquet.properties import parse
-from roquet.settings import read_settings, show_settings
 from tests.docs.pages import DOCS, EVERY_PAGE, GUIDE, Block, anchors, blocks, code_in, links, name_of, rows
 
 ADDRESS: Final = "127.0.0.1:9876"

@@ -10,12 +10,12 @@ from typing import Final
 import pytest
 
 import roquet
-from roquet.protocol import message as m
-from roquet.protocol.batch import batch_item
-from roquet.protocol.codes import LANGUAGE_NUMBERS, VERSION, RequestCode, ResponseCode
-from roquet.protocol.command import BINARY, RESPONSE, Command
 from roquet.protocol.headers.send import SendHeaderV2
-from roquet.protocol.message import DEAD_LETTER_PREFIX, RESERVED_PROPERTIES, tag_code
+from roquet.protocol.records import message as m
+from roquet.protocol.records.batch import batch_item
+from roquet.protocol.records.message import DEAD_LETTER_PREFIX, RESERVED_PROPERTIES, tag_code
+from roquet.protocol.remoting.codes import LANGUAGE_NUMBERS, VERSION, RequestCode, ResponseCode
+from roquet.protocol.remoting.command import BINARY, RESPONSE, Command
 from tests.docs.pages import DOCS, code_in, hex_blocks, name_of, rows, tables
 from tests.protocol.examples import RECORD
 

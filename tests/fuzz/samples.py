@@ -6,8 +6,8 @@ import random
 from functools import cache
 from typing import Final
 
-from roquet.protocol.message import tag_code
-from roquet.storage.segments import file_name
+from roquet.protocol.records.message import tag_code
+from roquet.storage.files.segments import file_name
 from roquet.storage.store import Store
 from tests.fuzz.targets import CONFIG, ROOT
 from tests.simulation.disk import Drive

@@ -12,21 +12,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from roquet.common.properties import parse as parse_properties
+from roquet.common.steps import finished
 from roquet.errors import CorruptRecord, FilterError, StoreError
-from roquet.properties import parse as parse_properties
-from roquet.protocol.batch import split_batch
-from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable, parse
-from roquet.protocol.filters import TagFilter
-from roquet.protocol.message import split_properties
-from roquet.protocol.record import check, decode, decode_all
-from roquet.protocol.record_block import RecordBlock, record_starts
-from roquet.protocol.sql92 import compile_sql
-from roquet.steps import finished
+from roquet.protocol.bodies.tables import DelayOffsetTable, GroupTable, OffsetTable, TopicTable, parse
+from roquet.protocol.filters.sql92 import compile_sql
+from roquet.protocol.filters.tags import TagFilter
+from roquet.protocol.records.batch import split_batch
+from roquet.protocol.records.block import RecordBlock, record_starts
+from roquet.protocol.records.message import split_properties
+from roquet.protocol.records.record import check, decode, decode_all
 from roquet.storage.checkpoint import Checkpoint
-from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue
-from roquet.storage.dispatch_rows import rows_of
-from roquet.storage.index import Index
-from roquet.storage.segments import file_name
+from roquet.storage.dispatch.columns import rows_of
+from roquet.storage.files.segments import file_name
+from roquet.storage.index.index import Index
+from roquet.storage.queues.consume_queue import ENTRY_SIZE, ConsumeQueue
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive, MountedDisk
 

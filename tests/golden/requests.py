@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from roquet.protocol.command import Command, decode
+from roquet.protocol.remoting.command import Command, decode
 
 _FRAMES: Final = Path(__file__).parent / "frames"
 

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import pytest
 
+from roquet.common.steps import finished
 from roquet.nameserver.kv_config import KvConfig
-from roquet.protocol import bodies, compressed_registration
-from roquet.protocol.batch import batch_item, split_batch
-from roquet.protocol.bodies import (
+from roquet.protocol.bodies import compressed_registration
+from roquet.protocol.bodies import tables as bodies
+from roquet.protocol.bodies.tables import (
     ClusterInfo,
     DataVersion,
     DelayOffsetTable,
@@ -28,12 +29,10 @@ from roquet.protocol.bodies import (
     Route,
     TopicTable,
 )
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import BINARY, Command, decode
-from roquet.protocol.frame import FrameBuffer
-from roquet.protocol.json_dialect import dump_bytes, dump_dialect, dump_file, load
-from roquet.protocol.message import split_properties
-from roquet.protocol.record import (
+from roquet.protocol.json.dialect import dump_bytes, dump_dialect, dump_file, load
+from roquet.protocol.records.batch import batch_item, split_batch
+from roquet.protocol.records.message import split_properties
+from roquet.protocol.records.record import (
     BLANK_MAGIC,
     MAGIC,
     Record,
@@ -42,8 +41,10 @@ from roquet.protocol.record import (
     host_text,
     size_and_magic,
 )
-from roquet.protocol.record import decode as decode_record
-from roquet.steps import finished
+from roquet.protocol.records.record import decode as decode_record
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import BINARY, Command, decode
+from roquet.protocol.remoting.frame import FrameBuffer
 
 ROOT: Final = Path(__file__).parent
 FRAMES: Final = sorted([*ROOT.rglob("*.request.bin"), *ROOT.rglob("*.response.bin")])

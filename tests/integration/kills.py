@@ -21,8 +21,8 @@ from zlib import decompress
 from roquet.client.producer import Producer, SendResult, SendStatus
 from roquet.client.pull_consumer import PullConsumer
 from roquet.errors import RoquetError
-from roquet.protocol.message import COMPRESSED, UNIQ_KEY, Message
-from roquet.protocol.record import Record
+from roquet.protocol.records.message import COMPRESSED, UNIQ_KEY, Message
+from roquet.protocol.records.record import Record
 from tests.interop.roquet_cluster import RoquetBroker
 from tests.interop.stored import log_queues
 from tests.interop.wire import has_topic

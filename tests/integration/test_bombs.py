@@ -7,7 +7,7 @@ import zlib
 
 from roquet import Consumer, MessageQueue, Producer, PullConsumer
 from roquet.dev import Cluster
-from roquet.protocol.compression import UNCOMPRESSED_MAX
+from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from tests.interop import wire
 from tests.interop.processes import SEND_MS_MAX
 

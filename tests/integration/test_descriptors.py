@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from roquet.protocol.command import Command
+from roquet.protocol.remoting.command import Command
 from tests.interop.apache import wait_until
 
 pytestmark = pytest.mark.process

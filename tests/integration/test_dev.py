@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import roquet
-from roquet.broker.state_files import TOPICS
+from roquet.broker.metadata.state_files import TOPICS
 from roquet.errors import NotWritten, StoreError
 from tests.interop.processes import SEND_MS_MAX
 

@@ -11,20 +11,29 @@ from zlib import crc32
 
 import pytest
 
+from roquet.common.properties import parse
+from roquet.common.runtime import Runtime
+from roquet.common.settings import setting_names
+from roquet.common.steps import finished
 from roquet.errors import StoreError
 from roquet.nameserver import server as server_module
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
-from roquet.properties import parse
-from roquet.protocol import bodies, compressed_registration
-from roquet.protocol.bodies import ClusterInfo, DataVersion, Heartbeat, Registration, Route, TopicConfig, TopicTable
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import BINARY, Command, decode
-from roquet.protocol.frame import FrameBuffer
-from roquet.protocol.json_dialect import dump_bytes, load
-from roquet.runtime import Runtime
-from roquet.settings import setting_names
-from roquet.steps import finished
+from roquet.protocol.bodies import compressed_registration
+from roquet.protocol.bodies import tables as bodies
+from roquet.protocol.bodies.tables import (
+    ClusterInfo,
+    DataVersion,
+    Heartbeat,
+    Registration,
+    Route,
+    TopicConfig,
+    TopicTable,
+)
+from roquet.protocol.json.dialect import dump_bytes, load
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import BINARY, Command, decode
+from roquet.protocol.remoting.frame import FrameBuffer
 from roquet.transport.connection import Connection
 
 NOW = 1_700_000_000_000

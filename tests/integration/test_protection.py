@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 import roquet
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import ONE_WAY, Command, decode
-from roquet.protocol.frame import FrameBuffer
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND, PullHeader
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import ONE_WAY, Command, decode
+from roquet.protocol.remoting.frame import FrameBuffer
 from roquet.transport.connection import Connection
 from roquet.transport.server import Server
 from tests.interop.processes import SEND_MS_MAX

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError
 from roquet.replication import master, slave
 from roquet.replication.client import HaClient
 from roquet.replication.frames import HEADER, report
 from roquet.replication.server import HaServer, SlaveProgress
-from roquet.storage.commit_log import CommitLog
-from roquet.storage.disk import RealDisk
-from roquet.storage.folders import Folders
-from roquet.units import PhysicalOffset
+from roquet.storage.files.disk import RealDisk
+from roquet.storage.files.folders import Folders
+from roquet.storage.log.commit_log import CommitLog
 
 FILE_SIZE = 64 * 1024
 LARGE_FILE_SIZE = 16 * 1024 * 1024

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from roquet.errors import CallTimeout, ConnectionClosed, PeerError, Refused, ResponseError
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport import server as server_module
 from roquet.transport.channels import Channels, split_address
 from roquet.transport.connection import Connection, Handler, checked

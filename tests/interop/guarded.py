@@ -15,7 +15,7 @@ from roquet.admin.cluster import Cluster
 from roquet.client.producer import Producer
 from roquet.client.pull_consumer import PullConsumer
 from roquet.errors import RouteNotFound
-from roquet.protocol.signing import Credentials
+from roquet.protocol.remoting.signing import Credentials
 from roquet.transport.tls import Tls
 from tests.interop.apache import ApacheBroker, ApacheNameServer, require_java
 from tests.transport.certificates import PASSWORD, Authority

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from roquet.protocol.json_dialect import load
+from roquet.protocol.json.dialect import load
 from tests.interop.apache import PATIENT, ApacheBroker, Session, free_port, wait_until
 from tests.interop.processes import SECONDS
 from tests.interop.roquet_cluster import RoquetBroker

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from roquet.protocol.json_dialect import load
+from roquet.protocol.json.dialect import load
 from tests.interop import wire
 from tests.interop.apache import Version, wait_until
 from tests.interop.ground import BROKER, Ground

@@ -14,21 +14,21 @@ import pytest
 from roquet.admin.access import Access
 from roquet.admin.backlog import backlog
 from roquet.admin.cluster import Cluster
+from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
 from roquet.client.pull_consumer import PullConsumer
-from roquet.client.push_consumer import Consumer
 from roquet.client.received import ReceivedMessage
 from roquet.client.transactions import TransactionProducer, TransactionState
 from roquet.errors import AccessDenied, ConnectionClosed, RouteNotFound, TlsError
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.message import Message
-from roquet.protocol.signing import Credentials
-from roquet.spark.options import ReadOptions
-from roquet.spark.read_cluster import plan, read
-from roquet.spark.schema import SPARK_SCHEMA, arrow_schema
-from roquet.spark.sink_task import Task, write
-from roquet.spark.survey import Survey, client
-from roquet.spark.write_options import Delivery, WriteOptions
+from roquet.protocol.records.message import Message
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.signing import Credentials
+from roquet.spark._arrow.schema import SPARK_SCHEMA, arrow_schema
+from roquet.spark._options.read import ReadOptions
+from roquet.spark._options.write import Delivery, WriteOptions
+from roquet.spark._read.cluster import plan, read
+from roquet.spark._read.cluster_snapshot import Survey, client
+from roquet.spark._write.task import Task, write
 from roquet.transport.tls import Tls
 from tests.interop.apache import ApacheNameServer, require_java, wait_until
 from tests.interop.guarded import ADMIN, ENFORCING, KEYS, WITH_KEYS, Guarded, signing

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
-from roquet.client.push_consumer import Consumer
 from roquet.client.received import ReceivedMessage
 from roquet.client.transactions import TransactionProducer, TransactionState
-from roquet.protocol.message import Message
+from roquet.protocol.records.message import Message
 from tests.interop import wire
 from tests.interop.apache import (
     PATIENT,

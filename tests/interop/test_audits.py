@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from roquet.spark.pipelines.audit import Audit, Stored, audit
-from roquet.spark.pipelines.audit_report import QueueAudit
+from roquet.spark.pipelines.audit.job import Audit, Stored, audit
+from roquet.spark.pipelines.audit.report import QueueAudit
 from tests.interop import stored
 from tests.interop.apache import ApacheNameServer, JavaClients
 from tests.interop.couples import LOG_FILE, Couple, Maker

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import pytest
 
+from roquet.client.consumer import Consumer
 from roquet.client.pull_consumer import PullConsumer
-from roquet.client.push_consumer import Consumer
 from roquet.client.selector import Sql
 from roquet.errors import ResponseError
-from roquet.protocol.json_dialect import load
+from roquet.protocol.json.dialect import load
 from tests.interop.apache import (
     PATIENT,
     ApacheBroker,

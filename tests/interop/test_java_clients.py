@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from roquet.protocol.json_dialect import load
+from roquet.protocol.json.dialect import load
 from tests.interop import wire
 from tests.interop.apache import PATIENT, JavaClients, Session, Version, start_driver, wait_until
 from tests.interop.processes import SECONDS

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
-from roquet.client.push_consumer import Consumer
-from roquet.protocol.message import MessageQueue
+from roquet.protocol.records.message import MessageQueue
 from tests.interop.apache import Version, require_java, run_driver, start_driver
 from tests.interop.processes import SECONDS
 from tests.interop.roquet_cluster import RoquetCluster

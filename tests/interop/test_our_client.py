@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from roquet.client._send.unique_key import made_at_ms
+from roquet.client.consumer import Consumer, ReceivedMessage
 from roquet.client.producer import Producer, SendStatus
 from roquet.client.pull_consumer import PullConsumer, PullStatus
-from roquet.client.push_consumer import Consumer, ReceivedMessage
-from roquet.client.unique_key import made_at_ms
 from roquet.errors import ResponseError
-from roquet.protocol.message import Message, MessageQueue
+from roquet.protocol.records.message import Message, MessageQueue
 from tests.interop.apache import (
     PATIENT,
     ApacheBroker,

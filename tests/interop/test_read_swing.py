@@ -12,7 +12,7 @@ from itertools import groupby
 
 import pytest
 
-from roquet.client.push_consumer import Consumer
+from roquet.client.consumer import Consumer
 from tests.golden.frames import Exchange, exchanges
 from tests.golden.proxy import RecordingProxy
 from tests.interop import wire

@@ -8,10 +8,10 @@ from itertools import chain
 import pyarrow as pa
 import pytest
 
-from roquet.spark.options import ReadOptions
-from roquet.spark.queue_read import CHUNK_RECORDS
-from roquet.spark.read_cluster import plan, read
-from roquet.spark.schema import ARROW_SCHEMA
+from roquet.spark._arrow.schema import ARROW_SCHEMA
+from roquet.spark._options.read import ReadOptions
+from roquet.spark._read.cluster import plan, read
+from roquet.spark._read.queue import CHUNK_RECORDS
 from tests.interop.apache import require_java
 from tests.interop.couples import SEND_OK, Couple, Maker
 from tests.interop.roquet_cluster import RoquetNameServer

@@ -13,11 +13,11 @@ import pytest
 
 import roquet
 from roquet.errors import RoquetError, RouteNotFound
-from roquet.spark.option_values import OptionError
-from roquet.spark.options import ReadOptions
-from roquet.spark.ranges import DataLoss, QueueRange
-from roquet.spark.read_cluster import plan, read
-from roquet.spark.schema import ARROW_SCHEMA
+from roquet.spark._arrow.schema import ARROW_SCHEMA
+from roquet.spark._options.ranges import DataLoss, QueueRange
+from roquet.spark._options.read import ReadOptions
+from roquet.spark._options.values import OptionError
+from roquet.spark._read.cluster import plan, read
 from tests.interop import wire
 from tests.interop.apache import require_java
 from tests.interop.ground import BROKER, QUICK, Ground

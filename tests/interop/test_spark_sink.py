@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from roquet.client.queue_choice import queue_of_key
-from roquet.protocol.message import MessageQueue
-from roquet.spark.sink_task import Task, write
-from roquet.spark.write_options import Delivery, WriteOptions
+from roquet.client._send.queue_choice import queue_of_key
+from roquet.protocol.records.message import MessageQueue
+from roquet.spark._options.write import Delivery, WriteOptions
+from roquet.spark._write.task import Task, write
 from tests.interop.apache import JavaClients
 from tests.interop.ground import BROKER, Ground
 from tests.spark.written import numbered, numbers, stored

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from roquet.protocol.bodies import Registration, TopicConfig, TopicTable
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.json_dialect import dump_bytes
+from roquet.protocol.bodies.tables import Registration, TopicConfig, TopicTable
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from tests.broker.harness import Client
 from tests.simulation.nodes import NAME_SERVER_PORT, NameServerNode
 from tests.simulation.simulation import Simulation

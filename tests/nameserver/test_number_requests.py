@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from tests.broker.harness import Client
 from tests.broker.test_number_requests import variants
 from tests.simulation.nodes import NAME_SERVER_PORT, NameServerNode

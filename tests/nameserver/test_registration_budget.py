@@ -8,13 +8,14 @@ from typing import Final
 
 import pytest
 
-from roquet.protocol import compressed_registration, sliced_bodies
-from roquet.protocol.bodies import DataVersion, Registration, TopicConfig, TopicTable
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.common.steps import PART, finished
+from roquet.protocol.bodies import compressed_registration
+from roquet.protocol.bodies import sliced as sliced_bodies
+from roquet.protocol.bodies.tables import DataVersion, Registration, TopicConfig, TopicTable
 from roquet.protocol.headers.routing import RegisterBrokerHeader, RouteHeader
-from roquet.protocol.json_dialect import dump_bytes, load
-from roquet.steps import PART, finished
+from roquet.protocol.json.dialect import dump_bytes, load
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from tests.simulation.nodes import NAME_SERVER_PORT, NameServerNode
 from tests.simulation.simulation import Simulation

@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from roquet.common.steps import PART, Steps, finished
 from roquet.nameserver import routes as limited
 from roquet.nameserver.routes import SILENCE_MS_MAX, Broker, Registered, Routes
-from roquet.protocol.bodies import BrokerData, DataVersion, QueueData, TopicConfig, TopicTable
-from roquet.steps import PART, Steps, finished
+from roquet.protocol.bodies.tables import BrokerData, DataVersion, QueueData, TopicConfig, TopicTable
 
 MASTER = Broker("c", "a", 0, "10.0.0.1:10911", "10.0.0.1:10912")
 SLAVE = Broker("c", "a", 1, "10.0.0.2:10911", "10.0.0.2:10912")

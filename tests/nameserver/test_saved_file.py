@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from roquet import files
+from roquet.common import files
+from roquet.common.runtime import Runtime
 from roquet.nameserver.saved_file import SavedFile
-from roquet.runtime import Runtime
 
 
 class Written:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from roquet.protocol.filters import TagFilter
-from roquet.protocol.record import decode
+from roquet.protocol.filters.tags import TagFilter
+from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive

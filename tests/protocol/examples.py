@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.protocol.record import Record, host_bytes
-from roquet.units import PhysicalOffset, QueueOffset
+from roquet.common.units import PhysicalOffset, QueueOffset
+from roquet.protocol.records.record import Record, host_bytes
 
 STORED: Final = bytes.fromhex(
     "00000067daa320a758932aac0000000300000000000000000000000500000000000003e8000000000000018bcfe56800"

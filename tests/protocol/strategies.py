@@ -6,11 +6,11 @@ import string
 
 from hypothesis import strategies as st
 
-from roquet.protocol.bodies import DataVersion, Registration, TopicConfig, TopicTable
-from roquet.protocol.codes import LANGUAGES
-from roquet.protocol.command import BINARY, JSON, Command
-from roquet.protocol.record import Record
-from roquet.units import PhysicalOffset, QueueOffset
+from roquet.common.units import PhysicalOffset, QueueOffset
+from roquet.protocol.bodies.tables import DataVersion, Registration, TopicConfig, TopicTable
+from roquet.protocol.records.record import Record
+from roquet.protocol.remoting.codes import LANGUAGES
+from roquet.protocol.remoting.command import BINARY, JSON, Command
 
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)

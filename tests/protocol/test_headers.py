@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.common.units import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, Int32, Int64, PhysicalOffset, QueueOffset
 from roquet.errors import MessageError, Refused
 from roquet.protocol import headers
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import decode
 from roquet.protocol.headers import Header
 from roquet.protocol.headers.members import RunningInfoHeader, UnregisterClientHeader
-from roquet.protocol.headers.progress import ConsumerStatusHeader, ResetOffsetHeader
+from roquet.protocol.headers.offsets import ConsumerStatusHeader, ResetOffsetHeader
 from roquet.protocol.headers.pull import PullAnswer, PullHeader
 from roquet.protocol.headers.query import QueryMessageHeader
 from roquet.protocol.headers.routing import RegisterBrokerHeader, RouteHeader
 from roquet.protocol.headers.send import PushReplyHeader, SendAnswer, SendHeader, SendHeaderV2
 from roquet.protocol.headers.transactions import CheckTransactionHeader, EndTransactionHeader
-from roquet.units import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, Int32, Int64, PhysicalOffset, QueueOffset
+from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import decode
 from tests.protocol.strategies import int32, int64, text
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "frames"

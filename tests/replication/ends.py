@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from roquet.common.units import PhysicalOffset
 from roquet.replication import master, slave
 from roquet.replication.frames import ChunkStream, ReportStream, header, report
 from roquet.replication.log import ReplicatedLog, bytes_between
-from roquet.units import PhysicalOffset
 
 ADDRESS = "master:10912"
 

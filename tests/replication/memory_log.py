@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 
+from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError, UnreadableFile
-from roquet.units import PhysicalOffset
 
 
 class MemoryLog:

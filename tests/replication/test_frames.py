@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.common.units import PhysicalOffset
 from roquet.errors import PeerError
 from roquet.replication.frames import BODY_SIZE_MAX, Chunk, ChunkStream, Heartbeat, ReportStream, header, report
-from roquet.units import PhysicalOffset
 
 OFFSETS = st.integers(0, 2**63 - 1).map(PhysicalOffset)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from roquet.common.units import PhysicalOffset
 from roquet.replication import master, slave
 from roquet.replication.frames import REPORT, Chunk, ChunkStream, Heartbeat, ReportStream, header, report
-from roquet.units import PhysicalOffset
 from tests.replication.ends import MasterEnd, SlaveEnd
 from tests.replication.memory_log import MemoryLog
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from roquet.common.units import PhysicalOffset
 from roquet.errors import ConfigError
 from roquet.replication.frames import BODY_SIZE_MAX
 from roquet.replication.master import (
@@ -29,7 +30,6 @@ from roquet.replication.master import (
     joining,
     step,
 )
-from roquet.units import PhysicalOffset
 
 FILE_SIZE = 1000
 RULES = Rules(chunk_size=100)

@@ -13,12 +13,12 @@ from contextlib import suppress
 import pytest
 import uvloop
 
+from roquet.common.units import PhysicalOffset
 from roquet.replication import master, slave
 from roquet.replication.admission import Admission, Place, networks
 from roquet.replication.client import HaClient
 from roquet.replication.frames import header, report
 from roquet.replication.server import HaServer
-from roquet.units import PhysicalOffset
 from tests.replication.memory_log import MemoryLog
 from tests.transport.crowd import until
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from roquet.common.units import PhysicalOffset
 from roquet.replication.frames import Chunk, Heartbeat
 from roquet.replication.slave import (
     Append,
@@ -28,7 +29,6 @@ from roquet.replication.slave import (
     overlap_start,
     step,
 )
-from roquet.units import PhysicalOffset
 
 FILE_SIZE = 1000
 at = PhysicalOffset

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from roquet.broker.server import Broker
-from roquet.protocol.message import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, TRANSACTION_PREPARED, tag_code
-from roquet.protocol.record import Record, decode
-from roquet.storage.commit_log import CommitLog
+from roquet.common.units import PhysicalOffset
+from roquet.protocol.records.message import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, TRANSACTION_PREPARED, tag_code
+from roquet.protocol.records.record import Record, decode
+from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.store import Store
-from roquet.units import PhysicalOffset
 from tests.simulation.clients import GROUP, TOPIC, place_of
 from tests.simulation.lasting import may_go
 from tests.simulation.nodes import QUEUES

@@ -9,11 +9,11 @@ from functools import lru_cache
 from itertools import accumulate, count
 from typing import Final
 
+from roquet.client.consumer import Consumer, ReceivedMessage
 from roquet.client.producer import Producer
-from roquet.client.push_consumer import Consumer, ReceivedMessage
 from roquet.client.send_result import SendResult, SendStatus
 from roquet.errors import CallTimeout, ConnectionClosed, ResponseError, RoquetError, RouteNotFound
-from roquet.protocol.message import Message
+from roquet.protocol.records.message import Message
 from tests.simulation.simulation import Host
 
 TOPIC: Final = "orders"

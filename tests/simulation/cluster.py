@@ -18,12 +18,12 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
+from roquet.broker.config.store import FlushDisk
 from roquet.broker.server import Broker
-from roquet.broker.store_settings import FlushDisk
 from roquet.client.send_result import SendResult
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import CreateTopicHeader
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from tests.simulation import checks
 from tests.simulation.broker_set import BrokerSet
 from tests.simulation.clients import TOPIC, place_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from roquet.broker.store_settings import BrokerRole
+from roquet.broker.config.store import BrokerRole
 from roquet.client.send_result import SendResult
 from tests.simulation.checks import key_at
 from tests.simulation.clients import place_of

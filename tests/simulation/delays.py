@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import Final
 
-from roquet.broker.delay_levels import DelayLevels
-from roquet.broker.store_settings import DELAY_LEVELS
+from roquet.broker.config.delay_levels import DelayLevels
+from roquet.broker.config.store import DELAY_LEVELS
+from roquet.client.consumer import AGAIN_AFTER_S, Consumer, ReceivedMessage
 from roquet.client.producer import Producer
-from roquet.client.push_consumer import AGAIN_AFTER_S, Consumer, ReceivedMessage
 from roquet.client.send_result import SendStatus
 from roquet.errors import RoquetError
-from roquet.protocol.message import DELAY, REAL_TOPIC, SCHEDULE_TOPIC, Message
-from roquet.protocol.record import Record, decode
+from roquet.protocol.records.message import DELAY, REAL_TOPIC, SCHEDULE_TOPIC, Message
+from roquet.protocol.records.record import Record, decode
 from roquet.storage.store import Store
 from tests.simulation.clients import NO_ANSWER, body_of, place_of
 from tests.simulation.nodes import BrokerNode

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from roquet.errors import StoreError, UnreadableFile
-from roquet.storage.mapped_file import GONE, tell_gone
+from roquet.storage.files.mapped_file import GONE, tell_gone
 from tests.simulation.loop import SimulationError
 from tests.simulation.threads import DeadProcessError, block, current_process, step
 
@@ -496,7 +496,7 @@ class Descriptors:
 
 
 class MountedFile:
-    """An open file, as `roquet.storage.disk.DiskFile` describes it."""
+    """An open file, as `roquet.storage.files.disk.DiskFile` describes it."""
 
     def __init__(self, disk: MountedDisk, path: Path, file: StoredFile, *, is_new: bool) -> None:
         self.size = file.size
@@ -627,7 +627,7 @@ class MountedLock:
 
 
 class MountedDisk:
-    """A drive as one process sees it, as `roquet.storage.disk.Disk` describes it."""
+    """A drive as one process sees it, as `roquet.storage.files.disk.Disk` describes it."""
 
     def __init__(self, drive: Drive) -> None:
         self.is_gone = False

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from roquet.broker.config import BrokerConfig
-from roquet.protocol.bodies import DataVersion, Registration, TopicConfig, TopicTable
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
+from roquet.broker.config.broker import BrokerConfig
+from roquet.protocol.bodies.tables import DataVersion, Registration, TopicConfig, TopicTable
 from roquet.protocol.headers.routing import BrokerHeader, RegisterBrokerHeader
-from roquet.protocol.json_dialect import dump_bytes
-from roquet.protocol.message import Permission
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records.message import Permission
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked
 from tests.simulation.clients import TOPIC

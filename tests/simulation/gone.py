@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
-from roquet.protocol.headers.progress import OffsetAnswer, QueueHeader
+from roquet.protocol.headers.offsets import OffsetAnswer, QueueHeader
 from roquet.protocol.headers.pull import SUBSCRIPTION, PullAnswer, PullHeader
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from tests.simulation.clients import GROUP, TOPIC
 from tests.simulation.cluster import Cluster

@@ -7,8 +7,8 @@ import json
 from typing import Final
 
 from roquet.errors import RoquetError
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from tests.simulation.cluster import Cluster
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.config.store import BrokerRole, FlushDisk
 from roquet.broker.server import Broker
-from roquet.broker.store_settings import BrokerRole, FlushDisk
 from tests.simulation.broker_set import BrokerSet
 from tests.simulation.clients import ConsumerNode, ProducerNode
 from tests.simulation.disk import DriveSpeed

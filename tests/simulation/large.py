@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from roquet.protocol.message import KEYS, UNIQ_KEY, WAIT, join_properties
-from roquet.protocol.record import BLANK_SIZE, Record
+from roquet.common.units import PhysicalOffset, QueueOffset
+from roquet.protocol.records.message import KEYS, UNIQ_KEY, WAIT, join_properties
+from roquet.protocol.records.record import BLANK_SIZE, Record
 from roquet.storage.store import Store
-from roquet.units import PhysicalOffset, QueueOffset
 from tests.simulation.clients import LARGE, TOPIC, body_of
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import PAGE_SIZE

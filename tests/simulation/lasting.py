@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.protocol.message import NOT_SENDABLE
+from roquet.protocol.records.message import NOT_SENDABLE
 from tests.fuzz.broker.hostile import TOPICS
 from tests.golden.requests import known_requests
 

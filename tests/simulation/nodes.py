@@ -10,10 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.config.store import BrokerRole, FlushDisk, StoreSettings
 from roquet.broker.process import BrokerProcess
 from roquet.broker.server import Broker
-from roquet.broker.store_settings import BrokerRole, FlushDisk, StoreSettings
 from roquet.errors import DriveFailed, NotWritten
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer

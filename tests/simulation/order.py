@@ -8,11 +8,11 @@ from collections import defaultdict
 from itertools import count
 from typing import Final
 
+from roquet.client.consumer import Consumer, ReceivedMessage
 from roquet.client.producer import Producer
-from roquet.client.push_consumer import Consumer, ReceivedMessage
 from roquet.client.send_result import SendStatus
 from roquet.errors import RoquetError
-from roquet.protocol.message import Message
+from roquet.protocol.records.message import Message
 from tests.simulation.clients import NO_ANSWER
 from tests.simulation.simulation import Host, Simulation
 

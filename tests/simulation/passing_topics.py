@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from roquet.errors import RoquetError
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command, to_text
-from roquet.protocol.record import decode
-from roquet.storage.consume_queue import ConsumeQueue
+from roquet.protocol.records.record import decode
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command, to_text
+from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked

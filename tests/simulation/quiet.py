@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from roquet.protocol.message import KEYS
-from roquet.protocol.record import decode
+from roquet.protocol.records.message import KEYS
+from roquet.protocol.records.record import decode
 from roquet.storage.store import Store
 from tests.simulation.checks import read_log
 from tests.simulation.clients import TOPIC, place_of

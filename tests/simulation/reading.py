@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
-from roquet.client.pull_result import PullResult, PullStatus
-from roquet.client.pulling import pull_request, pull_result
-from roquet.protocol.bodies import Subscription
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
-from roquet.protocol.headers.progress import OffsetAnswer, QueueHeader
+from roquet.client._consume.pull_request import pull_request, pull_result
+from roquet.client._consume.pull_result import PullResult, PullStatus
+from roquet.protocol.bodies.tables import Subscription
+from roquet.protocol.headers.offsets import OffsetAnswer, QueueHeader
 from roquet.protocol.headers.pull import SUBSCRIPTION
-from roquet.protocol.message import KEYS, MessageQueue
+from roquet.protocol.records.message import KEYS, MessageQueue
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked
 from tests.simulation.clients import GROUP, TOPIC, body_of

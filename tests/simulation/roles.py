@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from roquet.broker.config import BrokerConfig
-from roquet.broker.rejoin import Rejoining
-from roquet.broker.store_settings import BrokerRole, FlushDisk
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.config.store import BrokerRole, FlushDisk
+from roquet.broker.ha.rejoin import Rejoining
 from roquet.errors import ResponseError, RoquetError, StoreError
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
 from roquet.protocol.headers.admin import PromoteHeader
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked
 from tests.simulation.broker_set import BrokerSet

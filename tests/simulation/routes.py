@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.protocol.bodies import Route, parse
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.bodies.tables import Route, parse
 from roquet.protocol.headers.routing import RouteHeader
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import checked
 from tests.simulation.clients import BATCH_SIZE_MAX, TOPIC

@@ -25,7 +25,7 @@ from contextvars import Context
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from roquet.runtime import Runtime
+from roquet.common.runtime import Runtime
 from tests.simulation.disk import Drive, MountedDisk
 from tests.simulation.loop import SimulationError
 from tests.simulation.network import Network, NetworkedLoop

@@ -6,10 +6,10 @@ import asyncio
 from typing import Final
 
 from roquet.errors import RoquetError
-from roquet.protocol import message as m
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command, to_text
 from roquet.protocol.headers.transactions import COMMIT
+from roquet.protocol.records import message as m
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command, to_text
 from roquet.transport.channels import Channels
 from tests.simulation.transactions import TransactionWorld, delivered
 

@@ -9,11 +9,11 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
+from roquet.common.units import PhysicalOffset
 from roquet.protocol.headers.pull import SUBSCRIPTION, PullHeader
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from roquet.replication.frames import report
-from roquet.units import PhysicalOffset
 from tests.simulation.clients import TOPIC
 from tests.simulation.network import LinkQuality, Network
 from tests.simulation.nodes import QUEUES

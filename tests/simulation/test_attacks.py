@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from roquet.broker.filter_settings import FilterSettings
-from roquet.broker.store_settings import FlushDisk
+from roquet.broker.config.filter import FilterSettings
+from roquet.broker.config.store import FlushDisk
 from tests.fuzz.broker.hostile import Hostility
 from tests.simulation.bounds import check_settings, keep_within_bounds
 from tests.simulation.cluster import Cluster

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from roquet.broker.store_settings import FlushDisk
+from roquet.broker.config.store import FlushDisk
 from tests.simulation.cluster import CONSUMER, PRODUCER, Cluster
 from tests.simulation.disk import DriveSpeed
 from tests.simulation.network import LinkQuality

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.broker.store_settings import FlushDisk
+from roquet.broker.config.store import FlushDisk
 from tests.simulation.cluster import CONSUMER, Cluster
 
 MASTER, SLAVE = "sync-master", "slave"

@@ -8,9 +8,9 @@ from typing import Final
 
 import pytest
 
+from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer
-from roquet.client.push_consumer import Consumer
-from roquet.protocol.message import DEAD_LETTER_PREFIX, Message
+from roquet.protocol.records.message import DEAD_LETTER_PREFIX, Message
 from tests.simulation.cluster import Cluster
 from tests.simulation.nodes import NAME_SERVER_PORT, STORE
 from tests.simulation.simulation import Host

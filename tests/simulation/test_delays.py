@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from roquet.broker.config.store import BrokerRole, FlushDisk
 from roquet.broker.server import Broker
-from roquet.broker.store_settings import BrokerRole, FlushDisk
 from roquet.storage.store import Store
 from tests.simulation.clocks import set_clocks
 from tests.simulation.cluster import Cluster

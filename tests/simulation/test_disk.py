@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquet.errors import StoreError
-from roquet.storage.disk import Disk
+from roquet.storage.files.disk import Disk
 from tests.simulation.disk import PAGE_SIZE, SECTOR_SIZE, Drive, DriveSpeed, MountedDisk, MountedFile
 from tests.simulation.loop import SimulationError, UnhandledError
 from tests.simulation.recorder import A

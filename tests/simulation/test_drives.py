@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from roquet.broker.store_settings import FlushDisk, SyncFailureAction
+from roquet.broker.config.store import FlushDisk, SyncFailureAction
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import DriveSpeed
 

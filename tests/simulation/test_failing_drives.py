@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from roquet.broker.store_settings import FlushDisk
+from roquet.broker.config.store import FlushDisk
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import Flaky
 from tests.simulation.passing_topics import PassingTopics

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from roquet.protocol.command import Command
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.server import Server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.broker.store_settings import FlushDisk
+from roquet.broker.config.store import FlushDisk
 from tests.simulation.cluster import Cluster
 from tests.simulation.fuzzer import Fuzzers, fuzzers_of
 from tests.simulation.test_chaos import NO_DEATHS, crash_a_slave, crash_the_master, kill_somebody, stop_a_broker

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from roquet.broker.store_settings import FlushDisk
+from roquet.broker.config.store import FlushDisk
 from tests.simulation.cluster import Cluster
 from tests.simulation.retention import PASS_S, keep_for
 

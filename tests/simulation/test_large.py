@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.broker.store_settings import FlushDisk
+from roquet.broker.config.store import FlushDisk
 from tests.simulation.cluster import Cluster
 from tests.simulation.large import leave_torn_records, send_large_messages
 from tests.simulation.test_chaos import TROUBLES, crash_the_master, go_through

@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from roquet.client.push_consumer import Consumer
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
-from roquet.protocol.message import COMPRESSED
+from roquet.client.consumer import Consumer
+from roquet.protocol.records.message import COMPRESSED
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from tests.simulation.cluster import Cluster
 from tests.simulation.nodes import NAME_SERVER_PORT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roquet.broker.store_settings import FlushDisk
+from roquet.broker.config.store import FlushDisk
 from tests.simulation import checks
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import DriveSpeed

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from roquet.broker.store_settings import BrokerRole, FlushDisk
+from roquet.broker.config.store import BrokerRole, FlushDisk
 from tests.simulation.clocks import set_clocks
 from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode, drawn_config, with_role
 from tests.simulation.order import Booking, Clerk, Ledger

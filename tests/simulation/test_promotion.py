@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from roquet.broker.store_settings import FlushDisk
+from roquet.broker.config.store import FlushDisk
 from tests.simulation.cluster import CONSUMER, NAME_SERVER, PRODUCER, Cluster
 
 MASTER, SLAVE, OTHER = "sync-master", "slave", "slave-2"

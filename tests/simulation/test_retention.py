@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from roquet.broker.store_settings import FlushDisk
-from roquet.client.push_consumer import Consumer
-from roquet.protocol.message import HALF_TOPIC, SCHEDULE_TOPIC
-from roquet.protocol.record import decode
+from roquet.broker.config.store import FlushDisk
+from roquet.client.consumer import Consumer
+from roquet.protocol.records.message import HALF_TOPIC, SCHEDULE_TOPIC
+from roquet.protocol.records.record import decode
 from tests.simulation.clocks import set_clocks
 from tests.simulation.cluster import CONSUMER, Cluster
 from tests.simulation.delays import LEVELS, DelayWorld

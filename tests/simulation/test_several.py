@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.broker.store_settings import FlushDisk
+from roquet.broker.config.store import FlushDisk
 from tests.simulation.cluster import PRODUCER, Cluster
 from tests.simulation.routes import check_all_are_found_again, known_addresses
 from tests.simulation.test_chaos import REPLACING, TROUBLES, go_through

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from roquet.broker.store_settings import FlushDisk
-from roquet.protocol.message import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+from roquet.broker.config.store import FlushDisk
+from roquet.protocol.records.message import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 from tests.simulation.clocks import set_clocks
 from tests.simulation.cluster import Cluster
 from tests.simulation.strange_halves import StrangeHalves

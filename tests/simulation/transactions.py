@@ -14,16 +14,16 @@ from itertools import count
 from types import TracebackType
 from typing import Final, Self
 
+from roquet.broker.config.store import BrokerRole, FlushDisk
 from roquet.broker.server import Broker
-from roquet.broker.store_settings import BrokerRole, FlushDisk
-from roquet.broker.transactions import GROUP as CHECKING_GROUP
-from roquet.broker.transactions import CheckRules
+from roquet.broker.transactions.open_table import GROUP as CHECKING_GROUP
+from roquet.broker.transactions.open_table import CheckRules
 from roquet.client.received import ReceivedMessage
 from roquet.client.transactions import TransactionProducer, TransactionState
 from roquet.errors import RoquetError
-from roquet.protocol import message as m
-from roquet.protocol.message import Message
-from roquet.protocol.record import Record, decode
+from roquet.protocol.records import message as m
+from roquet.protocol.records.message import Message
+from roquet.protocol.records.record import Record, decode
 from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode, drawn_config, with_role
 from tests.simulation.simulation import Host, Simulation
 from tests.simulation.swallowed import SwallowedErrors

@@ -12,7 +12,7 @@ from typing import Final
 
 import roquet
 from roquet.errors import RoquetError
-from roquet.protocol.message import Message
+from roquet.protocol.records.message import Message
 from tests.interop.apache import Version, start_driver
 from tests.soak.ledger import DELAYS_MS, Ledger
 

@@ -20,10 +20,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from roquet.spark._options.write import WriteOptions
+from roquet.spark._write.sink import RocketMQStreamWriter, RocketMQWriter, Written
 from roquet.spark.session import session
-from roquet.spark.sink import RocketMQStreamWriter, RocketMQWriter, Written
 from roquet.spark.source import RocketMQSource
-from roquet.spark.write_options import WriteOptions
 
 DELIVERIES: Final = ("at-least-once", "effectively-once")
 BATCH_TOPIC: Final = "batch"

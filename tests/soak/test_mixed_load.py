@@ -16,8 +16,8 @@ import pytest
 
 from bench import machine, procfs
 from bench.couples import log_end
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.json_dialect import load
+from roquet.protocol.json.dialect import load
+from roquet.protocol.remoting.codes import RequestCode
 from tests.fuzz.broker.beside import HostileClients
 from tests.interop import wire
 from tests.interop.apache import require_java

@@ -8,17 +8,17 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from roquet.protocol.bodies import BrokerData, QueueData, Route
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
-from roquet.protocol.headers.progress import QueueHeader
+from roquet.common.units import PhysicalOffset, QueueOffset
+from roquet.protocol.bodies.tables import BrokerData, QueueData, Route
+from roquet.protocol.headers.offsets import QueueHeader
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.headers.routing import RouteHeader
-from roquet.protocol.json_dialect import dump_bytes
-from roquet.protocol.record import Record, host_bytes
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records.record import Record, host_bytes
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import Answer, Connection
 from roquet.transport.server import Server
-from roquet.units import PhysicalOffset, QueueOffset
 
 T = TypeVar("T")
 Queues = dict[tuple[str, int], list[Record]]

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
-from roquet.spark.corrupt import CORRUPT, schema_with_damage
-from roquet.spark.schema import SPARK_SCHEMA
-from roquet.spark.store_options import StoreOptions
-from roquet.spark.store_pieces import StorePart
-from roquet.spark.store_plan import parts
-from roquet.spark.store_read import read
+from roquet.spark._arrow.corrupt import CORRUPT, schema_with_damage
+from roquet.spark._arrow.schema import SPARK_SCHEMA
+from roquet.spark._options.store import StoreOptions
+from roquet.spark._storefiles.chunks import StorePart
+from roquet.spark._storefiles.plan import parts
+from roquet.spark._storefiles.read import read
 
 ALL = schema_with_damage(SPARK_SCHEMA)
 WITH_CORRUPT = schema_with_damage(StructType([*SPARK_SCHEMA, StructField(CORRUPT, StringType())]))

@@ -8,9 +8,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from roquet.cli.pipeline_spark import line_of
-from roquet.protocol.record import checksum
-from roquet.spark.schema import SPARK_SCHEMA
+from roquet.cli.pipeline.session import line_of
+from roquet.protocol.records.record import checksum
+from roquet.spark._arrow.schema import SPARK_SCHEMA
 from tests.spark.stand_in import Broker, StandIn, cluster, record
 
 pytestmark = pytest.mark.spark

@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from roquet.spark.schema import SPARK_SCHEMA
-from tests.inspect.stores import LOG_FILE, Broker, filled, flip
+from roquet.spark._arrow.schema import SPARK_SCHEMA
+from tests.storetool.stores import LOG_FILE, Broker, filled, flip
 
 pytestmark = pytest.mark.spark
 

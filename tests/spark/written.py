@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from roquet.client.pull_consumer import PullConsumer
-from roquet.protocol.record import Record
+from roquet.protocol.records.record import Record
 
 ROW = pa.schema({"body": pa.binary(), "shardingKey": pa.string()})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from roquet.steps import finished
+from roquet.common.steps import finished
 from roquet.storage.store import Store
 
 

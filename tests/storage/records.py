@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roquet.protocol.filters import TagFilter
-from roquet.protocol.record import Record, decode
-from roquet.steps import finished
+from roquet.common.steps import finished
+from roquet.common.units import PhysicalOffset
+from roquet.protocol.filters.tags import TagFilter
+from roquet.protocol.records.record import Record, decode
 from roquet.storage.batch_records import BatchItem, BatchRecords
-from roquet.storage.consume_queue import ConsumeQueue
 from roquet.storage.fetch import Fetched
+from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import KeyHits, Store
-from roquet.units import PhysicalOffset
 
 
 def records_in(fetched: Fetched) -> list[Record]:

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquet.errors import Refused
-from roquet.protocol import message as m
-from roquet.protocol.record import check, decode
-from roquet.protocol.record_block import RecordBlock
-from roquet.protocol.record_rows import AlikeMessages, checksums
-from roquet.storage.arrival import read_arrival
+from roquet.protocol.records import message as m
+from roquet.protocol.records.block import RecordBlock
+from roquet.protocol.records.record import check, decode
+from roquet.protocol.records.uniform import AlikeMessages, checksums
 from roquet.storage.batch_records import BatchItem
+from roquet.storage.log.dispatch_request import read_arrival
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive

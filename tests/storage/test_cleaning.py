@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from roquet.protocol.filters import TagFilter
-from roquet.protocol.record import decode
+from roquet.common.units import PhysicalOffset
+from roquet.protocol.filters.tags import TagFilter
+from roquet.protocol.records.record import decode
 from roquet.storage.fetch import FetchStatus
 from roquet.storage.store import Expired, Store, StoreConfig
-from roquet.units import PhysicalOffset
 from tests.simulation.disk import Drive
 from tests.storage.dropping import drop_expired_queues
 from tests.storage.records import bodies_in, found_by_key

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from roquet.errors import UnreadableFile
-from roquet.protocol.filters import TagFilter
-from roquet.storage.disk import RealDisk
-from roquet.storage.mapped_file import GONE
+from roquet.protocol.filters.tags import TagFilter
+from roquet.storage.files.disk import RealDisk
+from roquet.storage.files.mapped_file import GONE
 from roquet.storage.store import Store, StoreConfig
 from tests.storage.records import bodies_in
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.filter_data import SqlWanted, compiled
-from roquet.protocol.filters import TagFilter
-from roquet.protocol.message import tag_code
+from roquet.broker.metadata.filter_data import SqlWanted, compiled
+from roquet.protocol.filters.tags import TagFilter
+from roquet.protocol.records.message import tag_code
 from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive

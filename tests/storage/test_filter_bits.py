@@ -12,21 +12,21 @@ from typing import Final
 
 import pytest
 
-from roquet.broker.filter_data import FilterRegistry, NotedFilters, SqlWanted
-from roquet.inspect.check import check
-from roquet.inspect.files import find_files
-from roquet.inspect.index_files import Shape
-from roquet.inspect.rebuild import Plan, notes_file_size, rebuild
-from roquet.protocol.bloom import BloomShape
-from roquet.protocol.bodies import Subscription, parse
-from roquet.protocol.filter_table import FilterTable
-from roquet.protocol.filters import SQL92
-from roquet.storage.consume_queue_ext import ExtendedQueue, Note
+from roquet.broker.metadata.filter_data import FilterRegistry, NotedFilters, SqlWanted
+from roquet.protocol.bodies.filter_table import FilterTable
+from roquet.protocol.bodies.tables import Subscription, parse
+from roquet.protocol.filters.bloom import BloomShape
+from roquet.protocol.filters.tags import SQL92
+from roquet.storage.queues.ext import ExtendedQueue, Note
 from roquet.storage.store import Store, StoreConfig
+from roquet.storetool.check.check import check
+from roquet.storetool.files import find_files
+from roquet.storetool.read.index_files import Shape
+from roquet.storetool.rebuild import Plan, notes_file_size, rebuild
 from tests.golden.collection import ROOT
-from tests.inspect.stores import assert_sound
 from tests.simulation.disk import Drive
 from tests.storage.records import bodies_in, records_in
+from tests.storetool.stores import assert_sound
 
 GOLDEN: Final = ROOT / "filters" / "store"
 TOPIC: Final = "GoldenFilters"

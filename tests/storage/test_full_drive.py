@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from roquet.common.steps import finished
 from roquet.errors import Refused
-from roquet.protocol.filters import TagFilter
-from roquet.protocol.record import decode
-from roquet.steps import finished
+from roquet.protocol.filters.tags import TagFilter
+from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive, MountedDisk, MountedLock
@@ -271,8 +271,8 @@ PROGRAM = """
 import os, sys
 from pathlib import Path
 from roquet.errors import Refused
-from roquet.protocol.filters import TagFilter
-from roquet.steps import finished
+from roquet.protocol.filters.tags import TagFilter
+from roquet.common.steps import finished
 from roquet.storage.store import Store, StoreConfig
 root, what = Path(sys.argv[1]), sys.argv[2]
 config = StoreConfig(root, [root / "commitlog"], 1 << 20, 20 * 5000, index_slots=5000, index_entries=20_000)

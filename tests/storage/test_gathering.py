@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from roquet.protocol.record import decode
-from roquet.steps import finished
+from roquet.common.steps import finished
+from roquet.protocol.records.record import decode
 from roquet.storage import gathering
 from roquet.storage.store import Store
 from tests.storage.records import bodies_in, found_by_key

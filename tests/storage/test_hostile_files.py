@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roquet.errors import CorruptRecord, StoreError
-from roquet.protocol.filters import TagFilter, tag_filter
-from roquet.protocol.message import KEYS
-from roquet.protocol.record import decode
-from roquet.storage.consume_queue import ENTRY
+from roquet.protocol.filters.tags import TagFilter, tag_filter
+from roquet.protocol.records.message import KEYS
+from roquet.protocol.records.record import decode
 from roquet.storage.fetch import Fetched
-from roquet.storage.index_layout import entry_at
+from roquet.storage.index.layout import entry_at
+from roquet.storage.queues.consume_queue import ENTRY
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive, StoredFile
 from tests.storage.records import found_by_key

@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from roquet.protocol.record import decode
-from roquet.storage import index
+from roquet.protocol.records.record import decode
 from roquet.storage.batch_records import BatchItem
+from roquet.storage.index import index
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
 from tests.storage.records import found_by_key, put_batch

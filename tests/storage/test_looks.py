@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roquet.errors import UnreadableFile
-from roquet.protocol.record_rows import AlikeMessages, checksums, rows_of
+from roquet.protocol.records.uniform import AlikeMessages, checksums, rows_of
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError, UnreadableFile
-from roquet.protocol.filters import TagFilter
+from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.lost_queues import FILE, LostQueues
 from roquet.storage.store import Store, StoreConfig
-from roquet.units import PhysicalOffset
 from tests.simulation.disk import Drive
 from tests.storage.records import bodies_in
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from roquet.protocol.record import decode
+from roquet.protocol.records.record import decode
 from roquet.storage.checkpoint import Checkpoint
-from roquet.storage.disk import RealDisk
+from roquet.storage.files.disk import RealDisk
 from roquet.storage.store import Store, StoreConfig
 from tests.storage.dropping import drop_topic
 from tests.storage.records import bodies_in, found_by_key

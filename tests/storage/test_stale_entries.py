@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from roquet.storage.checkpoint import Checkpoint
-from roquet.storage.consume_queue import ENTRY_SIZE
-from roquet.storage.disk import RealDisk
+from roquet.storage.files.disk import RealDisk
+from roquet.storage.queues.consume_queue import ENTRY_SIZE
 from roquet.storage.store import Store, StoreConfig
 from tests.storage.records import bodies_in
 

@@ -10,15 +10,15 @@ from typing import Final
 
 import pytest
 
-from roquet import descriptors
+from roquet.common import descriptors
+from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError
-from roquet.protocol.filters import TagFilter
-from roquet.protocol.message import java_hash, tag_code
-from roquet.protocol.record import MAGIC, decode
+from roquet.protocol.filters.tags import TagFilter
+from roquet.protocol.records.message import java_hash, tag_code
+from roquet.protocol.records.record import MAGIC, decode
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.fetch import FetchLimits, FetchStatus
 from roquet.storage.store import Store, StoreConfig
-from roquet.units import PhysicalOffset
 from tests.storage.dropping import drop_topic
 from tests.storage.records import bodies_in, found_by_key, put_batch, records_in
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from roquet.errors import CorruptRecord, Refused, StoreError
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.filters import TagFilter
+from roquet.protocol.filters.tags import TagFilter
+from roquet.protocol.remoting.codes import ResponseCode
 from roquet.storage.batch_records import BatchItem
-from roquet.storage.segments import file_name
+from roquet.storage.files.segments import file_name
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
 from tests.storage.records import bodies_in, found_by_key, put_batch, records_in

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from tests.storage.records import found_by_key
 from roquet.errors import UnreadableFile
-from roquet.protocol.filters import TagFilter
+from roquet.protocol.filters.tags import TagFilter
 from roquet.storage.store import Store, StoreConfig
 
 logging.basicConfig(format="LOG %(message)s")

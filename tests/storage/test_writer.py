@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roquet.protocol.message import SCHEDULE_TOPIC, tag_code
-from roquet.protocol.record import decode
-from roquet.protocol.record_block import RecordBlock
+from roquet.protocol.records.block import RecordBlock
+from roquet.protocol.records.message import SCHEDULE_TOPIC, tag_code
+from roquet.protocol.records.record import decode
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store
 from tests.storage.records import bodies_in, found_by_key

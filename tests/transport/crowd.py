@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from roquet.protocol.command import Command
+from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import Answer, Connection
 from roquet.transport.limits import PeerLimits
 from roquet.transport.peers import Peers

@@ -13,8 +13,8 @@ from contextlib import suppress
 import pytest
 
 from roquet.errors import ConnectionClosed, Refused
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import HEADER_SIZE_MAX, Command
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import HEADER_SIZE_MAX, Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.limits import CALLER

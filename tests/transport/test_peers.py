@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 import uvloop
 
-from roquet import descriptors
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import Command, decode
-from roquet.transport import watch
+from roquet.common import descriptors
+from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import Command, decode
+from roquet.transport import loop_watchdog
 from roquet.transport.channels import Channels
 from roquet.transport.limits import PeerLimits
 from roquet.transport.server import Server
@@ -55,7 +55,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """All lines about connections but those that a busy machine makes the watch of the event loop write; a client of
     another test may still be about in this process."""
     lines = (record for record in caplog.records if record.name.startswith("roquet.transport."))
-    return [record.getMessage() for record in lines if record.name != watch.log.name]
+    return [record.getMessage() for record in lines if record.name != loop_watchdog.log.name]
 
 
 async def echoes(crowd: Crowd, peer: socket.socket) -> bool:

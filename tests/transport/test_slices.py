@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import RESPONSE, Command
-from roquet.steps import Steps, finished, in_one, in_parts
+from roquet.common.steps import Steps, finished, in_one, in_parts
+from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import RESPONSE, Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.server import Server

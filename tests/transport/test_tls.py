@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from roquet.errors import ConfigError, ConnectionClosed, TlsError
-from roquet.protocol.command import Command
+from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 from roquet.transport.tls import Tls

@@ -1,1 +1,4 @@
-"""Typed operations on a running cluster, a module per noun: what commands and pages are made of."""
+"""Typed operations on a running cluster, one module per subject. Commands and other programs use them.
+
+May import: client, protocol, transport.
+"""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from roquet.common.settings import read_file
 from roquet.errors import ConfigError
-from roquet.protocol.signing import Credentials
-from roquet.settings import read_file
+from roquet.protocol.remoting.signing import Credentials
 from roquet.transport.tls import Tls
 
 ACCESS_FILE: Final = "accessFile"

@@ -13,11 +13,11 @@ from typing import Any
 
 from roquet.admin.cluster import Cluster
 from roquet.errors import RoquetError
-from roquet.protocol.bodies import BrokerData, GroupTable, parse, queue_from_json
-from roquet.protocol.codes import RequestCode
+from roquet.protocol.bodies.tables import BrokerData, GroupTable, parse, queue_from_json
 from roquet.protocol.headers.admin import GroupHeader
-from roquet.protocol.json_dialect import load
-from roquet.protocol.message import MessageQueue
+from roquet.protocol.json.dialect import load
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.remoting.codes import RequestCode
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from roquet.admin.access import NO_ACCESS, Access
-from roquet.client.name_servers import NameServers, split_addresses
-from roquet.client.session import Session
-from roquet.protocol.bodies import BrokerData, ClusterInfo, parse
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
-from roquet.protocol.refusals import refusal
-from roquet.runtime import Runtime
+from roquet.client._net.name_servers import NameServers, split_addresses
+from roquet.client._net.session import Session
+from roquet.common.runtime import Runtime
+from roquet.protocol.bodies.tables import BrokerData, ClusterInfo, parse
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.refusals import refusal
 
 TIMEOUT_MS: Final = 5000
 

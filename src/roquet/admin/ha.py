@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from roquet.admin.cluster import Cluster
-from roquet.client.routes import MASTER_ID
+from roquet.client._net.routes import MASTER_ID
 from roquet.errors import CallTimeout, ResponseError, RoquetError
-from roquet.protocol.bodies import BrokerData
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.ha_status import HaStatus, LogRange
+from roquet.protocol.bodies.ha_status import HaStatus, LogRange
+from roquet.protocol.bodies.tables import BrokerData
 from roquet.protocol.headers.admin import PromoteHeader
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 
 PROMOTE_TIMEOUT_MS: Final = 20_000
 """Those who may be gone are asked, too."""

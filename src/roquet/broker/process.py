@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from roquet.broker.config import BrokerConfig
+from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.server import Broker
-from roquet.runtime import Runtime
-from roquet.storage.disk import Disk
+from roquet.common.runtime import Runtime
+from roquet.storage.files.disk import Disk
 
 log = logging.getLogger(__name__)
 

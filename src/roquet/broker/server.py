@@ -8,20 +8,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from roquet.broker import tasks
-from roquet.broker.config import MASTER_ID, BrokerConfig
-from roquet.broker.drive_failure import drive_failed
-from roquet.broker.loops import Loop, loops
-from roquet.broker.parts import Parts
-from roquet.broker.peers import Life, addresses_of, life_of
-from roquet.broker.promotion import Become
-from roquet.broker.requests import handlers
+from roquet.broker import periodic
+from roquet.broker.background import Loop, loops
+from roquet.broker.components import Parts
+from roquet.broker.config.broker import MASTER_ID, BrokerConfig
+from roquet.broker.ha.peers import Life, addresses_of, life_of
+from roquet.broker.ha.promotion import Become
+from roquet.broker.handler_table import handlers
+from roquet.broker.maintenance.drive_failure import drive_failed
 from roquet.broker.store_folder import told_of_folder
+from roquet.common.limited_log import LimitedLog
+from roquet.common.runtime import Runtime
 from roquet.errors import CannotListen, ConfigError, NotWritten, RoquetError
-from roquet.limited_log import LimitedLog
-from roquet.protocol.codes import RequestCode
-from roquet.runtime import Runtime
-from roquet.storage.disk import Disk
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.storage.files.disk import Disk
 from roquet.transport.listening import listening
 from roquet.transport.server import Server
 
@@ -112,7 +112,7 @@ class Broker:
         self._main.stop_accepting()
         await parts.registrar.unregister()
         await self._end_tasks()
-        if await tasks.flush(self.store, self.runtime, LimitedLog(log)):
+        if await periodic.flush(self.store, self.runtime, LimitedLog(log)):
             delays.settle(delays.now())
         parts.growth.shown()
         if self.store.failure is not None:

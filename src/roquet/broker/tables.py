@@ -7,22 +7,23 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from roquet.broker import part_configs, state_files
-from roquet.broker.catalogue import Catalogue
-from roquet.broker.config import BrokerConfig
-from roquet.broker.filter_data import FilterRegistry
-from roquet.broker.groups import GroupRegistry
-from roquet.broker.members import Consumers, Producers
-from roquet.broker.progress import ConsumerProgress, DelayProgress
-from roquet.broker.queue_locks import LeaseTable
-from roquet.broker.saved_tables import usable_delays, usable_filters, usable_groups, usable_offsets, usable_topics
-from roquet.broker.state_files import R, StateFile, T, Then
-from roquet.broker.topics import TopicRegistry
-from roquet.protocol.bodies import DelayOffsetTable, GroupTable, OffsetTable, TopicTable
-from roquet.protocol.filter_table import FilterTable
-from roquet.runtime import Runtime
-from roquet.steps import Steps
-from roquet.storage.disk import Disk
+from roquet.broker import component_configs
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.delivery.queue_locks import LeaseTable
+from roquet.broker.metadata import state_files
+from roquet.broker.metadata.filter_data import FilterRegistry
+from roquet.broker.metadata.groups import GroupRegistry
+from roquet.broker.metadata.lenient import usable_delays, usable_filters, usable_groups, usable_offsets, usable_topics
+from roquet.broker.metadata.members import Consumers, Producers
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.state_files import R, StateFile, T, Then
+from roquet.broker.metadata.topics import TopicRegistry
+from roquet.broker.offsets.consumer_offsets import ConsumerProgress, DelayProgress
+from roquet.common.runtime import Runtime
+from roquet.common.steps import Steps
+from roquet.protocol.bodies.filter_table import FilterTable
+from roquet.protocol.bodies.tables import DelayOffsetTable, GroupTable, OffsetTable, TopicTable
+from roquet.storage.files.disk import Disk
 from roquet.transport.connection import Connection
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Tables:
         self._folder = config.state_folder
         self._tell_of_topics = topics_changed
         self.topics = TopicRegistry(
-            part_configs.first_topics(config), now_ms, auto_create=config.auto_create_topic_enable, limits=limits
+            component_configs.first_topics(config), now_ms, auto_create=config.auto_create_topic_enable, limits=limits
         )
         self.groups = GroupRegistry(now_ms, auto_create=config.auto_create_subscription_group, limits=limits)
         remembers = config.is_slave and config.replication.merge_slave_offsets

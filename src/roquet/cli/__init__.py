@@ -1,1 +1,4 @@
-"""The `roquet` command: arguments and tables, no decisions."""
+"""The `roquet` command: arguments, tables and exit codes. Decisions are made in the packages below.
+
+May import: admin, broker, dev, nameserver, spark, storetool.
+"""

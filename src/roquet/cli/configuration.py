@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from roquet.cli.output import end, say
+from roquet.common.properties import Properties
+from roquet.common.settings import read_file
 from roquet.errors import ConfigError
-from roquet.properties import Properties
-from roquet.settings import read_file
 
 if TYPE_CHECKING:
-    from roquet.broker.config import BrokerConfig
+    from roquet.broker.config.broker import BrokerConfig
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ def configured(
 
 def broker_config(path: Path | None, name_servers: str | None) -> BrokerConfig:
     """A broker's; it knows its file, where that is given."""
-    from roquet.broker.config import read_config
+    from roquet.broker.config.broker import read_config
 
     config = configured(read_config, path, [("namesrvAddr", name_servers)] if name_servers else [])
     return config if path is None else replace(config, broker_config_path=str(path))

@@ -17,12 +17,12 @@ import click
 from roquet.cli.configuration import broker_config, configured
 from roquet.cli.log_lines import OneLine
 from roquet.cli.output import DRIVE_FAILED, FAILED, end
+from roquet.common.garbage import WHOLE_S, look_at_all, look_at_each_once
+from roquet.common.memory import keep_freed_memory
+from roquet.common.properties import dump
+from roquet.common.runtime import Runtime
+from roquet.common.settings import read_settings, show_settings
 from roquet.errors import ConfigError, DriveFailed, RoquetError
-from roquet.garbage import WHOLE_S, look_at_all, look_at_each_once
-from roquet.memory import keep_freed_memory
-from roquet.properties import dump
-from roquet.runtime import Runtime
-from roquet.settings import read_settings, show_settings
 
 log = logging.getLogger(__name__)
 

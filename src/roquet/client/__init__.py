@@ -1,1 +1,6 @@
-"""The asyncio client: producers, consumers of a group, and plain access to queues."""
+"""The asyncio client: producers, consumers of a group, and direct access to queues.
+
+Modules without an underscore are what `roquet` exports.
+
+May import: protocol, transport.
+"""

@@ -9,18 +9,20 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self, overload
 
-from roquet.client.batches import batches, check_batch
-from roquet.client.identity import address_bytes
-from roquet.client.outgoing import COMPRESS_FROM_SIZE, Outgoing, outgoing, outgoing_batch
-from roquet.client.queue_choice import queue_of_key
+from roquet.client._net.identity import address_bytes
+from roquet.client._net.replies import reply_properties
+from roquet.client._net.session import Session
+from roquet.client._send.batches import batches, check_batch
+from roquet.client._send.encoded_message import COMPRESS_FROM_SIZE, Outgoing, outgoing, outgoing_batch
+from roquet.client._send.queue_choice import queue_of_key
+from roquet.client._send.sender import Pick, Sender
+from roquet.client._send.unique_key import UniqueKeys
 from roquet.client.received import ReceivedMessage
-from roquet.client.replies import reply_properties
 from roquet.client.send_result import SendResult, SendStatus
-from roquet.client.sender import Pick, Sender
-from roquet.client.session import Session
-from roquet.client.unique_key import UniqueKeys
+from roquet.common.runtime import Runtime
+from roquet.common.units import INT_MAX
 from roquet.errors import CallTimeout, MessageError, RouteNotFound
-from roquet.protocol.message import (
+from roquet.protocol.records.message import (
     CORRELATION_ID,
     REPLY_TO_CLIENT,
     TTL,
@@ -29,10 +31,8 @@ from roquet.protocol.message import (
     check_group,
     reply_topic,
 )
-from roquet.protocol.signing import Credentials
-from roquet.runtime import Runtime
+from roquet.protocol.remoting.signing import Credentials
 from roquet.transport.tls import Tls
-from roquet.units import INT_MAX
 
 __all__ = ["Producer", "SendResult", "SendStatus"]
 

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
-from roquet.client import queue_calls
-from roquet.client.pull_result import PullResult, PullStatus
-from roquet.client.pulling import HOLD_SWEEP_MS, pull_request, pull_result
-from roquet.client.routes import MASTER_ID, BrokerAddress, read_addresses, subscribe_queues
+from roquet.client._consume.pull_request import HOLD_SWEEP_MS, pull_request, pull_result
+from roquet.client._consume.pull_result import PullResult, PullStatus
+from roquet.client._net import queue_calls
+from roquet.client._net.routes import MASTER_ID, BrokerAddress, read_addresses, subscribe_queues
+from roquet.client._net.session import Session, masters_only
 from roquet.client.selector import Sql, check_filter, subscription_to
-from roquet.client.session import Session, masters_only
-from roquet.protocol.bodies import Route, Subscription
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
+from roquet.common.runtime import Runtime
+from roquet.protocol.bodies.tables import Route, Subscription
 from roquet.protocol.headers.pull import SUBSCRIPTION, SUSPEND
-from roquet.protocol.message import MessageQueue, check_group
-from roquet.protocol.signing import Credentials
-from roquet.runtime import Runtime
+from roquet.protocol.records.message import MessageQueue, check_group
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.signing import Credentials
 from roquet.transport.tls import Tls
 
 __all__ = ["PullConsumer", "PullResult", "PullStatus", "ReadFrom"]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
+from roquet.common.units import INT_MAX, INT_MIN
 from roquet.errors import MessageError
-from roquet.protocol.compression import UNCOMPRESSED_MAX, plain_body
-from roquet.protocol.message import KEYS, RETRY_TOPIC, TAGS, UNIQ_KEY, MessageQueue
-from roquet.protocol.record import Record
-from roquet.units import INT_MAX, INT_MIN
+from roquet.protocol.records.compression import UNCOMPRESSED_MAX, plain_body
+from roquet.protocol.records.message import KEYS, RETRY_TOPIC, TAGS, UNIQ_KEY, MessageQueue
+from roquet.protocol.records.record import Record
 
 log = logging.getLogger(__name__)
 

@@ -6,14 +6,14 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from roquet.client.routes import all_addresses
-from roquet.client.session import Session
+from roquet.client._net.routes import all_addresses
+from roquet.client._net.session import Session
 from roquet.errors import CallTimeout, ConfigError, ConnectionClosed, RouteNotFound
-from roquet.protocol.bodies import Subscription
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
-from roquet.protocol.filters import ALL, SQL92, TAG
-from roquet.protocol.json_dialect import dump_bytes
+from roquet.protocol.bodies.tables import Subscription
+from roquet.protocol.filters.tags import ALL, SQL92, TAG
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import checked
 
 log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from roquet.errors import PeerError
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import Command
-from roquet.protocol.message import MessageQueue
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import checked
 
 

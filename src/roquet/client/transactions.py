@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Self
 
-from roquet.client.outgoing import COMPRESS_FROM_SIZE, outgoing_half
+from roquet.client._net.route_table import REFRESH_PERIOD_S
+from roquet.client._net.tasks import attempt
+from roquet.client._send.encoded_message import COMPRESS_FROM_SIZE, outgoing_half
+from roquet.client._send.fifo_semaphore import Turns
 from roquet.client.producer import TIMEOUT_MS, Producer
 from roquet.client.received import ReceivedMessage, received
-from roquet.client.route_table import REFRESH_PERIOD_S
 from roquet.client.send_result import SendResult, SendStatus
-from roquet.client.tasks import attempt
-from roquet.client.turns import Turns
+from roquet.common.runtime import Runtime
 from roquet.errors import RoquetError, RouteNotFound
-from roquet.protocol import message as m
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import Command
 from roquet.protocol.headers.transactions import COMMIT, ROLLBACK, UNKNOWN, CheckTransactionHeader, EndTransactionHeader
-from roquet.protocol.message import Message
-from roquet.protocol.record import Record
-from roquet.protocol.signing import Credentials
-from roquet.runtime import Runtime
+from roquet.protocol.records import message as m
+from roquet.protocol.records.message import Message
+from roquet.protocol.records.record import Record
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.signing import Credentials
 from roquet.transport.connection import Connection, checked
 from roquet.transport.tls import Tls
 

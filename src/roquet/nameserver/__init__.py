@@ -1,1 +1,4 @@
-"""Where brokers say that they live, and clients ask who has a topic."""
+"""The name server: brokers register their topics, clients ask for routes.
+
+May import: protocol, transport.
+"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from roquet.settings import setting
+from roquet.common.settings import setting
 from roquet.transport.limits import PeerLimits
 
 REMOTELY: Final = frozenset({"orderMessageEnable", "productEnvName", "clusterTest"})

@@ -11,16 +11,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
+from roquet.common.limited_log import LimitedLog
+from roquet.common.properties import dump, parse
+from roquet.common.settings import setting_names, show_settings, update_settings
+from roquet.common.steps import Steps, in_parts
 from roquet.errors import ConfigError, Refused
-from roquet.limited_log import LimitedLog
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from roquet.nameserver.routes import MASTER, Broker, Registered, Routes
-from roquet.properties import dump, parse
-from roquet.protocol import compressed_registration, sliced_tables
-from roquet.protocol.bodies import DIALECT_VALUES_MAX, DataVersion, Route, TopicTable, parse_request
-from roquet.protocol.codes import VERSION_REGISTER_BODY, VERSION_STANDARD_JSON, RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.bodies import compressed_registration, sliced_tables
+from roquet.protocol.bodies.tables import DIALECT_VALUES_MAX, DataVersion, Route, TopicTable, parse_request
 from roquet.protocol.headers.routing import (
     AddPermissionAnswer,
     BrokerHeader,
@@ -37,10 +37,10 @@ from roquet.protocol.headers.routing import (
     RouteHeader,
     WipeAnswer,
 )
-from roquet.protocol.json_dialect import dump_ascii, dump_bytes, dump_dialect
-from roquet.protocol.record import checksum
-from roquet.settings import setting_names, show_settings, update_settings
-from roquet.steps import Steps, in_parts
+from roquet.protocol.json.dialect import dump_ascii, dump_bytes, dump_dialect
+from roquet.protocol.records.record import checksum
+from roquet.protocol.remoting.codes import VERSION_REGISTER_BODY, VERSION_STANDARD_JSON, RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.slices import Slices
 

@@ -11,9 +11,17 @@ from collections.abc import Callable, Hashable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
-from roquet.protocol.bodies import BrokerData, ClusterInfo, DataVersion, QueueData, Route, TopicConfig, TopicTable
-from roquet.protocol.message import READ_WRITE, Permission
-from roquet.steps import Steps, in_parts
+from roquet.common.steps import Steps, in_parts
+from roquet.protocol.bodies.tables import (
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    Route,
+    TopicConfig,
+    TopicTable,
+)
+from roquet.protocol.records.message import READ_WRITE, Permission
 
 SILENCE_MS_MAX: Final = 120_000
 """A broker that was not heard of for longer is gone."""

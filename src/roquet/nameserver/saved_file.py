@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from roquet.files import replace_with_backup
-from roquet.runtime import Runtime
+from roquet.common.files import replace_with_backup
+from roquet.common.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

@@ -9,17 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from roquet.common.files import damaged_of, read_with_backup
+from roquet.common.properties import changed
+from roquet.common.runtime import Runtime
 from roquet.errors import StoreError
-from roquet.files import damaged_of, read_with_backup
 from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.handlers import Requests
 from roquet.nameserver.kv_config import KvConfig
 from roquet.nameserver.routes import Routes
 from roquet.nameserver.saved_file import SavedFile
-from roquet.properties import changed
-from roquet.protocol import bodies
-from roquet.protocol.json_dialect import dump_bytes
-from roquet.runtime import Runtime
+from roquet.protocol.bodies import tables as bodies
+from roquet.protocol.json.dialect import dump_bytes
 from roquet.transport.listening import listening
 from roquet.transport.peers import Peers, connections_allowed
 from roquet.transport.server import Server

@@ -1,1 +1,4 @@
-"""PURE: bytes <-> values of RocketMQ's remoting protocol. No sockets, no clocks, no files."""
+"""PURE: bytes and values of RocketMQ's remoting protocol and records. No sockets, no clocks, no files.
+
+May import: nothing.
+"""

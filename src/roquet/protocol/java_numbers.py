@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import copysign, inf, isnan
 from typing import Final, TypeAlias
 
-from roquet.units import INT_MAX, LONG_MAX
+from roquet.common.units import INT_MAX, LONG_MAX
 
 _WHOLE: Final = re.compile(r"[+-]?\d+")
 """Digits of any script, as Java has it."""

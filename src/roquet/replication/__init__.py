@@ -1,4 +1,6 @@
-"""HA: the master's commit log, byte for byte, at its slaves.
+"""HA: the master's commit log, byte for byte, on its slaves.
 
 See docs/storage/replication.md.
+
+May import: storage.
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
-from roquet.places import Shares
+from roquet.common.shared_places import Shares
 
 Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, cast
 
+from roquet.common.limited_log import LimitedLog, without_numbers
+from roquet.common.units import PhysicalOffset
 from roquet.errors import PeerError, StoreError
-from roquet.limited_log import LimitedLog, without_numbers
 from roquet.replication import slave
 from roquet.replication.frames import ChunkStream, report
 from roquet.replication.log import ReplicatedLog, bytes_between
-from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Final, TypeAlias
 
+from roquet.common.units import PhysicalOffset
 from roquet.errors import PeerError
-from roquet.units import PhysicalOffset
 
 REPORT: Final = Struct(">q")
 HEADER: Final = Struct(">qi")

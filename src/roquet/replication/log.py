@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from roquet.units import PhysicalOffset
+from roquet.common.units import PhysicalOffset
 
 
 class ReplicatedLog(Protocol):

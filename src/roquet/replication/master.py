@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
+from roquet.common.units import PhysicalOffset
 from roquet.errors import ConfigError
 from roquet.replication.frames import BODY_SIZE_MAX, NOTHING
-from roquet.units import PhysicalOffset
 
 BURST_CHUNKS: Final = 8
 """So many chunks go to one slave before others get their turn."""

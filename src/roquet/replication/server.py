@@ -8,15 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
+from roquet.common.limited_log import LimitedLog, without_numbers
+from roquet.common.shared_places import network_of
+from roquet.common.units import PhysicalOffset
 from roquet.errors import PeerError
-from roquet.limited_log import LimitedLog, without_numbers
-from roquet.places import network_of
 from roquet.replication import master
 from roquet.replication.admission import Admission, Place
 from roquet.replication.frames import NOTHING, ReportStream, header
-from roquet.replication.growth import GrowthClock
 from roquet.replication.log import ReplicatedLog
-from roquet.units import PhysicalOffset
+from roquet.replication.log_age import GrowthClock
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, TypeAlias
 
+from roquet.common.units import PhysicalOffset
 from roquet.replication.frames import NOTHING, Chunk, Heartbeat
-from roquet.units import PhysicalOffset
 
 RETRY_MS: Final = 5_000
 """After a connect that failed, or a session that brought nothing."""

@@ -1,1 +1,4 @@
-"""RocketMQ as a PySpark data source: `spark.read.format("rocketmq")`."""
+"""RocketMQ as a PySpark data source: `spark.read.format("rocketmq")`, `rocketmq-store` and the sink.
+
+May import: admin, client, protocol, storage, storetool.
+"""

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from roquet.spark.sink_rows import ROW_ID
+from roquet.spark._write.rows import ROW_ID
 
 _PLACE: Final = ("topic", "brokerName", "queueId", "queueOffset")
 _ID: Final = "__row_id"

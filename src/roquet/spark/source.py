@@ -27,32 +27,32 @@ class RocketMQSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        from roquet.spark.options import include_properties
-        from roquet.spark.schema import spark_schema
+        from roquet.spark._arrow.schema import spark_schema
+        from roquet.spark._options.read import include_properties
 
         return spark_schema(include_properties=include_properties(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from roquet.spark.batch_reader import batch_reader
-        from roquet.spark.options import ReadOptions
+        from roquet.spark._options.read import ReadOptions
+        from roquet.spark._read.batch import batch_reader
 
         return batch_reader(ReadOptions.of_batch(self._all_options()), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from roquet.spark.options import ReadOptions
-        from roquet.spark.stream_reader import RocketMQStreamReader
+        from roquet.spark._options.read import ReadOptions
+        from roquet.spark._read.stream import RocketMQStreamReader
 
         return RocketMQStreamReader(ReadOptions.of_stream(self._all_options()), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from roquet.spark.sink import RocketMQWriter
-        from roquet.spark.write_options import WriteOptions
+        from roquet.spark._options.write import WriteOptions
+        from roquet.spark._write.sink import RocketMQWriter
 
         return RocketMQWriter(WriteOptions.of(self._all_options()), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from roquet.spark.sink import RocketMQStreamWriter
-        from roquet.spark.write_options import WriteOptions
+        from roquet.spark._options.write import WriteOptions
+        from roquet.spark._write.sink import RocketMQStreamWriter
 
         return RocketMQStreamWriter(WriteOptions.of(self._all_options()), schema, overwrite=overwrite)
 

@@ -34,13 +34,13 @@ class RocketMQStoreSource(DataSource):
         return "rocketmq-store"
 
     def schema(self) -> StructType:
-        from roquet.spark.schema import spark_schema
-        from roquet.spark.store_options import StoreOptions
+        from roquet.spark._arrow.schema import spark_schema
+        from roquet.spark._options.store import StoreOptions
 
         return spark_schema(include_properties=StoreOptions.of(self.options).include_properties)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from roquet.spark.store_options import StoreOptions
-        from roquet.spark.store_reader import store_reader
+        from roquet.spark._options.store import StoreOptions
+        from roquet.spark._storefiles.batch import store_reader
 
         return store_reader(StoreOptions.of(self.options), schema)

@@ -1,1 +1,4 @@
-"""FILES: an append-only log and all that is derived from it. No sockets, no tasks."""
+"""FILES: the commit log, and the queues and index that dispatch derives from it. No sockets, no tasks.
+
+May import: protocol.
+"""

@@ -11,10 +11,10 @@ from zlib import crc32
 
 import numpy as np
 
-from roquet.protocol import message as m
-from roquet.protocol.columns import Ints, ShortInts, scatter
-from roquet.protocol.record import MAGIC, NO_PLACE, UNTELLABLE, UNWRITTEN, check_sizes, fixed_fields
-from roquet.storage.arrival import keys_by_size
+from roquet.protocol.records import message as m
+from roquet.protocol.records.columns import Ints, ShortInts, scatter
+from roquet.protocol.records.record import MAGIC, NO_PLACE, UNTELLABLE, UNWRITTEN, check_sizes, fixed_fields
+from roquet.storage.log.dispatch_request import keys_by_size
 
 _QUEUE_OFFSET_AT: Final = 20
 _PHYSICAL_AT: Final = 28

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final
 from zlib import crc32
 
-from roquet.storage.disk import Disk
+from roquet.storage.files.disk import Disk
 
 _TIMES: Final = Struct(">qqq")
 _FILE_SIZE: Final = 4096

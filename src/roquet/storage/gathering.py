@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from roquet.common.steps import Steps, in_parts
 from roquet.errors import UnreadableFile
-from roquet.steps import Steps, in_parts
-from roquet.storage.arrival import read_arrival
 from roquet.storage.checkpoint import Mark
-from roquet.storage.commit_log import CommitLog
-from roquet.storage.consume_queue import ConsumeQueue
-from roquet.storage.index import Index
-from roquet.storage.queues import Queues
+from roquet.storage.index.index import Index
+from roquet.storage.log.commit_log import CommitLog
+from roquet.storage.log.dispatch_request import read_arrival
+from roquet.storage.queues.consume_queue import ConsumeQueue
+from roquet.storage.queues.queues import Queues
 
 _QUEUES_AT_ONCE: Final = 256
 

@@ -11,15 +11,15 @@ from typing import Final
 
 import numpy as np
 
+from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord, UnreadableFile
-from roquet.storage.arrival import read_arrival
-from roquet.storage.commit_log import CommitLog
-from roquet.storage.consume_queue import ConsumeQueue
-from roquet.storage.disk import Disk
-from roquet.storage.dispatch import DelayMs, Dispatch
-from roquet.storage.holes import Hole, HoleEnds, pieces, records
-from roquet.storage.queues import QueueName, Queues
-from roquet.units import PhysicalOffset
+from roquet.storage.dispatch.dispatch import DelayMs, Dispatch
+from roquet.storage.files.disk import Disk
+from roquet.storage.log.commit_log import CommitLog
+from roquet.storage.log.dispatch_request import read_arrival
+from roquet.storage.log.holes import Hole, HoleEnds, pieces, records
+from roquet.storage.queues.consume_queue import ConsumeQueue
+from roquet.storage.queues.queues import QueueName, Queues
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from struct import Struct
 from zlib import crc32
 
-from roquet.protocol import message as m
-from roquet.protocol.record import MAGIC, UNTELLABLE, UNWRITTEN, host_bits, layout
-from roquet.storage.consume_queue import ConsumeQueue
+from roquet.protocol.records import message as m
+from roquet.protocol.records.record import MAGIC, UNTELLABLE, UNWRITTEN, host_bits, layout
+from roquet.storage.queues.consume_queue import ConsumeQueue
 
 _HOST_BITS = m.BORN_HOST_V6 | m.STORE_HOST_V6
 

@@ -11,17 +11,17 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Final
 
+from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord, UnreadableFile
-from roquet.protocol.record import BLANK_MAGIC, BLANK_SIZE, size_and_magic
-from roquet.storage.arrival import read_arrival
+from roquet.protocol.records.record import BLANK_MAGIC, BLANK_SIZE, size_and_magic
 from roquet.storage.checkpoint import Checkpoint, Mark
-from roquet.storage.commit_log import CommitLog
-from roquet.storage.consume_queue import BLANK_RECORD_SIZE, ConsumeQueue
-from roquet.storage.dispatch import Dispatch
-from roquet.storage.holes import Hole, HoleEnds, is_lost_write, pieces
-from roquet.storage.index import Index
-from roquet.storage.queues import Queues
-from roquet.units import PhysicalOffset
+from roquet.storage.dispatch.dispatch import Dispatch
+from roquet.storage.index.index import Index
+from roquet.storage.log.commit_log import CommitLog
+from roquet.storage.log.dispatch_request import read_arrival
+from roquet.storage.log.holes import Hole, HoleEnds, is_lost_write, pieces
+from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ConsumeQueue
+from roquet.storage.queues.queues import Queues
 
 _log = logging.getLogger(__name__)
 

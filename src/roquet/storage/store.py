@@ -10,31 +10,31 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
+from roquet.common.steps import Steps, finished, in_parts
+from roquet.common.units import PhysicalOffset
 from roquet.errors import NO_ROOM, CorruptRecord, StoreError, UnreadableFile
-from roquet.protocol.filters import Filter
-from roquet.protocol.record import decode
-from roquet.steps import Steps, finished, in_parts
-from roquet.storage import saved_tail
-from roquet.storage.arrival import read_arrival
+from roquet.protocol.filters.tags import Filter
+from roquet.protocol.records.record import decode
 from roquet.storage.checkpoint import Checkpoint, Mark
-from roquet.storage.commit_log import CommitLog
-from roquet.storage.consume_queue import ConsumeQueue
-from roquet.storage.deletion import Deletion
-from roquet.storage.disk import Disk, Lock, RealDisk
-from roquet.storage.dispatch import Dispatch
+from roquet.storage.dispatch.dispatch import Dispatch
 from roquet.storage.fetch import Fetched, FetchLimits, fetch
-from roquet.storage.folders import Folders
+from roquet.storage.files.deletion import Deletion
+from roquet.storage.files.disk import Disk, Lock, RealDisk
+from roquet.storage.files.folders import Folders
+from roquet.storage.files.sync_failure import Trust, TrustedDisk
 from roquet.storage.gathering import gather
-from roquet.storage.index import Index
-from roquet.storage.index_layout import key_hash
+from roquet.storage.index.index import Index
+from roquet.storage.index.layout import key_hash
+from roquet.storage.log import saved_tail
+from roquet.storage.log.commit_log import CommitLog
+from roquet.storage.log.dispatch_request import read_arrival
+from roquet.storage.log.write_buffer import Pool
 from roquet.storage.lost_queues import LostQueues, Mending, lost_beginnings
-from roquet.storage.pool import Pool
-from roquet.storage.queues import Queues
+from roquet.storage.queues.consume_queue import ConsumeQueue
+from roquet.storage.queues.queues import Queues
 from roquet.storage.recovery import DISPATCH, INDEX, recover
 from roquet.storage.retention import Usage
-from roquet.storage.trust import Trust, TrustedDisk
 from roquet.storage.writer import Writer
-from roquet.units import PhysicalOffset
 
 log = logging.getLogger(__name__)
 

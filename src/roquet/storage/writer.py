@@ -12,21 +12,21 @@ from zlib import crc32
 
 import numpy as np
 
+from roquet.common.units import LONG_MAX, LONG_MIN, PhysicalOffset
 from roquet.errors import Refused, UnreadableFile
-from roquet.protocol import message as m
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.columns import Ints
-from roquet.protocol.moved_records import moved, moved_sizes
-from roquet.protocol.record import MAGIC, NO_PLACE, UNTELLABLE, UNWRITTEN, layout
-from roquet.protocol.record_block import RecordBlock
-from roquet.protocol.record_rows import AlikeMessages, record_rows
+from roquet.protocol.records import message as m
+from roquet.protocol.records.block import RecordBlock
+from roquet.protocol.records.columns import Ints
+from roquet.protocol.records.record import MAGIC, NO_PLACE, UNTELLABLE, UNWRITTEN, layout
+from roquet.protocol.records.rewrite import moved, moved_sizes
+from roquet.protocol.records.uniform import AlikeMessages, record_rows
+from roquet.protocol.remoting.codes import ResponseCode
 from roquet.storage.batch_records import BatchRecords
-from roquet.storage.commit_log import CommitLog
-from roquet.storage.consume_queue import ENTRY_SIZE, ConsumeQueue, entry_rows
-from roquet.storage.dispatch import Dispatch
-from roquet.storage.index import Index
+from roquet.storage.dispatch.dispatch import Dispatch
+from roquet.storage.index.index import Index
+from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.new_record import NewRecord
-from roquet.units import LONG_MAX, LONG_MIN, PhysicalOffset
+from roquet.storage.queues.consume_queue import ENTRY_SIZE, ConsumeQueue, entry_rows
 
 _CLOCK_STEP_MAX_MS: Final = 366 * 86_400_000
 """A clock may have been wrong for a while; a record from further ahead is damaged."""

@@ -1,1 +1,4 @@
-"""SOCKETS: asyncio around protocol, for servers and clients alike."""
+"""SOCKETS: asyncio connections and servers that speak remoting, for servers and clients.
+
+May import: protocol.
+"""

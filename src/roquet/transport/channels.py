@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from roquet.errors import CallTimeout, ConnectionClosed
-from roquet.protocol.command import Command
-from roquet.protocol.signing import Credentials
+from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.signing import Credentials
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.limits import CALLER
 from roquet.transport.peers import Peers

@@ -17,14 +17,14 @@ from math import inf
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from roquet.errors import NO_ROOM, CallTimeout, ConnectionClosed, PeerError, Refused, UnreadableFile
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import HEADER_SIZE_MAX, ONE_WAY, Command, decode
-from roquet.protocol.frame import FRAME_SIZE_MAX, FrameBuffer
-from roquet.protocol.record import host_bytes
-from roquet.protocol.refusals import refusal
+from roquet.protocol.records.record import host_bytes
+from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import HEADER_SIZE_MAX, ONE_WAY, Command, decode
+from roquet.protocol.remoting.frame import FRAME_SIZE_MAX, FrameBuffer
+from roquet.protocol.remoting.refusals import refusal
 from roquet.transport.limits import SLOWEST
 from roquet.transport.peers import SILENT, Peers
-from roquet.transport.reading import Reading
+from roquet.transport.slow_reader import Reading
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
             self._why_closed = loss
         self._transport = None
         self._held_back.clear()
-        self.shortcuts.clear()  # they hold it, too: a cycle that nobody looks for (`roquet.garbage`)
+        self.shortcuts.clear()  # they hold it, too: a cycle that nobody looks for (`roquet.common.garbage`)
         self._room()
         calls, self._calls = self._calls, {}
         for waiting in calls.values():

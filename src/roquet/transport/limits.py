@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from roquet.protocol.frame import FRAME_SIZE_MAX
-from roquet.settings import setting
+from roquet.common.settings import setting
+from roquet.protocol.remoting.frame import FRAME_SIZE_MAX
 
 SLOWEST: Final = 16 * 1024
 """Bytes per second. Beside the times below a peer gets the time that so slow a line needs: 4 MiB at 50 KB/s pass, a

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from roquet import descriptors
-from roquet.limited_log import LimitedLog
-from roquet.places import Shares, network_of
+from roquet.common import descriptors
+from roquet.common.limited_log import LimitedLog
+from roquet.common.shared_places import Shares, network_of
 from roquet.transport.limits import PeerLimits
-from roquet.transport.watch import LoopWatch
+from roquet.transport.loop_watchdog import LoopWatch
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from roquet.common.steps import Steps
 from roquet.errors import Refused
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import Command
-from roquet.steps import Steps
+from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import Answer, Connection, Handler
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from roquet.protocol.codes import RequestCode
-from roquet.protocol.command import BINARY, JSON, ONE_WAY, RESPONSE, Command, to_text
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import BINARY, JSON, ONE_WAY, RESPONSE, Command, to_text
 from tests.golden.requests import known_requests
 
 UNKNOWN_CODES: Final = (0, -1, 47, 999, 2_147_483_647)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from roquet.protocol.json_dialect import load
+from roquet.protocol.json.dialect import load
 from tests.interop.apache import Version
 from tests.interop.ground import BROKER
 from tests.interop.scenarios.registry import scenario

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from roquet.protocol.json_dialect import load
+from roquet.protocol.json.dialect import load
 from tests.interop.scenarios.registry import scenario
 from tests.interop.scene import QUIET_SECONDS, Scene
 

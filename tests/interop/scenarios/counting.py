@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roquet.protocol.json_dialect import load
+from roquet.protocol.json.dialect import load
 from tests.interop.ground import BROKER, CLUSTER
 from tests.interop.scenarios.registry import scenario
 from tests.interop.scene import Scene

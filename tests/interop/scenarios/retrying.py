@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from itertools import pairwise
 
-from roquet.protocol.json_dialect import load
+from roquet.protocol.json.dialect import load
 from tests.interop import wire
 from tests.interop.apache import Version
 from tests.interop.ground import DELAY_LEVELS_S

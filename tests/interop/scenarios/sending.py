@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.protocol.json_dialect import load
+from roquet.protocol.json.dialect import load
 from tests.interop import wire
 from tests.interop.apache import Version
 from tests.interop.ground import BROKER, CLUSTER

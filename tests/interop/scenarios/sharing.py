@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from roquet.protocol.json_dialect import load
+from roquet.protocol.json.dialect import load
 from tests.interop.apache import start_driver
 from tests.interop.scenarios.consuming import bodies
 from tests.interop.scenarios.registry import scenario

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roquet.protocol.json_dialect import load
+from roquet.protocol.json.dialect import load
 from tests.interop import wire
 from tests.interop.apache import Version
 from tests.interop.ground import BROKER, CLUSTER

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from roquet.spark.pipelines.archive_delta import delta_conf
+from roquet.spark.pipelines.archive.delta import delta_conf
 from roquet.spark.session import session
 from tests.docs.conftest import cluster
 

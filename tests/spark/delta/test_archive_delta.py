@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 
 from roquet.cli.main import main
 from roquet.dev import Cluster
-from roquet.spark.pipelines.archive import Archive, archive, read_archive
-from roquet.spark.pipelines.archive_delta import DeltaArchive
-from roquet.spark.pipelines.archive_sources import StoredTopics, Topics
-from roquet.spark.pipelines.archive_state import ArchiveError
-from roquet.spark.pipelines.archive_stream import Pace, archive_stream
-from roquet.spark.pipelines.compact import Compaction, compact
-from roquet.spark.pipelines.restore import Restore, restore
+from roquet.spark.pipelines.archive.compaction import Compaction, compact
+from roquet.spark.pipelines.archive.delta import DeltaArchive
+from roquet.spark.pipelines.archive.job import Archive, archive, read_archive
+from roquet.spark.pipelines.archive.sources import StoredTopics, Topics
+from roquet.spark.pipelines.archive.state import ArchiveError
+from roquet.spark.pipelines.archive.stream import Pace, archive_stream
+from roquet.spark.pipelines.send.restore_job import Restore, restore
 from tests.spark.pipelines.conftest import numbers_in, send, store_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from roquet.spark.pipelines.archive import Archive, archive
-from roquet.spark.pipelines.archive_delta import delta_conf
-from roquet.spark.pipelines.archive_folder import STATES
-from roquet.spark.pipelines.archive_sources import Topics
+from roquet.spark.pipelines.archive.delta import delta_conf
+from roquet.spark.pipelines.archive.folder import STATES
+from roquet.spark.pipelines.archive.job import Archive, archive
+from roquet.spark.pipelines.archive.sources import Topics
 from roquet.spark.session import session
 
 DATA: Final = "topic=*/day=*/*.parquet"

@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from roquet import PullConsumer, plain_body
-from roquet.spark.pipelines.archive import Archive, archive, read_archive
-from roquet.spark.pipelines.archive_change import Archived
-from roquet.spark.pipelines.archive_sources import Topics
-from roquet.spark.ranges import MasterAway
+from roquet.spark._options.ranges import MasterAway
+from roquet.spark.pipelines.archive.change import Archived
+from roquet.spark.pipelines.archive.job import Archive, archive, read_archive
+from roquet.spark.pipelines.archive.sources import Topics
 from tests.interop.couples import Couple, Maker
 from tests.interop.processes import Program
 from tests.interop.roquet_cluster import RoquetBroker, RoquetNameServer

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from roquet.cli.main import main
-from roquet.cli.pipeline_spark import line_of
+from roquet.cli.pipeline.session import line_of
 from roquet.cli.values import duration, pairs
 from roquet.dev import Cluster
 from tests.spark.pipelines.conftest import send, store_of

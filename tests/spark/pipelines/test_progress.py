@@ -16,8 +16,8 @@ from threading import Thread
 import pytest
 from pyspark.sql import SparkSession
 
-from roquet.cli.pipeline_progress import JobProgress
-from roquet.spark.pipelines.planned import Work
+from roquet.cli.pipeline.progress import JobProgress
+from roquet.spark.pipelines._shared.job_size import Work
 
 pytestmark = pytest.mark.spark
 

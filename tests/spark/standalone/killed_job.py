@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from roquet.spark.pipelines.archive import Archive, archive
-from roquet.spark.pipelines.archive_sources import Topics
-from roquet.spark.pipelines.sending import paced
+from roquet.spark.pipelines.archive.job import Archive, archive
+from roquet.spark.pipelines.archive.sources import Topics
+from roquet.spark.pipelines.send.send import paced
 from tests.spark.standalone.job import session_on
 
 ROWS_SENT: Final = 1_200

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from roquet.spark.pipelines.archive_folder import STATES, ArchiveFolder
+from roquet.spark.pipelines.archive.folder import STATES, ArchiveFolder
 from tests.interop.processes import Program, wait_until
 from tests.interop.roquet_cluster import ON_ANY_DRIVE, RoquetBroker, RoquetNameServer, create_topic
 from tests.spark.pipelines.conftest import send

@@ -1,1 +1,4 @@
-"""Request in, answer out: a module per conversation."""
+"""Request in, response out: one module per conversation.
+
+May import of `broker`: config, delivery, maintenance, metadata, metrics, offsets, transactions.
+"""

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.broker.half_messages import is_half_message
-from roquet.broker.handlers.intake import Intake, SendConfig
-from roquet.broker.handlers.send_forms import MakeItem
+from roquet.broker.handlers.fastpath.send_template import MakeItem
+from roquet.broker.handlers.send_context import Intake, SendConfig
+from roquet.broker.transactions.half_messages import is_half_message
+from roquet.common.steps import Steps
 from roquet.errors import MessageError, Refused
-from roquet.protocol import message as m
-from roquet.protocol.batch import split_batch
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.frame import FRAME_SIZE_MAX
 from roquet.protocol.headers.send import SendHeader
-from roquet.steps import Steps
-from roquet.storage.arrival import keys_of
+from roquet.protocol.records import message as m
+from roquet.protocol.records.batch import split_batch
+from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.frame import FRAME_SIZE_MAX
 from roquet.storage.batch_records import BatchItem, BatchRecords
+from roquet.storage.log.dispatch_request import keys_of
 
 RECORD_OVERHEAD_MAX: Final = 65536
 """How much larger than `maxMessageSize` the records of a batch may be together, in Apache's broker as well."""

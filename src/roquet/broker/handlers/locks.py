@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from roquet.broker.limits import Limits
-from roquet.broker.queue_locks import LeaseTable, Place
-from roquet.protocol.bodies import parse_request, queue_from_json, queue_to_json, read_members
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
-from roquet.protocol.json_dialect import dump_bytes
-from roquet.protocol.message import MessageQueue
-from roquet.steps import Steps, in_parts
+from roquet.broker.config.limits import Limits
+from roquet.broker.delivery.queue_locks import LeaseTable, Place
+from roquet.common.steps import Steps, in_parts
+from roquet.protocol.bodies.tables import parse_request, queue_from_json, queue_to_json, read_members
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import Answer, Handler
 from roquet.transport.slices import Slices
 

@@ -11,18 +11,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from roquet.broker.limits import Limits
-from roquet.broker.members import Consumers
+from roquet.broker.config.limits import Limits
+from roquet.broker.metadata.members import Consumers
+from roquet.common.limited_log import LimitedLog
+from roquet.common.steps import Steps, in_parts
 from roquet.errors import Refused, RoquetError
-from roquet.limited_log import LimitedLog
-from roquet.protocol.bodies import parse_request
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
-from roquet.protocol.frame import FRAME_SIZE_MAX
-from roquet.protocol.headers.progress import ConsumerStatusHeader
-from roquet.protocol.json_dialect import ObjectKeys, dump_bytes, dump_dialect
-from roquet.protocol.json_numbers import as_int64
-from roquet.steps import Steps, in_parts
+from roquet.protocol.bodies.tables import parse_request
+from roquet.protocol.headers.offsets import ConsumerStatusHeader
+from roquet.protocol.json.dialect import ObjectKeys, dump_bytes, dump_dialect
+from roquet.protocol.json.numbers import as_int64
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.protocol.remoting.frame import FRAME_SIZE_MAX
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.slices import LongRequests, Slices
 

@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from roquet.broker.catalogue import Catalogue
-from roquet.broker.filter_data import FilterRegistry, compiled
+from roquet.broker.config.limits import Limits, refuse_beyond
+from roquet.broker.delivery.end_of_tick import Turn
 from roquet.broker.handlers.pull import check_length, not_allowed
-from roquet.broker.limits import Limits, refuse_beyond
-from roquet.broker.members import Consumers, Member, Producers
-from roquet.broker.turn import Turn
+from roquet.broker.metadata.filter_data import FilterRegistry, compiled
+from roquet.broker.metadata.members import Consumers, Member, Producers
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.common.limited_log import LimitedLog
+from roquet.common.steps import Steps, in_parts
 from roquet.errors import FilterError, Refused
-from roquet.limited_log import LimitedLog
-from roquet.protocol.bodies import ConsumerData, GroupConfig, Heartbeat, Subscription, parse_request
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.bodies.tables import ConsumerData, GroupConfig, Heartbeat, Subscription, parse_request
 from roquet.protocol.headers.members import ConsumerGroupHeader, UnregisterClientHeader
-from roquet.protocol.json_dialect import dump_bytes
-from roquet.steps import Steps, in_parts
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import Connection, Handler
 
 log = logging.getLogger(__name__)

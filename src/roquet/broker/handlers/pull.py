@@ -10,23 +10,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from roquet.broker.arrivals import Arrivals
-from roquet.broker.catalogue import Catalogue
-from roquet.broker.filter_data import FilterRegistry, RetryWanted, SqlWanted, compiled
-from roquet.broker.handlers.learnt_pulls import LearntPulls, PullTerms
-from roquet.broker.members import Consumers
-from roquet.broker.offset_moves import OffsetMoves
-from roquet.broker.progress import ConsumerProgress
-from roquet.broker.read_balance import ReadBalance
-from roquet.broker.traffic import Traffic
+from roquet.broker.delivery.long_polls import Arrivals
+from roquet.broker.delivery.read_balance import ReadBalance
+from roquet.broker.handlers.fastpath.pull import LearntPulls, PullTerms
+from roquet.broker.metadata.filter_data import FilterRegistry, RetryWanted, SqlWanted, compiled
+from roquet.broker.metadata.members import Consumers
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metrics.traffic import Traffic
+from roquet.broker.offsets.consumer_offsets import ConsumerProgress
+from roquet.broker.offsets.moved_event import OffsetMoves
 from roquet.errors import FilterError, Refused
-from roquet.protocol.answer_form import AnswerForm
-from roquet.protocol.bodies import BROADCASTING, GroupConfig, Subscription, TopicConfig
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
-from roquet.protocol.filters import EVERYTHING, EXPRESSION_SIZE_MAX, SQL92, TAG, Filter, tag_filter
+from roquet.protocol.bodies.tables import BROADCASTING, GroupConfig, Subscription, TopicConfig
+from roquet.protocol.filters.tags import EVERYTHING, EXPRESSION_SIZE_MAX, SQL92, TAG, Filter, tag_filter
 from roquet.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullAnswer, PullHeader
-from roquet.protocol.message import RETRY_PREFIX, Permission
+from roquet.protocol.records.message import RETRY_PREFIX, Permission
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.protocol.templates.response import AnswerForm
 from roquet.storage.fetch import Fetched, FetchStatus
 from roquet.storage.store import Store
 from roquet.transport.connection import Answer, Connection, Handler

@@ -5,12 +5,12 @@ See docs/pitfalls.md#trap-45, docs/pitfalls.md#trap-46 and docs/protocol/adminis
 
 from __future__ import annotations
 
+from roquet.common.steps import Steps
 from roquet.errors import Refused
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
-from roquet.protocol.headers.progress import ViewMessageHeader
+from roquet.protocol.headers.offsets import ViewMessageHeader
 from roquet.protocol.headers.query import QueryMessageAnswer, QueryMessageHeader
-from roquet.steps import Steps
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.slices import Slices

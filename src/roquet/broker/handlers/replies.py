@@ -15,14 +15,14 @@ from dataclasses import replace
 from typing import Final
 
 from roquet.broker.handlers.send import Sends
-from roquet.broker.members import Producers
+from roquet.broker.metadata.members import Producers
+from roquet.common.limited_log import LimitedLog
 from roquet.errors import RoquetError
-from roquet.limited_log import LimitedLog
-from roquet.protocol import message as m
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import BINARY, ONE_WAY, Command
 from roquet.protocol.headers.send import PushReplyHeader, SendHeader
-from roquet.protocol.record import host_text
+from roquet.protocol.records import message as m
+from roquet.protocol.records.record import host_text
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import BINARY, ONE_WAY, Command
 from roquet.transport.connection import Answer, Connection, Handler
 
 log = logging.getLogger(__name__)

@@ -10,26 +10,26 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.broker.delay_levels import put_aside, waiting_queue
-from roquet.broker.half_messages import HalfMessages, is_half_message
+from roquet.broker.config.delay_levels import put_aside, waiting_queue
 from roquet.broker.handlers.batches import Batches
-from roquet.broker.handlers.intake import Intake, tries_max
-from roquet.broker.handlers.learnt_sends import LearntSends
+from roquet.broker.handlers.fastpath.send import LearntSends
 from roquet.broker.handlers.send_answers import SendAnswers
+from roquet.broker.handlers.send_context import Intake, tries_max
+from roquet.broker.transactions.half_messages import HalfMessages, is_half_message
+from roquet.common.steps import Steps
+from roquet.common.units import PhysicalOffset
 from roquet.errors import MessageError, Refused
-from roquet.protocol import message as m
-from roquet.protocol.bodies import TopicConfig
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import BINARY, Command
+from roquet.protocol.bodies.tables import TopicConfig
 from roquet.protocol.headers.send import SendHeader, SendHeaderV2
-from roquet.protocol.record import host_bits
-from roquet.protocol.record_rows import message_ids
-from roquet.steps import Steps
-from roquet.storage.arrival import keys_of
-from roquet.storage.consume_queue import ConsumeQueue
+from roquet.protocol.records import message as m
+from roquet.protocol.records.record import host_bits
+from roquet.protocol.records.uniform import message_ids
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import BINARY, Command
+from roquet.storage.log.dispatch_request import keys_of
+from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.transport.connection import Answer, Connection, Handler
 from roquet.transport.slices import Slices
-from roquet.units import PhysicalOffset
 
 _CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 _SPELT_OUT: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import iter_unpack
 
-from roquet.protocol.answer_form import AnswerForm
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import to_text
+from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import to_text
+from roquet.protocol.templates.response import AnswerForm
 
 
 class SendAnswers:

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.broker.delay_levels import put_aside, waiting_queue
-from roquet.broker.handlers.intake import Intake, tries_max
+from roquet.broker.config.delay_levels import put_aside, waiting_queue
 from roquet.broker.handlers.members import UNIT_SUBSCRIPTION
-from roquet.broker.traffic import Traffic
+from roquet.broker.handlers.send_context import Intake, tries_max
+from roquet.broker.metrics.traffic import Traffic
+from roquet.common.units import INT_MAX
 from roquet.errors import Refused
-from roquet.protocol import message as m
-from roquet.protocol.bodies import GroupConfig, TopicConfig
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
+from roquet.protocol.bodies.tables import GroupConfig, TopicConfig
 from roquet.protocol.headers.send import SendBackHeader
-from roquet.protocol.record import Record, decode
+from roquet.protocol.records import message as m
+from roquet.protocol.records.record import Record, decode
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.storage.new_record import NewRecord
 from roquet.transport.connection import Answer, Connection, Handler
-from roquet.units import INT_MAX
 
 FIRST_LEVEL: Final = 3
 """The delay level of the first retry where the consumer leaves it to the broker; each one after it is a level up."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from roquet.broker.durability import Durability
-from roquet.broker.half_messages import HalfMessages, destination
-from roquet.broker.transactions import Half
+from roquet.broker.delivery.ack_gate import Durability
+from roquet.broker.transactions.half_messages import HalfMessages, destination
+from roquet.broker.transactions.open_table import Half
+from roquet.common.limited_log import LimitedLog
 from roquet.errors import MessageError, Refused
-from roquet.limited_log import LimitedLog
-from roquet.protocol import message as m
-from roquet.protocol.codes import RequestCode, ResponseCode
-from roquet.protocol.command import Command
 from roquet.protocol.headers.transactions import COMMIT, ROLLBACK, UNKNOWN, EndTransactionHeader, ResumeCheckHeader
-from roquet.protocol.record import Record
+from roquet.protocol.records import message as m
+from roquet.protocol.records.record import Record
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
 from roquet.storage.store import Store
 from roquet.transport.connection import Answer, Connection, Handler
 

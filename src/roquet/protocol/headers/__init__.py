@@ -2,6 +2,8 @@
 
 A header is a frozen dataclass; its fields go over the wire in camel case, as Apache spells them. A field without a
 default is one that Java marks as mandatory: reading a request without it refuses the request.
+
+May import of `protocol`: java_numbers, records, remoting.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ from collections.abc import Callable, Mapping
 from types import UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
+from roquet.common.units import INT_MAX, LONG_MAX, Int32, Int64, PhysicalOffset, QueueOffset
 from roquet.errors import MessageError, Refused
-from roquet.protocol.codes import ResponseCode
-from roquet.protocol.command import to_text
 from roquet.protocol.java_numbers import read_int, read_long, read_truth
-from roquet.units import INT_MAX, LONG_MAX, Int32, Int64, PhysicalOffset, QueueOffset
+from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import to_text
 
 
 class Header:

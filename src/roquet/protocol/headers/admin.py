@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from roquet.common.units import Int32
 from roquet.protocol.headers import Header
-from roquet.protocol.message import READ_WRITE
-from roquet.units import Int32
+from roquet.protocol.records.message import READ_WRITE
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from roquet.common.units import Int32, Int64
 from roquet.protocol.headers import Header
-from roquet.units import Int32, Int64
 
 # sysFlag of a pull
 COMMIT_OFFSET: Final = 1

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from roquet.common.units import Int32, Int64
 from roquet.protocol.headers import Header
-from roquet.units import Int32, Int64
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from roquet.common.units import Int32, Int64, PhysicalOffset, QueueOffset
 from roquet.protocol.headers import Header
-from roquet.protocol.message import DEFAULT_TOPIC
-from roquet.units import Int32, Int64, PhysicalOffset, QueueOffset
+from roquet.protocol.records.message import DEFAULT_TOPIC
 
 
 @dataclass(frozen=True, slots=True)

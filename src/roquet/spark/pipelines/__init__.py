@@ -1,1 +1,4 @@
-"""Jobs on topics: each a function that takes a SparkSession and what it is to do, as a frozen dataclass."""
+"""Jobs on topics. Each is a function of a SparkSession and of a frozen dataclass that describes the job.
+
+May import of `spark`: _arrow, _options, _read, _write.
+"""

@@ -1,0 +1,152 @@
+"""What each part of a broker is told, from the broker's one configuration."""
+
+from __future__ import annotations
+
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.config.store import BrokerRole, FlushDisk
+from roquet.broker.delivery.ack_gate import DurabilityConfig
+from roquet.broker.delivery.memory import physical_memory
+from roquet.broker.handlers.pull import PullConfig
+from roquet.broker.handlers.send_context import SendConfig
+from roquet.broker.maintenance.registration import BrokerIdentity
+from roquet.broker.metadata.topics import topics_at_start
+from roquet.broker.transactions.open_table import CheckRules
+from roquet.protocol.bodies.tables import TopicConfig
+from roquet.protocol.records.record import host_bytes
+from roquet.replication import master, slave
+from roquet.replication.admission import Admission, networks
+from roquet.storage.fetch import FetchLimits
+from roquet.storage.store import StoreConfig
+from roquet.transport.channels import split_address
+
+
+def syncs(config: BrokerConfig) -> bool:
+    """Whether a send is answered when it is on disk."""
+    return config.store.flush_disk_type is FlushDisk.SYNC_FLUSH
+
+
+def readable_memory(config: BrokerConfig) -> int:
+    """How far behind the log's end, in bytes, records count as being in memory.
+
+    See docs/storage/fetch.md#in-memory-on-disk.
+    """
+    return physical_memory() * config.store.access_message_in_memory_max_ratio // 100
+
+
+def store_config(config: BrokerConfig) -> StoreConfig:
+    store, is_master = config.store, not config.is_slave
+    return StoreConfig(
+        root=config.store_folder,
+        commit_log_folders=config.commit_log_folders,
+        commit_log_file_size=store.mapped_file_size_commit_log,
+        consume_queue_file_size=store.consume_queue_file_size,
+        index_enabled=store.message_index_enable,
+        index_slots=store.max_hash_slot_num,
+        index_entries=store.max_index_num,
+        verify_on_recovery=store.check_crc_on_recover,
+        delay_levels_ms=config.delay_levels.ms,
+        limits=FetchLimits(
+            memory_bytes=readable_memory(config),
+            count_in_memory=store.max_transfer_count_on_message_in_memory,
+            count_on_disk=store.max_transfer_count_on_message_in_disk,
+            size_in_memory=store.max_transfer_bytes_on_message_in_memory,
+            size_on_disk=store.max_transfer_bytes_on_message_in_disk,
+        ),
+        reads_only_durable=syncs(config) and is_master,
+        requires_durable_log=is_master,
+        store_host=host_bytes(*split_address(config.address)),
+        read_only_log_folders=config.read_only_log_folders,
+        pooled=store.transient_store_pool_enable and not syncs(config) and is_master,
+        busy_ms=store.os_page_cache_busy_time_out_mills,
+        notes_file_size=store.mapped_file_size_consume_queue_ext if store.enable_consume_queue_ext else None,
+        fullest=store.retention.forced_above,
+    )
+
+
+def durability_config(config: BrokerConfig) -> DurabilityConfig:
+    replication = config.replication
+    return DurabilityConfig(
+        flush=syncs(config),
+        replicate=replication.broker_role is BrokerRole.SYNC_MASTER,
+        flush_timeout_ms=config.store.sync_flush_timeout,
+        slave_timeout_ms=replication.slave_timeout,
+        fall_behind_max=replication.ha_slave_fallbehind_max,
+        waiting_max=config.waiting_sends_max,
+    )
+
+
+def send_config(config: BrokerConfig) -> SendConfig:
+    return SendConfig(
+        cluster=config.broker_cluster_name,
+        delay_levels=config.delay_levels,
+        region=config.region_id,
+        trace_on=config.trace_on,
+        is_slave=config.is_slave,
+        is_writable=config.is_writable,
+        message_size_max=config.store.message_size_max,
+        accept_from_ms=config.start_accept_send_request_time_stamp,
+        takes_transactions=not config.reject_transaction_message,
+    )
+
+
+def check_rules(config: BrokerConfig) -> CheckRules:
+    """When producers are asked about transactions that they left open."""
+    return CheckRules(
+        timeout_ms=config.transaction_time_out,
+        checks_max=config.transaction_check_max,
+        period_ms=config.transaction_check_interval,
+        kept_ms=config.store.file_reserved_time * 3_600_000,
+    )
+
+
+def pull_config(config: BrokerConfig) -> PullConfig:
+    return PullConfig(
+        is_slave=config.is_slave,
+        is_readable=config.is_readable,
+        long_polling=config.long_polling_enable,
+        short_polling_ms=config.short_polling_time_mills,
+        offset_check_in_slave=config.replication.offset_check_in_slave,
+        filter_by_properties=config.filters.enable_property_filter,
+        filter_retries=config.filters.filter_support_retry,
+    )
+
+
+def master_rules(config: BrokerConfig) -> master.Rules:
+    replication = config.replication
+    return master.Rules(
+        chunk_size=replication.ha_transfer_batch_size,
+        heartbeat_ms=replication.ha_send_heartbeat_interval,
+        silence_ms_max=replication.ha_housekeeping_interval,
+    )
+
+
+def admission(config: BrokerConfig) -> Admission:
+    """Who may connect as a slave."""
+    replication = config.replication
+    return Admission(networks(replication.ha_allowed_addresses), replication.ha_connections_max)
+
+
+def slave_rules(config: BrokerConfig) -> slave.Rules:
+    replication = config.replication
+    return slave.Rules(
+        report_ms=replication.ha_send_heartbeat_interval, silence_ms_max=replication.ha_housekeeping_interval
+    )
+
+
+def identity(config: BrokerConfig) -> BrokerIdentity:
+    """What name servers know it by."""
+    return BrokerIdentity(
+        config.broker_cluster_name, config.broker_name, config.broker_id, config.address, config.ha_address
+    )
+
+
+def first_topics(config: BrokerConfig) -> list[TopicConfig]:
+    return topics_at_start(
+        config.broker_cluster_name,
+        config.broker_name,
+        default_queues=config.default_topic_queue_nums,
+        auto_create=config.auto_create_topic_enable,
+        cluster_topic=config.cluster_topic_enable,
+        broker_topic=config.broker_topic_enable,
+        trace_topic=config.msg_trace_topic_name if config.trace_topic_enable else None,
+    )

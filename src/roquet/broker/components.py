@@ -1,0 +1,262 @@
+"""What one broker consists of, and who is told of what; nothing of it runs yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from roquet.broker import component_configs
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.config.store import SyncFailureAction
+from roquet.broker.delay.delivery import DelayedMessages
+from roquet.broker.delay.stamp_clock import StampClock
+from roquet.broker.delivery.ack_gate import Durability
+from roquet.broker.delivery.append_notifier import Growth
+from roquet.broker.delivery.end_of_tick import Pace, Turn
+from roquet.broker.delivery.long_polls import Arrivals
+from roquet.broker.ha.promotion import Become
+from roquet.broker.ha.slave_sync import SlaveSync
+from roquet.broker.handlers.admin.jobs import Jobs
+from roquet.broker.handlers.members import MemberRequests
+from roquet.broker.maintenance.cleaning import Cleaning
+from roquet.broker.maintenance.drive_failure import DriveFailure
+from roquet.broker.maintenance.registration import Registrar
+from roquet.broker.metadata.filter_data import NotedFilters
+from roquet.broker.metadata.found_topics import add_found_topics
+from roquet.broker.metrics.measurements import Measurements
+from roquet.broker.offsets.clamp import set_back_progress
+from roquet.broker.tables import Tables
+from roquet.broker.transactions.half_messages import HalfMessages
+from roquet.common.runtime import Runtime
+from roquet.common.steps import Steps
+from roquet.protocol.records.message import Permission
+from roquet.replication.client import HaClient
+from roquet.replication.log import ShownPart
+from roquet.replication.server import HaServer
+from roquet.storage.files.disk import Disk, RealDisk
+from roquet.storage.store import Store
+from roquet.transport.channels import Channels
+from roquet.transport.connection import Connection
+from roquet.transport.peers import Peers, connections_allowed
+from roquet.transport.slices import Slices
+
+DISPATCH_PAUSE_S: Final = 0.005
+"""A slave dispatches what came meanwhile at once: a hundred records cost little more than one."""
+
+
+class Parts:
+    """The parts of one broker, each given what it needs of the others.
+
+    Keeps: a master has an `ha_server`, a slave an `ha_client`, none has both.
+
+    :param become: stops this broker and starts one with another configuration; a slave needs it to be promoted.
+    :param end: lets the broker's process end, soon: its drive has failed.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        disk: Disk | None,
+        become: Become | None,
+        end: Callable[[], None] = lambda: None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.clock = StampClock(runtime, lambda: self.store.log.end)
+        now_ms = self.clock.now_ms
+
+        def clock_ms() -> float:
+            return loop.time() * 1000
+
+        self.config, self.runtime, self.become = config, runtime, become
+        self.channels = Channels()
+        self.peers = Peers(config.peers, connections_allowed(config.peers))
+        self.slices = Slices()
+        disk = RealDisk() if disk is None else disk
+        self.tables = Tables(config, runtime, disk, lambda: self.registrar.soon())
+        self.store = Store(component_configs.store_config(config), now_ms, disk, self._filter_bits())
+        self.measurements = Measurements(
+            self.store,
+            self.tables.catalogue,
+            config.broker_cluster_name,
+            now_ms,
+            clock_ms,
+            detailed=config.enable_detail_stat,
+            limits=config.limits,
+        )
+        self.turn = Turn(self._end_turn, self.measurements.turn_took)
+        self.dispatches = Pace(self._dispatch, DISPATCH_PAUSE_S)
+        self._lacked_entries = False
+        self.ha_server = None if config.is_slave else self._make_ha_server()
+        self.ha_client = self._make_ha_client() if config.is_slave else None
+        self.durability = Durability(
+            component_configs.durability_config(config),
+            lambda: self.store.log.flushed_to,
+            lambda: self.store.log.end,
+            self.ha_server,
+            clock_ms,
+        )
+        self.arrivals = Arrivals(clock_ms, config.pull_thread_pool_queue_capacity)
+        self.growth = Growth(
+            self.store, self.arrivals, self.durability, self.ha_server, syncs=component_configs.syncs(config)
+        )
+        self.halves = HalfMessages(
+            self.store,
+            self.tables.catalogue,
+            self.tables.progress,
+            self.turn,
+            self.clock,
+            config.delay_levels,
+            config.limits,
+        )
+        delivered = self.measurements.traffic.delivered
+        self.delayed = DelayedMessages(
+            self.store, config.delay_levels, self.tables.delays, self.turn, self.clock, delivered
+        )
+        self.cleaning = self._make_cleaning()
+        self.checkpointing = asyncio.Lock()
+        """Held by whoever makes a checkpoint."""
+        self.jobs = Jobs()
+        self.members = self._make_members()
+        self._queue_count = 0
+        self.slave_sync = self._make_slave_sync()
+        self.registrar = self._make_registrar()
+        then = {SyncFailureAction.STOP: end, SyncFailureAction.READ_ONLY: self._only_read}
+        self.store.on_failure = DriveFailure(config.store.sync_failure_action, self.durability, then)
+
+    def _filter_bits(self) -> NotedFilters | None:
+        filters = self.config.filters
+        return NotedFilters(self.tables.filters, filters.bloom) if filters.enable_calc_filter_bit_map else None
+
+    def _make_ha_server(self) -> HaServer:
+        store = self.store
+        log = store.log if store.shows_at_once else ShownPart(store.log, lambda: store.shown_to)
+        rules, admission = component_configs.master_rules(self.config), component_configs.admission(self.config)
+        return HaServer(log, lambda: self.durability.advance(), rules, admission)
+
+    def _make_ha_client(self) -> HaClient:
+        return HaClient(self.store.log, self.dispatches.due, component_configs.slave_rules(self.config))
+
+    def _make_cleaning(self) -> Cleaning:
+        settings = self.config.store
+        return Cleaning(
+            self.store,
+            settings.retention,
+            self.runtime,
+            self.clock,
+            self.growth.slaves_look,
+            self.slices,
+            period_ms=settings.clean_resource_interval,
+            log_pause_ms=settings.delete_commit_log_files_interval,
+            queue_pause_ms=settings.delete_consume_queue_files_interval,
+        )
+
+    def _make_members(self) -> MemberRequests:
+        config, tables, store = self.config, self.tables, self.store
+        return MemberRequests(
+            tables.consumers,
+            tables.producers,
+            tables.catalogue,
+            tables.filters,
+            self.runtime.now_ms,
+            self.runtime.steady_ms,
+            lambda: store.newest_ms,
+            filter_by_properties=config.filters.enable_property_filter,
+            notify=config.notify_consumer_ids_changed_enable,
+            limits=config.limits,
+        )
+
+    def _make_slave_sync(self) -> SlaveSync:
+        tables = self.tables
+        return SlaveSync(
+            self.channels,
+            lambda: self.store.log.end,
+            lambda: self.store.log.flushed_to,
+            tables.catalogue,
+            tables.progress,
+            tables.delays,
+            tables.progress_file.changed,
+            tables.delays_file.changed,
+            self.slices,
+            self.config.replication.slave_sync_interval,
+        )
+
+    def _make_registrar(self) -> Registrar:
+        config = self.config
+        return Registrar(
+            self.channels,
+            config.name_servers,
+            component_configs.identity(config),
+            self.tables.topics.to_table,
+            period_ms=config.register_period_ms,
+            timeout_ms=config.register_broker_timeout_mills,
+            compressed=config.compressed_register,
+            permission=config.broker_permission,
+            master_known=self._master_known if config.is_slave else None,
+            order_known=self.tables.catalogue.set_ordered,
+            slices=self.slices,
+        )
+
+    # who is told of what
+
+    def connection_closed(self, connection: Connection) -> None:
+        """A client is gone."""
+        self.members.connection_closed(connection)
+        self.arrivals.connection_closed(connection)
+
+    def _only_read(self) -> None:
+        """The drive takes nothing any more: neither clients nor a master need to try."""
+        self.registrar.restrict(Permission.READ)
+        if self.ha_client is not None:
+            self.ha_client.set_master(None)
+
+    def _end_turn(self) -> None:
+        """After a turn of the loop that appended: index, then delays, disk or slaves and held pulls, each once."""
+        self.store.end_turn()
+        self.delayed.turn_ended()
+        self.growth.turn_ended()
+
+    def read_queues(self) -> None:
+        """Learn from the queues which topics have messages and are in no table, and as a master which groups are beyond
+        their queues and which transactions are open. Once more when the entries are there that could not be written:
+        until then nobody knows where the queues end.
+        """
+        self._lacked_entries = self.store.dispatch.is_held_up
+        if self.tables.may_lack_topics:
+            add_found_topics(self.store, self.tables.catalogue, stored_after=self.slave_sync.topics_to)
+        if self.config.is_slave:
+            return
+        set_back_progress(self.tables.progress, self.store)
+        self.halves.load()
+
+    def _dispatch(self) -> None:
+        """A master's bytes were written to our log, and it knows by now that they were. Or there may be room for queue
+        entries that a start of this broker could not write.
+        """
+        self.store.replicated()
+        if self._lacked_entries and not self.store.dispatch.is_held_up:
+            self.read_queues()
+        self.turn.due()
+        queues = self.store.queues
+        if len(queues) != self._queue_count:
+            self._queue_count = len(queues)
+            if any(topic not in self.tables.topics.topics for topic in queues.topics):
+                self.slave_sync.soon()
+
+    def keep_up(self) -> Steps[None]:
+        """Write the keys that came since, and dispatch what found no room on the drive before."""
+        if self.store.dispatch.behind:
+            self.dispatches.due()
+        yield from self.store.flush_index_steps()
+
+    def _master_known(self, ha_address: str | None, address: str | None) -> None:
+        """The name server's word on who the master is; a configured replication address stays.
+
+        See docs/storage/replication.md#how-a-slave-finds-its-master.
+        """
+        self.slave_sync.master = address
+        if self.ha_client is None or self.store.failure is not None:
+            return
+        if self.config.ha_master_address is None and ha_address is not None:
+            self.ha_client.set_master(ha_address)

@@ -1,0 +1,121 @@
+"""Delayed messages that are due, and the queues they belong to, which their properties name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from roquet.errors import UnreadableFile
+from roquet.protocol.records import message as m
+from roquet.protocol.records.block import RecordBlock
+from roquet.protocol.records.columns import Ints
+from roquet.protocol.records.record import MAGIC
+from roquet.storage.queues.consume_queue import ConsumeQueue
+from roquet.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+_SEPARATOR: Final = m.PROPERTY_SEPARATOR.encode()
+_REAL_TOPIC: Final = (m.REAL_TOPIC + m.NAME_SEPARATOR).encode()
+_REAL_QID: Final = (m.REAL_QID + m.NAME_SEPARATOR).encode()
+
+
+def _value(data: bytes, name: bytes, begin: int, end: int) -> bytes:
+    """What stands behind a name in the properties from `begin` to `end`; empty where it does not stand there."""
+    at = data.find(name, begin, end)
+    while at > begin and data[at - 1] != _SEPARATOR[0]:
+        at = data.find(name, at + 1, end)
+    if at < 0:
+        return b""
+    at += len(name)
+    value_end = data.find(_SEPARATOR, at, end)
+    return data[at : value_end if value_end >= 0 else end]
+
+
+class DueRun:
+    """The messages of some entries of a delay level's queue, in their order.
+
+    Keeps: the records in `block` go to `queues`, one each; `offsets` are those of their entries. `gone` counts what
+           is not in the log any more; what does not say where it belongs is told of and left out.
+
+    :param first: queue offset of the first entry.
+    :param passed_over: paths of files that cannot be read: what cannot be read of them is left out.
+    :raises UnreadableFile: a message is in another file that cannot be read.
+    """
+
+    def __init__(
+        self, store: Store, first: int, entries: npt.NDArray[np.void], passed_over: Collection[str] = ()
+    ) -> None:
+        self._store = store
+        physical = entries["physical"].astype(np.int64)
+        sizes = entries["size"].astype(np.int64)
+        file_size, ends = store.log.file_size, physical + sizes
+        is_there = (physical >= store.log.start) & (ends <= store.log.readable_to)
+        is_there &= (sizes > 0) & (physical % file_size + sizes <= file_size)
+        self.gone = len(entries) - int(np.count_nonzero(is_there))
+        numbers = np.flatnonzero(is_there)
+        if passed_over:
+            numbers = np.array(
+                [number for number in numbers if self._is_read(physical[number], sizes[number], passed_over)], int
+            )
+        self.block = self._block(physical[numbers], sizes[numbers])
+        found = self._queues(physical[numbers])
+        self.offsets: list[int] = (numbers + first).tolist()
+        if None in found:
+            kept = np.array([number for number, queue in enumerate(found) if queue is not None], np.int64)
+            self.block = self._block(physical[numbers][kept], sizes[numbers][kept])
+            self.offsets = (numbers[kept] + first).tolist()
+        self.queues: list[ConsumeQueue] = [queue for queue in found if queue is not None]
+
+    def _is_read(self, at: np.int64, size: np.int64, passed_over: Collection[str]) -> bool:
+        try:
+            self._store.log.stored(int(at), int(size))
+        except UnreadableFile as error:
+            if str(error.filename) not in passed_over:
+                raise
+            return False
+        return True
+
+    def _block(self, physical: Ints, sizes: Ints) -> RecordBlock:
+        ends = np.cumsum(sizes)
+        data = self._store.log.joined(physical, sizes) if len(physical) else b""
+        return RecordBlock(0, data, ends - sizes, len(data))
+
+    def _queues(self, physical: Ints) -> list[ConsumeQueue | None]:
+        """Where each record belongs; None: nowhere."""
+        block, data = self.block, self.block.data
+        if not data:
+            return []
+        is_sound = block.shape.sound & (block.field(">u4", 0) == block.sizes) & (block.field(">u4", 4) == MAGIC)
+        columns = block.shape.properties_at.tolist(), block.ends.tolist(), is_sound.tolist(), physical.tolist()
+        known: dict[tuple[bytes, bytes], ConsumeQueue | None] = {}
+        found: list[ConsumeQueue | None] = []
+        for begin, end, sound, at in zip(*columns, strict=True):
+            place = (b"", b"")
+            if sound:
+                place = (_value(data, _REAL_TOPIC, begin, end), _value(data, _REAL_QID, begin, end))
+            if place not in known:
+                known[place] = self._queue(place[0].decode("utf-8", "replace"), place[1])
+            queue = known[place]
+            if queue is None:
+                log.error("the delayed message at physical offset %d is left out, it belongs into %s:%s", at, *place)
+            found.append(queue)
+        return found
+
+    def _queue(self, topic: str, queue_id: bytes) -> ConsumeQueue | None:
+        """Nothing may go to the half topic (docs/storage/delayed-messages.md#what-is-delivered)."""
+        if not m.is_legal_name(topic) or len(topic) > m.TOPIC_SIZE_MAX or topic == m.HALF_TOPIC:
+            return None
+        return self._store.queue(topic, int(queue_id)) if queue_id.isdigit() and len(queue_id) < 10 else None
+
+    def drop(self, count: int) -> None:
+        """The first ones are done."""
+        self.queues, self.offsets = self.queues[count:], self.offsets[count:]
+        block = self.block
+        if self.queues:
+            begin = int(block.starts[count])
+            self.block = RecordBlock(0, block.data[begin:], block.starts[count:] - begin, len(block.data) - begin)

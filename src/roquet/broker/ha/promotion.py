@@ -1,0 +1,174 @@
+"""A slave becomes the master of its name by an operator's word, once nothing speaks against it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from roquet.broker.config.broker import MASTER_ID, BrokerConfig
+from roquet.broker.config.file import save_role
+from roquet.broker.config.store import BrokerRole
+from roquet.broker.ha.peers import Life, addresses_of, life_of, log_range_of
+from roquet.broker.ha.slave_sync import SlaveSync
+from roquet.broker.metadata.found_topics import add_found_topics
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.errors import ConfigError, Refused, RoquetError
+from roquet.protocol.headers.admin import PromoteHeader
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.replication.client import HaClient
+from roquet.replication.slave import Phase
+from roquet.storage.store import Store
+from roquet.transport.channels import Channels
+from roquet.transport.connection import Connection, Handler
+
+log = logging.getLogger(__name__)
+
+Become = Callable[[BrokerConfig], None]
+"""Asks for the broker to be stopped, and to be started with another configuration."""
+
+
+class Promotion:
+    """Answers PROMOTE_SLAVE.
+
+    Refused while the old master lives, or may live and the operator does not say that it is fenced; and while this
+    log lacks what the old master or another slave is known to have had, unless that is forced.
+
+    :param become: None: nobody could start this broker anew.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: Store,
+        catalogue: Catalogue,
+        channels: Channels,
+        client: HaClient | None,
+        sync: SlaveSync,
+        become: Become | None,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._catalogue = catalogue
+        self._channels = channels
+        self._client = client
+        self._sync = sync
+        self._become = become
+        self._work: asyncio.Task[None] | None = None
+
+    def routes(self) -> dict[int, Handler]:
+        return {RequestCode.PROMOTE_SLAVE: self.promote}
+
+    def promote(self, request: Command, connection: Connection) -> None:
+        """Answered when all have been asked; the broker starts anew after that."""
+        header = PromoteHeader.read(request.fields)
+        role = BrokerRole.__members__.get(header.role, BrokerRole.SLAVE)
+        if role is BrokerRole.SLAVE:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"role {header.role!r}: allowed are SYNC_MASTER and ASYNC_MASTER")
+        if self._client is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker is the master of {self._config.broker_name} already")
+        if self._become is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "this broker runs inside a program that cannot start it anew")
+        if self._work is not None and not self._work.done():
+            raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is being promoted already")
+        self._work = asyncio.get_running_loop().create_task(
+            self._promote(header, role, self._client, self._become, request, connection)
+        )
+
+    async def _promote(
+        self,
+        header: PromoteHeader,
+        role: BrokerRole,
+        client: HaClient,
+        become: Become,
+        request: Command,
+        connection: Connection,
+    ) -> None:
+        known = await addresses_of(self._channels, self._config.name_servers, self._config.broker_name)
+        against = await self._against_the_master(known.get(MASTER_ID), is_fenced=header.fenced)
+        against += self._against_our_drive()
+        if not header.forced:
+            against += self._against_our_log(client)
+            against += await self._against_other_slaves(known)
+        if not against:
+            try:
+                config = self._promoted(role)
+            except (OSError, ConfigError, ValueError) as error:
+                against = [f"the settings cannot be changed in {self._config.broker_config_path}: {error}"]
+        if against:
+            connection.send(request.answer(ResponseCode.SYSTEM_ERROR, "; ".join(against)).encode())
+            return
+        log.warning("promoted to be the %s of %s", role.name, config.broker_name)
+        add_found_topics(self._store, self._catalogue, stored_after=self._sync.topics_to)
+        connection.send(request.answer(ResponseCode.SUCCESS).encode())
+        become(config)
+
+    async def _against_the_master(self, listed: str | None, *, is_fenced: bool) -> list[str]:
+        """Two masters at a time would each take what the other never sees; a living one is never passed over."""
+        addresses = {address for address in (listed, self._sync.last_master) if address is not None}
+        against = []
+        for address in sorted(addresses - {self._config.address}):
+            life = await life_of(self._channels, address)
+            if life is Life.ANSWERS:
+                against.append(f"the master at {address} answers: stop it first")
+            elif life is Life.SILENT and not is_fenced:
+                against.append(
+                    f"the master at {address} {life.value}, but may live on elsewhere: make sure that it is stopped "
+                    "or cut off from its clients, then say that it is fenced"
+                )
+        if not addresses and not is_fenced:
+            against.append(
+                "nobody knows where the master was: make sure that it is stopped, then say that it is fenced"
+            )
+        return against
+
+    def _against_our_drive(self) -> list[str]:
+        """A store that is not trusted any more is closed by the end of its process only; force does not help there."""
+        failure = self._store.failure
+        return [f"a sync of this broker's store has failed: {failure}; start it anew first"] if failure else []
+
+    def _against_our_log(self, client: HaClient) -> list[str]:
+        own, progress, had = self._store.log, client.progress(), self._sync.master_log
+        self._store.replicated()
+        why_behind = self._store.dispatch.why_behind
+        against = [why_behind] if why_behind else []
+        if progress.phase is Phase.STOPPED:
+            against.append(f"this log does not fit the master's: {progress.reason}")
+        if had is None:
+            against.append("since its start this slave has not heard what the master has; what is missing is not known")
+            return against
+        if own.end < had.end:
+            against.append(f"{had.end - own.end} bytes are missing here, the master's log ended at {had.end} at least")
+        if own.start > had.start:
+            against.append(f"the first {own.start - had.start} bytes of the master's log are missing here")
+        return against
+
+    async def _against_other_slaves(self, known: dict[int, str]) -> list[str]:
+        """What one of several slaves has acknowledged, its master has answered for.
+
+        Name servers that do not even list this one have been started anew, or cannot be reached.
+        """
+        against = []
+        if self._config.name_servers and self._config.address not in known.values():
+            against.append("no name server lists this slave: what other slaves have is not known")
+        for broker_id, address in sorted(known.items()):
+            if broker_id == MASTER_ID or address == self._config.address:
+                continue
+            try:
+                end = (await log_range_of(self._channels, address)).end
+            except (RoquetError, ValueError) as error:
+                against.append(f"slave {broker_id} does not say how much it has: {error}")
+                continue
+            if end > self._store.log.end:
+                missing = end - self._store.log.end
+                against.append(f"slave {broker_id} at {address} has {missing} bytes more: promote that one")
+        return against
+
+    def _promoted(self, role: BrokerRole) -> BrokerConfig:
+        """The configuration of a master, in the file, too, where there is one."""
+        own = self._config
+        config = replace(own, broker_id=MASTER_ID, replication=replace(own.replication, broker_role=role))
+        save_role(config)
+        return config

@@ -1,0 +1,145 @@
+"""A former master's store made fit to follow the new one (docs/storage/replication.md#rejoin).
+
+What it took and nobody copied stands where the new master has other records. The place where the two logs part is
+found by asking the master for single records, by their physical offsets, which Apache's answers, too; the records from
+there on are given to the caller, and then cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Final
+
+from roquet.broker import component_configs
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.ha.peers import log_range_of
+from roquet.common.runtime import Runtime
+from roquet.common.units import PhysicalOffset
+from roquet.errors import ResponseError, StoreError
+from roquet.protocol.bodies.ha_status import LogRange
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
+from roquet.storage.files.disk import Disk
+from roquet.storage.log.commit_log import CommitLog
+from roquet.storage.log.holes import records
+from roquet.storage.store import Store
+from roquet.transport.channels import Channels
+from roquet.transport.connection import checked
+
+TIMEOUT_MS: Final = 10_000
+
+IsSame = Callable[[PhysicalOffset], Awaitable[bool]]
+"""Whether the master has the same record at a place where this log has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where two logs part, in bytes: before `at` they are equal; `end` is where the one that is to be cut ends."""
+
+    at: PhysicalOffset
+    end: PhysicalOffset
+
+    @property
+    def size(self) -> int:
+        return self.end - self.at
+
+
+class Rejoining:
+    """The store of a broker that does not run, opened to be compared and cut.
+
+    :raises StoreError: the store is in use, or cannot be opened.
+    """
+
+    def __init__(self, config: BrokerConfig, runtime: Runtime, disk: Disk | None = None) -> None:
+        # what it lacks, it gets from its master
+        store_config = replace(component_configs.store_config(config), requires_durable_log=False)
+        self._store = Store(store_config, runtime.now_ms, disk)
+        self._store.open()
+
+    async def parting(self, master: str) -> Parting:
+        """Where this log and that of the broker at `master` part.
+
+        :raises StoreError: they have nothing in common; says what to do.
+        :raises RoquetError, ValueError: the master does not answer as it should.
+        """
+        log, channels = self._store.log, Channels()
+        try:
+            of_master = await log_range_of(channels, master)
+
+            async def is_same(at: PhysicalOffset) -> bool:
+                own = log.record_at(at)
+                return own is not None and await _record(channels, master, at, of_master) == own
+
+            return Parting(await common_end(log, of_master, is_same), log.end)
+        finally:
+            await channels.close()
+
+    def records(self, parting: Parting) -> Iterator[bytes]:
+        """The records that are going to be cut off."""
+        for _, data in records(self._store.log, parting.at):
+            yield bytes(data)
+
+    def save(self, parting: Parting) -> Path | None:
+        """Save what is going to be cut off in a folder of the store, as recovery does; None: that cannot be."""
+        return self._store.save_tail(parting.at)
+
+    def cut(self, parting: Parting) -> None:
+        """Cut them off, for good."""
+        self._store.cut(parting.at)
+
+    def close(self) -> None:
+        self._store.close()
+
+
+async def _record(channels: Channels, master: str, at: PhysicalOffset, of_master: LogRange) -> bytes | None:
+    if not of_master.start <= at < of_master.end:
+        return None
+    request = Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(at)})
+    try:
+        return bytes(checked(await channels.call(master, request, TIMEOUT_MS), master).body)
+    except ResponseError:
+        return None
+
+
+async def common_end(log: CommitLog, of_master: LogRange, is_same: IsSame) -> PhysicalOffset:
+    """Where the last record ends that both logs have; first the file is found, then the record.
+
+    :raises StoreError: there is none.
+    """
+    if log.end <= of_master.start:
+        raise StoreError(
+            f"the log ends at {log.end}, the master's begins at {of_master.start}: delete the store, it is copied anew"
+        )
+    firsts = [at for start in log.file_starts if (at := _first(log, PhysicalOffset(start), of_master)) is not None]
+    count = await _count_same(firsts, is_same)
+    if not count:
+        raise StoreError("the two logs have no record in common: delete the store, it is copied anew")
+    first = firsts[count - 1]
+    in_file = takewhile(lambda record: record[0] < log.next_file(first), records(log, first))
+    ends = {at: PhysicalOffset(at + len(data)) for at, data in in_file}
+    return list(ends.values())[await _count_same(list(ends), is_same) - 1]
+
+
+def _first(log: CommitLog, start: PhysicalOffset, of_master: LogRange) -> PhysicalOffset | None:
+    """The first record of a file that the master may have; None for none."""
+    for at, _ in records(log, start):
+        if at >= log.next_file(start):
+            return None
+        if at >= of_master.start:
+            return at
+    return None
+
+
+async def _count_same(places: Sequence[PhysicalOffset], is_same: IsSame) -> int:
+    """How many places have the same record; those that have come before those that have not."""
+    low, high = 0, len(places)
+    while low < high:
+        middle = (low + high) // 2
+        if await is_same(places[middle]):
+            low = middle + 1
+        else:
+            high = middle
+    return low

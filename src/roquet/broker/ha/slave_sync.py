@@ -1,0 +1,184 @@
+"""A slave's copy of its master's tables: topics, offsets, groups.
+
+See docs/storage/replication.md#copying-tables and docs/protocol/administration.md#what-a-slave-copies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from roquet.broker.config.broker import FAST_PORT_STEP
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.state_files import Changed
+from roquet.broker.offsets.consumer_offsets import Commit, ConsumerProgress, DelayProgress
+from roquet.common.steps import Steps
+from roquet.errors import RoquetError
+from roquet.protocol.bodies import sliced_tables
+from roquet.protocol.bodies.ha_status import LogRange
+from roquet.protocol.bodies.tables import DelayOffsetTable, parse
+from roquet.protocol.headers.offsets import UpdateOffsetHeader
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
+from roquet.transport.channels import Channels
+from roquet.transport.connection import checked
+from roquet.transport.slices import Slices
+
+log = logging.getLogger(__name__)
+
+PERIOD_MS: Final = 10_000
+TIMEOUT_MS: Final = 3000
+
+
+class SlaveSync:
+    """Copies the tables of the master, each on its own: what cannot be had leaves the others alone.
+
+    Offsets that were committed here and go beyond the master's are told to the master, which knew nothing of them
+    while it was away.
+
+    :param log_end: where the log ends here.
+    :param flushed_to: how much of it is on disk.
+    :param offsets_changed: saves the consumer offsets.
+    :param delays_changed: saves the delay offsets.
+    :param slices: in which tables are read and taken over: one of 50,000 topics has 7 MB.
+    """
+
+    def __init__(
+        self,
+        channels: Channels,
+        log_end: Callable[[], int],
+        flushed_to: Callable[[], int],
+        catalogue: Catalogue,
+        progress: ConsumerProgress,
+        delays: DelayProgress,
+        offsets_changed: Changed,
+        delays_changed: Changed,
+        slices: Slices,
+        period_ms: int = PERIOD_MS,
+    ) -> None:
+        self._slices = slices
+        self._channels = channels
+        self._log_end = log_end
+        self._flushed_to = flushed_to
+        self._catalogue = catalogue
+        self._progress = progress
+        self._delays = delays
+        self._offsets_changed = offsets_changed
+        self._delays_changed = delays_changed
+        self._period_ms = period_ms
+        self._wanted = asyncio.Event()
+        self._failing: set[RequestCode] = set()
+        self._own: list[Commit] = []
+        self._delay_table: DelayOffsetTable | None = None
+        self._master: str | None = None
+        self.topics_to = 0
+        """Where the log ended here when the topics were copied last: of what comes later a topic may be unknown."""
+        self.last_master: str | None = None
+        """The last that was known, even if none is now."""
+        self.master_log: LogRange | None = None
+        """Where the master's log began and ended when it was asked last."""
+
+    @property
+    def master(self) -> str | None:
+        """Address of the master's requests; nothing is copied while it is not known."""
+        return self._master
+
+    @master.setter
+    def master(self, address: str | None) -> None:
+        self._master = address
+        if address is not None:
+            self._wanted.set()
+        if address not in (None, self.last_master):
+            self._delays.forget_copy()
+        self.last_master = address or self.last_master
+
+    async def run(self) -> None:
+        """Copy as soon as there is a master, then each period and when it is wanted; for ever."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            await self.copy()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._period_ms / 1000):
+                    await self._wanted.wait()
+            self._wanted.set()
+
+    def soon(self) -> None:
+        """The master has something that is not here yet."""
+        self._wanted.set()
+
+    async def copy(self) -> None:
+        """Copy all tables once, in Apache's order; topics come from the master's fast port."""
+        master = self.master
+        if master is None:
+            return
+        fast = _fast_address(master)
+        await self._copy(fast, RequestCode.GET_ALL_TOPIC_CONFIG, self._take_topics)
+        await self._copy(master, RequestCode.GET_ALL_CONSUMER_OFFSET, self._take_offsets)
+        await self._tell_own(master)
+        await self._copy(master, RequestCode.GET_ALL_DELAY_OFFSET, self._take_delays)
+        await self._copy(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._take_groups)
+        await self._copy(master, RequestCode.GET_BROKER_RUNTIME_INFO, self._take_log_range)
+
+    async def _copy(self, address: str, code: RequestCode, take: Callable[[bytes], Steps[None]]) -> None:
+        """:param take: reads a body, and takes over what it says."""
+        try:
+            answer = checked(await self._channels.call(address, Command(code), TIMEOUT_MS), address)
+            await self._slices.run(take(answer.body))
+        except (RoquetError, ValueError) as error:
+            if code not in self._failing:
+                log.warning("%s: master %s, tried again each %s ms: %s", code.name, address, self._period_ms, error)
+            self._failing.add(code)
+        else:
+            self._failing.discard(code)
+
+    async def _tell_own(self, master: str) -> None:
+        """Told once; the group may have come further at the master since its table was copied, so it takes nothing that
+        goes back.
+        """
+        own, self._own = self._own, []
+        if own:
+            log.info("%d offsets that were committed here are told to the master %s", len(own), master)
+        for each in own:
+            header = UpdateOffsetHeader(each.group, each.topic, each.queue_id, each.offset, only_forward=True)
+            try:
+                request = Command(RequestCode.UPDATE_CONSUMER_OFFSET, header.write())
+                checked(await self._channels.call(master, request, TIMEOUT_MS), master)
+            except RoquetError as error:
+                log.warning("the master %s does not take an offset, it is told again: %s", master, error)
+                return
+            self._progress.told(each)
+
+    def _take_topics(self, body: bytes) -> Steps[None]:
+        table = yield from sliced_tables.topic_table(body)
+        self.topics_to = self._log_end()
+        self._catalogue.copy_master_topics(table)
+
+    def _take_groups(self, body: bytes) -> Steps[None]:
+        self._catalogue.copy_master_groups((yield from sliced_tables.group_table(body)))
+
+    def _take_offsets(self, body: bytes) -> Steps[None]:
+        table = yield from sliced_tables.offset_table(body)
+        if (yield from self._progress.copy_master(table)):
+            self._offsets_changed()
+        self._own = yield from self._progress.own()
+
+    def _take_delays(self, body: bytes) -> Steps[None]:
+        yield
+        self._delay_table = parse(body, DelayOffsetTable.from_json)
+
+    def _take_log_range(self, body: bytes) -> Steps[None]:
+        """The master's log reached no further when its delay offsets were copied, a moment before."""
+        yield
+        self.master_log = log_range = parse(body, LogRange.from_json)
+        table, self._delay_table = self._delay_table, None
+        if table is not None and self._delays.copy_master(table, log_range.end, self._flushed_to()):
+            self._delays_changed()
+
+
+def _fast_address(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + FAST_PORT_STEP}"

@@ -1,0 +1,1 @@
+"""Requests of administration tools and of slaves."""

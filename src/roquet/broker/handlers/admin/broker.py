@@ -1,0 +1,67 @@
+"""Admin tools and slaves ask about the broker itself: codes 26, 28, 43, 45.
+
+See docs/protocol/administration.md#runtime-information and docs/protocol/administration.md#what-a-slave-copies.
+"""
+
+from __future__ import annotations
+
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.metrics.runtime_info import RuntimeInfo
+from roquet.broker.offsets.consumer_offsets import ConsumerProgress, DelayProgress
+from roquet.common.properties import dump
+from roquet.common.settings import show_settings
+from roquet.common.steps import Steps
+from roquet.protocol.bodies import sliced as sliced_bodies
+from roquet.protocol.bodies.tables import DataVersion
+from roquet.protocol.json.dialect import dump_bytes, dump_dialect
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.slices import Slices
+
+
+class BrokerAdmin:
+    """Shows configuration, state and offsets.
+
+    :param config_version: when the configuration was read, and how often it was changed since.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        config_version: DataVersion,
+        info: RuntimeInfo,
+        progress: ConsumerProgress,
+        delays: DelayProgress,
+        slices: Slices,
+    ) -> None:
+        self._slices = slices
+        self._config = config
+        self._config_version = config_version
+        self._info = info
+        self._progress = progress
+        self._delays = delays
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_BROKER_CONFIG: self.config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._slices.handler(self.runtime_info),
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._slices.handler(self.consumer_offsets),
+            RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
+        }
+
+    def config(self, request: Command, connection: Connection) -> Command:
+        text = dump(show_settings(self._config)).encode()
+        version = dump_bytes(self._config_version.to_json()).decode()
+        return request.answer(ResponseCode.SUCCESS, None, {"version": version}, text)
+
+    def runtime_info(self, request: Command) -> Steps[Command]:
+        table = yield from self._info.table()
+        return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"table": table}))
+
+    def consumer_offsets(self, request: Command) -> Steps[Command]:
+        body = yield from sliced_bodies.offset_table(self._progress.to_table())
+        return request.answer(ResponseCode.SUCCESS, body=body)
+
+    def delay_offsets(self, request: Command, connection: Connection) -> Command:
+        return request.answer(ResponseCode.SUCCESS, body=dump_dialect(self._delays.to_table().to_json()))

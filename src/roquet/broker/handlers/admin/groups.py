@@ -1,0 +1,162 @@
+"""Admin tools and groups: codes 200, 201, 203, 204, 207, 208, 300, 352.
+
+See docs/protocol/request-codes.md#administrators-and-slaves-to-brokers, docs/protocol/json.md#clients and
+docs/protocol/json.md#offsets-and-statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final
+
+from roquet.broker.handlers.admin.saved import answer_saved, refuse_on_slave
+from roquet.broker.metadata.members import Consumers, Member, Producers
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.offsets.consumer_offsets import ConsumerProgress
+from roquet.broker.offsets.group_lag import Positions
+from roquet.common.steps import Steps, in_parts
+from roquet.errors import MessageError, Refused
+from roquet.protocol.bodies import sliced as sliced_bodies
+from roquet.protocol.bodies.tables import GroupConfig, parse_request
+from roquet.protocol.headers.admin import (
+    DeleteGroupHeader,
+    GroupConfigHeader,
+    GroupHeader,
+    ProducerGroupHeader,
+    TopicHeader,
+)
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records.message import check_group
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.slices import Slices
+
+_GROUP_SIZE_MAX: Final = 65_536
+"""Bytes of the settings of one group; Apache's have some 300."""
+
+
+class GroupAdmin:
+    """Creates, changes, deletes and describes groups.
+
+    :param is_slave: then groups come from the master, and from nobody else.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        consumers: Consumers[Connection],
+        producers: Producers[Connection],
+        progress: ConsumerProgress,
+        positions: Positions,
+        slices: Slices,
+        *,
+        is_slave: bool,
+    ) -> None:
+        self._slices = slices
+        self._catalogue = catalogue
+        self._consumers = consumers
+        self._producers = producers
+        self._progress = progress
+        self._positions = positions
+        self._is_slave = is_slave
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._slices.handler(self.all_groups),
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.one_group,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._slices.handler(self.consumer_connections),
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._slices.handler(self.producer_connections),
+            RequestCode.GET_CONSUME_STATS: self._slices.handler(self.consume_stats),
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
+        }
+
+    def update(self, request: Command, connection: Connection) -> None:
+        """Answered once the change is on disk."""
+        refuse_on_slave(self._is_slave)
+        group = parse_request(request.body, GroupConfig.from_json, _GROUP_SIZE_MAX)
+        try:
+            check_group(group.name)
+        except MessageError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        self._catalogue.update_group(group, partial(answer_saved, request, connection))
+
+    def delete(self, request: Command, connection: Connection) -> None:
+        refuse_on_slave(self._is_slave)
+        header = DeleteGroupHeader.read(request.fields)
+        if header.remove_offset or header.clean_offset:
+            self._progress.forget_group(header.group_name)
+        self._catalogue.delete_group(header.group_name, partial(answer_saved, request, connection))
+
+    def all_groups(self, request: Command) -> Steps[Command]:
+        body = yield from sliced_bodies.group_table(self._catalogue.group_registry.to_table())
+        return request.answer(ResponseCode.SUCCESS, body=body)
+
+    def consumer_connections(self, request: Command) -> Steps[Command]:
+        name = GroupHeader.read(request.fields).consumer_group
+        group = self._consumers.groups.get(name)
+        if group is None:
+            raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, f"no consumer of group {name} is connected")
+        connections = yield from _connections(group.members.values())
+        document = {
+            "consumeFromWhere": group.consume_from,
+            "consumeType": group.consume_type,
+            "messageModel": group.message_model,
+            "subscriptionTable": {topic: wanted.to_json() for topic, wanted in group.subscriptions.items()},
+        }
+        body = b'{"connectionSet":%b,%b' % (connections, dump_bytes(document)[1:])
+        return request.answer(ResponseCode.SUCCESS, body=body)
+
+    def producer_connections(self, request: Command) -> Steps[Command]:
+        name = ProducerGroupHeader.read(request.fields).producer_group
+        members = self._producers.groups.get(name)
+        if members is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no producer of group {name} is connected")
+        connections = yield from _connections(members.values())
+        return request.answer(ResponseCode.SUCCESS, body=b'{"connectionSet":%b}' % connections)
+
+    def consume_stats(self, request: Command) -> Steps[Command]:
+        """Where a group stands in each queue of its topics."""
+        header = GroupHeader.read(request.fields)
+        group, positions = header.consumer_group, self._positions
+        if header.topic:
+            topics = positions.still_wanted(group, [header.topic])
+        else:
+            topics = yield from positions.topics_of(group)
+        body = bytearray()
+        yield from positions.stats(group, topics, body)
+        return request.answer(ResponseCode.SUCCESS, body=bytes(body))
+
+    def one_group(self, request: Command, connection: Connection) -> Command:
+        name = GroupConfigHeader.read(request.fields).group
+        group = self._catalogue.groups.get(name)
+        if group is None:
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
+        return request.answer(ResponseCode.SUCCESS, body=dump_bytes(group.to_json()))
+
+    def groups_of_topic(self, request: Command, connection: Connection) -> Command:
+        """Those that want the topic now, and those that ever got something of it."""
+        topic = TopicHeader.read(request.fields).topic
+        online = (group.name for group in self._consumers.groups.values() if topic in group.subscriptions)
+        names = sorted({*online, *self._progress.groups_of(topic)})
+        return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"groupList": names}))
+
+
+def _connections(members: Iterable[Member]) -> Steps[bytes]:
+    parts = []
+    for part in in_parts(list(members)):
+        parts.append(dump_bytes([_connection(member) for member in part])[1:-1])
+        yield
+    return b"[%b]" % b",".join(parts)
+
+
+def _connection(member: Member) -> dict[str, Any]:
+    return {
+        "clientAddr": member.address,
+        "clientId": member.client_id,
+        "language": member.language,
+        "version": member.version,
+    }

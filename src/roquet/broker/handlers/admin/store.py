@@ -1,0 +1,66 @@
+"""Admin tools let the store give up what nobody needs: codes 306, 316, 329.
+
+See docs/storage/retention.md#a-topic-that-is-deleted and
+docs/protocol/request-codes.md#administrators-and-slaves-to-brokers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from roquet.broker.handlers.admin.jobs import Jobs
+from roquet.broker.maintenance.cleaning import Cleaning
+from roquet.broker.maintenance.queue_deletion import QueueDeletion
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.protocol.records.message import HALF_OP_TOPIC, SCHEDULE_TOPIC
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.storage.store import Store
+from roquet.transport.connection import Connection, Handler
+
+_KEPT: Final = frozenset({SCHEDULE_TOPIC})
+_NEVER_UNUSED: Final = frozenset({SCHEDULE_TOPIC, HALF_OP_TOPIC})
+
+
+class StoreAdmin:
+    """Deletes expired files, and queues that are not needed any more."""
+
+    def __init__(
+        self, store: Store, catalogue: Catalogue, cleaning: Cleaning, deletion: QueueDeletion, jobs: Jobs
+    ) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._cleaning = cleaning
+        self._deletion = deletion
+        self._jobs = jobs
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_expired_queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired_files,
+        }
+
+    def clean_expired_queues(self, request: Command, connection: Connection) -> None:
+        connection.answer_later(request, self._clean_expired_queues(request))
+
+    async def _clean_expired_queues(self, request: Command) -> Command:
+        expired = partial(self._store.expired_queues, _KEPT)
+        await self._jobs.run("deletion of expired queues", partial(self._deletion.of_expired, expired))
+        return request.answer(ResponseCode.SUCCESS)
+
+    def clean_unused_topics(self, request: Command, connection: Connection) -> None:
+        connection.answer_later(request, self._clean_unused_topics(request))
+
+    async def _clean_unused_topics(self, request: Command) -> Command:
+        await self._jobs.run("deletion of unused topics", partial(self._deletion.of_topics, self._is_unused))
+        return request.answer(ResponseCode.SUCCESS)
+
+    def _is_unused(self, topic: str) -> bool:
+        return topic not in self._catalogue.topics and topic not in _NEVER_UNUSED
+
+    def delete_expired_files(self, request: Command, connection: Connection) -> Command:
+        """Answered at once; the next passes of cleaning do it, at whatever hour."""
+        self._cleaning.ask()
+        return request.answer(ResponseCode.SUCCESS)

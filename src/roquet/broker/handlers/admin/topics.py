@@ -1,0 +1,157 @@
+"""Admin tools and topics: codes 17, 21, 202, 215, 305, 351.
+
+See docs/protocol/administration.md#topics and docs/protocol/administration.md#what-a-slave-copies.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from roquet.broker.handlers.admin.jobs import Jobs
+from roquet.broker.handlers.admin.saved import answer_saved, not_saved, refuse_on_slave
+from roquet.broker.maintenance.queue_deletion import QueueDeletion
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.state_files import until_saved
+from roquet.broker.metadata.topics import FILTER_TYPES
+from roquet.broker.offsets.consumer_offsets import ConsumerProgress
+from roquet.common.steps import Steps
+from roquet.errors import MessageError, Refused
+from roquet.protocol.bodies import sliced as sliced_bodies
+from roquet.protocol.bodies.tables import TopicConfig, queue_to_json
+from roquet.protocol.headers.admin import CreateTopicHeader, TopicHeader
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records.message import MessageQueue, check_topic
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.storage.store import Store
+from roquet.transport.connection import Connection, Handler
+from roquet.transport.slices import Slices
+
+
+class TopicAdmin:
+    """Creates, changes, deletes and describes topics.
+
+    :param broker_name: as clients know it; queues are told by it.
+    :param is_slave: then topics come from the master, and from nobody else.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        progress: ConsumerProgress,
+        store: Store,
+        broker_name: str,
+        deletion: QueueDeletion,
+        jobs: Jobs,
+        slices: Slices,
+        *,
+        is_slave: bool,
+    ) -> None:
+        self._slices = slices
+        self._catalogue = catalogue
+        self._progress = progress
+        self._store = store
+        self._broker_name = broker_name
+        self._deletion = deletion
+        self._jobs = jobs
+        self._is_slave = is_slave
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._slices.handler(self.all_topics),
+            RequestCode.GET_TOPIC_CONFIG: self.one_topic,
+            RequestCode.GET_TOPIC_STATS_INFO: self._slices.handler(self.stats),
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+        }
+
+    def update(self, request: Command, connection: Connection) -> None:
+        """Answered once the change is on disk. Whether the topic is ordered is not decided here."""
+        refuse_on_slave(self._is_slave)
+        topic = _requested(CreateTopicHeader.read(request.fields))
+        self._refuse_system(topic.name)
+        self._catalogue.update_topic(topic, partial(answer_saved, request, connection))
+
+    def delete(self, request: Command, connection: Connection) -> None:
+        """A later topic of that name starts anew, so nobody may have progress in it."""
+        refuse_on_slave(self._is_slave)
+        name = TopicHeader.read(request.fields).topic
+        _check(name)
+        self._refuse_system(name)
+        connection.answer_later(request, self._deleted(name, request))
+
+    async def _deleted(self, name: str, request: Command) -> Command:
+        await self._jobs.run(f"deletion of topic {name}", partial(self._delete, name))
+        return request.answer(ResponseCode.SUCCESS)
+
+    async def _delete(self, name: str) -> None:
+        await self._deletion.of_topic(name)
+        self._progress.forget_topic(name)
+        try:
+            await until_saved(partial(self._catalogue.delete_topic, name))
+        except OSError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, not_saved(error)) from error
+
+    def _refuse_system(self, name: str) -> None:
+        if self._catalogue.topic_registry.is_system(name):
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {name} belongs to the broker, it stays as it is")
+
+    def all_topics(self, request: Command) -> Steps[Command]:
+        body = yield from sliced_bodies.topic_table(self._catalogue.topic_registry.to_table())
+        return request.answer(ResponseCode.SUCCESS, body=body)
+
+    def one_topic(self, request: Command, connection: Connection) -> Command:
+        topic = self._known(TopicHeader.read(request.fields).topic)
+        return request.answer(ResponseCode.SUCCESS, body=dump_bytes(topic.to_json()))
+
+    def _known(self, name: str) -> TopicConfig:
+        topic = self._catalogue.topics.get(name)
+        if topic is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist")
+        return topic
+
+    def stats(self, request: Command) -> Steps[Command]:
+        name = TopicHeader.read(request.fields).topic
+        queue_ids = self._catalogue.topic_registry.queues_to_scan(name, self._known(name).write_queues)
+        offsets = yield from sliced_bodies.object_keys(
+            (dump_bytes(queue_to_json(MessageQueue(name, self._broker_name, queue_id))).decode(), bounds)
+            for queue_id, bounds in enumerate(map(partial(self._bounds, name), queue_ids))
+        )
+        return request.answer(ResponseCode.SUCCESS, body=b'{"offsetTable":%b}' % offsets)
+
+    def _bounds(self, topic: str, queue_id: int) -> dict[str, int]:
+        end = self._store.max_offset(topic, queue_id)
+        return {
+            "lastUpdateTimestamp": max(0, self._store.store_time(topic, queue_id, end - 1)) if end > 0 else 0,
+            "maxOffset": end,
+            "minOffset": self._store.min_offset(topic, queue_id),
+        }
+
+    def system_topics(self, request: Command, connection: Connection) -> Command:
+        body = dump_bytes({"topicList": self._catalogue.topic_registry.system_names})
+        return request.answer(ResponseCode.SUCCESS, body=body)
+
+
+def _requested(header: CreateTopicHeader) -> TopicConfig:
+    """:raises Refused: there can be no such topic."""
+    _check(header.topic)
+    if header.topic_filter_type not in FILTER_TYPES:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"topicFilterType {header.topic_filter_type}: {FILTER_TYPES} exist")
+    if header.read_queue_nums < 0 or header.write_queue_nums < 0:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "a topic cannot have less than 0 queues")
+    return TopicConfig(
+        header.topic,
+        header.read_queue_nums,
+        header.write_queue_nums,
+        header.perm,
+        header.topic_filter_type,
+        header.topic_sys_flag,
+    )
+
+
+def _check(name: str) -> None:
+    try:
+        check_topic(name)
+    except MessageError as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error

@@ -1,0 +1,81 @@
+"""What is asked of consumers over their brokers: GET_CONSUMER_RUNNING_INFO 307, CONSUME_MESSAGE_DIRECTLY 309.
+
+See docs/protocol/administration.md#relays, docs/pitfalls.md#trap-70 and docs/pitfalls.md#trap-71.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from roquet.broker.metadata.members import Consumers
+from roquet.errors import CallTimeout, ConnectionClosed, MessageError, Refused
+from roquet.protocol.headers.members import ConsumeDirectlyHeader, RunningInfoHeader
+from roquet.protocol.records.message import parse_offset_message_id
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.storage.store import Store
+from roquet.transport.connection import Connection, Handler
+
+TIMEOUT_MS: Final = 10_000
+"""For a client that was asked; who asks over us waits longer than that."""
+
+
+class Relays:
+    """Passes requests on to members of consumer groups, and their answers back as they are."""
+
+    def __init__(self, consumers: Consumers[Connection], store: Store, broker_name: str) -> None:
+        self._consumers = consumers
+        self._store = store
+        self._broker_name = broker_name
+
+    def routes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+        }
+
+    def running_info(self, request: Command, connection: Connection) -> None:
+        header = RunningInfoHeader.read(request.fields)
+        channel = self._channel(header.consumer_group, header.client_id)
+        asked = Command(request.code, dict(request.fields), request.body)
+        connection.answer_later(request, relayed(channel, asked, request))
+
+    def consume_directly(self, request: Command, connection: Connection) -> None:
+        header = ConsumeDirectlyHeader.read(request.fields)
+        channel = self._channel(header.consumer_group, header.client_id or "")
+        fields = {**request.fields, "brokerName": self._broker_name}
+        message = self._message(header.msg_id or "")
+        connection.made(len(message))  # it is read and kept for this client, as an answer of that size would be
+        asked = Command(request.code, fields, message)
+        connection.answer_later(request, relayed(channel, asked, request), len(message))
+
+    def _channel(self, group: str, client_id: str) -> Connection:
+        channel = self._consumers.channel_of(group, client_id)
+        if channel is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer {client_id} of group {group} is connected")
+        return channel
+
+    def _message(self, message_id: str) -> bytes:
+        try:
+            _, _, at = parse_offset_message_id(message_id)
+        except MessageError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        message = self._store.message_at(at)
+        if message is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message {message_id} here")
+        return message
+
+
+async def relayed(channel: Connection, asked: Command, request: Command) -> Command:
+    """A client's answer to `asked` as the answer to `request`.
+
+    :raises Refused: it did not answer in time, left, or does not read.
+    """
+    try:
+        answer = await channel.ask(asked, TIMEOUT_MS)
+    except CallTimeout as error:
+        raise Refused(ResponseCode.CONSUME_MSG_TIMEOUT, str(error)) from error
+    except ConnectionClosed as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    answer.opaque, answer.header_type = request.opaque, request.header_type
+    return answer

@@ -1,0 +1,132 @@
+"""The usual pulls of one connection, taken without parsing.
+
+See docs/storage/performance.md#header-templates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from roquet.broker.handlers.fastpath.cache import LearntForm, LearntForms
+from roquet.broker.metrics.traffic import Traffic
+from roquet.protocol.bodies.tables import GroupConfig
+from roquet.protocol.filters.tags import Filter
+from roquet.protocol.headers.pull import PullHeader
+from roquet.protocol.remoting.command import Command
+from roquet.protocol.templates.request import Shape, is_number
+from roquet.protocol.templates.response import AnswerForm
+from roquet.storage.fetch import Fetched, FetchStatus
+from roquet.storage.log.commit_log import CommitLog
+from roquet.transport.connection import Connection, Otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class PullTerms:
+    """What counts for all pulls of a group, a topic and a subscription, as long as nothing else runs."""
+
+    group: GroupConfig
+    wanted: Filter
+    read_queues: int
+
+
+Terms = Callable[[PullHeader, int], PullTerms]
+"""What counts for a pull of this queue id that is otherwise like the header; raises Refused."""
+Look = Callable[[PullHeader, Filter, int, int, int], Fetched]
+"""Queue id, queue offset and commit offset of a pull that is otherwise like the header given -> what it finds."""
+
+
+class LearntPulls:
+    """Answers pulls that find something; the others go the general way, which looks again.
+
+    :param suggest: which broker to pull from next.
+    :param log: of the store that is looked into.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        terms: Terms,
+        look: Look,
+        suggest: Callable[[GroupConfig, Fetched], int],
+        found: AnswerForm,
+        traffic: Traffic,
+        log: CommitLog,
+    ) -> None:
+        self._connection = connection
+        self._find_terms = terms
+        self._look = look
+        self._suggest = suggest
+        self._found = found
+        self._traffic = traffic
+        self._log = log
+        self._forms: LearntForms[_LearntPull] = LearntForms()
+        self._terms: dict[_LearntPull, PullTerms] = {}
+        """Of the pulls since the last request that went the general way: that may change groups and topics."""
+
+    def take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
+        """The answers to frames of learnt forms; any other frame goes `otherwise`, in its turn."""
+        self._log.keep_looks(True)
+        try:
+            return self._take(frames, otherwise)
+        finally:
+            self._log.keep_looks(False)
+            self._terms.clear()
+
+    def _take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
+        answers: list[bytes] = []
+        for frame in frames:
+            for known in self._forms.known.get(frame[:4], ()):
+                pieces = known.unpack_from(frame) if len(frame) == known.header_end else ()
+                if pieces[::2] == known.constants:
+                    answer = self._answer(frame, known, known.pick(pieces))
+                    break
+            else:
+                answer = None
+            if answer is None:
+                answer = self._forms.general(frame, otherwise)
+                self._terms.clear()
+            if answer is not None:
+                answers.append(answer)
+        return answers
+
+    def _answer(self, frame: bytes, known: _LearntPull, values: tuple[bytes, ...]) -> bytes | None:
+        """None where the pull is one for the general way."""
+        opaque, queue_id, queue_offset, commit_offset = values
+        if not (queue_id + queue_offset + commit_offset).isdigit() or not (known.is_binary or is_number(opaque)):
+            return None
+        began_ms, header, queue = self._traffic.clock_ms(), known.header, int(queue_id)
+        try:
+            terms = self._terms.get(known)
+            if terms is None or queue >= terms.read_queues:
+                terms = self._terms[known] = self._find_terms(header, queue)
+            fetched = self._look(header, terms.wanted, queue, int(queue_offset), int(commit_offset))
+        except Exception as error:
+            return self._connection.failed(frame, error)
+        if fetched.status is not FetchStatus.FOUND:
+            return None
+        suggested, next_offset = b"%d" % self._suggest(terms.group, fetched), b"%d" % fetched.next_offset
+        low, high = b"%d" % fetched.min_offset, b"%d" % fetched.max_offset
+        size = fetched.size
+        self._connection.made(size)
+        self._traffic.given(header.topic, header.consumer_group, queue, fetched.count, size, began_ms)
+        if not known.is_binary:
+            return b"".join((self._found.json(opaque, (suggested, next_offset, low, high), size), *fetched.records))
+        sizes = (len(suggested), len(next_offset), len(low), len(high))
+        first, second, third, fourth, fifth = self._found.binary(sizes, size)
+        head = (first, opaque, second, suggested, third, next_offset, fourth, low, fifth, high)
+        return b"".join((*head, *fetched.records))
+
+    def learn(self, request: Command, header: PullHeader) -> None:
+        """Learn the form of the pull that `take` did not know a moment ago."""
+        shape = self._forms.learn(request)
+        if shape is not None and not request.body:
+            self._forms.add(_LearntPull(shape, header))
+
+
+class _LearntPull(LearntForm):
+    """One form of pull; `pick` finds opaque, queue id, queue offset and commit offset."""
+
+    def __init__(self, shape: Shape, header: PullHeader) -> None:
+        super().__init__(shape)
+        self.header = header

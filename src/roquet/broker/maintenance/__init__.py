@@ -1,0 +1,4 @@
+"""Retention, deletion of queues, a failed drive, registration with the name servers.
+
+May import of `broker`: config, delay, delivery.
+"""

@@ -1,0 +1,97 @@
+"""Files that wait to be deleted, tried again for as long as a drive refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from roquet.common.runtime import Runtime
+from roquet.storage.files.deletion import Deletion
+
+log = logging.getLogger(__name__)
+
+PAUSE_S_MAX: Final = 600.0
+
+
+class _Row:
+    """Files that go in this order: no gap may come to be.
+
+    Keeps: `tried_at_s` is when the first one may be tried next, by the loop's clock.
+    """
+
+    __slots__ = ("deletions", "failures", "pause_s", "tried_at_s")
+
+    def __init__(self, pause_s: float) -> None:
+        self.pause_s = pause_s
+        self.deletions: deque[Deletion] = deque()
+        self.failures = 0
+        self.tried_at_s = 0.0
+
+
+class Deletions:
+    """Files of a store that are to be deleted, in rows: one that cannot be deleted holds up those behind it in its row
+    and no others.
+
+    Keeps: a file is deleted after those that were added to its row before it; failures are told when the first row
+    fails and when no row does any more.
+
+    :param retry_s: after which a file that could not be deleted is tried again; twice as long after each failure.
+    """
+
+    def __init__(self, runtime: Runtime, retry_s: float) -> None:
+        self._runtime = runtime
+        self._retry_s = retry_s
+        self._rows: dict[Path, _Row] = {}
+
+    def __len__(self) -> int:
+        return sum(len(row.deletions) for row in self._rows.values())
+
+    def add(self, name: Path, deletion: Deletion, pause_s: float) -> None:
+        """Put a file into the row of this name.
+
+        :param pause_s: how long to wait after each deletion in the row, to leave the drive to others.
+        """
+        row = self._rows.get(name)
+        if row is None:
+            row = self._rows[name] = _Row(pause_s)
+        row.deletions.append(deletion)
+
+    async def run(self) -> None:
+        """Delete all that can be deleted now."""
+        for name, row in list(self._rows.items()):
+            if asyncio.get_running_loop().time() >= row.tried_at_s:
+                await self._delete(row)
+            if not row.deletions:
+                del self._rows[name]
+
+    async def _delete(self, row: _Row) -> None:
+        while row.deletions:
+            deletion = row.deletions[0]
+            try:
+                await self._runtime.blocking(deletion)
+            except OSError as error:
+                self._failed(row, deletion, error)
+                return
+            row.deletions.popleft()
+            self._went_well(row)
+            await asyncio.sleep(row.pause_s)
+
+    def _failed(self, row: _Row, deletion: Deletion, error: OSError) -> None:
+        if not any(other.failures for other in self._rows.values()):
+            log.error(
+                "an expired file cannot be deleted, make it deletable or delete it: path=%s error=%s; "
+                "it is tried again, the files after it wait",
+                deletion.path,
+                error,
+            )
+        pause_s = min(self._retry_s * 2**row.failures, PAUSE_S_MAX)
+        row.failures = min(row.failures + 1, 30)
+        row.tried_at_s = asyncio.get_running_loop().time() + pause_s
+
+    def _went_well(self, row: _Row) -> None:
+        had_failed, row.failures = row.failures > 0, 0
+        if had_failed and not any(other.failures for other in self._rows.values()):
+            log.info("expired files can be deleted again")

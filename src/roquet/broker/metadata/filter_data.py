@@ -1,0 +1,299 @@
+"""PURE: the filters of consumer groups that are no tag expressions, as their heartbeats bring them.
+
+Store-and-ha.md 6.9: the lifecycle; 3.5: the bits by which a queue's notes say what a message passed when it was stored.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from roquet.broker.config.limits import Limits
+from roquet.errors import FilterError
+from roquet.protocol.bodies.filter_table import BloomData, FilterData, FilterTable
+from roquet.protocol.bodies.tables import Subscription
+from roquet.protocol.filters.bloom import BloomShape, mask_of
+from roquet.protocol.filters.sql92 import SqlFilter, compile_sql
+from roquet.protocol.filters.sql92.parser import TERMS_MAX
+from roquet.protocol.filters.tags import SQL92, TAG, Stages
+from roquet.protocol.records.message import RETRY_TOPIC
+from roquet.protocol.records.record import properties_of
+
+log = logging.getLogger(__name__)
+
+_TERMS_OF_USUAL_COST: Final = 32
+"""So many terms take about as long as reading the properties of the message that they are asked about."""
+DEAD_AT_START_MS: Final = 30_000
+"""So long before a broker's start the groups in its file count as gone, until they come back."""
+
+
+def compiled(expression_type: str, expression: str) -> SqlFilter:
+    """:raises FilterError: it cannot be compiled, or there is no such type."""
+    if expression_type != SQL92:
+        raise FilterError(1, f"there is no filter type {expression_type}, only {TAG} and {SQL92}")
+    if not expression:
+        raise FilterError(1, "the expression is empty")
+    return compile_sql(expression)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlWanted:
+    """What a subscription wants that is an SQL92 expression.
+
+    With a `mask`, messages stored after `born_ms` whose notes have bits need just these among them.
+    """
+
+    sql: SqlFilter
+    mask: bytes = b""
+    born_ms: int = 0
+
+    @property
+    def stages(self) -> Stages:
+        cost = 1 + self.sql.terms // _TERMS_OF_USUAL_COST
+        return Stages(by_note=self.may_pass if self.mask else None, by_record=self.wants_record, cost=cost)
+
+    def may_pass(self, store_ms: int, bits: bytes) -> bool:
+        """False only where the message cannot be wanted: it was tried on this filter when it was stored."""
+        if store_ms <= self.born_ms or len(bits) != len(self.mask):
+            return True
+        mask = int.from_bytes(self.mask, "little")
+        return int.from_bytes(bits, "little") & mask == mask
+
+    def wants_record(self, record: bytes | bytearray) -> bool:
+        """A damaged record is for the consumer to see."""
+        properties = properties_of(record)
+        return properties is None or self.sql.matches(properties)
+
+
+@dataclass(slots=True)
+class _Registered:
+    """A filter that is in use, or was."""
+
+    data: FilterData
+    wanted: SqlWanted
+
+
+class FilterRegistry:
+    """Topic -> group -> filter.
+
+    Keeps: every filter here is compiled; one whose group left stays `clean_after_ms`, and messages are tried on it
+           like on others, so that the group finds their bits when it comes back. `_topics` and `_of_group` name the
+           same pairs.
+
+    :param clean_after_ms: how long a group may be gone.
+    :param limits: how many filters clients may make it keep.
+    """
+
+    def __init__(self, bloom: BloomShape, clean_after_ms: int, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._bloom = bloom
+        self._clean_after_ms = clean_after_ms
+        self._topics: dict[str, dict[str, _Registered]] = {}
+        self._of_group: dict[str, dict[str, None]] = {}
+        """Group -> topics for which it has a filter: a heartbeat looks at these only."""
+        self._is_changed = False
+
+    # what heartbeats bring
+
+    def register(self, group: str, subscriptions: Iterable[Subscription], now_ms: int) -> list[FilterError]:
+        """Take over what a group wants; its filters for other topics are dead from now on.
+
+        :param now_ms: not before the newest message's store time, which is compared with it.
+        :return: what is wrong with those that cannot be used.
+        """
+        wanted = {subscription.topic: subscription for subscription in subscriptions if not subscription.is_by_tag}
+        errors = []
+        for subscription in wanted.values():
+            try:
+                self._register(group, subscription, now_ms)
+            except FilterError as error:
+                self._forget(subscription.topic, group)
+                errors.append(FilterError(error.position, f"{error.reason} ({group} wants {subscription.topic})"))
+        for topic in self._of_group.get(group, ()):
+            if topic not in wanted:
+                self._bury(self._topics[topic][group], now_ms)
+        return errors
+
+    def _register(self, group: str, subscription: Subscription, now_ms: int) -> None:
+        """A filter gives way to a newer one only (docs/pitfalls.md#trap-28)."""
+        old = self._registered(subscription.topic, group)
+        if old is None and self._count() >= self._limits.filter_nums_max:
+            reason = f"this broker keeps {self._limits.filter_nums_max} filters already (filterNumsMax)"
+            raise FilterError(1, reason)
+        if old is None or (subscription.version > old.data.version and _differs(old.data, subscription)):
+            self._add(self._new(group, subscription, now_ms))
+        elif subscription.version > old.data.version:
+            self._change(old, version=subscription.version, dead_ms=0)
+        elif subscription.version == old.data.version and old.data.is_dead:
+            self._change(old, dead_ms=0)
+
+    def _count(self) -> int:
+        return sum(map(len, self._topics.values()))
+
+    def _new(self, group: str, subscription: Subscription, now_ms: int) -> FilterData:
+        topic = subscription.topic
+        bloom = BloomData(self._bloom.bits, self._bloom.positions(group, topic))
+        return FilterData(
+            topic,
+            group,
+            subscription.expression,
+            subscription.version,
+            now_ms,
+            bloom=bloom,
+            expression_type=subscription.expression_type,
+        )
+
+    def _add(self, data: FilterData) -> None:
+        """:raises FilterError: it cannot be compiled."""
+        mask = mask_of(data.bloom.positions, data.bloom.bits) if data.bloom is not None else b""
+        wanted = SqlWanted(compiled(data.expression_type, data.expression), mask, data.born_ms)
+        self._topics.setdefault(data.topic, {})[data.group] = _Registered(data, wanted)
+        self._of_group.setdefault(data.group, {})[data.topic] = None
+        self._is_changed = True
+
+    def _change(self, registered: _Registered, **changes: int) -> None:
+        registered.data = replace(registered.data, **changes)  # type: ignore[arg-type]
+        self._is_changed = True
+
+    def unregister(self, group: str, now_ms: int) -> None:
+        """A group has no members any more."""
+        for topic in self._of_group.get(group, ()):
+            self._bury(self._topics[topic][group], now_ms)
+
+    def _bury(self, registered: _Registered, now_ms: int) -> None:
+        if not registered.data.is_dead:
+            self._change(registered, dead_ms=max(now_ms, registered.data.born_ms))
+
+    def _forget(self, topic: str, group: str) -> None:
+        if self._topics.get(topic, {}).pop(group, None) is not None:
+            self._forget_topic_of(group, topic)
+            self._is_changed = True
+
+    def _forget_topic_of(self, group: str, topic: str) -> None:
+        topics = self._of_group[group]
+        del topics[topic]
+        if not topics:
+            del self._of_group[group]
+
+    # what pulls and dispatch ask
+
+    def __bool__(self) -> bool:
+        return any(self._topics.values())
+
+    def _registered(self, topic: str, group: str) -> _Registered | None:
+        return self._topics.get(topic, {}).get(group)
+
+    def data(self, topic: str, group: str) -> FilterData | None:
+        found = self._registered(topic, group)
+        return None if found is None else found.data
+
+    def wanted(self, topic: str, group: str) -> SqlWanted | None:
+        found = self._registered(topic, group)
+        return None if found is None else found.wanted
+
+    def of_topic(self, topic: str) -> list[SqlWanted]:
+        """Those of groups that left, too."""
+        return [registered.wanted for registered in self._topics.get(topic, {}).values()]
+
+    # what is saved
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether there is something to save since the last `to_table`."""
+        self._clean(now_ms)
+        return self._is_changed
+
+    def _clean(self, now_ms: int) -> None:
+        for groups in self._topics.values():
+            for group, registered in list(groups.items()):
+                if registered.data.is_dead and now_ms - registered.data.dead_ms >= self._clean_after_ms:
+                    del groups[group]
+                    self._forget_topic_of(group, registered.data.topic)
+                    self._is_changed = True
+        self._topics = {topic: groups for topic, groups in self._topics.items() if groups}
+
+    def to_table(self, now_ms: int) -> FilterTable:
+        """All filters but those whose group left long ago, which are forgotten."""
+        self._clean(now_ms)
+        self._is_changed = False
+        return FilterTable(
+            {
+                topic: {group: registered.data for group, registered in groups.items()}
+                for topic, groups in self._topics.items()
+            }
+        )
+
+    def restore(self, table: FilterTable, now_ms: int) -> None:
+        """What was saved: all groups count as gone until they come back.
+
+        With other Bloom parameters than the broker's all of it is ignored, as Apache's does: notes with such bits
+        could be misread.
+        """
+        saved = [data for groups in table.filters.values() for data in groups.values()]
+        if any(data.bloom is None or not self._fits(data.bloom) for data in saved):
+            log.warning("the saved filters have other Bloom parameters than this broker, they are ignored")
+            return
+        for data in saved:
+            dead_ms = data.dead_ms or max(now_ms - DEAD_AT_START_MS, data.born_ms)
+            try:
+                self._add(replace(data, dead_ms=dead_ms))
+            except FilterError as error:
+                log.warning("the saved filter of %s for %s is ignored: %s", data.group, data.topic, error)
+
+    def distrust_notes_until(self, store_ms: int) -> None:
+        """After a crash: what was saved may be some seconds old, and messages stored since were tried on others."""
+        all_data = [registered.data for groups in self._topics.values() for registered in groups.values()]
+        for data in all_data:
+            if data.born_ms < store_ms:
+                self._add(replace(data, born_ms=store_ms, dead_ms=max(data.dead_ms, store_ms)))
+
+    def _fits(self, bloom: BloomData) -> bool:
+        return bloom.bits == self._bloom.bits and len(bloom.positions) == self._bloom.hashes
+
+
+def _differs(data: FilterData, subscription: Subscription) -> bool:
+    return (data.expression_type, data.expression) != (subscription.expression_type, subscription.expression)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryWanted:
+    """What an SQL92 subscription to a group's retry topic wants: what the group's filter for the message's own topic
+    wants, and all messages of topics without one (`filterSupportRetry`).
+    """
+
+    filters: FilterRegistry
+    group: str
+
+    @property
+    def stages(self) -> Stages:
+        return Stages(by_record=self.wants_record, cost=1 + TERMS_MAX // _TERMS_OF_USUAL_COST)
+
+    def wants_record(self, record: bytes | bytearray) -> bool:
+        properties = properties_of(record) or {}
+        wanted = self.filters.wanted(properties.get(RETRY_TOPIC, ""), self.group)
+        return wanted is None or wanted.sql.matches(properties)
+
+
+class NotedFilters:
+    """The bits that notes on queue entries have: those of every filter of the topic that wants the message.
+
+    A topic without filters has none.
+    """
+
+    def __init__(self, filters: FilterRegistry, bloom: BloomShape) -> None:
+        self._filters = filters
+        self.size = bloom.bits // 8
+
+    def has_any(self, topic: str) -> bool:
+        return bool(self._filters.of_topic(topic))
+
+    def of(self, topic: str, record: bytes) -> bytes:
+        properties = properties_of(record)
+        if properties is None:
+            return b""
+        bits = 0
+        for wanted in self._filters.of_topic(topic):
+            if wanted.sql.matches(properties):
+                bits |= int.from_bytes(wanted.mask, "little")
+        return bits.to_bytes(self.size, "little")

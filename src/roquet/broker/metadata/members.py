@@ -1,0 +1,324 @@
+"""PURE: who is connected: the channels of each producer and consumer group.
+
+A channel is whatever the caller uses as one: it is only kept and compared here.
+
+See docs/broker/consumers.md#members and docs/protocol/consuming.md#heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from roquet.protocol.bodies.tables import ConsumerData, Subscription
+
+C = TypeVar("C", bound=Hashable)
+
+Wishes: TypeAlias = Mapping[str, tuple[str, str]]
+"""Topic -> type and text of the expression that says what is wanted of it."""
+
+_CHARACTERS_MAX: Final = 256
+"""Of the texts of one subscription; longer ones count as several."""
+_SHOWN_MAX: Final = 300
+"""Characters of an expression in a line of the log."""
+SILENCE_MS_MAX: Final = 120_000
+"""A channel without a heartbeat for so long is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Who is at the other end of a channel, and when it was last heard of."""
+
+    client_id: str
+    language: str
+    version: int
+    address: str
+    seen_ms: float
+
+
+@dataclass(slots=True)
+class ConsumerGroup(Generic[C]):
+    """The consumers of one group that are connected, and what they all want.
+
+    The last heartbeat of any member decides how the whole group consumes: its members have to agree.
+    `disagreement` says what they do not agree on; it is empty while they do. To keep it up to date all members are
+    looked at only when they begin or may cease to disagree: thousands of them may leave in one turn of the loop.
+    """
+
+    name: str
+    consume_type: str
+    message_model: str
+    consume_from: str
+    members: dict[C, Member] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    disagreement: str = ""
+    _wishes: dict[C, Wishes] = field(default_factory=dict)
+    _differing: tuple[C, ...] = ()
+    """The two members that `disagreement` names: while both stay as they are, it holds, whatever the others want."""
+    _weights: dict[C, int] = field(default_factory=dict)
+
+    def join(self, channel: C, member: Member) -> bool:
+        """Tells whether the list of clients changed."""
+        old = self.members.get(channel)
+        self.members[channel] = member
+        return old is None or old.client_id != member.client_id
+
+    def leave(self, channel: C) -> bool:
+        """Tells whether it was a member."""
+        self._weights.pop(channel, None)
+        self._wishes.pop(channel, None)
+        if channel in self._differing:
+            self._compare()
+        return self.members.pop(channel, None) is not None
+
+    def wish(self, channel: C, subscriptions: Iterable[Subscription]) -> bool:
+        """Note what one member wants; tells whether the members have begun to disagree, or do about something else."""
+        wishes = _wishes_of(subscriptions)
+        if self._wishes.get(channel) == wishes:
+            return False
+        self._wishes[channel] = self._shared(wishes)
+        self._weights[channel] = _weight(self.name, wishes)
+        before = self.disagreement
+        if channel in self._differing if before else self._differs_from_all(channel):
+            self._compare()
+        return self.disagreement not in ("", before)
+
+    def _differs_from_all(self, channel: C) -> bool:
+        """Whether one member wants something else than the others, who agree."""
+        other = next((each for each in self._wishes if each != channel), channel)
+        return self._differ((channel, other))
+
+    def _shared(self, wishes: Wishes) -> Wishes:
+        """The object that others keep who want the same: for thousands of members it is one, and known at a glance."""
+        ends = (next(iter(self._wishes.values()), wishes), next(reversed(self._wishes.values()), wishes))
+        return next((known for known in ends if known == wishes), wishes)
+
+    def weight(self, channel: C) -> int:
+        """How many subscriptions one member counts as; 0 before its first heartbeat."""
+        return self._weights.get(channel, 0)
+
+    def _compare(self) -> None:
+        """Two members that want different things are enough to be told of."""
+        first, other = next(filter(self._differ, pairwise(self._wishes)), (None, None))
+        if first is None or other is None:
+            self.disagreement, self._differing = "", ()
+            return
+        self._differing = first, other
+        one, two = self._wishes[first], self._wishes[other]
+        topic = min(topic for topic in one.keys() | two.keys() if one.get(topic) != two.get(topic))
+        names = self.members[first].client_id, self.members[other].client_id
+        self.disagreement = f"{names[0]} wants {_shown(one.get(topic))} of {topic}, {names[1]} {_shown(two.get(topic))}"
+
+    def _differ(self, pair: tuple[C, C]) -> bool:
+        one, two = self._wishes[pair[0]], self._wishes[pair[1]]
+        return one is not two and one != two
+
+    def subscribe(self, subscriptions: Iterable[Subscription]) -> bool:
+        """Take over what a heartbeat wants; tells whether the set of topics changed.
+
+        A subscription gives way to a newer one only, else heartbeats that overtake each other would make it go back
+        and forth (docs/pitfalls.md#trap-28).
+        """
+        wanted = {subscription.topic: subscription for subscription in subscriptions}
+        topics_changed = wanted.keys() != self.subscriptions.keys()
+        for topic in self.subscriptions.keys() - wanted.keys():
+            del self.subscriptions[topic]
+        for topic, subscription in wanted.items():
+            old = self.subscriptions.get(topic)
+            if old is None or subscription.version > old.version:
+                self.subscriptions[topic] = subscription
+        return topics_changed
+
+
+def _wishes_of(subscriptions: Iterable[Subscription]) -> Wishes:
+    return {each.topic: (each.expression_type, each.expression) for each in subscriptions}
+
+
+def _weight(group: str, wishes: Wishes) -> int:
+    """What a member counts: one for each subscription, or one without any, and one for each `_CHARACTERS_MAX`
+    characters of its texts: of expressions alone a heartbeat may bring 512 KiB for each of 2,000 groups.
+    """
+    sizes = (len(topic) + len(kind) + len(text) for topic, (kind, text) in wishes.items())
+    return max(1, sum(1 + size // _CHARACTERS_MAX for size in sizes)) + len(group) // _CHARACTERS_MAX
+
+
+def _shown(wish: tuple[str, str] | None) -> str:
+    return "nothing" if wish is None else f"{wish[0]} {wish[1]!r}"[:_SHOWN_MAX]
+
+
+class Consumers(Generic[C]):
+    """The connected consumers of all groups.
+
+    Keeps: a group is here as long as it has a channel; `subscription_count` is what all members count.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[str, ConsumerGroup[C]] = {}
+        self.subscription_count = 0
+        self._groups_of: dict[C, set[str]] = {}
+
+    def register(self, channel: C, member: Member, data: ConsumerData) -> bool:
+        """Take a heartbeat; tells whether the group's members must be told."""
+        group = self.groups.get(data.group)
+        if group is None:
+            group = ConsumerGroup(data.group, data.consume_type, data.message_model, data.consume_from)
+            self.groups[data.group] = group
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from = data.consume_from
+        self._groups_of.setdefault(channel, set()).add(data.group)
+        joined = group.join(channel, member)
+        topics_changed = group.subscribe(data.subscriptions)
+        return joined or topics_changed
+
+    def disagreement(self, channel: C, data: ConsumerData) -> str:
+        """What the members of a group disagree on since this heartbeat; empty: nothing, or nothing new."""
+        group = self.groups[data.group]
+        before = group.weight(channel)
+        is_new = group.wish(channel, data.subscriptions)
+        self.subscription_count += group.weight(channel) - before
+        return group.disagreement if is_new else ""
+
+    def count_with(self, channel: C, consumers: Iterable[ConsumerData]) -> int:
+        """What all members would count, at most, after such a heartbeat."""
+        count = self.subscription_count
+        for data in consumers:
+            group = self.groups.get(data.group)
+            count += _weight(data.group, _wishes_of(data.subscriptions))
+            count -= group.weight(channel) if group is not None else 0
+        return count
+
+    def unregister(self, channel: C, group_name: str) -> bool:
+        """A consumer leaves one group; tells whether the others must be told."""
+        group = self.groups.get(group_name)
+        if group is None:
+            return False
+        self.subscription_count -= group.weight(channel)
+        if not group.leave(channel):
+            return False
+        if not group.members:
+            del self.groups[group_name]
+        left = self._groups_of[channel]
+        left.discard(group_name)
+        if not left:
+            del self._groups_of[channel]
+        return True
+
+    def closed(self, channel: C) -> list[str]:
+        """A channel ended; the groups whose members must be told."""
+        names = sorted(self._groups_of.get(channel, ()))
+        return [name for name in names if self.unregister(channel, name)]
+
+    def silent(self, now_ms: float) -> Iterator[list[C]]:
+        """Channels to close, group by group; closing them is what takes them out."""
+        return _silent([group.members for group in self.groups.values()], now_ms)
+
+    def groups_of(self, channel: C) -> set[str]:
+        """The groups of those who speak over a channel."""
+        return set(self._groups_of.get(channel, ()))
+
+    def has_room(self, channel: C, group: str, count_max: int) -> bool:
+        """Whether a channel is in a group, or may come to it where no more than `count_max` may be."""
+        found = self.groups.get(group)
+        return found is None or channel in found.members or len(found.members) < count_max
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """What a connected group wants of a topic."""
+        found = self.groups.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
+    def client_ids(self, group: str) -> list[str]:
+        """One per channel, so that a client that came back may be there twice (docs/pitfalls.md#trap-32)."""
+        found = self.groups.get(group)
+        return [] if found is None else [member.client_id for member in found.members.values()]
+
+    def channels(self, group: str) -> list[C]:
+        found = self.groups.get(group)
+        return [] if found is None else list(found.members)
+
+    def gave_up(self, group: str, topic: str) -> bool:
+        """Whether a connected group does not want a topic, in which it may still have progress."""
+        found = self.groups.get(group)
+        return found is not None and bool(found.subscriptions) and topic not in found.subscriptions
+
+    def channel_of(self, group: str, client_id: str) -> C | None:
+        """Where a member of a group is reached; of one that came back, the newer channel."""
+        found = self.groups.get(group)
+        members = () if found is None else reversed(found.members.items())
+        return next((channel for channel, member in members if member.client_id == client_id), None)
+
+
+class Producers(Generic[C]):
+    """The connected producers of all groups.
+
+    Keeps: a group is here as long as it has a channel, a client id as long as its latest channel produces;
+           `count` is what all members count, as that of consumers without subscriptions.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.groups: dict[str, dict[C, Member]] = {}
+        self._channel_of: dict[str, C] = {}
+        self._groups_of: dict[C, set[str]] = {}
+
+    def register(self, channel: C, member: Member, group: str) -> None:
+        """Take a heartbeat."""
+        members = self.groups.setdefault(group, {})
+        if channel not in members:
+            self.count += _weight(group, {})
+        members[channel] = member
+        self._channel_of[member.client_id] = channel
+        self._groups_of.setdefault(channel, set()).add(group)
+
+    def unregister(self, channel: C, group: str) -> None:
+        """A producer leaves one group."""
+        members = self.groups.get(group, {})
+        member = members.pop(channel, None)
+        if member is None:
+            return
+        self.count -= _weight(group, {})
+        if not members:
+            del self.groups[group]
+        left = self._groups_of[channel]
+        left.discard(group)
+        if not left:
+            del self._groups_of[channel]
+            if self._channel_of.get(member.client_id) == channel:
+                del self._channel_of[member.client_id]
+
+    def count_with(self, channel: C, groups: Iterable[str]) -> int:
+        """What all members would count after such a heartbeat."""
+        new = (group for group in set(groups) if channel not in self.groups.get(group, ()))
+        return self.count + sum(_weight(group, {}) for group in new)
+
+    def closed(self, channel: C) -> None:
+        """A channel ended."""
+        for group in sorted(self._groups_of.get(channel, ())):
+            self.unregister(channel, group)
+
+    def silent(self, now_ms: float) -> Iterator[list[C]]:
+        """As `Consumers.silent`."""
+        return _silent(list(self.groups.values()), now_ms)
+
+    def groups_of(self, channel: C) -> set[str]:
+        """The groups of those who speak over a channel."""
+        return set(self._groups_of.get(channel, ()))
+
+    def has_room(self, channel: C, group: str, count_max: int) -> bool:
+        """As `Consumers.has_room`."""
+        members = self.groups.get(group, {})
+        return channel in members or len(members) < count_max
+
+    def channel_of(self, client_id: str) -> C | None:
+        """Where a client is reached by its id, as answers to its requests need it."""
+        return self._channel_of.get(client_id)
+
+    def channels(self, group: str) -> list[C]:
+        return list(self.groups.get(group, ()))
+
+
+def _silent(groups: Iterable[dict[C, Member]], now_ms: float) -> Iterator[list[C]]:
+    for members in groups:
+        yield [channel for channel, member in members.items() if now_ms - member.seen_ms > SILENCE_MS_MAX]

@@ -1,0 +1,217 @@
+"""Tables <-> JSON files with a backup, in Apache's form, below `config/` of the store.
+
+See docs/storage/files.md#state-files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from roquet.common.runtime import Runtime
+from roquet.protocol.bodies.tables import parse
+from roquet.protocol.json.dialect import dump_file
+from roquet.storage.files.disk import Disk
+
+log = logging.getLogger(__name__)
+
+TOPICS: Final = "topics.json"
+GROUPS: Final = "subscriptionGroup.json"
+CONSUMER_OFFSETS: Final = "consumerOffset.json"
+DELAY_OFFSETS: Final = "delayOffset.json"
+CONSUMER_FILTERS: Final = "consumerFilter.json"
+
+
+class Table(Protocol):
+    def to_json(self) -> dict[str, Any]: ...
+
+
+T = TypeVar("T", bound=Table)
+R = TypeVar("R")
+
+Then = Callable[[OSError | None], None]
+"""What happens once a change is on disk, or could not be written."""
+
+
+class Changed(Protocol):
+    """Told that a table changed; `then` is called once the change is on disk."""
+
+    def __call__(self, then: Then | None = None) -> None: ...
+
+
+async def until_saved(change: Callable[[Then], None]) -> None:
+    """Make a change and wait until it is on disk.
+
+    Whoever waits may be cancelled; the change is saved all the same.
+
+    :raises OSError: it could not be written.
+    """
+    saved: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    change(lambda error: None if saved.cancelled() else saved.set_result(error))
+    error = await saved
+    if error is not None:
+        raise error
+
+
+class StateFile(Generic[T]):
+    """The file of one table.
+
+    Keeps: one write at a time; a write that begins takes the table as it is then, so that many changes are one write.
+
+    :param table: gives the table's present state.
+    """
+
+    def __init__(self, disk: Disk, path: Path, table: Callable[[], T], runtime: Runtime) -> None:
+        self._disk = disk
+        self._path = path
+        self._backup = path.with_name(path.name + ".bak")
+        self._table = table
+        self._runtime = runtime
+        self._dirty = False
+        self._waiting: list[Then] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._is_failing = False
+        self.was_damaged = False
+        """Whether `load` found bytes that it could not read."""
+
+    def load(self, kind: Callable[[Mapping[str, Any]], R]) -> R | None:
+        """What was saved, from the backup where the file itself cannot be read; None: nothing that can be read.
+
+        What cannot be read is moved aside, never deleted, and told of in one line: the broker starts whatever its
+        files say. A file without a byte was never written so: it is damaged, too.
+        """
+        self._remove_unfinished()
+        data, backup = self._disk.read(self._path), self._disk.read(self._backup)
+        saved, why = _parsed(data, kind)
+        if why and data is not None:
+            self.was_damaged = True
+            why = f"{self._path} {why}; it was moved to {self._moved_aside(self._path, data)}"
+        if saved is None and backup is not None:
+            saved, why_not = _parsed(backup, kind)
+            if why_not:
+                self.was_damaged = True
+                moved = self._moved_aside(self._backup, backup)
+                why = "; ".join(filter(None, (why, f"{self._backup} {why_not}; it was moved to {moved}")))
+            else:
+                self._put_back(backup)
+        if why:
+            goes_on = "its backup is used" if saved is not None else "the broker starts without what it said"
+            log.error("damaged state file: %s; %s", why, goes_on)
+        return saved
+
+    def _remove_unfinished(self) -> None:
+        """Delete what a crash left of a write that was under way."""
+        names = {name for name, _ in self._disk.names(self._path.parent)}
+        for path in (self._path, self._backup):
+            unfinished = path.with_name(path.name + ".tmp")
+            if unfinished.name in names:
+                with suppress(OSError):  # it does no harm where it is
+                    self._disk.delete(unfinished)
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def keep_a_copy(self) -> None:
+        """Some of it cannot be used: the next write would lose that."""
+        data = self._disk.read(self._path)
+        if data is not None:
+            with suppress(OSError, StopIteration):
+                self._disk.replace(self._free_name(self._path, data), data)
+
+    def _free_name(self, path: Path, data: bytes) -> Path:
+        """A name for damaged bytes that nobody has yet, or that has the very same already.
+
+        :raises StopIteration: there are too many.
+        """
+        names = (path.with_name(f"{path.name}.damaged{number}") for number in ("", *map("-{}".format, range(2, 100))))
+        return next(name for name in names if self._disk.read(name) in (None, data))
+
+    def _moved_aside(self, path: Path, data: bytes) -> str:
+        """Where bytes that cannot be read are from now on."""
+        try:
+            free = self._free_name(path, data)
+            self._disk.replace(free, data)
+            self._disk.delete(path)
+        except (OSError, StopIteration) as error:
+            return f"nowhere ({error or 'there are too many'}), and is there until the next change of the table"
+        return str(free)
+
+    def _put_back(self, data: bytes) -> None:
+        """The backup takes the place of the file at once, lest the next write makes a backup of what is broken."""
+        try:
+            self._disk.replace(self._path, data)
+        except OSError as error:
+            log.error("file not restored from its backup: path=%s error=%s", self._path, error)
+
+    def changed(self, then: Then | None = None) -> None:
+        """The table changed: write it, soon."""
+        self._dirty = True
+        if then is not None:
+            self._waiting.append(then)
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    def retry(self) -> None:
+        """Write the table if it could not be written the last time."""
+        if self._is_failing:
+            self.changed()
+
+    async def flush(self) -> None:
+        """Wait until the table as it is now is on disk.
+
+        :raises OSError: it could not be written.
+        """
+        await until_saved(self.changed)
+
+    async def _write(self) -> None:
+        try:
+            while self._dirty:
+                self._dirty = False
+                waiting, self._waiting = self._waiting, []
+                error = await self._try_to_save()
+                for then in waiting:
+                    then(error)
+        finally:
+            self._writing = None
+
+    async def _try_to_save(self) -> OSError | None:
+        try:
+            await self._runtime.blocking(partial(self._save, self._table()))
+        except OSError as error:
+            if not self._is_failing:
+                log.error(
+                    "file not written, it stays as it was and is tried again: path=%s error=%s", self._path, error
+                )
+            self._is_failing = True
+            return error
+        if self._is_failing:
+            log.warning("file written again: path=%s", self._path)
+        self._is_failing = False
+        return None
+
+    def _save(self, table: T) -> None:
+        data = dump_file(table.to_json())
+        old = self._disk.read(self._path)
+        if old == data:
+            return
+        if old:
+            self._disk.replace(self._backup, old)
+        self._disk.replace(self._path, data)
+
+
+def _parsed(data: bytes | None, kind: Callable[[Mapping[str, Any]], R]) -> tuple[R | None, str]:
+    """The table that the bytes of a file are, and why they are none."""
+    if data is None:
+        return None, ""
+    if not data:
+        return None, "has no bytes"
+    try:
+        return parse(data, kind), ""
+    except (ValueError, RecursionError, MemoryError) as error:
+        return None, f"cannot be read: {str(error)[:200]}"

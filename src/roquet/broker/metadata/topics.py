@@ -1,0 +1,210 @@
+"""PURE: the topics of this broker: those it has from the start, those made on demand, those an admin made.
+
+See docs/protocol/producing.md#how-a-broker-makes-a-topic, docs/protocol/messages.md#system-topics and
+docs/broker/topics.md#topics-from-the-start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from roquet.broker.config.limits import Limits, refuse_beyond
+from roquet.protocol.bodies.tables import DataVersion, TopicConfig, TopicTable
+from roquet.protocol.records.message import (
+    BENCHMARK_TOPIC,
+    DEAD_LETTER_PREFIX,
+    DEFAULT_TOPIC,
+    NOT_SENDABLE,
+    OFFSET_MOVED_TOPIC,
+    READ_WRITE,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    TRACE_TOPIC,
+    Permission,
+    reply_topic,
+)
+
+SCHEDULE_QUEUES: Final = 18
+"""One per delay level; Apache keeps to 18 whatever levels are configured."""
+SYSTEM_PREFIX: Final = "rmq_sys_"
+FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+
+_SYSTEM: Final = NOT_SENDABLE | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+_INHERIT_ONLY: Final = int(Permission.INHERIT)
+_INHERITABLE: Final = READ_WRITE | _INHERIT_ONLY
+
+
+def retry_topic(group: str, queues: int = 1, sys_flag: int = 0) -> TopicConfig:
+    """Where a group's messages go that are to be consumed again."""
+    return TopicConfig(RETRY_PREFIX + group, queues, queues, READ_WRITE, sys_flag=sys_flag)
+
+
+def dead_letter_topic(group: str) -> TopicConfig:
+    """Where a group's messages end that failed too often; readable since 4.9.2."""
+    return TopicConfig(DEAD_LETTER_PREFIX + group, 1, 1, READ_WRITE)
+
+
+def topics_at_start(
+    cluster: str,
+    broker: str,
+    *,
+    default_queues: int = 8,
+    auto_create: bool = True,
+    cluster_topic: bool = True,
+    broker_topic: bool = True,
+    trace_topic: str | None = None,
+) -> list[TopicConfig]:
+    """What every broker has before anybody asks (docs/broker/topics.md#topics-from-the-start).
+
+    :param trace_topic: the trace topic's name where this broker shall have it.
+    """
+    topics = [TopicConfig(SELF_TEST_TOPIC, 1, 1)]
+    if auto_create:
+        topics.append(TopicConfig(DEFAULT_TOPIC, default_queues, default_queues, _INHERITABLE))
+    topics += [
+        TopicConfig(BENCHMARK_TOPIC, 1024, 1024),
+        TopicConfig(cluster, 16, 16, _INHERITABLE if cluster_topic else _INHERIT_ONLY),
+        TopicConfig(broker, 1, 1, _INHERITABLE if broker_topic else _INHERIT_ONLY),
+        TopicConfig(OFFSET_MOVED_TOPIC, 1, 1),
+        TopicConfig(SCHEDULE_TOPIC, SCHEDULE_QUEUES, SCHEDULE_QUEUES),
+    ]
+    if trace_topic is not None:
+        topics.append(TopicConfig(trace_topic, 1, 1))
+    topics.append(TopicConfig(reply_topic(cluster), 1, 1))
+    return topics
+
+
+class TopicRegistry:
+    """The topics of one broker, by name.
+
+    Keeps: every change of a topic moves `version` on; `topics` is the same view for ever.
+
+    :param auto_create: whether sends to unknown topics may use the default topic as their pattern.
+    :param limits: how many topics, and queues of one, clients may make.
+    """
+
+    def __init__(
+        self, at_start: Iterable[TopicConfig], now_ms: int, *, auto_create: bool = True, limits: Limits | None = None
+    ) -> None:
+        self._limits = limits or Limits()
+        self._topics = {topic.name: topic for topic in at_start}
+        self._system = _SYSTEM | self._topics.keys()
+        self._auto_create = auto_create
+        self.topics: Final[Mapping[str, TopicConfig]] = MappingProxyType(self._topics)
+        self.version = DataVersion(now_ms)
+
+    @property
+    def system_names(self) -> list[str]:
+        """Topics that belong to the brokers, not to users."""
+        return sorted(self._system)
+
+    def is_system(self, name: str) -> bool:
+        """Whether an admin may neither create nor delete it."""
+        return name in self._system or name.startswith(SYSTEM_PREFIX)
+
+    def to_table(self) -> TopicTable:
+        return TopicTable(dict(self._topics), self.version)
+
+    def restore(self, saved: TopicTable, now_ms: int) -> None:
+        """Put what was saved over the topics of the start; those that are new with this start move the version on."""
+        is_new = not self._topics.keys() <= saved.topics.keys()
+        self._topics.update(saved.topics)
+        self.version = saved.version.next(now_ms) if is_new else saved.version
+
+    def copy_master(self, table: TopicTable) -> bool:
+        """Become the master's table, unless it already is; tells whether anything changed.
+
+        See docs/protocol/administration.md#what-a-slave-copies.
+        """
+        if table.version == self.version:
+            return False
+        self._topics.clear()
+        self._topics.update(table.topics)
+        self.version = table.version
+        return True
+
+    def update(self, topic: TopicConfig, now_ms: int) -> None:
+        """Create or change a topic. Whether it is ordered stays: only the name servers decide that.
+
+        :raises Refused: there are too many topics, or it has more queues than it may have and had before.
+        """
+        old = self._topics.get(topic.name)
+        self._refuse_beyond_limits(topic, old)
+        self._put(replace(topic, order=old.order) if old is not None else topic, now_ms)
+
+    def create(self, topic: TopicConfig, now_ms: int) -> bool:
+        """Create a topic of the broker's own, or of a group, where there is none of that name; tells whether it did."""
+        if topic.name in self._topics:
+            return False
+        self._put(topic, now_ms)
+        return True
+
+    def create_for_send(
+        self, name: str, pattern_name: str, queues_wanted: int, now_ms: int, sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """Create an unknown topic that somebody sends to; None: it has to exist first.
+
+        See docs/protocol/producing.md#how-a-broker-makes-a-topic.
+
+        :param pattern_name: the topic whose permissions and number of queues it takes, where that may be inherited.
+        :raises Refused: there are too many topics.
+        """
+        pattern = self._pattern(pattern_name)
+        if pattern is not None:
+            queues = max(1, min(queues_wanted, pattern.write_queues))
+            perm = pattern.perm & ~Permission.INHERIT
+            topic = TopicConfig(name, queues, queues, perm, pattern.filter_type, sys_flag)
+        elif name.startswith(RETRY_PREFIX):
+            topic = TopicConfig(name, 1, 1, READ_WRITE, sys_flag=sys_flag)
+        else:
+            return None
+        self._refuse_beyond_limits(topic, None)
+        self._put(topic, now_ms)
+        return topic
+
+    def _refuse_beyond_limits(self, topic: TopicConfig, old: TopicConfig | None) -> None:
+        limits = self._limits
+        if old is None:
+            refuse_beyond(len(self._topics) + 1, limits.topic_nums_max, "topics of this broker", "topicNumsMax")
+        had = 0 if old is None else max(old.read_queues, old.write_queues)
+        queues = max(topic.read_queues, topic.write_queues)
+        what = f"queues of topic {topic.name}"
+        refuse_beyond(queues, max(had, limits.topic_queue_nums_max), what, "topicQueueNumsMax")
+
+    def queues_to_scan(self, name: str, count: int) -> range:
+        """The ids of a topic's `count` queues, for an answer about each of them.
+
+        :raises Refused: an older table gave it so many that no answer could hold them.
+        """
+        refuse_beyond(count, self._limits.topic_queue_nums_max, f"queues of topic {name}", "topicQueueNumsMax")
+        return range(count)
+
+    def _pattern(self, name: str) -> TopicConfig | None:
+        topic = self._topics.get(name)
+        if topic is None or not topic.perm & Permission.INHERIT or (name == DEFAULT_TOPIC and not self._auto_create):
+            return None
+        return topic
+
+    def delete(self, name: str, now_ms: int) -> bool:
+        """Forget a topic; tells whether there was one."""
+        if self._topics.pop(name, None) is None:
+            return False
+        self.version = self.version.next(now_ms)
+        return True
+
+    def set_ordered(self, ordered: Collection[str], now_ms: int) -> bool:
+        """Exactly these topics are ordered, as the name servers have it; tells whether anything changed."""
+        changed = [topic for topic in self._topics.values() if topic.order != (topic.name in ordered)]
+        for topic in changed:
+            self._topics[topic.name] = replace(topic, order=not topic.order)
+        if changed:
+            self.version = self.version.next(now_ms)
+        return bool(changed)
+
+    def _put(self, topic: TopicConfig, now_ms: int) -> None:
+        self._topics[topic.name] = topic
+        self.version = self.version.next(now_ms)

@@ -1,0 +1,143 @@
+"""What one broker counted and measured: where statistics and rates get their totals from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+
+from roquet.broker.config.limits import Limits
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metrics.rates import Flow, Rates
+from roquet.broker.metrics.stats import Stats, Total, Totals, Window
+from roquet.broker.metrics.traffic import Traffic
+from roquet.common.steps import Steps, in_one, in_parts
+from roquet.protocol.records.message import SCHEDULE_TOPIC
+from roquet.storage.queues.consume_queue import Appended
+from roquet.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+RATES_MS: Final = 1000
+_TOPICS: Final = 512
+"""Topics of one step; of most nothing but a number is looked at."""
+_NONE: Final = Total(0, 0)
+GIVEN: Final = "GROUP_GET_NUMS"
+
+
+class Measurements:
+    """Totals of what came in are those of the store, which counts each message once for its topic.
+
+    It has the items that Apache's broker fills; that names COMMERCIAL_* and *_FROM_DISK_* too, which count nothing.
+
+    :param cluster: the key of the items that are about the whole broker.
+    :param clock_ms: as `Traffic`.
+    :param detailed: whether items go by queue where there are such (enableDetailStat).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        cluster: str,
+        now_ms: Callable[[], int],
+        clock_ms: Callable[[], float],
+        *,
+        detailed: bool,
+        limits: Limits | None = None,
+    ) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._cluster = cluster
+        self._now_ms = now_ms
+        self._clock_ms = clock_ms
+        self._detailed = detailed
+        self._stored_before = 0
+        self._count_max = (limits or Limits()).statistics_nums_max
+        self.traffic = Traffic(clock_ms, self._count_max)
+        self._is_left_out_told = False
+        self.rates = Rates()
+        self.stats = Stats(self._items())
+
+    def _items(self) -> Mapping[str, Totals]:
+        traffic = self.traffic
+        items: dict[str, Totals] = {
+            "TOPIC_PUT_NUMS": lambda: self._by_topic(lambda appended: appended.messages),
+            "TOPIC_PUT_SIZE": lambda: self._by_topic(lambda appended: appended.size),
+            GIVEN: traffic.messages_given,
+            "GROUP_GET_SIZE": traffic.bytes_given,
+            "GROUP_GET_LATENCY": traffic.times_taken if self._detailed else traffic.times_taken_by_group,
+            "SNDBCK_PUT_NUMS": in_one(traffic.messages_sent_back),
+            "BROKER_PUT_NUMS": in_one(lambda: {self._cluster: Total(self._store.stored, self._store.stored)}),
+            "BROKER_GET_NUMS": in_one(lambda: {self._cluster: Total(traffic.messages, traffic.found)}),
+        }
+        return {**items, **self._items_by_queue()} if self._detailed else items
+
+    def _items_by_queue(self) -> Mapping[str, Totals]:
+        return {
+            "QUEUE_PUT_NUMS": in_one(lambda: self._by_delay_level(lambda appended: appended.messages)),
+            "QUEUE_PUT_SIZE": in_one(lambda: self._by_delay_level(lambda appended: appended.size)),
+            "QUEUE_GET_NUMS": self.traffic.messages_delivered,
+            "QUEUE_GET_SIZE": self.traffic.bytes_delivered,
+        }
+
+    def _by_topic(self, value: Callable[[Appended], int]) -> Steps[dict[str, Total]]:
+        """Of the topics that anything was appended to."""
+        totals: dict[str, Total] = {}
+        for part in in_parts(self._store.queues.appended(), _TOPICS):
+            for topic, appended in part:
+                if appended.messages:
+                    before = totals.get(topic, _NONE)
+                    totals[topic] = Total(before.value + value(appended), before.times + appended.messages)
+            yield
+        return totals
+
+    def _by_delay_level(self, value: Callable[[Appended], int]) -> dict[str, Total]:
+        return {
+            f"{queue.topic}@{queue.queue_id}": Total(value(queue.appended), queue.appended.messages)
+            for queue in self._store.queues.of_topic(SCHEDULE_TOPIC)
+            if queue.appended.messages
+        }
+
+    def tps(self, topic: str, group: str) -> float:
+        """Messages a second of the topic that the group was given, in the last minute."""
+        return self.stats.summary(GIVEN, f"{topic}@{group}").tps
+
+    def turn_took(self, seconds: float) -> None:
+        """From the first message that was stored in a turn of the loop until all was done that follows from them."""
+        messages = self._store.stored - self._stored_before
+        self._stored_before += messages
+        self.rates.took(messages, int(seconds * 1000))
+
+    def look(self, window: Window) -> Steps[None]:
+        """Due each of the window's periods; totals of topics and groups that are no more are forgotten."""
+        now_ms = self._clock_ms()
+        yield from self.traffic.keep(self._catalogue.topics, self._catalogue.groups)
+        if self.traffic.left_out and not self._is_left_out_told:
+            text = "statistics by queue and group are full, further ones are not counted: statisticsNumsMax=%d"
+            log.warning(text, self._count_max)
+            self._is_left_out_told = True
+        yield from self.stats.look(window, now_ms)
+
+    def look_at_rates(self) -> None:
+        """Due each `RATES_MS`."""
+        today = datetime.fromtimestamp(self._now_ms() / 1000).astimezone().toordinal()
+        self.rates.look(self._flow(), self._clock_ms(), today)
+
+    def _flow(self) -> Flow:
+        traffic = self.traffic
+        return Flow(self._store.stored, traffic.found, traffic.missed, traffic.messages)
+
+    def figures(self) -> Steps[dict[str, str]]:
+        """What the broker tells of its rates and totals, under Apache's names."""
+        size = 0
+        for part in in_parts(self._store.queues.appended(), _TOPICS):
+            size += sum(appended.size for _, appended in part)
+            yield
+        stored = self._store.stored
+        return {
+            **self.rates.figures(self._flow()),
+            "putMessageSizeTotal": str(size),
+            "putMessageAverageSize": str(round(size / stored, 3) if stored else 0.0),
+        }

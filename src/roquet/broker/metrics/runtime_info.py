@@ -1,0 +1,165 @@
+"""What a broker says of its present state, under Apache's names.
+
+Tools take a row of their tables from these texts; one missing name leaves the whole row blank
+(docs/pitfalls.md#trap-47).
+
+See docs/broker/statistics.md#runtime-information and docs/protocol/administration.md#runtime-information.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from roquet.broker.config.broker import BrokerConfig
+from roquet.broker.offsets.consumer_offsets import DelayProgress
+from roquet.common.steps import Steps
+from roquet.common.units import PhysicalOffset
+from roquet.errors import CorruptRecord
+from roquet.protocol.records.message import SCHEDULE_TOPIC
+from roquet.protocol.records.record import decode
+from roquet.protocol.remoting.codes import VERSION, VERSION_NAME
+from roquet.storage.store import Store
+
+_NO_BUFFER_LIMIT: Final = 2**31 - 1
+_COUNTS: Final = (
+    "putMessageFailedTimes",
+    "getMessageEntireTimeMax",
+    "dispatchMaxBuffer",
+    "sendThreadPoolQueueSize",
+    "pullThreadPoolQueueSize",
+    "queryThreadPoolQueueSize",
+    "EndTransactionQueueSize",
+    "sendThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueHeadWaitTimeMills",
+    "queryThreadPoolQueueHeadWaitTimeMills",
+    "pageCacheLockTimeMills",
+)
+_NOT_MEASURED: Final = dict.fromkeys(_COUNTS, "0")
+"""What stands for a figure that nobody measured; nothing waits in queues here, so their sizes are 0 in truth."""
+
+
+class RuntimeInfo:
+    """Gathers the state of one broker.
+
+    :param measured: who else has figures to tell, under Apache's names; `measured_in_steps`: whose take long to make.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: Store,
+        delays: DelayProgress,
+        now_ms: Callable[[], int],
+        measured: Sequence[Callable[[], Mapping[str, str]]] = (),
+        measured_in_steps: Callable[[], Steps[Mapping[str, str]]] | None = None,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._delays = delays
+        self._now_ms = now_ms
+        self._measured = measured
+        self._measured_in_steps = measured_in_steps
+        self._started_ms = now_ms()
+
+    def table(self) -> Steps[dict[str, str]]:
+        """Name and value of each figure, by name."""
+        in_steps = (yield from self._measured_in_steps()) if self._measured_in_steps is not None else {}
+        figures = {
+            **_NOT_MEASURED,
+            **self._broker(),
+            **self._log(),
+            **self._delay_levels(),
+            **_disk(self._config.commit_log_folders, self._config.store_folder),
+        }
+        for measured in self._measured:
+            figures |= measured()
+        figures |= in_steps
+        return dict(sorted(figures.items()))
+
+    def _broker(self) -> dict[str, str]:
+        java = self._config.java
+        return {
+            "bootTimestamp": str(self._started_ms),
+            "runtime": duration_text(self._now_ms() - self._started_ms),
+            "brokerVersion": str(VERSION),
+            "brokerVersionDesc": VERSION_NAME,
+            "startAcceptSendRequestTimeStamp": str(self._config.start_accept_send_request_time_stamp),
+            "sendThreadPoolQueueCapacity": str(java.send_thread_pool_queue_capacity),
+            "pullThreadPoolQueueCapacity": str(self._config.pull_thread_pool_queue_capacity),
+            "queryThreadPoolQueueCapacity": str(java.query_thread_pool_queue_capacity),
+            "EndTransactionThreadPoolQueueCapacity": str(java.end_transaction_pool_queue_capacity),
+        }
+
+    def _log(self) -> dict[str, str]:
+        log = self._store.log
+        return {
+            "commitLogMinOffset": str(log.start),
+            "commitLogMaxOffset": str(log.end),
+            "storeFailure": str(self._store.failure or ""),
+            "commitLogHoles": str(self._store.dispatch.holes),
+            "commitLogHoleBytes": str(self._store.dispatch.hole_bytes),
+            "dispatchBehindBytes": str(self._store.dispatch.behind),
+            "dispatchBehindReason": self._store.dispatch.why_behind,
+            "earliestMessageTimeStamp": str(self._earliest_ms(log.start)),
+            "remainHowManyDataToFlush": size_text(log.end - log.flushed_to),
+            "remainHowManyDataToCommit": size_text(0),
+            "remainTransientStoreBufferNumbs": str(_NO_BUFFER_LIMIT),
+        }
+
+    def _earliest_ms(self, at: PhysicalOffset) -> int:
+        record = self._store.message_at(at)
+        try:
+            return -1 if record is None else decode(record).store_ms
+        except CorruptRecord:
+            return -1
+
+    def _delay_levels(self) -> dict[str, str]:
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{self._store.max_offset(SCHEDULE_TOPIC, level - 1)}"
+            for level, offset in sorted(self._delays.offsets.items())
+        }
+
+
+def _disk(log_folders: Sequence[Path], store: Path) -> dict[str, str]:
+    ratios = {folder: _used_ratio(folder) for folder in log_folders}
+    total, free = map(sum, zip(*map(_space, log_folders), strict=True))
+    return {
+        "commitLogDiskRatio": min(ratios.values(), key=float),
+        **{f"commitLogDiskRatio_{folder}": ratio for folder, ratio in ratios.items()},
+        "consumeQueueDiskRatio": _used_ratio(store),
+        "commitLogDirCapacity": f"Total : {size_text(total)}, Free : {size_text(free)}.",
+    }
+
+
+def _used_ratio(folder: Path) -> str:
+    """Used part of the disk, 0 to 1; -1 where that cannot be told."""
+    total, free = _space(folder)
+    return "-1.0" if total <= 0 else f"{(total - free) / total:.4f}"
+
+
+def _space(folder: Path) -> tuple[int, int]:
+    """Bytes in all and free on the folder's disk."""
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return 0, 0
+    return usage.total, usage.free
+
+
+def duration_text(span_ms: int) -> str:
+    minutes, seconds = divmod(span_ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def size_text(size: int) -> str:
+    """Bytes as people read them, in powers of 1024."""
+    if size < 1024:
+        return f"{size} B"
+    power = min(int(math.log2(size) // 10), 6)
+    return f"{size / 1024**power:.1f} {'KMGTPE'[power - 1]}iB"

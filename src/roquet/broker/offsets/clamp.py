@@ -1,0 +1,23 @@
+"""Groups that are further than their queues: a power failure took the tail, or only a former master had it."""
+
+from __future__ import annotations
+
+import logging
+
+from roquet.broker.offsets.consumer_offsets import Commit, ConsumerProgress
+from roquet.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+
+def set_back_progress(progress: ConsumerProgress, store: Store) -> None:
+    """Let every group go on where its queues end, at the latest; one line for each group."""
+    by_group: dict[str, list[Commit]] = {}
+    for each in progress.set_back(store.within_queue):
+        by_group.setdefault(each.group, []).append(each)
+    for group, commits in by_group.items():
+        first = commits[0]
+        log.warning(
+            "consumer offsets set back to the ends of their queues: group=%s queues=%d first=%s:%d offset=%d",
+            group, len(commits), first.topic, first.queue_id, first.offset,
+        )  # fmt: skip

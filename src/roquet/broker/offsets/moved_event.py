@@ -1,0 +1,70 @@
+"""Writes down, in a topic of its own, that a pull was sent to another offset.
+
+See docs/storage/fetch.md#what-a-fetch-answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from roquet.broker.delivery.end_of_tick import Turn
+from roquet.common.limited_log import LimitedLog
+from roquet.errors import Refused
+from roquet.protocol.bodies.tables import queue_to_json
+from roquet.protocol.headers.pull import PullHeader
+from roquet.protocol.json.dialect import dump_bytes
+from roquet.protocol.records import message as m
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.records.record import host_bits
+from roquet.storage.log.dispatch_request import keys_of
+from roquet.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class OffsetMoves:
+    """Operators read there which groups lost their place; nothing else depends on it.
+
+    :param broker_name: as clients know it.
+    """
+
+    def __init__(self, store: Store, turn: Turn, broker_name: str, now_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._turn = turn
+        self._broker_name = broker_name
+        self._now_ms = now_ms
+        self._limited_log = LimitedLog(log)
+
+    def note(self, header: PullHeader, new_offset: int) -> None:
+        """A pull like that was told to go on at `new_offset`."""
+        group = header.consumer_group
+        queue = MessageQueue(header.topic, self._broker_name, header.queue_id)
+        event = {"consumerGroup": group, "messageQueue": queue_to_json(queue)}
+        body = dump_bytes({**event, "offsetNew": new_offset, "offsetRequest": header.queue_offset})
+        told, now = "group %s pulled %s at %s, it goes on at %s", asyncio.get_running_loop().time()
+        self._limited_log.tell(logging.INFO, f"moved {group}", now, told, group, queue, header.queue_offset, new_offset)
+        try:
+            self._append(body, {m.TAGS: group, m.KEYS: group})
+        except (OSError, Refused) as error:
+            told = "there is no message in %s of that: %s"
+            self._limited_log.warning("not stored", now, told, m.OFFSET_MOVED_TOPIC, error)
+            return
+        self._turn.due()
+
+    def _append(self, body: bytes, pairs: dict[str, str]) -> None:
+        store, host = self._store, self._store.config.store_host
+        if store.why_full:
+            raise OSError(store.why_full)
+        store.append(
+            store.queue(m.OFFSET_MOVED_TOPIC, 0),
+            body,
+            m.join_properties(pairs).encode(),
+            keys_of(pairs),
+            m.tag_code(pairs[m.TAGS]),
+            0,
+            host_bits(host, host),
+            self._now_ms(),
+            host,
+        )

@@ -1,0 +1,4 @@
+"""`roquet ha`.
+
+May import of `cli`: access, configuration, output.
+"""

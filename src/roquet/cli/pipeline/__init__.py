@@ -1,0 +1,4 @@
+"""`roquet pipeline`.
+
+May import of `cli`: access, output, values.
+"""

@@ -1,0 +1,84 @@
+"""`roquet pipeline audit`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from roquet.cli.access import access_values
+from roquet.cli.output import end, show, table
+from roquet.cli.pipeline.progress import JobProgress
+from roquet.cli.pipeline.session import json_option, name_servers, on_spark, read_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from roquet.spark.pipelines.audit.job import Side
+
+_DIFFERENT: Final = 1
+
+
+@click.command(short_help="Compare masters and slaves, message by message.")
+@name_servers
+@click.option("-t", "--topic", "topics", multiple=True, help="A topic; may be repeated.")
+@click.option("--pattern", default="", metavar="REGEX", help="Topics whose whole names match, in place of -t.")
+@click.option(
+    "--left", default="master", show_default=True, metavar="WHAT", help="master, slave, or a store directory."
+)
+@click.option("--right", default="slave", show_default=True, metavar="WHAT", help="The same, of the other side.")
+@click.option("-b", "--broker", default="", metavar="NAME", help="Only the queues of this broker.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report with pictures there.")
+@read_options
+@json_option
+@on_spark
+def audit(
+    spark: SparkSession,
+    name_server: str,
+    topics: tuple[str, ...],
+    pattern: str,
+    left: str,
+    right: str,
+    broker: str,
+    html: Path | None,
+    options: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Compare what masters have with what their slaves have: ids, CRCs, places in the log, and bodies by their CRCs.
+
+    Producers may go on: what the masters had at the beginning is compared, and slaves get a few seconds to have it,
+    too. Each side may as well be the store directory of a broker, running or not. Ends with code 0 if all is the same,
+    1 if not, 2 if it cannot be told.
+    """
+    from roquet.spark.pipelines.audit.job import Audit
+    from roquet.spark.pipelines.audit.job import audit as compare_sides
+
+    live = access_values() | options
+    sides = _side(left, name_server, live), _side(right, name_server, live)
+    is_all_stored = {"master", "slave"}.isdisjoint({left, right})
+    if (topics and pattern) or not (topics or pattern or is_all_stored):
+        end("name topics with -t or give a --pattern")
+    with JobProgress(spark, "comparing", as_json=as_json) as progress:
+        report = compare_sides(spark, Audit(*sides, topics, pattern, broker), progress.planned)
+    if html is not None:
+        html.write_text(report.to_html(), encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps(report.to_json()))
+    else:
+        table(report.titles(), [["-" if cell is None else str(cell) for cell in row] for row in report.rows()])
+        show(report.summary)
+    if not report.is_same:
+        sys.exit(_DIFFERENT)
+
+
+def _side(what: str, name_server: str, options: dict[str, str]) -> Side:
+    from roquet.spark.pipelines.audit.job import Live, Stored
+
+    match what:
+        case "master" | "slave":
+            return Live(name_server, what, options)
+        case _:
+            return Stored(what)

@@ -1,0 +1,22 @@
+"""`roquet pipeline`: arguments and tables around the jobs of `roquet.spark.pipelines`."""
+
+from __future__ import annotations
+
+import click
+
+from roquet.cli.pipeline.archive import archive
+from roquet.cli.pipeline.audit import audit
+from roquet.cli.pipeline.lag import lag
+from roquet.cli.pipeline.send import redrive, replay, restore
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def pipeline() -> None:
+    """Jobs on topics that run in Spark: on this machine, or with --master on a cluster of yours.
+
+    They need pip install 'roquet[spark]'.
+    """
+
+
+for command in (archive, restore, audit, lag, replay, redrive):
+    pipeline.add_command(command)

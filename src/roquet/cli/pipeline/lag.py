@@ -1,0 +1,78 @@
+"""`roquet pipeline lag`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from roquet.cli.access import access
+from roquet.cli.output import say, table
+from roquet.cli.pipeline.progress import status
+from roquet.cli.pipeline.session import json_option, name_servers, on_spark
+from roquet.cli.values import duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from roquet.admin.backlog import Backlog
+
+
+@click.command(short_help="Consumer groups' backlog over time, to Parquet.")
+@click.argument("folder", metavar="FOLDER")
+@name_servers
+@click.option("-g", "--group", "groups", multiple=True, help="A group; may be repeated; all of them without it.")
+@click.option("--every", default="10s", show_default=True, metavar="TIME", callback=duration, help="How often.")
+@click.option("--for", "for_s", metavar="TIME", callback=duration, help="How long; until it is interrupted without it.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a chart of all samples there.")
+@json_option
+@on_spark
+def lag(
+    spark: SparkSession,
+    folder: str,
+    name_server: str,
+    groups: tuple[str, ...],
+    every: float,
+    for_s: float | None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Ask the brokers how far groups are, again and again, and append what they say to the Parquet in FOLDER.
+
+    At the end each group's backlog is told: at the first sample in FOLDER, the most there was, at the last one.
+    """
+    from roquet.spark.pipelines.lag.job import Lag
+    from roquet.spark.pipelines.lag.job import lag as watch
+    from roquet.spark.pipelines.lag.report import TITLES, lag_page, series_of
+
+    with _telling() as told:
+        for_s = math.inf if for_s is None else for_s
+        done = watch(spark, Lag(name_server, folder, groups, every, for_s, access()), told)
+    series = series_of(spark.read.parquet(folder)) if done.rows else []
+    if html is not None:
+        html.write_text(lag_page(series), encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps({**asdict(done), "groups": [each.to_json() for each in series]}))
+    else:
+        table(TITLES, [[str(cell) for cell in each.row()] for each in series])
+    if done.failed:
+        say(f"{done.failed} of {done.samples} samples lack a broker that did not answer")
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[Backlog], None]]:
+    """The backlog of the moment, on a terminal."""
+    with status("asking") as show:
+
+        def told(found: Backlog) -> None:
+            groups = len({each.group for each in found.queues})
+            behind = sum(each.behind for each in found.queues)
+            show("; ".join([f"{groups} groups, {behind:,} messages behind", *found.troubles]))
+
+        yield told

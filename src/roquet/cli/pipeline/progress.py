@@ -1,0 +1,168 @@
+"""How far a Spark job is, told while it runs: a line on a terminal, or JSON lines for programs, on standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Final
+
+from roquet.spark.pipelines._shared.job_size import Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_S: Final = 0.5
+"""How often the line on a terminal changes."""
+TELL_S: Final = 5.0
+"""How often programs are told."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is after so many seconds. `tasks` are those of the stages at work; 0 of all where nothing tells it.
+
+    `written` are the bytes by which the job's folder has grown, or those of the bodies that were sent.
+    """
+
+    what: str
+    seconds: float
+    tasks_done: int = 0
+    tasks: int = 0
+    rows_done: int = 0
+    rows: int = 0
+    written: int = 0
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.rows_done / max(self.seconds, LOOK_S)
+
+    @property
+    def mb_per_s(self) -> float:
+        return self.written / 1e6 / max(self.seconds, LOOK_S)
+
+    @property
+    def rows_left(self) -> int:
+        return self.rows - self.rows_done
+
+    @property
+    def seconds_left(self) -> float | None:
+        """By the rows so far; None as long as there are none."""
+        return self.rows_left / self.rows_per_s if self.rows_done else None
+
+    def __str__(self) -> str:
+        parts = [self.what, f"{self.seconds:,.0f} s"]
+        if self.tasks:
+            parts.append(f"{self.tasks_done} of {self.tasks} tasks")
+        if self.rows:
+            parts += [f"{self.rows_done:,} of {self.rows:,} rows", f"{self.rows_left:,} left"]
+        if self.seconds_left is not None:
+            parts += [f"{self.rows_per_s:,.0f} rows/s", f"about {self.seconds_left:,.0f} s more"]
+        if self.written:
+            parts.append(f"{self.written / 1e6:,.1f} MB, {self.mb_per_s:,.1f} MB/s")
+        return ", ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs: what is not known is null."""
+        left = self.seconds_left
+        return {
+            "progress": self.what,
+            "seconds": round(self.seconds, 1),
+            "tasksDone": self.tasks_done,
+            "tasks": self.tasks,
+            "rowsDone": self.rows_done if self.rows else None,
+            "rows": self.rows or None,
+            "rowsLeft": self.rows_left if self.rows else None,
+            "rowsPerSecond": round(self.rows_per_s, 1) if self.rows else None,
+            "secondsLeft": None if left is None else round(left, 1),
+            "bytesWritten": self.written,
+            "megabytesPerSecond": round(self.mb_per_s, 3),
+        }
+
+
+class JobProgress:
+    """Tells how far a job is, as long as it runs: on a terminal twice a second, nowhere else.
+
+    With `as_json` programs read a line of JSON every `tell_s` seconds, whatever standard error is. Rows are told by
+    tasks: each counts as its share of all when it is done.
+    """
+
+    def __init__(self, spark: SparkSession, what: str, *, as_json: bool = False, tell_s: float = TELL_S) -> None:
+        self._spark = spark
+        self._what = what
+        self._as_json = as_json
+        self._tell_s = tell_s
+        self._work = Work(0)
+        self._rows_done = self._size_before = 0
+        self._over = Event()
+        self._thread = Thread(target=self._show, name="progress", daemon=True)
+
+    def planned(self, work: Work) -> None:
+        """What is to come; a stream says so for each of its batches."""
+        self._work, self._size_before = work, _size_of(work.folder)
+        self._rows_done = 0
+
+    def __enter__(self) -> JobProgress:
+        if self._as_json or sys.stderr.isatty():
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _show(self) -> None:
+        began = time.monotonic()
+        if self._as_json:
+            while not self._over.wait(self._tell_s):
+                print(json.dumps(self._now(began).to_json()), file=sys.stderr, flush=True)
+            return
+        with status(self._what) as show:
+            while not self._over.wait(LOOK_S):
+                show(str(self._now(began)))
+
+    def _now(self, began: float) -> Progress:
+        done, tasks = self._tasks()
+        if tasks:  # a later stage, which gathers what the first ones read, begins with none of its tasks done
+            self._rows_done = max(self._rows_done, self._work.rows * done // tasks)
+        seconds = time.monotonic() - began
+        return Progress(self._what, seconds, done, tasks, self._rows_done, self._work.rows, self._written())
+
+    def _written(self) -> int:
+        """In files, or of what is sent by the share of its rows."""
+        in_files = max(0, _size_of(self._work.folder) - self._size_before)
+        return in_files + self._work.size * self._rows_done // max(1, self._work.rows)
+
+    def _tasks(self) -> tuple[int, int]:
+        tracker = self._spark.sparkContext.statusTracker()
+        stages = [info for each in tracker.getActiveStageIds() if (info := tracker.getStageInfo(each)) is not None]
+        return sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
+
+
+@contextmanager
+def status(text: str) -> Iterator[Callable[[str], None]]:
+    """A line on standard error that tells how things are, where that is a terminal; gives what changes it."""
+    if not sys.stderr.isatty():
+        yield lambda changed: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text) as shown:
+        yield shown.update
+
+
+def _size_of(folder: Path | None) -> int:
+    """Of all files below, which come and go meanwhile."""
+    size = 0
+    for parent, _, names in [] if folder is None else os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                size += os.path.getsize(os.path.join(parent, name))
+    return size

@@ -1,0 +1,140 @@
+"""What all commands of `roquet pipeline` have in common: the Spark session, and how they end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from roquet.cli.access import access_options
+from roquet.cli.output import end
+from roquet.cli.values import pairs
+from roquet.errors import RoquetError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+EXTRA_MISSING: Final = "this command needs Spark: pip install 'roquet[spark]'"
+SESSION_CONF: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""Times that other programs read the same, and that Parquet keeps statistics of."""
+_OUR_ERROR: Final = re.compile(r"^roquet\.[\w.]+: (.+)(?:\n(while (?:reading|writing) .+))?$", re.MULTILINE)
+"""A line of ours in a traceback, and the note behind it that says what was read or written."""
+
+_name_servers = click.option(
+    "-n",
+    "--namesrv",
+    "name_server",
+    envvar="NAMESRV_ADDR",
+    default="127.0.0.1:9876",
+    show_default=True,
+    metavar="HOST:PORT;...",
+    help="The name servers. [env: NAMESRV_ADDR]",
+)
+
+
+def name_servers(command: F) -> F:
+    """Which cluster, and how it is spoken to."""
+    return _name_servers(access_options(command))
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+read_options = click.option(
+    "-o",
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=pairs,
+    help="An option of format('rocketmq'), such as readFrom=slave; may be repeated.",
+)
+
+file_format_option = click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["parquet", "delta"]),
+    callback=lambda context, option, value: value or "",
+    help="Of the archive, where it is new or at a URL: plain Parquet, which is the default, or a table of Delta Lake.",
+)
+
+_conf = click.option(
+    "--conf", multiple=True, metavar="NAME=VALUE", callback=pairs, help="A setting of Spark; may be repeated."
+)
+_master = click.option(
+    "--master", default="local[*]", show_default=True, help="Spark's master, such as spark://host:7077."
+)
+
+
+def on_spark(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say which Spark runs the job; what cannot be done ends with one line and code 2."""
+
+    @wraps(command)
+    def run(master: str, conf: dict[str, str], **arguments: Any) -> None:
+        try:
+            with spark_session({"spark.master": master, **_delta_conf(**arguments), **conf}) as spark:
+                command(spark, **arguments)
+        except RoquetError as error:
+            end(str(error))
+        except OSError as error:
+            end(f"{error.filename or 'the operating system'}: {error.strerror or error}")
+        except Exception as error:
+            line = line_of(error)
+            if line is None:
+                raise
+            end(line)
+
+    for option in (_conf, _master):
+        option(run)
+    return run
+
+
+def _delta_conf(folder: str = "", file_format: str = "", **_: Any) -> dict[str, str]:
+    """What the session needs if the archive that a command is about is of that format."""
+    try:
+        from roquet.spark.pipelines.archive.backends import format_of
+        from roquet.spark.pipelines.archive.delta import delta_conf
+    except ImportError:
+        return {}  # `spark_session` says what is missing
+    return delta_conf() if "delta" in (file_format, format_of(folder)) else {}
+
+
+@contextmanager
+def spark_session(conf: dict[str, str]) -> Iterator[SparkSession]:
+    """A session for one command, or the one that this process has already; it logs nothing."""
+    try:
+        from pyspark.sql import SparkSession
+
+        from roquet.spark.session import session
+    except ImportError:
+        end(EXTRA_MISSING)
+    is_ours = SparkSession.getActiveSession() is None
+    spark = session("roquet pipeline", **{**SESSION_CONF, **conf})
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield spark
+    finally:
+        if is_ours:
+            spark.stop()
+
+
+def line_of(error: Exception) -> str | None:
+    """What to say of an error of Spark's: ours that is in it, or its first line; None: it is not of Spark."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException):
+        return None
+    ours = _OUR_ERROR.findall(str(error))
+    if not ours:
+        return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    text, note = ours[-1]
+    return f"{text} ({note})" if note else text

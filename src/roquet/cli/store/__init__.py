@@ -1,0 +1,4 @@
+"""`roquet store`.
+
+May import of `cli`: output, values.
+"""

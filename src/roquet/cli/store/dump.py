@@ -1,0 +1,75 @@
+"""`roquet store dump`: records as lines of JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final
+
+import click
+
+from roquet.cli.output import json_line, progress_bar, say
+from roquet.cli.store.directory import Place, on_a_store
+from roquet.cli.values import moment
+
+_SKIPPED: Final = 1
+
+
+def _range(context: click.Context, option: click.Parameter, value: str) -> tuple[int, int | None]:
+    """`FROM` or `FROM:TO`, without TO itself; None for no TO."""
+    first, _, end = value.partition(":")
+    if not first.isdigit() or not (end or "0").isdigit():
+        raise click.BadParameter(f"{value!r} is no queue offset or range of them", context, option)
+    return int(first), int(end) if end else None
+
+
+@click.command(short_help="Print records as JSON.")
+@on_a_store
+@click.option("--topic", help="Only records of this topic.")
+@click.option("--queue", "queue_id", type=click.IntRange(0), help="Only records of this queue id.")
+@click.option(
+    "--offset",
+    "offsets",
+    default="0",
+    metavar="FROM[:TO]",
+    callback=_range,
+    help="Only queue offsets from FROM on, before TO.",
+)
+@click.option("--since", metavar="TIME", callback=moment, help="Stored then or later: ISO (without a zone: UTC) or ms.")
+@click.option("--until", metavar="TIME", callback=moment, help="Stored before this time.")
+@click.option("--key", help="Only records with this key.")
+@click.option("--limit", type=click.IntRange(0), help="At most so many records.")
+@click.option("--no-body", is_flag=True, help="Leave bodies out.")
+@click.option("-o", "--output", type=click.File("w", encoding="utf-8"), default="-", help="Write to this file.")
+def dump(
+    topic: str | None,
+    queue_id: int | None,
+    offsets: tuple[int, int | None],
+    since: int | None,
+    until: int | None,
+    key: str | None,
+    limit: int | None,
+    no_body: bool,
+    output: Any,
+    **where: Any,
+) -> None:
+    """Print records as JSON, one a line: a queue's by its entries (--topic and --queue), else in the log's order.
+
+    A body that is no UTF-8 stands in `bodyBase64`; compressed ones are left as they are stored. Ends with code 1 if
+    some records could not be read.
+    """
+    from roquet.storetool.dump import Wanted, as_json
+    from roquet.storetool.dump import dump as records_in
+
+    files = Place(**where).files
+    skipped: list[str] = []
+    wanted = Wanted(topic, queue_id, *offsets, since, until, key)
+    with progress_bar("reading", files.log.end - files.log.start) as progress:
+        records: Iterable[bytes] = islice(records_in(files, wanted, skipped.append, progress), limit)
+        for data in records:
+            output.write(json_line(as_json(data, with_body=not no_body)) + "\n")
+    for text in skipped:
+        say(f"skipped: {text}")
+    if skipped:
+        sys.exit(_SKIPPED)

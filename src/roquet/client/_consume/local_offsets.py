@@ -1,0 +1,120 @@
+"""How far a member that broadcasts is with its queues, in a file as Apache's client keeps it.
+
+See docs/protocol/consuming.md#broadcasting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from roquet.client._net.tasks import attempt
+from roquet.common.files import read_with_backup, replace_with_backup
+from roquet.common.runtime import Runtime
+from roquet.errors import ConfigError, StoreError
+from roquet.protocol.bodies.tables import parse, queue_from_json, queue_to_json
+from roquet.protocol.json.dialect import ObjectKeys, dump_dialect, dump_file, load
+from roquet.protocol.json.numbers import as_int64
+from roquet.protocol.records.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+FILE: Final = "offsets.json"
+
+
+class LocalProgress:
+    """Keeps: the file has what the last `save` found, or the one before if the machine died in between; what it had
+    before is in `.bak` beside it. What is stored only grows, unless a queue is set back on purpose. There is one write
+    at a time.
+
+    :param folder: of all clients; the file is `client id/group/offsets.json` in it.
+    :raises ConfigError: the client id cannot be the name of a folder.
+    """
+
+    def __init__(self, folder: Path, client_id: str, group: str, runtime: Runtime) -> None:
+        if "/" in client_id or client_id in ("", ".", ".."):
+            raise ConfigError(f"client_id {client_id!r}: it names a folder, so neither slashes nor nothing but dots")
+        self._folder = folder / client_id / group
+        self._runtime = runtime
+        self._offsets: dict[MessageQueue, int] = {}
+        self._is_saved = True
+        self._writing: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """:raises StoreError: neither file nor backup can be read, or the backup cannot be put in the file's place."""
+        try:
+            self._offsets = await self._runtime.blocking(partial(_read, self._folder))
+        except OSError as error:
+            raise StoreError(f"{self._folder / FILE} cannot be restored from its backup: {error}") from error
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    async def store(self, queue: MessageQueue, progress: Callable[[], int]) -> None:
+        offset = progress()
+        if offset > self._offsets.get(queue, -1):
+            self._offsets[queue] = offset
+            self._is_saved = False
+
+    async def set_back(self, queue: MessageQueue, offset: int) -> None:
+        """It is known from now on; a file that cannot be written now is written with the next `save`."""
+        self._offsets[queue] = offset
+        self._is_saved = False
+        await attempt(self.save, "saving progress")
+
+    def forget(self, queue: MessageQueue) -> None:
+        """It stays known: the queue is nobody else's."""
+
+    async def save(self) -> None:
+        """Done once all is in the file. A write that began goes on to its end although whoever wanted it is cancelled.
+
+        :raises StoreError: the file cannot be written; the next time it is tried again.
+        """
+        while self._writing is not None or not self._is_saved:
+            if self._writing is None:
+                self._writing = asyncio.get_running_loop().create_task(self._write())
+            await asyncio.shield(self._writing)
+
+    async def _write(self) -> None:
+        self._is_saved = True
+        try:
+            data = dump_file(_to_json(self._offsets))
+            await self._runtime.blocking(partial(replace_with_backup, self._folder / FILE, data))
+        except OSError as error:
+            self._is_saved = False
+            raise StoreError(f"{self._folder / FILE} cannot be written: {error}") from error
+        finally:
+            self._writing = None
+
+
+def local_progress(folder: str | Path | None, client_id: str | None, group: str, runtime: Runtime) -> LocalProgress:
+    """:param folder: None: where Apache's client keeps these files, too.
+    :raises ConfigError: as above, or there is no client id.
+    """
+    if client_id is None:
+        raise ConfigError("broadcast=True needs client_id: the same after a restart, another for each process")
+    return LocalProgress(Path(folder or Path.home() / ".rocketmq_offsets"), client_id, group, runtime)
+
+
+def _to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:
+    keys = ((dump_dialect(queue_to_json(queue)).decode(), offset) for queue, offset in sorted(offsets.items()))
+    return {"offsetTable": ObjectKeys(keys)}
+
+
+def _from_json(json: Mapping[str, Any]) -> dict[MessageQueue, int]:
+    return {queue_from_json(load(key)): as_int64(offset) for key, offset in json["offsetTable"].items()}
+
+
+def _read(folder: Path) -> dict[MessageQueue, int]:
+    """From the backup where the file itself cannot be read; that then takes the place of the file."""
+    offsets, problems = read_with_backup(folder / FILE, lambda data: parse(data, _from_json))
+    for path, error in problems:
+        log.warning("%s cannot be read: %s", path, error)
+    if offsets is None and problems:
+        path, error = problems[-1]
+        raise StoreError(f"{path} cannot be read: {error}; repair it, or delete it to start anew")
+    return offsets or {}

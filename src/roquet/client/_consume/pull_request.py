@@ -1,0 +1,83 @@
+"""One pull: its request, and its answer as a value.
+
+See docs/protocol/consuming.md#pulling.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from roquet.client._consume.pull_result import PullResult, PullStatus
+from roquet.client._net.queue_calls import answered
+from roquet.common.units import LONG_MAX, LONG_MIN
+from roquet.errors import MessageError
+from roquet.protocol.bodies.tables import Subscription
+from roquet.protocol.headers.pull import PullAnswer, PullHeader
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.transport.connection import checked
+
+HOLD_SWEEP_MS: Final = 5000
+"""Brokers look at the pulls they hold this often, so a hold may last that much longer (docs/pitfalls.md#trap-66)."""
+
+_STATUS_CODES: Final = tuple(status.value for status in PullStatus)
+
+
+def pull_request(
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    count: int,
+    sys_flag: int,
+    wanted: Subscription,
+    hold_ms: int,
+    commit_offset: int = 0,
+) -> Command:
+    """`sys_flag` says which of the rest counts: the subscription, the hold, the offset to commit.
+
+    :raises MessageError: a number that no broker could read.
+    """
+    if not LONG_MIN <= offset <= LONG_MAX:
+        raise MessageError(f"queue_offset is {offset}: allowed are {LONG_MIN} to {LONG_MAX}")
+    fields = _fields(group, queue, count, sys_flag, wanted, hold_ms)
+    return Command(RequestCode.PULL_MESSAGE, {**fields, "queueOffset": str(offset), "commitOffset": str(commit_offset)})
+
+
+@lru_cache(1024)
+def _fields(
+    group: str, queue: MessageQueue, count: int, sys_flag: int, wanted: Subscription, hold_ms: int
+) -> dict[str, str]:
+    """What the pulls of a queue have in common. A reader of much sends thousands a second."""
+    header = PullHeader(
+        consumer_group=group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=0,
+        max_msg_nums=count,
+        sys_flag=sys_flag,
+        commit_offset=0,
+        suspend_timeout_millis=hold_ms,
+        subscription=wanted.expression,
+        sub_version=wanted.version,
+        expression_type=wanted.expression_type,
+        bname=queue.broker_name,
+    )
+    return header.write()
+
+
+def pull_result(response: Command, address: str, wanted: Subscription, *, of_master: bool = True) -> PullResult:
+    """:raises ResponseError: the broker refused the pull; PeerError: its answer lacks an offset."""
+    checked(response, address, _STATUS_CODES)
+    answer = answered(PullAnswer, response, address)
+    return PullResult(
+        PullStatus(response.code),
+        answer.next_begin_offset,
+        answer.min_offset,
+        answer.max_offset,
+        answer.suggest_which_broker_id,
+        response.body if response.code == ResponseCode.SUCCESS else b"",
+        wanted.tag_filter,
+        of_master,
+    )

@@ -1,0 +1,132 @@
+"""Messages that the application could not deal with: handed back, to come again later.
+
+See docs/protocol/consuming.md#sending-a-message-back.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from roquet.client._consume.prefetch import Delivery
+from roquet.client._net.session import Session, masters_only
+from roquet.client._send.encoded_message import Outgoing
+from roquet.client._send.sender import Sender
+from roquet.client.received import NEVER_AGAIN
+from roquet.errors import RoquetError
+from roquet.protocol.records.message import (
+    COMPRESSED,
+    COMPRESSION_TYPE_BITS,
+    DELAY,
+    MAX_RECONSUME_TIMES,
+    PRODUCER_GROUP,
+    REAL_QID,
+    REAL_TOPIC,
+    RECONSUME_TIME,
+    RETRY_PREFIX,
+    RETRY_TOPIC,
+    TRAN_MSG,
+    UNIQ_KEY,
+    MessageQueue,
+    join_properties,
+)
+from roquet.protocol.records.record import Record
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
+from roquet.transport.connection import checked
+
+log = logging.getLogger(__name__)
+
+INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
+TIMEOUT_MS: Final = 5000
+FIRST_DELAY_LEVEL: Final = 3
+_BELONGS_TO_THE_FIRST_SEND: Final = frozenset(
+    (TRAN_MSG, PRODUCER_GROUP, REAL_TOPIC, REAL_QID, DELAY, RECONSUME_TIME, MAX_RECONSUME_TIMES)
+)
+"""Properties that would take effect a second time (docs/pitfalls.md#trap-38)."""
+
+
+class Dropped:
+    """In place of `SendBack` where every member has its own copy: no broker brings a failed message to one of them."""
+
+    async def send_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
+        return await self.bury(delivery)
+
+    async def bury(self, delivery: Delivery) -> bool:
+        log.warning("message %s failed and does not come again: broadcast", delivery.record.offset_message_id)
+        return True
+
+
+class SendBack:
+    """Hands failed messages to a broker, which brings them again after 10 s, 30 s, 1 min ... and at last puts them
+    among the dead letters.
+    """
+
+    def __init__(self, session: Session, group: str, max_reconsume_times: int) -> None:
+        self._session = session
+        self._group = group
+        self._max = max_reconsume_times
+        self._sender = Sender(session, INNER_PRODUCER)
+
+    async def send_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
+        """Whether a broker took the message over; if not, it is still ours. Errors are logged.
+
+        :param delay_level: of the next try; 0: one more each time, -1: none, it is a dead letter.
+        """
+        try:
+            await self._ask_its_broker(delivery, delay_level)
+        except RoquetError as error:
+            log.warning("message %s is not taken back: %s", delivery.record.offset_message_id, error)
+            return await self._send_anew(delivery, delay_level)
+        return True
+
+    async def bury(self, delivery: Delivery) -> bool:
+        """Whether a broker put the message among the dead letters; if not, it is still ours."""
+        return await self._send_anew(delivery, NEVER_AGAIN)
+
+    async def _ask_its_broker(self, delivery: Delivery, delay_level: int) -> None:
+        record = delivery.record
+        queue = MessageQueue(record.topic, delivery.broker_name, record.queue_id)
+        fields = {
+            "offset": str(record.physical_offset),
+            "group": self._group,
+            "delayLevel": str(delay_level),
+            "originMsgId": record.properties.get(UNIQ_KEY, record.offset_message_id),
+            "originTopic": record.topic,
+            "unitMode": "false",
+            "maxReconsumeTimes": str(self._max),
+            "bname": delivery.broker_name,
+        }
+        request = Command(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        at, response = await self._session.call_broker(queue, lambda _: request, TIMEOUT_MS, masters_only)
+        checked(response, at.address)
+
+    async def _send_anew(self, delivery: Delivery, delay_level: int) -> bool:
+        """Any broker may take it: the one that has the original is gone, or has removed it.
+
+        See docs/pitfalls.md#trap-36.
+        """
+        try:
+            await self._sender.send(self._copy(delivery.record, delivery.reconsume_times, delay_level), TIMEOUT_MS)
+        except RoquetError as error:
+            log.warning("message %s cannot be sent anew: %s", delivery.record.offset_message_id, error)
+            return False
+        return True
+
+    def _copy(self, record: Record, reconsume_times: int, delay_level: int) -> Outgoing:
+        properties = {
+            name: value for name, value in record.properties.items() if name not in _BELONGS_TO_THE_FIRST_SEND
+        }
+        properties.setdefault(RETRY_TOPIC, record.topic)
+        properties[DELAY] = str(delay_level or FIRST_DELAY_LEVEL + reconsume_times)
+        unique_key = properties.setdefault(UNIQ_KEY, record.offset_message_id)
+        return Outgoing(
+            RETRY_PREFIX + self._group,
+            record.body,
+            (unique_key,),
+            join_properties(properties),
+            record.flag,
+            record.sys_flag & (COMPRESSED | COMPRESSION_TYPE_BITS),
+            reconsume_times=reconsume_times + 1,
+            max_reconsume_times=self._max if delay_level >= 0 else 0,
+        )

@@ -1,0 +1,118 @@
+"""Questions about one queue, and a group's progress in it: codes 14, 15, 29 to 31.
+
+All of them go to the master, and to a slave while there is no master.
+
+See docs/protocol/consuming.md#offsets and docs/protocol/consuming.md#committing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from roquet.client._net.routes import BrokerAddress, read_addresses
+from roquet.client._net.session import Choose, Session
+from roquet.errors import PeerError, Refused
+from roquet.protocol.headers import Header
+from roquet.protocol.headers.offsets import (
+    OffsetAnswer,
+    QueryOffsetHeader,
+    QueueHeader,
+    SearchOffsetHeader,
+    UpdateOffsetHeader,
+)
+from roquet.protocol.records.message import MessageQueue
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.transport.connection import checked
+
+H = TypeVar("H", bound=Header)
+
+
+def answered(kind: type[H], response: Command, address: str) -> H:
+    """The response's header fields.
+
+    :raises PeerError: one that must be there is not.
+    """
+    try:
+        return kind.read(response.fields)
+    except Refused as refusal:
+        raise PeerError(f"answer of {address}: {refusal.remark}") from None
+
+
+def accepted(kind: type[H], response: Command, address: str, codes: Iterable[int] = (ResponseCode.SUCCESS,)) -> H:
+    """The header fields of a response that has one of these codes.
+
+    :raises ResponseError: it has another. PeerError: a field that must be there is not.
+    """
+    return answered(kind, checked(response, address, codes), address)
+
+
+async def min_offset(session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses) -> int:
+    """The first offset the queue still holds; -1 for a queue nobody wrote to."""
+    return await _bound(session, RequestCode.GET_MIN_OFFSET, queue, timeout_ms, choose)
+
+
+async def max_offset(session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses) -> int:
+    """The offset that the queue's next message will have."""
+    return await _bound(session, RequestCode.GET_MAX_OFFSET, queue, timeout_ms, choose)
+
+
+async def _bound(
+    session: Session, code: RequestCode, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses
+) -> int:
+    fields = QueueHeader(queue.topic, queue.queue_id, queue.broker_name).write()
+    return await _offset(session, code, queue, fields, timeout_ms, choose)
+
+
+async def offset_at(session: Session, queue: MessageQueue, timestamp_ms: int, timeout_ms: int) -> int:
+    """The offset of the message stored at that time, or of the one stored nearest to it."""
+    fields = SearchOffsetHeader(queue.topic, queue.queue_id, timestamp_ms, queue.broker_name).write()
+    return await _offset(session, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, fields, timeout_ms)
+
+
+async def _offset(
+    session: Session,
+    code: RequestCode,
+    queue: MessageQueue,
+    fields: dict[str, str],
+    timeout_ms: int,
+    choose: Choose = read_addresses,
+) -> int:
+    at, response = await session.call_broker(queue, lambda _: Command(code, fields), timeout_ms, choose)
+    return accepted(OffsetAnswer, response, at.address).offset
+
+
+async def committed(session: Session, group: str, queue: MessageQueue, timeout_ms: int) -> int | None:
+    """How far the group is with the queue, None where the broker knows nothing.
+
+    For a young queue brokers answer 0 rather than nothing (docs/pitfalls.md#trap-29).
+    """
+    fields = QueryOffsetHeader(group, queue.topic, queue.queue_id, queue.broker_name).write()
+    at, response = await session.call_broker(
+        queue, lambda _: Command(RequestCode.QUERY_CONSUMER_OFFSET, fields), timeout_ms
+    )
+    if response.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    return accepted(OffsetAnswer, response, at.address).offset
+
+
+async def commit(
+    session: Session, group: str, queue: MessageQueue, progress: Callable[[], int], timeout_ms: int
+) -> tuple[BrokerAddress, int]:
+    """Store the group's progress, forwards or backwards; gives the process that took it, and what it took.
+
+    :param progress: asked for each try: until one process after the other has not answered, pulls may have told more.
+    """
+    sent = progress()
+
+    def request(_: BrokerAddress) -> Command:
+        nonlocal sent
+        sent = progress()
+        fields = UpdateOffsetHeader(group, queue.topic, queue.queue_id, sent, queue.broker_name).write()
+        return Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+    async with session.first_commits.turn(group, queue):
+        at, response = await session.call_broker(queue, request, timeout_ms)
+    checked(response, at.address)
+    return at, sent

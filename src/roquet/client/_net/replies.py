@@ -1,0 +1,96 @@
+"""Requests that wait for a reply, by their correlation ids.
+
+See docs/protocol/producing.md#request-and-reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from roquet.client.received import ReceivedMessage
+from roquet.common.runtime import Runtime
+from roquet.errors import MessageError
+from roquet.protocol.headers.send import PushReplyHeader
+from roquet.protocol.records import message as m
+from roquet.protocol.records.compression import plain_body
+from roquet.protocol.remoting.codes import RequestCode, ResponseCode
+from roquet.protocol.remoting.command import Command
+from roquet.transport.connection import Connection, Handler
+
+log = logging.getLogger(__name__)
+
+
+class Replies:
+    """Keeps: a reply goes to the request that has its correlation id, the first one that comes; others are dropped."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
+        self.handlers: Mapping[int, Handler] = {RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._arrived}
+
+    @contextmanager
+    def expect(self) -> Iterator[tuple[str, asyncio.Future[ReceivedMessage]]]:
+        """A new correlation id, and what will be the reply to it as long as the block lasts."""
+        correlation_id = str(uuid.UUID(int=self._runtime.random.getrandbits(128), version=4))
+        reply = self._waiting[correlation_id] = asyncio.get_running_loop().create_future()
+        try:
+            yield correlation_id, reply
+        finally:
+            del self._waiting[correlation_id]
+
+    def _arrived(self, request: Command, connection: Connection) -> Command:
+        """A reply that nobody waits for any more is a success as well: who sent it cannot do better."""
+        header = PushReplyHeader.read(request.fields)
+        pairs = m.split_properties(header.properties) | {m.ARRIVE_TIME: str(self._runtime.now_ms())}
+        waiting = self._waiting.get(pairs.get(m.CORRELATION_ID, ""))
+        if waiting is None or waiting.done():
+            log.info("%s brings a reply that nobody waits for: %s", connection.peer_address, pairs)
+            return request.answer(ResponseCode.SUCCESS)
+        try:
+            waiting.set_result(reply_message(header, pairs, request.body))
+        except MessageError as error:
+            waiting.set_exception(error)
+        return request.answer(ResponseCode.SUCCESS)
+
+
+def reply_message(header: PushReplyHeader, pairs: Mapping[str, str], body: bytes) -> ReceivedMessage:
+    """A reply as its requester gets it. It lies in no queue that is known here: its offsets are -1.
+
+    :raises MessageError: the body cannot be decompressed.
+    """
+    return ReceivedMessage(
+        header.topic,
+        plain_body(body, header.sys_flag),
+        pairs.get(m.TAGS),
+        tuple(pairs.get(m.KEYS, "").split()),
+        pairs,
+        pairs.get(m.UNIQ_KEY, ""),
+        "",
+        m.MessageQueue(header.topic, "", header.queue_id),
+        -1,
+        -1,
+        header.born_timestamp,
+        header.store_timestamp,
+        header.reconsume_times,
+        header.flag,
+        header.sys_flag,
+    )
+
+
+def reply_properties(request: ReceivedMessage) -> tuple[str, dict[str, str]]:
+    """The topic of a reply to `request`, and the properties by which it finds its way.
+
+    :raises MessageError: nobody waits for a reply, or it cannot be told where.
+    """
+    pairs = request.properties
+    if m.REPLY_TO_CLIENT not in pairs or m.CORRELATION_ID not in pairs:
+        raise MessageError(f"message {request.message_id} asks for no reply: it was sent by `send`, not by `request`")
+    cluster = pairs.get(m.CLUSTER)
+    if cluster is None:
+        raise MessageError(f"message {request.message_id} does not say in which cluster its sender waits")
+    kept = {name: pairs[name] for name in (m.CORRELATION_ID, m.REPLY_TO_CLIENT, m.TTL) if name in pairs}
+    return m.reply_topic(cluster), {**kept, m.MSG_TYPE: "reply"}

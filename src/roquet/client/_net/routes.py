@@ -1,0 +1,121 @@
+"""PURE: a topic's route -> its queues and the addresses to reach them.
+
+See docs/protocol/producing.md#queues-to-send-to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from roquet.protocol.bodies.tables import BrokerData, Route
+from roquet.protocol.records.message import MessageQueue, Permission
+
+MASTER_ID = 0
+TEMPLATE_QUEUES_MAX = 4
+"""Queues of a topic that a broker is to create on the first send (`defaultTopicQueueNums`)."""
+_DIGITS_MAX: Final = 20
+"""Of a number of queues; Python refuses some thousand, and what has more than these is impossible either way."""
+
+QUEUES_MAX: Final = 1_000_000
+"""Queues of one topic that a client lists, which takes half a second; a broker has some thousand at most. Any number
+can be registered at a name server, and would be told to all clients."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BrokerAddress:
+    """One broker process: its id, 0 for the master, and `host:port`."""
+
+    broker_id: int
+    address: str
+
+    @property
+    def is_master(self) -> bool:
+        return self.broker_id == MASTER_ID
+
+
+def why_impossible(route: Route) -> str:
+    """Why no client can use a route; empty where one can."""
+    ordered = sum(count for _, count in _ordered_counts(route.order_conf or ""))
+    count = max(ordered, sum(max(0, data.read_queues, data.write_queues) for data in route.queues))
+    return f"{count} queues, possible are {QUEUES_MAX}" if count > QUEUES_MAX else ""
+
+
+def publish_queues(topic: str, route: Route) -> tuple[MessageQueue, ...]:
+    """The queues that messages may be sent to, in an order that is stable while the route is.
+
+    A topic with an order configuration has exactly the queues named there, whether or not their broker is up;
+    any other has those that may be written and whose master is there (never send to a slave: docs/pitfalls.md#trap-52).
+    """
+    if route.order_conf:
+        return tuple(_ordered_queues(topic, route.order_conf))
+    brokers = _by_name(route)
+    return tuple(
+        MessageQueue(topic, data.broker_name, queue_id)
+        for data in sorted(route.queues, key=lambda data: data.broker_name)
+        if data.perm & Permission.WRITE and _has_master(brokers.get(data.broker_name))
+        for queue_id in range(data.write_queues)
+    )
+
+
+def _ordered_queues(topic: str, order_conf: str) -> Iterable[MessageQueue]:
+    for broker_name, count in _ordered_counts(order_conf):
+        yield from (MessageQueue(topic, broker_name, queue_id) for queue_id in range(count))
+
+
+def _ordered_counts(order_conf: str) -> Iterator[tuple[str, int]]:
+    for part in order_conf.split(";"):
+        broker_name, _, count = part.strip().rpartition(":")
+        if broker_name and count.isdecimal():
+            yield broker_name, int(count[:_DIGITS_MAX])
+
+
+def _by_name(route: Route) -> dict[str, BrokerData]:
+    return {broker.broker_name: broker for broker in route.brokers}
+
+
+def _has_master(broker: BrokerData | None) -> bool:
+    return broker is not None and MASTER_ID in broker.addresses
+
+
+def subscribe_queues(topic: str, route: Route) -> tuple[MessageQueue, ...]:
+    """The queues that messages may be read from, sorted; a slave is enough."""
+    return tuple(
+        sorted(
+            MessageQueue(topic, data.broker_name, queue_id)
+            for data in route.queues
+            if data.perm & Permission.READ
+            for queue_id in range(data.read_queues)
+        )
+    )
+
+
+def template_for_new_topic(default_topic: Route) -> Route:
+    """The route that a topic will have once a broker created it after the model of TBW102."""
+    queues = (
+        replace(data, read_queues=count, write_queues=count)
+        for data in default_topic.queues
+        for count in (min(TEMPLATE_QUEUES_MAX, data.read_queues),)
+    )
+    return replace(default_topic, queues=tuple(queues))
+
+
+def master_of(route: Route, broker_name: str) -> BrokerAddress | None:
+    broker = _by_name(route).get(broker_name)
+    if broker is None or MASTER_ID not in broker.addresses:
+        return None
+    return BrokerAddress(MASTER_ID, broker.addresses[MASTER_ID])
+
+
+def read_addresses(route: Route, broker_name: str, wanted_id: int = MASTER_ID) -> list[BrokerAddress]:
+    """Where a queue of that broker can be read, best first: the wanted id, from a slave's the next one, the rest."""
+    broker = _by_name(route).get(broker_name)
+    if broker is None:
+        return []
+    preference = {wanted_id: 0, wanted_id + 1: 1 if wanted_id != MASTER_ID else 2}
+    return sorted(all_addresses(broker), key=lambda at: (preference.get(at.broker_id, 2), at.broker_id))
+
+
+def all_addresses(broker: BrokerData) -> list[BrokerAddress]:
+    return [BrokerAddress(broker_id, address) for broker_id, address in broker.addresses.items()]

@@ -1,0 +1,71 @@
+"""PURE: many messages as the body of one send.
+
+See docs/protocol/messages.md#batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from roquet.errors import MessageError
+from roquet.protocol.records.batch import batch_item
+from roquet.protocol.records.message import RETRY_PREFIX, Message
+
+BATCH_SIZE_MAX: Final = 4 * 1024 * 1024
+"""Brokers compare it with the sum of the records they will store, which are larger than the elements of the body."""
+
+RECORD_OVERHEAD: Final = 115 + 64
+"""Fixed fields of a record with IPv6 hosts, and what a broker adds to the properties."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages that go together, and the body they make."""
+
+    messages: tuple[Message, ...]
+    unique_keys: tuple[str, ...]
+    body: bytes
+
+
+def check_batch(messages: Sequence[Message]) -> None:
+    """:raises MessageError: these cannot go together; says why."""
+    if not messages:
+        raise MessageError("a batch needs at least one message")
+    first = messages[0]
+    if first.topic.startswith(RETRY_PREFIX):
+        raise MessageError("retry topics take no batches")
+    for message in messages:
+        if message.topic != first.topic:
+            raise MessageError(f"a batch has one topic, this one has {first.topic} and {message.topic}")
+        if message.wait_stored != first.wait_stored:
+            raise MessageError("either all messages of a batch wait to be stored or none does")
+        if message.delay_level:
+            raise MessageError("a delayed message cannot be part of a batch")
+
+
+def batches(messages: Iterable[Message], unique_keys: Iterable[str], size_max: int = BATCH_SIZE_MAX) -> Iterator[Batch]:
+    """The messages in order, as few batches as their size allows.
+
+    :raises MessageError: one message alone is too large.
+    """
+    taken: list[tuple[Message, str, bytes]] = []
+    size = 0
+    for message, unique_key in zip(messages, unique_keys, strict=False):
+        element = batch_item(message.flag, message.body, message.wire_properties(unique_key).encode())
+        stored_size = len(element) + len(message.topic) + RECORD_OVERHEAD
+        if stored_size > size_max:
+            raise MessageError(f"message of {len(message.body)} bytes, a batch takes {size_max} altogether")
+        if taken and size + stored_size > size_max:
+            yield _batch(taken)
+            taken, size = [], 0
+        taken.append((message, unique_key, element))
+        size += stored_size
+    if taken:
+        yield _batch(taken)
+
+
+def _batch(taken: list[tuple[Message, str, bytes]]) -> Batch:
+    messages, unique_keys, elements = zip(*taken, strict=True)
+    return Batch(messages, unique_keys, b"".join(elements))

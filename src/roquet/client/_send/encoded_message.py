@@ -1,0 +1,122 @@
+"""PURE: what goes over the wire of a message, whichever queue it will go to."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from roquet.errors import MessageError
+from roquet.protocol.records.message import (
+    COMPRESSED,
+    DEFAULT_TOPIC,
+    PRODUCER_GROUP,
+    TRAN_MSG,
+    TRANSACTION_PREPARED,
+    WAIT,
+    Message,
+    MessageQueue,
+    join_properties,
+)
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
+
+BODY_SIZE_MAX: Final = 4 * 1024 * 1024
+"""Bytes before compression (docs/protocol/producing.md#what-a-client-refuses)."""
+COMPRESS_FROM_SIZE: Final = 4096
+COMPRESSION_LEVEL: Final = 5
+NEW_TOPIC_QUEUES: Final = "4"
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message or a batch, encoded once for all tries: retries carry the same ids (docs/pitfalls.md#trap-64).
+
+    `reconsume_times` and its maximum only matter for retry topics.
+    """
+
+    topic: str
+    body: bytes
+    unique_keys: tuple[str, ...]
+    properties: str
+    flag: int = 0
+    sys_flag: int = 0
+    is_batch: bool = False
+    is_reply: bool = False
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+
+    def request(self, group: str, queue: MessageQueue, now_ms: int) -> Command:
+        """The send, in the form with one-letter names (docs/protocol/producing.md#a-sends-header)."""
+        fields = {
+            "a": group,
+            "b": self.topic,
+            "c": DEFAULT_TOPIC,
+            "d": NEW_TOPIC_QUEUES,
+            "e": str(queue.queue_id),
+            "f": str(self.sys_flag),
+            "g": str(now_ms),
+            "h": str(self.flag),
+            "i": self.properties,
+            "j": str(self.reconsume_times),
+            "k": "false",
+            "m": "true" if self.is_batch else "false",
+            "n": queue.broker_name,
+        }
+        if self.max_reconsume_times is not None:
+            fields["l"] = str(self.max_reconsume_times)
+        return Command(self._code, fields, self.body)
+
+    @property
+    def _code(self) -> RequestCode:
+        if self.is_reply:
+            return RequestCode.SEND_REPLY_MESSAGE_V2
+        return RequestCode.SEND_BATCH_MESSAGE if self.is_batch else RequestCode.SEND_MESSAGE_V2
+
+
+def outgoing(
+    message: Message,
+    unique_key: str,
+    compress_from_size: int = COMPRESS_FROM_SIZE,
+    more: Mapping[str, str] | None = None,
+) -> Outgoing:
+    """:param more: properties of the protocol.
+
+    :raises MessageError: the body is too large.
+    """
+    if len(message.body) > BODY_SIZE_MAX:
+        raise MessageError(f"body of {len(message.body)} bytes, allowed are {BODY_SIZE_MAX}")
+    body, sys_flag = compressed(message.body, compress_from_size)
+    properties = message.wire_properties(unique_key, more)
+    return Outgoing(message.topic, body, (unique_key,), properties, message.flag, sys_flag)
+
+
+def outgoing_half(message: Message, unique_key: str, compress_from_size: int, group: str) -> Outgoing:
+    """A message that nobody sees before the transaction of `group` is committed.
+
+    See docs/protocol/transactions.md#half-message.
+
+    :raises MessageError: the body is too large, or it is to be delayed as well.
+    """
+    if message.delay_level:
+        raise MessageError("a message of a transaction cannot be delayed, too")
+    half = outgoing(message, unique_key, compress_from_size, {TRAN_MSG: "true", PRODUCER_GROUP: group})
+    return replace(half, sys_flag=half.sys_flag | TRANSACTION_PREPARED)
+
+
+def outgoing_batch(topic: str, body: bytes, unique_keys: tuple[str, ...], wait_stored: bool) -> Outgoing:
+    properties = join_properties({WAIT: "true" if wait_stored else "false"})
+    return Outgoing(topic, body, unique_keys, properties, is_batch=True)
+
+
+def compressed(body: bytes, from_size: int) -> tuple[bytes, int]:
+    """The body to send, and the sysFlag bit that says whether it is compressed.
+
+    The bits for the kind of compression stay 0, which every reader of every release takes for zlib; 0x300, which
+    Java sends since 4.9.4, means the same to newer ones (docs/protocol/messages.md#compression).
+    """
+    if len(body) < from_size:
+        return body, 0
+    smaller = zlib.compress(body, COMPRESSION_LEVEL)
+    return (smaller, COMPRESSED) if len(smaller) < len(body) else (body, 0)

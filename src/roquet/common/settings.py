@@ -1,0 +1,227 @@
+"""Frozen dataclasses <-> pairs of text: how every server reads its configuration.
+
+A setting is a field with a default; in a file it has the field's name in camel case, or the one that `setting` gives.
+Its type (int, float, bool, str, an Enum by its values, each of them `| None`) says what it takes. A field that is
+itself such a dataclass reads from the same pairs, so that one file feeds several.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, TypeVar, get_args, get_type_hints
+
+from roquet.common.properties import Properties, parse
+from roquet.errors import ConfigError
+
+T = TypeVar("T")
+
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+_ALIKE: Final = 0.85
+"""So much of two names is the same where one may be a slip for the other: Apache has settings that are 0.75 alike."""
+_PROPOSALS_MAX: Final = 16
+"""Unknown names of one file that are compared with all settings, a millisecond each: they may come from a peer."""
+_COMPARED_SIZE_MAX: Final = 64
+_TRUTH: Final = {"true": True, "false": False}
+
+
+def setting(
+    default: T,
+    name: str | None = None,
+    *,
+    aliases: tuple[str, ...] = (),
+    at_least: float | None = None,
+    at_most: float | None = None,
+) -> T:
+    """A field of a configuration.
+
+    :param name: how files spell it, where that is not the field's name in camel case.
+    :param aliases: older spellings, taken with a warning.
+    """
+    rules = {"name": name, "aliases": aliases, "at_least": at_least, "at_most": at_most}
+    return dataclasses.field(default=default, metadata=rules)
+
+
+def read_file(path: Path) -> Properties:
+    """The pairs in a configuration file.
+
+    :raises ConfigError: it cannot be read, or is no properties file.
+    """
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"configuration file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"configuration file {path} is no properties file: byte {error.start} is no UTF-8") from error
+    except ValueError as error:
+        raise ConfigError(f"configuration file {path}: {error}") from error
+
+
+def read_settings(cls: type[T], pairs: Iterable[tuple[str, str]], source: str = "") -> tuple[T, list[str]]:
+    """The configuration that the pairs describe, all else at its default, and warnings about pairs without effect.
+
+    :param source: where the pairs come from, for messages.
+    :raises ConfigError: a value is not what its setting takes.
+    """
+    return update_settings(cls(), pairs, source)
+
+
+def update_settings(settings: T, pairs: Iterable[tuple[str, str]], source: str = "") -> tuple[T, list[str]]:
+    """`settings` with the values that the pairs name; otherwise like `read_settings`."""
+    given, warnings = _by_official_name(dict(pairs), type(settings), f"{source}: " if source else "")
+    return _changed(settings, given, source), warnings
+
+
+def show_settings(settings: object) -> list[tuple[str, str]]:
+    """Name and value of every setting, as a file would have them; None is an empty value."""
+    return list({rule.name: _to_text(value) for rule, value in _rules_and_values(settings)}.items())
+
+
+def setting_names(cls: type[Any]) -> frozenset[str]:
+    """The name of every setting of a configuration, without older spellings."""
+    return frozenset(rule.name for rule in _all_rules(cls))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What one field takes."""
+
+    field: str
+    name: str
+    aliases: tuple[str, ...]
+    kind: type[Any]
+    may_be_none: bool
+    at_least: float | None
+    at_most: float | None
+
+    def read(self, text: str, source: str) -> Any:
+        """Blanks after a number or word are a slip of the pen, after free text they may be meant."""
+        if self.may_be_none and not text.strip():
+            return None
+        try:
+            return self._converted(text)
+        except (ValueError, KeyError):
+            where = f" in {source}" if source else ""
+            raise ConfigError(f"{self.name}={text}{where}: allowed is {self._allowed()}") from None
+
+    def _converted(self, text: str) -> Any:
+        if self.kind is str:
+            return text
+        text = text.rstrip()
+        if self.kind is bool:
+            return _TRUTH[text.lower()]
+        if issubclass(self.kind, Enum):
+            return {str(member.value): member for member in self.kind}[text]
+        pattern: re.Pattern[str] = _WHOLE_NUMBER if self.kind is int else _NUMBER
+        if pattern.fullmatch(text) is None or not self._in_range(value := self.kind(text)):
+            raise ValueError
+        return value
+
+    def _in_range(self, value: float) -> bool:
+        return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
+
+    def _allowed(self) -> str:
+        if self.kind is bool:
+            return "true or false"
+        if issubclass(self.kind, Enum):
+            return "one of " + ", ".join(str(member.value) for member in self.kind)
+        text = "a whole number in decimal digits" if self.kind is int else "a decimal number"
+        bounds = (("from", self.at_least), ("up to", self.at_most))
+        return " ".join([text, *(f"{word} {bound}" for word, bound in bounds if bound is not None)])
+
+
+def _changed(settings: T, given: dict[str, str], source: str) -> T:
+    rules, parts = _plan(type(settings))
+    changes: dict[str, Any] = {rule.field: rule.read(given[rule.name], source) for rule in rules if rule.name in given}
+    changes |= {part: _changed(getattr(settings, part), given, source) for part in parts}
+    return dataclasses.replace(settings, **changes)  # type: ignore[type-var]
+
+
+def _by_official_name(given: dict[str, str], cls: type[Any], prefix: str) -> tuple[dict[str, str], list[str]]:
+    """The pairs with older spellings replaced; an official name beats its older spelling."""
+    official = {alias: rule.name for rule in _all_rules(cls) for alias in rule.aliases}
+    names = setting_names(cls)
+    result: dict[str, str] = {}
+    warnings: list[str] = []
+    unknown = 0
+    for name, value in given.items():
+        if name in names:
+            result[name] = value
+        elif name in official:
+            warnings.append(f"{prefix}{name} is an older spelling of {official[name]}")
+            result.setdefault(official[name], given.get(official[name], value))
+        else:
+            unknown += 1
+            meant = _meant(name, names) if unknown <= _PROPOSALS_MAX else ""
+            warnings.append(f"{prefix}{name} is no setting known here, it has no effect{meant}")
+    return result, warnings
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    """The setting that is spelt nearly so, as the end of a warning; empty where there is none."""
+    if len(name) > _COMPARED_SIZE_MAX:
+        return ""
+    alike = get_close_matches(name, sorted(names), 1, _ALIKE)
+    return f"; did you mean {alike[0]}?" if alike else ""
+
+
+def _rules_and_values(settings: object) -> Iterator[tuple[_Rule, Any]]:
+    rules, parts = _plan(type(settings))
+    for rule in rules:
+        yield rule, getattr(settings, rule.field)
+    for part in parts:
+        yield from _rules_and_values(getattr(settings, part))
+
+
+def _all_rules(cls: type[Any]) -> Iterator[_Rule]:
+    rules, parts = _plan(cls)
+    yield from rules
+    for part in parts.values():
+        yield from _all_rules(part)
+
+
+def _plan(cls: type[Any]) -> tuple[list[_Rule], dict[str, type[Any]]]:
+    """The rules of a dataclass's own settings, and its fields that are configurations themselves."""
+    types = get_type_hints(cls)
+    fields = dataclasses.fields(cls)
+    parts = {field.name: types[field.name] for field in fields if dataclasses.is_dataclass(types[field.name])}
+    return [_rule(field, types[field.name]) for field in fields if field.name not in parts], parts
+
+
+def _rule(field: dataclasses.Field[Any], kind: Any) -> _Rule:
+    members = get_args(kind) or (kind,)
+    bases = [getattr(member, "__supertype__", member) for member in members if member is not type(None)]
+    assert bases[0] in (int, float, bool, str) or issubclass(bases[0], Enum), f"{field.name}: no rule for {kind}"
+    rules = field.metadata
+    return _Rule(
+        field.name,
+        rules.get("name") or _camel_case(field.name),
+        rules.get("aliases", ()),
+        bases[0],
+        len(bases) < len(members),
+        rules.get("at_least"),
+        rules.get("at_most"),
+    )
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+_TEXT_OF: Final[dict[type[Any], Callable[[Any], str]]] = {
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda value: "",
+}
+
+
+def _to_text(value: Any) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    return _TEXT_OF.get(type(value), str)(value)

@@ -1,0 +1,71 @@
+"""Numbers of JSON documents in Java's ranges: what Apache's programs keep in an `int` or a `long`.
+
+A number is read here, once, where a body is decoded; nobody behind that checks it again. As fastjson does, numbers are
+taken from text, and from 4.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from roquet.common.units import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
+from roquet.protocol.java_numbers import read_int, read_long
+
+_EXACT: Final = 1 << 53
+"""Below it a float is the number that was written; orjson makes floats of integers that no 64 bits hold."""
+
+
+class NumberError(ValueError):
+    """What should be a number is none, or is outside of Java's range."""
+
+
+def as_int32(value: object) -> int:
+    """A JSON value as Java's `int`.
+
+    :raises NumberError: it is none.
+    """
+    return _number(value, read_int, INT_MIN, INT_MAX)
+
+
+def as_int64(value: object) -> int:
+    """A JSON value as Java's `long`.
+
+    :raises NumberError: it is none.
+    """
+    return _number(value, read_long, LONG_MIN, LONG_MAX)
+
+
+def json_int(json: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """A member of a JSON object as Java's `int`.
+
+    :param default: where it is missing.
+    :raises KeyError: it is missing, and there is no default. NumberError: it is no such number.
+    """
+    return _member(json, name, default, as_int32)
+
+
+def json_long(json: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """The same as Java's `long`."""
+    return _member(json, name, default, as_int64)
+
+
+def _member(json: Mapping[str, Any], name: str, default: int | None, read: Callable[[object], int]) -> int:
+    try:
+        return read(json[name] if default is None else json.get(name, default))
+    except NumberError as error:
+        raise NumberError(f"{name}: {error}") from None
+
+
+def _number(value: object, parse: Callable[[str], int], least: int, most: int) -> int:
+    if isinstance(value, str):
+        try:
+            return parse(value)
+        except ValueError:
+            raise NumberError(f"{value[:40]!a} is no number from {least} to {most}") from None
+    if isinstance(value, int) or (isinstance(value, float) and abs(value) < _EXACT):
+        number = int(value)
+        if least <= number <= most:
+            return number
+    shown = value if isinstance(value, int | float) else type(value).__name__
+    raise NumberError(f"{shown} is no number from {least} to {most}")

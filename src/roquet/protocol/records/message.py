@@ -1,0 +1,318 @@
+"""A message, its properties, flags, tag code and ids (docs/protocol/messages.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from struct import Struct
+from struct import error as struct_error
+from typing import Final
+
+from roquet.common.units import INT_MAX, INT_MIN, PhysicalOffset
+from roquet.errors import MessageError
+
+NAME_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+
+TOPIC_SIZE_MAX: Final = 127
+GROUP_SIZE_MAX: Final = 255
+PROPERTIES_SIZE_MAX: Final = 32767
+
+# sysFlag (docs/protocol/messages.md#sysflag)
+COMPRESSED: Final = 0x1
+MULTI_TAGS: Final = 0x2
+TRANSACTION_BITS: Final = 0xC
+TRANSACTION_PREPARED: Final = 0x4
+TRANSACTION_COMMIT: Final = 0x8
+TRANSACTION_ROLLBACK: Final = 0xC
+BORN_HOST_V6: Final = 0x10
+STORE_HOST_V6: Final = 0x20
+COMPRESSION_TYPE_BITS: Final = 0x700
+COMPRESSION_LZ4: Final = 0x100
+COMPRESSION_ZSTD: Final = 0x200
+COMPRESSION_ZLIB: Final = 0x300
+
+# property names (docs/protocol/messages.md#properties)
+KEYS: Final = "KEYS"
+TAGS: Final = "TAGS"
+WAIT: Final = "WAIT"
+DELAY: Final = "DELAY"
+UNIQ_KEY: Final = "UNIQ_KEY"
+CLUSTER: Final = "CLUSTER"
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QID: Final = "REAL_QID"
+TRAN_MSG: Final = "TRAN_MSG"
+PRODUCER_GROUP: Final = "PGROUP"
+FIRST_HALF_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+CHECK_IMMUNITY_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+RECONSUME_TIME: Final = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+CORRELATION_ID: Final = "CORRELATION_ID"
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+ARRIVE_TIME: Final = "ARRIVE_TIME"
+TTL: Final = "TTL"
+MSG_TYPE: Final = "MSG_TYPE"
+MIN_OFFSET: Final = "MIN_OFFSET"
+MAX_OFFSET: Final = "MAX_OFFSET"
+
+RESERVED_PROPERTIES: Final = frozenset(
+    [
+        "KEYS",
+        "TAGS",
+        "WAIT",
+        "DELAY",
+        "RETRY_TOPIC",
+        "REAL_TOPIC",
+        "REAL_QID",
+        "TRAN_MSG",
+        "PGROUP",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "BUYER_ID",
+        "ORIGIN_MESSAGE_ID",
+        "TRANSFER_FLAG",
+        "CORRECTION_FLAG",
+        "MQ2_FLAG",
+        "RECONSUME_TIME",
+        "MSG_REGION",
+        "TRACE_ON",
+        "UNIQ_KEY",
+        "MAX_RECONSUME_TIMES",
+        "CONSUME_START_TIME",
+        "INSTANCE_ID",
+        "CORRELATION_ID",
+        "REPLY_TO_CLIENT",
+        "TTL",
+        "ARRIVE_TIME",
+        "PUSH_REPLY_TIME",
+        "CLUSTER",
+        "MSG_TYPE",
+        "INNER_MULTI_QUEUE_OFFSET",
+    ]
+)
+"""Names that an application must not use for its own properties."""
+
+OF_HALF_MESSAGES: Final = frozenset((FIRST_HALF_OFFSET, CHECK_TIMES))
+"""What only a broker knows of a half message, and writes into it when it asks the producer: which transaction it is of,
+and how often was asked. Somebody who forwards a message with all its properties sends them along."""
+
+RETRY_PREFIX: Final = "%RETRY%"
+DEAD_LETTER_PREFIX: Final = "%DLQ%"
+DEFAULT_TOPIC: Final = "TBW102"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+HALF_OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+
+NOT_SENDABLE: Final = frozenset(
+    (SCHEDULE_TOPIC, HALF_TOPIC, HALF_OP_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC)
+)
+"""Topics that take no message from a client (docs/protocol/messages.md#system-topics)."""
+
+_LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+class Permission(IntEnum):
+    """Bits of a topic's or broker's `perm`."""
+
+    INHERIT = 1
+    WRITE = 2
+    READ = 4
+    PRIORITY = 8
+
+
+READ_WRITE: Final = 6
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageQueue:
+    """One queue of a topic on one broker (a master and its slaves share the broker's name).
+
+    Ordered by topic, broker name and queue id, as every member of a group must order them
+    (docs/protocol/consuming.md#rebalance).
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What an application sends: a topic, bytes, and how to find and filter it.
+
+    `keys` are what it can be queried by, `tags` the one tag that consumers filter on, `delay_level` 1 to 18 holds
+    it back (1s 5s 10s 30s 1m ... 2h).
+
+    :raises MessageError: a name, key or property that the protocol cannot carry.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: str | tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    flag: int = 0
+    delay_level: int = 0
+    wait_stored: bool = True
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        if not self.body:
+            raise MessageError("a message needs a body of at least one byte")
+        if not 0 <= self.delay_level <= INT_MAX:
+            raise MessageError(f"delay_level is {self.delay_level}: 0 is none, 1 the shortest delay")
+        if not INT_MIN <= self.flag <= INT_MAX:
+            raise MessageError(f"flag is {self.flag}: allowed are {INT_MIN} to {INT_MAX}")
+        for name, value in self.properties.items():
+            if name in RESERVED_PROPERTIES:
+                raise MessageError(f"property {name} belongs to the protocol; use another name")
+            if not name.strip() or not value.strip():
+                raise MessageError(f"property {name!r}: neither name nor value may be blank")
+        for what, texts in (
+            ("properties", (*self.properties, *self.properties.values())),
+            ("tags", (self.tags or "",)),
+            ("keys", self.key_list),
+        ):
+            for text in texts:
+                if NAME_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+                    raise MessageError(f"{what}: {text!r} holds a byte 1 or 2, which separates properties")
+                if not text.isascii():
+                    _check_unicode(what, text)
+
+    @property
+    def key_list(self) -> tuple[str, ...]:
+        return (self.keys,) if isinstance(self.keys, str) else self.keys
+
+    def wire_properties(self, unique_key: str, more: Mapping[str, str] | None = None) -> str:
+        """The properties text of a send; `more` are the protocol's own.
+
+        :raises MessageError: it is larger than any broker takes.
+        """
+        pairs = {**self.properties, **(more or {})}
+        pairs[UNIQ_KEY] = unique_key
+        pairs[WAIT] = "true" if self.wait_stored else "false"
+        if self.tags:
+            pairs[TAGS] = self.tags
+        if self.key_list:
+            pairs[KEYS] = " ".join(self.key_list)
+        if self.delay_level:
+            pairs[DELAY] = str(self.delay_level)
+        text = join_properties(pairs)
+        if len(text) > PROPERTIES_SIZE_MAX // 4 and (size := len(text.encode())) > PROPERTIES_SIZE_MAX:
+            raise MessageError(f"properties, tags and keys of {size} bytes, allowed are {PROPERTIES_SIZE_MAX}")
+        return text
+
+
+def _check_unicode(what: str, text: str) -> None:
+    """:raises MessageError: the text holds half a surrogate pair, which has no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise MessageError(f"{what}: {text!r} is no Unicode text: {error.reason}") from None
+
+
+def reply_topic(cluster: str) -> str:
+    """Where answers to request-reply calls are stored."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
+def is_legal_name(name: str) -> bool:
+    """Whether a topic or group may have that name; only such a one can be the name of a folder."""
+    return _LEGAL_NAME.fullmatch(name) is not None
+
+
+def check_topic(topic: str) -> None:
+    """:raises MessageError: no topic can have that name (docs/protocol/messages.md#names)."""
+    if not topic.strip():
+        raise MessageError("the topic's name is blank")
+    if len(topic) > TOPIC_SIZE_MAX:
+        raise MessageError(f"topic name of {len(topic)} characters, allowed are {TOPIC_SIZE_MAX}: {topic[:40]}...")
+    if not is_legal_name(topic):
+        raise MessageError(f"topic name {topic!r}: allowed are letters, digits and %|_-")
+
+
+def check_group(group: str) -> None:
+    """:raises MessageError: no group can have that name."""
+    if not group.strip():
+        raise MessageError("the group's name is blank")
+    if len(group) > GROUP_SIZE_MAX:
+        raise MessageError(f"group name of {len(group)} characters, allowed are {GROUP_SIZE_MAX}")
+    if not is_legal_name(group):
+        raise MessageError(f"group name {group!r}: allowed are letters, digits and %|_-")
+
+
+def join_properties(pairs: Mapping[str, str]) -> str:
+    """Properties as text: no separator at the end, as since 4.9.1."""
+    return PROPERTY_SEPARATOR.join(name + NAME_SEPARATOR + value for name, value in pairs.items())
+
+
+def split_properties(text: str) -> dict[str, str]:
+    """Properties from text, by Apache's rules: too short, nameless and empty pairs vanish.
+
+    See docs/protocol/messages.md#properties.
+    """
+    pairs: dict[str, str] = {}
+    for segment in text.split(PROPERTY_SEPARATOR):
+        name, separator, value = segment.partition(NAME_SEPARATOR)
+        if name and value and separator:
+            pairs[name] = value
+    return pairs
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: a signed 32-bit number over UTF-16 units."""
+    number = 0
+    if text.isascii():
+        for unit in text.encode():
+            number = (31 * number + unit) & 0xFFFFFFFF
+    else:
+        units = text.encode("utf-16-be", "surrogatepass")
+        for high, low in zip(units[::2], units[1::2], strict=True):
+            number = (31 * number + (high << 8 | low)) & 0xFFFFFFFF
+    return number - 0x100000000 if number & 0x80000000 else number
+
+
+def tag_code(tags: str | None) -> int:
+    """What a consume queue entry holds for a tag: its hash, 0 without a tag."""
+    return java_hash(tags) if tags else 0
+
+
+_ID_V4: Final = Struct(">4siq")
+_ID_V6: Final = Struct(">16siq")
+
+
+def offset_message_id(store_host: bytes, at: PhysicalOffset) -> str:
+    """The broker's id of a message: store host (address and port as stored) and physical offset, in hex.
+
+    Of a damaged record the offset may be any number; a negative one is put as Java does.
+    """
+    return (store_host + at.to_bytes(8, "big", signed=True)).hex().upper()
+
+
+def parse_offset_message_id(message_id: str) -> tuple[bytes, int, PhysicalOffset]:
+    """Address bytes, port and physical offset in an offset message id.
+
+    :raises MessageError: it is none; a client's UNIQ_KEY of the same length shows as an impossible port.
+    """
+    try:
+        raw = bytes.fromhex(message_id)
+        address, port, at = (_ID_V4 if len(raw) == 16 else _ID_V6).unpack(raw)
+    except (ValueError, struct_error) as error:
+        raise MessageError(f"{message_id!r} is no offset message id: 32 or 56 hex digits") from error
+    if not 0 < port < 65536 or at < 0:
+        raise MessageError(f"{message_id!r} is no offset message id: port {port}, offset {at}")
+    return address, port, PhysicalOffset(at)

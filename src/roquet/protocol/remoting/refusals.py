@@ -1,0 +1,30 @@
+"""What an answer with an error code is raised as; that access control refused is only in its text."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from roquet.errors import AccessDenied, ResponseError
+from roquet.protocol.remoting.command import Command
+
+_DENIAL: Final = re.compile(r"(?:Acl|Authentication|Authorization)Exception: (.*?)(?:, org\.apache\.|$)", re.DOTALL)
+"""Of the code, 1, everything that fails in a broker has; what follows the comma is a line of Apache's sources."""
+_ADVICE: Final = (
+    ("No accessKey", "the broker takes signed requests only: give credentials, an access key and its secret key"),
+    ("No acl config", "the broker knows no such access key: check it, or add the account to its plain_acl.yml"),
+    ("Check signature failed", "the secret key is not the one of this access key"),
+    ("Need admin permission", "this takes an account with admin: true in the broker's plain_acl.yml"),
+)
+_OTHERWISE: Final = "the account lacks this permission: add it to the broker's plain_acl.yml"
+
+
+def refusal(response: Command, address: str) -> ResponseError:
+    """The error that the response stands for."""
+    remark = response.remark or ""
+    denial = _DENIAL.search(remark)
+    if denial is None:
+        return ResponseError(response.code, remark, address)
+    reason = denial[1]
+    advice = next((advice for words, advice in _ADVICE if words in reason), _OTHERWISE)
+    return AccessDenied(response.code, reason, address, advice)

@@ -1,0 +1,204 @@
+"""Requests that differ only in a few places: learn where, then compare instead of parse.
+
+One producer's sends to one topic have the same header but for opaque, queue id, born time, unique key and, where it
+sets them, keys and tags; one consumer's pulls but for opaque, queue id and offsets. `learn` takes a header that the
+general decoder has read, marks those places and proves that they can change by themselves: it puts other values there
+and decodes again. A header of the same length whose other bytes are the same then means the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from struct import Struct
+from typing import Final
+
+from roquet.common.units import INT_MAX
+from roquet.errors import PeerError
+from roquet.protocol.records.message import KEYS, TAGS, UNIQ_KEY, split_properties
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import BINARY, JSON, OPAQUE_AT, Command, decode
+
+_SAFE: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_.:;,+*/@#$()=% "
+"""Bytes that mean themselves in JSON, in properties and in UTF-8."""
+OPAQUE: Final = "opaque"
+_INT_MAX: Final = b"%d" % INT_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Varying:
+    """What differs from request to request of one kind, beside opaque: fields that are numbers, and properties (in
+    the field `properties`) that are text.
+
+    `numbers` have so many digits at most: any that long are in Java's range, so a frame that matches needs no check.
+    """
+
+    numbers: Mapping[str, int]
+    properties: str = ""
+    texts: tuple[str, ...] = ()
+
+
+_MESSAGE_TEXTS: Final = (UNIQ_KEY, KEYS, TAGS)
+_INT: Final = 9
+_LONG: Final = 18
+"""Digits with which every number fits an `int`, or a `long`."""
+_PULLED: Final = {"queueId": _INT, "queueOffset": _LONG, "commitOffset": _LONG}
+VARYING: Final[dict[int, Varying]] = {
+    RequestCode.SEND_MESSAGE: Varying({"queueId": _INT, "bornTimestamp": _LONG}, "properties", _MESSAGE_TEXTS),
+    RequestCode.SEND_MESSAGE_V2: Varying({"e": _INT, "g": _LONG}, "i", _MESSAGE_TEXTS),
+    RequestCode.SEND_BATCH_MESSAGE: Varying({"e": _INT, "g": _LONG}, "i", _MESSAGE_TEXTS),
+    RequestCode.PULL_MESSAGE: Varying(_PULLED),
+    RequestCode.LITE_PULL_MESSAGE: Varying(_PULLED),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One form of header.
+
+    `command` is the request it was learnt from; all of it but what is in `places` holds for every match. `places` are
+    indices in `match`'s answer by name: "opaque" and the names of `Varying`; a property that is not there has none.
+    """
+
+    command: Command
+    pieces: Struct
+    constants: tuple[bytes, ...]
+    places: Mapping[str, int]
+    header_end: int
+
+    def match(self, frame: bytes) -> tuple[bytes, ...] | None:
+        """What stands in the changing places, as it stands there; None when the frame has another form."""
+        if len(frame) < self.header_end:
+            return None
+        values = self.pieces.unpack_from(frame)
+        return values[1::2] if values[::2] == self.constants else None
+
+
+def is_safe(text: bytes) -> bool:
+    """Whether `text` may stand in a place for unique key, keys or tags without changing what is around it."""
+    return not text.translate(None, _SAFE)
+
+
+def is_number(digits: bytes) -> bool:
+    """Whether these are the digits in which everybody would write a number that is not negative, of Java's `int`."""
+    size = len(digits)
+    return (
+        digits.isdigit()
+        and (digits[0] != 48 or size == 1)
+        and (size <= _INT or (size == len(_INT_MAX) and digits <= _INT_MAX))
+    )
+
+
+def shape_key(frame: bytes) -> bytes:
+    """What all frames of one shape have in common at the least: header type and length."""
+    return frame[:4]
+
+
+def learn(frame: bytes, command: Command) -> Shape | None:
+    """The shape of a request that was just decoded to `command`; None where its places cannot be told for sure."""
+    varying = VARYING[command.code]
+    header_end = len(frame) - len(command.body)
+    pairs = split_properties(command.fields.get(varying.properties, ""))
+    find = _find_json if command.header_type == JSON else _find_binary
+    found = {OPAQUE: _find_opaque(frame, command, header_end)}
+    numbers = {name: command.fields.get(name, "") for name in varying.numbers}
+    if any(len(number) > varying.numbers[name] for name, number in numbers.items()):
+        return None
+    found |= {name: find(frame, header_end, name, number) for name, number in numbers.items()}
+    found |= {name: _find_property(frame, header_end, name, pairs) for name in varying.texts if name in pairs}
+    spans = {name: span for name, span in found.items() if span is not None}
+    if len(spans) < len(found):
+        return None
+    in_order = sorted(spans.values())
+    if any(before[1] > after[0] for before, after in pairwise(in_order)):
+        return None
+    if not _proven(frame, command, spans, varying):
+        return None
+    places = {name: in_order.index(span) for name, span in spans.items()}
+    return _shape(frame, command, header_end, in_order, places)
+
+
+_Span = tuple[int, int]
+
+
+def _shape(frame: bytes, command: Command, header_end: int, spans: list[_Span], places: Mapping[str, int]) -> Shape:
+    sizes: list[int] = []
+    constants: list[bytes] = []
+    at = 0
+    for start, end in spans:
+        constants.append(frame[at:start])
+        sizes += (start - at, end - start)
+        at = end
+    constants.append(frame[at:header_end])
+    sizes.append(header_end - at)
+    pieces = Struct("".join(f"{size}s" for size in sizes))
+    return Shape(command, pieces, tuple(constants), places, header_end)
+
+
+def _find_opaque(frame: bytes, command: Command, header_end: int) -> _Span | None:
+    if command.header_type == BINARY:
+        return OPAQUE_AT, OPAQUE_AT + 4
+    return _only(re.compile(rb'"opaque":(\d+)'), frame, header_end)
+
+
+def _find_json(frame: bytes, header_end: int, name: str, value: str) -> _Span | None:
+    if not (value.isascii() and value.isdigit()):
+        return None
+    return _only(re.compile(rb'"%b":"(%b)"' % (re.escape(name.encode()), value.encode())), frame, header_end)
+
+
+def _find_binary(frame: bytes, header_end: int, name: str, value: str) -> _Span | None:
+    if not (value.isascii() and value.isdigit()):
+        return None
+    raw_name, raw = name.encode(), value.encode()
+    field = len(raw_name).to_bytes(2, "big") + raw_name + len(raw).to_bytes(4, "big") + raw
+    return _only(re.compile(b"%b(%b)" % (re.escape(field[: -len(raw)]), re.escape(raw))), frame, header_end)
+
+
+def _find_property(frame: bytes, header_end: int, name: str, pairs: Mapping[str, str]) -> _Span | None:
+    value = pairs.get(name, "").encode()
+    if not value or not is_safe(value):
+        return None
+    pattern = rb"%b(?:\x01|\\u0001)(%b)"
+    return _only(re.compile(pattern % (name.encode(), re.escape(value))), frame, header_end)
+
+
+def _only(pattern: re.Pattern[bytes], frame: bytes, header_end: int) -> _Span | None:
+    """Where the pattern's group stands in the header, if it stands there once."""
+    found = list(pattern.finditer(frame, 4, header_end))
+    return found[0].span(1) if len(found) == 1 else None
+
+
+def _proven(frame: bytes, command: Command, spans: Mapping[str, _Span], varying: Varying) -> bool:
+    """Whether other values in the places come out as just those values, and all else stays."""
+    is_binary = command.header_type == BINARY
+    changed = bytearray(frame)
+    others: dict[str, bytes] = {}
+    for name, (start, end) in spans.items():
+        is_number = name in varying.numbers or (name == OPAQUE and not is_binary)
+        new = bytes(_OTHER_DIGIT[letter] if is_number else _OTHER_LETTER for letter in frame[start:end])
+        changed[start:end] = others[name] = new
+    try:
+        other = decode(bytes(changed))
+    except PeerError:
+        return False
+    opaque = int.from_bytes(others[OPAQUE], "big") if is_binary else int(others[OPAQUE])
+    wanted_fields = {**command.fields, **{name: others[name].decode() for name in varying.numbers}}
+    pairs = split_properties(wanted_fields.pop(varying.properties, ""))
+    wanted_pairs = {**pairs, **{name: others[name].decode() for name in varying.texts if name in others}}
+    other_fields = dict(other.fields)
+    other_pairs = split_properties(other_fields.pop(varying.properties, ""))
+    return (
+        other.opaque == opaque
+        and other_fields == wanted_fields
+        and list(other_pairs.items()) == list(wanted_pairs.items())
+        and (other.code, other.flag, other.remark, other.language, other.version, other.body)
+        == (command.code, command.flag, command.remark, command.language, command.version, command.body)
+    )
+
+
+_OTHER_DIGIT: Final = {ord(digit): ord("1") + (int(digit) % 9) for digit in "0123456789"}
+"""Another digit, never a leading zero."""
+_OTHER_LETTER: Final = ord("x")

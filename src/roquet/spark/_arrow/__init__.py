@@ -1,0 +1,4 @@
+"""Records as Arrow columns.
+
+May import of `spark`: _options.
+"""

@@ -1,0 +1,321 @@
+"""Stored records, as pull answers hold them, into Arrow columns: whole columns at a time, and only those asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roquet.common.units import PhysicalOffset
+from roquet.errors import CorruptRecord
+from roquet.protocol.records.block import Shape, v6_more
+from roquet.protocol.records.columns import gather
+from roquet.protocol.records.compression import UNCOMPRESSED_MAX
+from roquet.protocol.records.message import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    COMPRESSION_TYPE_BITS,
+    KEYS,
+    STORE_HOST_V6,
+    TAGS,
+    UNIQ_KEY,
+    offset_message_id,
+)
+from roquet.protocol.records.record import MAGIC, MAGIC_V2, host_text
+from roquet.spark._arrow.bodies import Part, decompressed, parts
+from roquet.spark._arrow.property_columns import PropertyColumns
+from roquet.spark._arrow.records import Records
+from roquet.spark._arrow.schema import ARROW_SCHEMA
+from roquet.spark._arrow.slices import Bools, Ints, binary, indices, numbers, slices, text, words
+
+_HEAD: Final = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">u4"),
+        ("bodyCRC", ">i4"),
+        ("queueId", ">i4"),
+        ("flag", ">i4"),
+        ("queueOffset", ">i8"),
+        ("commitLogOffset", ">i8"),
+        ("sysFlag", ">i4"),
+        ("bornTimestamp", ">i8"),
+    ]
+)
+"""A record up to its first host, whose size varies."""
+_BODY_AT: Final = 88
+"""Index of the body in a record whose hosts are of IPv4."""
+_HOST_SIZE: Final = 8
+PROPERTIES_BYTES: Final = 2 << 20
+"""Properties that are searched at once. Those of usual messages are fewer in a whole chunk; but a client may send
+nothing but separators, and each byte of these takes forty in memory."""
+_OF_PROPERTIES: Final = frozenset(("msgId", "keys", "tags", "properties"))
+_PLACE: Final = pa.schema([ARROW_SCHEMA.field(name) for name in ("topic", "brokerName", "queueId", "queueOffset")])
+_MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True)
+class BadBody:
+    """A record, the one in `records`, whose body cannot be had: damaged, or more bytes than are allowed."""
+
+    records: Records
+    broker_name: str
+    reason: str
+
+    @property
+    def at(self) -> int:
+        """The record's index in the data."""
+        return int(self.records.starts[0])
+
+    @property
+    def place(self) -> str:
+        """Topic, broker, queue, and queue offset."""
+        row = self.row(_PLACE, {}).to_pylist()[0]
+        return "{topic}@{brokerName}:{queueId}, queue offset {queueOffset}".format(**row)
+
+    def row(self, schema: pa.Schema, others: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        """Its columns; null as the body; `others`: those that no record has."""
+        columns = _Columns(self.records, self.broker_name)
+        known = {**others, "body": pa.nulls(1, pa.binary())}
+        arrays = [known[each.name] if each.name in known else columns.named(each.name, each.type) for each in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def decode(
+    records: Records,
+    schema: pa.Schema,
+    *,
+    broker_name: str,
+    tags: frozenset[str] | None = None,
+    uncompressed_max: int = UNCOMPRESSED_MAX,
+) -> Iterator[pa.RecordBatch | BadBody]:
+    """The records as batches with the columns of `schema` (names and types as in `schema.ARROW_SCHEMA`), none empty.
+
+    One batch holds them all, unless they become larger as they are decompressed (`bodies.PART_BYTES`). In between come
+    the records whose bodies are asked for and cannot be had.
+
+    :param tags: keep messages with one of these tags only; None keeps all.
+    :param uncompressed_max: bytes that a body may have.
+    :raises CorruptRecord: a record's parts do not add up; `at` is its index in the data.
+    """
+    whole = _Columns(records, broker_name)
+    looks_at_properties = tags is not None or not _OF_PROPERTIES.isdisjoint(schema.names)
+    for columns in whole.by_properties() if looks_at_properties and len(whole) else (whole,):
+        if tags is not None and len(columns):
+            matches = pc.is_in(columns.tags(), value_set=words(sorted(tags)))
+            columns = columns.of(_true_rows(matches))
+        if "body" in schema.names and columns.are_compressed:
+            yield from columns.in_parts(schema, uncompressed_max)
+        elif len(columns):
+            yield columns.batch(schema)
+
+
+class _Columns:
+    """Each column on demand, and what several of them share worked out once.
+
+    :param plain: the bodies of those that are compressed, in order; needed for the column body alone.
+    """
+
+    def __init__(self, records: Records, broker_name: str, plain: Sequence[bytes] = ()) -> None:
+        self._plain = plain
+        self._records = records
+        self._data = records.data
+        self._starts = records.starts
+        self._broker_name = broker_name
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def of(self, rows: Ints, plain: Sequence[bytes] = ()) -> _Columns:
+        """Those of some of the records."""
+        return _Columns(self._records.where(rows), self._broker_name, plain)
+
+    @property
+    def are_compressed(self) -> bool:
+        """Whether any of the bodies is."""
+        return len(self) > 0 and bool((self._head["sysFlag"] & COMPRESSED).any())
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([self.named(each.name, each.type) for each in schema], schema=schema)
+
+    def by_properties(self) -> Iterator[_Columns]:
+        """Some records after the other, with about `PROPERTIES_BYTES` of properties; all, where there are no more."""
+        ends = np.cumsum(self._ends - self._shape.properties_at)
+        if ends[-1] <= PROPERTIES_BYTES:
+            yield self
+            return
+        cuts = np.flatnonzero(np.diff(ends // PROPERTIES_BYTES)) + 1
+        for rows in np.split(np.arange(len(self)), cuts):
+            yield self.of(rows)
+
+    def in_parts(self, schema: pa.Schema, uncompressed_max: int) -> Iterator[pa.RecordBatch | BadBody]:
+        is_compressed: Bools = (self._head["sysFlag"] & COMPRESSED) != 0
+        stored = self._shape.body_end - self._shape.body_at
+        sizes: Ints = self._head["size"] - np.where(is_compressed, stored, 0)
+        for part in parts(sizes, is_compressed, lambda row: self._decompressed(row, uncompressed_max)):
+            if isinstance(part, Part):
+                yield self.of(part.rows, part.plain).batch(schema)
+            else:
+                yield BadBody(self._records.where(np.array([part.row])), self._broker_name, part.reason)
+
+    def named(self, name: str, kind: pa.DataType) -> pa.Array:
+        if len(self._starts) == 0:
+            return pa.nulls(0, kind)
+        if name == "properties":
+            return self._properties.maps(kind)
+        if name in _MAKERS:
+            return _MAKERS[name](self)
+        values = self._head[name]
+        return numbers(values.astype(values.dtype.newbyteorder("=")), kind)
+
+    # Columns
+
+    def topic(self) -> pa.Array:
+        return text(slices(self._data, self._shape.topic_at, self._shape.topic_end))
+
+    def broker_name(self) -> pa.Array:
+        return words([self._broker_name]).take(indices(np.zeros(len(self._starts), np.int64)))
+
+    def message_id(self) -> pa.Array:
+        """The client's id, else the broker's, as Java's getMsgId; few messages come without a client's id."""
+        given = self._properties.values(UNIQ_KEY)
+        if given.null_count == 0:
+            return given
+        missing = _true_rows(given.is_null())
+        made = words([self._offset_message_id(row) for row in missing.tolist()])
+        return _replaced(given, missing, made)
+
+    def keys(self) -> pa.Array:
+        return self._properties.values(KEYS)
+
+    def tags(self) -> pa.Array:
+        return self._properties.values(TAGS)
+
+    def body(self) -> pa.Array:
+        stored = slices(self._data, self._shape.body_at, self._shape.body_end)
+        compressed = np.flatnonzero(self._head["sysFlag"] & COMPRESSED)
+        return _replaced(stored, compressed, binary(self._plain)) if len(compressed) else stored
+
+    def born_timestamp(self) -> pa.Array:
+        return _timestamps(self._head["bornTimestamp"])
+
+    def store_timestamp(self) -> pa.Array:
+        return _timestamps(gather(self._data, ">i8", self._born_host_end))
+
+    def born_host(self) -> pa.Array:
+        return _hosts(slices(self._data, self._starts + _HEAD.itemsize, self._born_host_end))
+
+    def store_host(self) -> pa.Array:
+        return _hosts(slices(self._data, self._store_host_at, self._store_host_end))
+
+    def reconsume_times(self) -> pa.Array:
+        return numbers(gather(self._data, ">i4", self._store_host_end).astype(np.int32), pa.int32())
+
+    # What they are made of
+
+    @cached_property
+    def _head(self) -> npt.NDArray[np.void]:
+        head = cast(npt.NDArray[np.void], gather(self._data, _HEAD, self._starts))
+        self._refuse((head["magic"] != MAGIC) & (head["magic"] != MAGIC_V2), "unknown magic")
+        return head
+
+    @cached_property
+    def _ends(self) -> Ints:
+        ends: Ints = self._starts + self._head["size"]
+        return ends
+
+    @cached_property
+    def _shape(self) -> Shape:
+        return self._records.shape or self._checked_shape()
+
+    def _checked_shape(self) -> Shape:
+        """:raises CorruptRecord: a part would reach beyond its record, or they leave a rest."""
+        head, ends = self._head, self._ends
+        flags = head["sysFlag"]
+        body_at = self._starts + _BODY_AT + v6_more(flags, BORN_HOST_V6) + v6_more(flags, STORE_HOST_V6)
+        self._refuse(body_at + 3 > ends, "its size is too small for its hosts")
+        body_size = gather(self._data, ">i4", body_at - 4).astype(np.int64)
+        body_end = body_at + body_size
+        two_bytes = head["magic"] == MAGIC_V2
+        topic_at = body_end + 1 + two_bytes
+        self._refuse((body_size < 0) | (topic_at + 2 > ends), "its body reaches beyond it")
+        topic_size = gather(self._data, "u1", topic_at - 1).astype(np.int64)
+        topic_size[two_bytes] += gather(self._data, "u1", topic_at[two_bytes] - 2).astype(np.int64) << 8
+        topic_end = topic_at + topic_size
+        self._refuse(topic_end + 2 > ends, "its topic reaches beyond it")
+        properties_at = topic_end + 2
+        sound = properties_at + gather(self._data, ">u2", topic_end).astype(np.int64) == ends
+        self._refuse(~sound, "its parts do not add up to its size")
+        return Shape(body_at, body_end, topic_at, topic_end, properties_at, sound)
+
+    @cached_property
+    def _store_host_at(self) -> Ints:
+        size: Ints = _HOST_SIZE + v6_more(self._head["sysFlag"], STORE_HOST_V6)
+        return self._store_host_end - size
+
+    @property
+    def _store_host_end(self) -> Ints:
+        return self._shape.body_at - 16
+
+    @property
+    def _born_host_end(self) -> Ints:
+        return self._store_host_at - 8
+
+    @cached_property
+    def _properties(self) -> PropertyColumns:
+        return PropertyColumns(slices(self._data, self._shape.properties_at, self._ends))
+
+    def _decompressed(self, row: int, size_max: int) -> bytes:
+        stored = self._data[self._shape.body_at[row] : self._shape.body_end[row]]
+        return decompressed(stored, int(self._head["sysFlag"][row]) & COMPRESSION_TYPE_BITS, size_max)
+
+    def _offset_message_id(self, row: int) -> str:
+        store_host = self._data[self._store_host_at[row] : self._store_host_end[row]]
+        return offset_message_id(store_host, PhysicalOffset(int(self._head["commitLogOffset"][row])))
+
+    def _refuse(self, wrong: Bools, reason: str) -> None:
+        if wrong.any():
+            raise CorruptRecord(int(self._starts[np.flatnonzero(wrong)[0]]), reason)
+
+
+_MAKERS: Final[Mapping[str, Callable[[_Columns], pa.Array]]] = {
+    "topic": _Columns.topic,
+    "brokerName": _Columns.broker_name,
+    "msgId": _Columns.message_id,
+    "keys": _Columns.keys,
+    "tags": _Columns.tags,
+    "body": _Columns.body,
+    "bornTimestamp": _Columns.born_timestamp,
+    "bornHost": _Columns.born_host,
+    "storeTimestamp": _Columns.store_timestamp,
+    "storeHost": _Columns.store_host,
+    "reconsumeTimes": _Columns.reconsume_times,
+}
+"""Columns that take more than a look at the head."""
+
+
+def _true_rows(mask: pa.Array) -> Ints:
+    rows = pc.indices_nonzero(mask)
+    return np.frombuffer(rows.buffers()[1], np.uint64, len(rows)).astype(np.int64)
+
+
+def _replaced(values: pa.Array, rows: Ints, others: pa.Array) -> pa.Array:
+    """The values, with those of some rows exchanged for others."""
+    source = np.arange(len(values))
+    source[rows] = len(values) + np.arange(len(others))
+    return pa.concat_arrays([values, others]).take(indices(source))
+
+
+def _timestamps(milliseconds: npt.NDArray[np.generic]) -> pa.Array:
+    return numbers(milliseconds.astype(np.int64) * 1000, _MICROSECONDS)
+
+
+def _hosts(stored: pa.Array) -> pa.Array:
+    """Few hosts send many messages: each is put into words once."""
+    hosts = stored.dictionary_encode()
+    return words([host_text(host) for host in hosts.dictionary.to_pylist()]).take(hosts.indices)

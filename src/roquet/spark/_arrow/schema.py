@@ -1,0 +1,97 @@
+"""The columns of a message, to Arrow and to Spark.
+
+Keeps: both schemas say the same, type by type: Spark refuses a batch whose Arrow schema is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from roquet.spark._options.values import OptionError
+
+_TYPES: Final[dict[str, tuple[pa.DataType, DataType]]] = {
+    "string": (pa.string(), StringType()),
+    "int": (pa.int32(), IntegerType()),
+    "long": (pa.int64(), LongType()),
+    "binary": (pa.binary(), BinaryType()),
+    "timestamp": (pa.timestamp("us", tz="UTC"), TimestampType()),
+    "map": (pa.map_(pa.string(), pa.string()), MapType(StringType(), StringType())),
+}
+
+_COLUMNS: Final[dict[str, str]] = {
+    "topic": "string",
+    "brokerName": "string",
+    "queueId": "int",
+    "queueOffset": "long",
+    "msgId": "string",
+    "keys": "string",
+    "tags": "string",
+    "body": "binary",
+    "properties": "map",
+    "flag": "int",
+    "sysFlag": "int",
+    "bornTimestamp": "timestamp",
+    "bornHost": "string",
+    "storeTimestamp": "timestamp",
+    "storeHost": "string",
+    "reconsumeTimes": "int",
+    "commitLogOffset": "long",
+    "bodyCRC": "int",
+}
+
+_NULLABLE: Final = frozenset({"keys", "tags"})
+"""What a message may have none of; every other column has a value in every row."""
+
+ARROW_SCHEMA: Final = pa.schema([(name, _TYPES[kind][0]) for name, kind in _COLUMNS.items()])
+SPARK_SCHEMA: Final = StructType([StructField(name, _TYPES[kind][1]) for name, kind in _COLUMNS.items()])
+
+
+def spark_schema(*, include_properties: bool) -> StructType:
+    """The columns of a read that names none."""
+    return StructType([field for field in SPARK_SCHEMA if include_properties or field.name != "properties"])
+
+
+def arrow_schema(wanted: StructType) -> pa.Schema:
+    """The Arrow schema of the columns that a user's schema names, in its order.
+
+    :raises OptionError: it names a column that there is not, or one of another type.
+    """
+    return pa.schema([_arrow_field(field) for field in wanted])
+
+
+def unknown_column(name: str, columns: Iterable[str]) -> str:
+    """What to say of a column that there is not."""
+    by_lower_case = {column.lower(): column for column in columns}
+    close = get_close_matches(name.lower(), by_lower_case, n=1)
+    meant = f"did you mean {by_lower_case[close[0]]}?" if close else f"there are {', '.join(by_lower_case.values())}"
+    return f"no column {name!r}: {meant}"
+
+
+def _arrow_field(wanted: StructField) -> pa.Field:
+    name = wanted.name
+    if name not in _COLUMNS:
+        raise OptionError(f"schema: {unknown_column(name, _COLUMNS)}")
+    arrow_type, spark_type = _TYPES[_COLUMNS[name]]
+    if wanted.dataType != spark_type:
+        raise OptionError(
+            f"schema: column {name} is {spark_type.simpleString()}, not {wanted.dataType.simpleString()}: "
+            "read it as it is and cast it"
+        )
+    if not wanted.nullable and name in _NULLABLE:
+        raise OptionError(f"schema: column {name} is null where a message has none: leave out NOT NULL")
+    return pa.field(name, arrow_type, nullable=wanted.nullable)

@@ -1,0 +1,171 @@
+"""PURE: the options of reads by `format("rocketmq")`, from Spark's text to typed values.
+
+Keeps: whatever is wrong in the options raises one `OptionError`, which says what would be right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, Self, TypeAlias, cast
+
+from roquet.admin.access import NO_ACCESS, Access
+from roquet.protocol.records.compression import UNCOMPRESSED_MAX
+from roquet.spark._options.access import ACCESS_NAMES, access
+from roquet.spark._options.mode import Mode, mode, uncompressed_max
+from roquet.spark._options.selection import Selection
+from roquet.spark._options.start_end import Offsets, ending, starting
+from roquet.spark._options.values import OptionError, by_right_name, count, group, name_server, one_of, tags, truth
+
+ReadFrom: TypeAlias = Literal["master", "slave", "slave-only", "any"]
+
+DEFAULT_GROUP: Final = "spark-rocketmq-source"
+"""The group that brokers see pulling. One for all reads: a broker keeps every group's name for ever."""
+_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a read was asked for. Times in milliseconds.
+
+    `believes_slaves`: what a slave lacks counts as gone, as nobody else may be asked and gaps are allowed; never in a
+    stream, which would go on behind what the slave has not got yet. `tags` is None where every message is wanted;
+    `no_progress_timeout_ms` bounds how long a read goes on trying without getting one message further.
+    `ending_offsets` counts in batch reads only, the offsets and the delay per trigger in streams only.
+    """
+
+    name_server: str
+    selection: Selection
+    starting_offsets: Offsets
+    ending_offsets: Offsets
+    tags: frozenset[str] | None = None
+    fail_on_data_loss: bool = True
+    read_from: ReadFrom = "any"
+    pull_timeout_ms: int = 3000
+    pull_batch_size: int = 32
+    no_progress_timeout_ms: int = 30_000
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    include_properties: bool = True
+    pull_group: str = DEFAULT_GROUP
+    consumer_group: str | None = None
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
+    mode: Mode = Mode.FAILFAST
+    uncompressed_max: int = UNCOMPRESSED_MAX
+    access: Access = NO_ACCESS
+    believes_slaves: bool = False
+
+    @property
+    def group(self) -> str:
+        return self.consumer_group or self.pull_group
+
+    @property
+    def takes_slaves_ends(self) -> bool:
+        """Whether "earliest" and "latest" may be those of a slave while the master is away."""
+        return self.read_from in ("slave", "slave-only") or not self.fail_on_data_loss
+
+    @classmethod
+    def of_batch(cls, options: Mapping[str, str]) -> Self:
+        """The options of a batch read.
+
+        :raises OptionError: one is missing, unknown, made for streams or has a value that cannot be used.
+        """
+        values = _values(options, not_here=_STREAM_ONLY, why="only a stream has it, this is a batch read")
+        selection = Selection.of(values)
+        read = cls._of(values, selection, starting(values, selection, default="earliest", wrong="latest"))
+        return replace(read, believes_slaves=read.read_from == "slave-only" and not read.fail_on_data_loss)
+
+    @classmethod
+    def of_stream(cls, options: Mapping[str, str]) -> Self:
+        """The options of a stream.
+
+        :raises OptionError: one is missing, unknown, made for batch reads or has a value that cannot be used.
+        """
+        values = _values(options, not_here=_BATCH_ONLY, why="only a batch read has it, a stream has no end")
+        selection = Selection.of(values)
+        read = cls._of(values, selection, starting(values, selection, default="latest", wrong=None))
+        least, most = read.min_offsets_per_trigger, read.max_offsets_per_trigger
+        if least is not None and most is not None and least > most:
+            raise OptionError(f"minOffsetsPerTrigger, {least}, is above maxOffsetsPerTrigger, {most}")
+        if "maxTriggerDelay" in values and least is None:
+            raise OptionError("maxTriggerDelay: it bounds the wait of minOffsetsPerTrigger: give that, too")
+        return read
+
+    @classmethod
+    def _of(cls, values: Mapping[str, str], selection: Selection, start: Offsets) -> Self:
+        fields: dict[str, object] = {
+            field: parse(name, values[name]) for name, field, parse in _SIMPLE if name in values
+        }
+        fields["access"] = access(values)
+        return cls(name_server(values), selection, start, ending(values, selection), **cast(dict[str, Any], fields))
+
+
+def include_properties(options: Mapping[str, str]) -> bool:
+    """Whether the table has the column properties: all that its schema depends on, in batch reads and streams."""
+    return truth("includeProperties", _values(options).get("includeProperties", "true"))
+
+
+def _values(options: Mapping[str, str], not_here: frozenset[str] = frozenset(), why: str = "") -> dict[str, str]:
+    values = by_right_name(options, _NAMES, _ALIASES)
+    for name in values:
+        if name in not_here:
+            raise OptionError(f"{name}: {why}")
+    return values
+
+
+def _read_from(name: str, text: str) -> ReadFrom:
+    return cast(ReadFrom, one_of(name, text, ("master", "slave", "slave-only", "any")))
+
+
+def _delay(name: str, text: str) -> int:
+    """A time as Spark writes it: a number with its unit, milliseconds without."""
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
+    if found is None or found[2] not in _UNIT_MS:
+        raise OptionError(f"{name}: {text!r} is no time such as 15m, 90s or 500ms")
+    return int(found[1]) * _UNIT_MS[found[2]]
+
+
+_SIMPLE: Final[tuple[tuple[str, str, Callable[[str, str], object]], ...]] = (
+    ("tags", "tags", tags),
+    ("failOnDataLoss", "fail_on_data_loss", truth),
+    ("readFrom", "read_from", _read_from),
+    ("pullTimeoutMs", "pull_timeout_ms", count),
+    ("pullBatchSize", "pull_batch_size", count),
+    ("noProgressTimeoutMs", "no_progress_timeout_ms", count),
+    ("minPartitions", "min_partitions", count),
+    ("maxRecordsPerPartition", "max_records_per_partition", count),
+    ("includeProperties", "include_properties", truth),
+    ("groupIdPrefix", "pull_group", group),
+    ("consumerGroup", "consumer_group", group),
+    ("maxOffsetsPerTrigger", "max_offsets_per_trigger", count),
+    ("maxBytesPerTrigger", "max_bytes_per_trigger", count),
+    ("minOffsetsPerTrigger", "min_offsets_per_trigger", count),
+    ("maxTriggerDelay", "max_trigger_delay_ms", _delay),
+    ("mode", "mode", mode),
+    ("maxUncompressedBytes", "uncompressed_max", uncompressed_max),
+)
+"""Options that stand for themselves: name, the field each one fills, how its text is read."""
+
+_STARTING: Final = (
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+)
+_BATCH_ONLY: Final = frozenset(("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"))
+_STREAM_ONLY: Final = frozenset(
+    ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+)
+_NAMES: Final = (
+    *("nameServer", "subscribe", "subscribePattern", "assign"),
+    *ACCESS_NAMES,
+    *_STARTING,
+    *_BATCH_ONLY,
+    *(name for name, _, _ in _SIMPLE),
+)
+_ALIASES: Final = {"topic": "subscribe", "subExpression": "tags", "pullTimeout": "pullTimeoutMs"}
+"""What rocketmq-spark calls them."""

@@ -1,0 +1,137 @@
+"""PURE: the options of `format("rocketmq-store")`, from Spark's text to typed values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from roquet.protocol.records.compression import UNCOMPRESSED_MAX
+from roquet.spark._options.mode import BODY_OPTIONS, Mode, mode, uncompressed_max
+from roquet.spark._options.pushed_filters import EVERYTHING, Narrowing
+from roquet.spark._options.selection import Selection
+from roquet.spark._options.start_end import AtTime, Offsets, ending, starting
+from roquet.spark._options.values import OptionError, by_right_name, count, listed, tags, truth
+
+BYTES_PER_PARTITION: Final = 64 << 20
+_SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
+_ALL_BUT_SYSTEM: Final = {"subscribePattern": ".*"}
+_NAMES: Final = (
+    "path",
+    "paths",
+    "commitLog",
+    "brokerName",
+    *_SELECTIONS,
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "tags",
+    "includeProperties",
+    "bytesPerPartition",
+    *BODY_OPTIONS,
+    "checkCrc",
+)
+_ALIASES: Final = {"topic": "subscribe"}
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """What a read of store files was asked for. Sizes in bytes.
+
+    `paths` may have wildcards; `commit_log` are the folders of the log where it is not below the one store's own;
+    `broker_names` are one for all stores, or one for each, or none. `tags` is None where every message is wanted.
+    `narrowing` is what the query's conditions leave of all this.
+    """
+
+    paths: tuple[str, ...]
+    selection: Selection
+    starting: Offsets
+    ending: Offsets
+    commit_log: tuple[str, ...] = ()
+    broker_names: tuple[str, ...] = ()
+    tags: frozenset[str] | None = None
+    include_properties: bool = True
+    bytes_per_partition: int = BYTES_PER_PARTITION
+    mode: Mode = Mode.FAILFAST
+    uncompressed_max: int = UNCOMPRESSED_MAX
+    check_crc: bool = True
+    narrowing: Narrowing = EVERYTHING
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> StoreOptions:
+        """The options of a read.
+
+        :raises OptionError: one is missing, unknown or has a value that cannot be used.
+        """
+        values = by_right_name(options, _NAMES, _ALIASES)
+        selection = Selection.of(values if any(name in values for name in _SELECTIONS) else _ALL_BUT_SYSTEM)
+        return cls(
+            paths=_paths(values),
+            selection=selection,
+            starting=starting(values, selection, default="earliest", wrong="latest", strategy="latest"),
+            ending=ending(values, selection),
+            commit_log=listed(values.get("commitLog", "")),
+            broker_names=tuple(part.strip() for part in values.get("brokerName", "").split(",") if part.strip()),
+            tags=tags("tags", values.get("tags", "*")),
+            include_properties=truth("includeProperties", values.get("includeProperties", "true")),
+            bytes_per_partition=count("bytesPerPartition", values.get("bytesPerPartition", str(BYTES_PER_PARTITION))),
+            mode=mode("mode", values.get("mode", "failfast")),
+            uncompressed_max=uncompressed_max(
+                "maxUncompressedBytes", values.get("maxUncompressedBytes", str(UNCOMPRESSED_MAX))
+            ),
+            check_crc=truth("checkCrc", values.get("checkCrc", "true")),
+        )
+
+    def narrowed_to(self, narrowing: Narrowing) -> StoreOptions:
+        """The same, and only what a query's conditions leave."""
+        return replace(self, narrowing=narrowing, tags=narrowing.tags_among(self.tags))
+
+    @property
+    def since_ms(self) -> int | None:
+        """Messages stored before this moment are not asked for in any queue."""
+        times = (_ms(self.starting), self.narrowing.time_from_ms)
+        return max((ms for ms in times if ms is not None), default=None)
+
+    @property
+    def until_ms(self) -> int | None:
+        """Messages stored at this moment or later are not asked for in any queue."""
+        times = (_ms(self.ending), self.narrowing.time_until_ms)
+        return min((ms for ms in times if ms is not None), default=None)
+
+
+def _ms(offsets: Offsets) -> int | None:
+    return offsets.default.ms if isinstance(offsets.default, AtTime) else None
+
+
+def _paths(values: Mapping[str, str]) -> tuple[str, ...]:
+    """What `load` was given: Spark hands over one path as it is, several as a JSON list."""
+    if "path" in values and "paths" in values:
+        raise OptionError("path and paths are the same option: give one of them")
+    found = _json_list(values["paths"]) if "paths" in values else listed(values.get("path", ""))
+    if not found:
+        raise OptionError('path is missing: give the store directory, as in load("/data/store")')
+    return tuple(map(_local, found))
+
+
+def _json_list(text: str) -> tuple[str, ...]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise OptionError(f'paths: {text!r} is no JSON list of directories, such as ["/data/a", "/data/b"]')
+    return tuple(found)
+
+
+def _local(path: str) -> str:
+    scheme, separator, rest = path.partition(":")
+    if not separator or "/" in scheme or len(scheme) == 1:  # one letter is a drive
+        return path
+    if scheme.lower() != "file":
+        raise OptionError(f"path: {path!r} is on no mounted drive: mount it, and give the directory")
+    return "/" + rest.lstrip("/")

@@ -1,0 +1,120 @@
+"""PURE: what the options of all our data sources and sinks have in common: their names, and values of the usual kinds.
+
+Keeps: whatever is wrong in an option raises one `OptionError`, which names it and says what would be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final, NoReturn
+
+from roquet.errors import MessageError, RoquetError
+from roquet.protocol.records.message import check_group, check_topic
+
+_NO_ALIASES: Final[Mapping[str, str]] = {}
+
+
+class OptionError(RoquetError):
+    """An option of the data source cannot be used; the message names it and what is allowed."""
+
+
+def by_right_name(
+    options: Mapping[str, str], names: Iterable[str], aliases: Mapping[str, str] = _NO_ALIASES
+) -> dict[str, str]:
+    """Options by the names in the documentation, without blanks around their values; Spark gives names in lower case.
+
+    :param names: all that there are, as they are spelt in the documentation.
+    :param aliases: other names that some people know, each with the name it stands for.
+    :raises OptionError: there is no such option, or one is given under two names.
+    """
+    spelt = {name.lower(): name for name in (*names, *aliases)}
+    values: dict[str, str] = {}
+    givers: dict[str, str] = {}
+    for given, value in options.items():
+        spelling = spelt.get(given.lower())
+        if spelling is None:
+            _unknown(given, spelt)
+        name = aliases.get(spelling, spelling)
+        if name in values:
+            raise OptionError(f"{givers[name]} and {spelling} are the same option: give one of them")
+        values[name], givers[name] = value.strip(), spelling
+    return values
+
+
+def _unknown(given: str, spelt: Mapping[str, str]) -> NoReturn:
+    close = get_close_matches(given.lower(), spelt, n=1, cutoff=0.6)
+    meant = f"did you mean {spelt[close[0]]}?" if close else f"there are {', '.join(sorted(spelt.values()))}"
+    raise OptionError(f"unknown option {given}: {meant}")
+
+
+def name_server(values: Mapping[str, str]) -> str:
+    """The addresses in option nameServer, separated by semicolons."""
+    addresses = listed(values.get("nameServer", "").replace(";", ","))
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise OptionError(f"nameServer: {address!r} is no host:port, such as localhost:9876")
+    if not addresses:
+        raise OptionError("nameServer is missing: give the name servers as host:port, separated by semicolons")
+    return ";".join(addresses)
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The parts between commas, each once, without the empty ones."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def topics(name: str, text: str) -> tuple[str, ...]:
+    """The topics of a list with commas."""
+    found = listed(text)
+    if not found:
+        raise OptionError(f"{name}: give one topic, or several separated by commas")
+    return tuple(topic(name, each) for each in found)
+
+
+def topic(name: str, text: str) -> str:
+    """One topic."""
+    return _checked(name, text, check_topic)
+
+
+def group(name: str, text: str) -> str:
+    """One group."""
+    return _checked(name, text, check_group)
+
+
+def _checked(name: str, text: str, check: Callable[[str], None]) -> str:
+    try:
+        check(text)
+    except MessageError as error:
+        raise OptionError(f"{name}: {error}") from error
+    return text
+
+
+def truth(name: str, text: str) -> bool:
+    """true or false."""
+    return one_of(name, text, ("true", "false")) == "true"
+
+
+def count(name: str, text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise OptionError(f"{name}: {text!r} is no whole number above 0")
+    return int(text)
+
+
+def one_of(name: str, text: str, words: Sequence[str]) -> str:
+    """One of the words, in lower case."""
+    if text.lower() not in words:
+        raise OptionError(f"{name}: {text!r} is none of {', '.join(words)}")
+    return text.lower()
+
+
+def tags(name: str, text: str) -> frozenset[str] | None:
+    """Tags between bars; None for an asterisk, which is every message."""
+    if text == "*":
+        return None
+    found = frozenset(part.strip() for part in text.split("||") if part.strip())
+    if not found:
+        raise OptionError(f"{name}: give tags separated by ||, or * for every message")
+    return found

@@ -1,0 +1,107 @@
+"""`spark.readStream.format("rocketmq")`: what Spark asks of a stream.
+
+One of these lives in a process beside Spark's driver for as long as the query runs and plans its batches; copies of it,
+which know nothing but the options, read in the executors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from roquet.protocol.records.message import MessageQueue
+from roquet.spark._arrow.corrupt import schema_with_damage
+from roquet.spark._options.ranges import Bounds, partitions
+from roquet.spark._options.read import ReadOptions
+from roquet.spark._read.backlog import Backlog
+from roquet.spark._read.cluster import read_partition
+from roquet.spark._read.rate_limit import Pace, admitted, within_bytes
+from roquet.spark._read.stream_cluster import StreamCluster
+from roquet.spark._read.stream_offset import StreamOffset
+
+_Json = dict[str, Any]
+_ROWS_MAX: Final = 2**63 - 1
+"""Where bytes are the limit alone: Spark is told of some, so that it does not ask for all that is available."""
+
+
+class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches of a stream and reads their parts."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema_with_damage(schema)
+        self._cluster = StreamCluster(options)
+        self._pace = Pace(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
+        self._ends_now = False
+        self._target: Mapping[MessageQueue, Bounds] | None = None
+        self._newest: StreamOffset | None = None
+
+    def initialOffset(self) -> _Json:
+        return StreamOffset(self._cluster.starts(), is_first=True).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_offsets_per_trigger is not None or self._options.max_bytes_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger or _ROWS_MAX)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:
+        before = StreamOffset.from_json(start)
+        backlog = Backlog.since(before, self._bounds(before), fail_on_data_loss=self._options.fail_on_data_loss)
+        self._newest = StreamOffset(backlog.ends)
+        counts = self._counts(backlog.sizes, limit)
+        if self._options.max_bytes_per_trigger is not None and not isinstance(limit, ReadAllAvailable):
+            sizes = self._cluster.message_sizes(backlog.firsts, counts, otherwise=self._options.max_bytes_per_trigger)
+            counts = within_bytes(counts, sizes, self._options.max_bytes_per_trigger)
+        return backlog.taking(counts).to_json()
+
+    def reportLatestOffset(self) -> _Json | None:
+        return None if self._newest is None else self._newest.to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From the next question on, which follows at once, the queues seem to end where they end then."""
+        self._ends_now = True
+
+    def partitions(self, start: _Json, end: _Json) -> list[InputPartition]:
+        ranges = StreamOffset.from_json(end).ranges_from(StreamOffset.from_json(start))
+        return [InputPartition(part) for part in partitions(ranges, self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_partition(partition.value, self._options, self._schema)
+
+    def commit(self, end: _Json) -> None:
+        self._cluster.commit(StreamOffset.from_json(end).positions)
+
+    def stop(self) -> None:
+        self._cluster.close()
+
+    def _bounds(self, start: StreamOffset) -> Mapping[MessageQueue, Bounds]:
+        if self._target is not None:
+            return self._target
+        bounds = self._cluster.bounds(start.positions)
+        if self._ends_now:
+            self._target = bounds
+        return bounds
+
+    def _counts(self, waiting: Mapping[MessageQueue, int], limit: ReadLimit) -> Mapping[MessageQueue, int]:
+        """Who asks for all that is available gets it, whatever the options say: that is how Spark ends such queries."""
+        if isinstance(limit, ReadAllAvailable):
+            return waiting
+        now_ms = int(time.monotonic() * 1000)
+        if self._target is None and not self._pace.is_due(sum(waiting.values()), now_ms):
+            return {}
+        most = self._options.max_offsets_per_trigger
+        return waiting if most is None else admitted(waiting, most)

@@ -1,0 +1,51 @@
+"""`spark.read.format("rocketmq-store")`: what Spark asks of a batch read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from roquet.spark._arrow.corrupt import CORRUPT, schema_with_damage
+from roquet.spark._options.pushed_filters import narrowed
+from roquet.spark._options.store import StoreOptions
+from roquet.spark._runtime.worker import begin_task, filters_are_pushed
+from roquet.spark._storefiles.chunks import StorePart
+from roquet.spark._storefiles.plan import parts
+from roquet.spark._storefiles.read import read
+
+
+def store_reader(options: StoreOptions, schema: StructType) -> DataSourceReader:
+    """The reader that Spark's settings allow."""
+    kind = FilteringStoreReader if filters_are_pushed() else RocketMQStoreReader
+    return kind(options, schema)
+
+
+class RocketMQStoreReader(DataSourceReader):
+    """One batch read: where the logs end is settled when it is planned."""
+
+    def __init__(self, options: StoreOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema_with_damage(schema)
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(part) for part in parts(self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:  # what Spark makes of a read without partitions
+            return iter(())
+        begin_task()
+        part: StorePart = partition.value
+        return read(part, self._options, self._schema)
+
+
+class FilteringStoreReader(RocketMQStoreReader):
+    """The same, leaving out what the query's conditions leave out."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Rows of damages have nulls where a message has its topic or offset: Spark has to test these itself."""
+        narrowing, left = narrowed(filters)
+        self._options = self._options.narrowed_to(narrowing)
+        return filters if CORRUPT in self._schema.names else left

@@ -1,0 +1,60 @@
+"""What is said of bytes that are no record, and what a read makes of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from roquet.errors import RoquetError
+from roquet.spark._arrow.corrupt import CORRUPT, LeftOut
+from roquet.spark._arrow.slices import numbers, words
+from roquet.spark._options.mode import Mode
+from roquet.storetool.files import Series
+from roquet.storetool.read.log_scanner import Damage
+
+
+class CorruptStore(RoquetError):  # noqa: N818
+    """A store has bytes that should be records and are none; see option mode."""
+
+
+def in_words(log: Series, damage: Damage) -> str:
+    """File, bytes in it, and what is wrong with them."""
+    path, start = log.place(damage.start)
+    where = f"{path}, bytes {start} to {start + damage.end - damage.start - 1} ({damage.end - damage.start} bytes)"
+    if not path.exists():
+        return f"{where}: there is no such file: it was deleted meanwhile, or this machine does not have it"
+    return f"{where}: {damage.reason}"
+
+
+class DamageReport:
+    """Tells of damages in one part of a store: by an error, or in the log and, where the schema has it, in a row."""
+
+    def __init__(self, log: Series, mode: Mode, schema: pa.Schema, broker_name: str) -> None:
+        self._log = log
+        self._mode = mode
+        self._schema = schema
+        self._broker_name = broker_name
+        self._left_out = LeftOut()
+
+    def of(self, damage: Damage) -> pa.RecordBatch | None:
+        """The row of a damage, if the schema has a place for it.
+
+        :raises CorruptStore: mode is FAILFAST.
+        """
+        text = in_words(self._log, damage)
+        if self._mode is Mode.FAILFAST:
+            raise CorruptStore(f"{text}; mode=PERMISSIVE reads the rest, and logs what it leaves out")
+        self._left_out.tell(text)
+        if CORRUPT not in self._schema.names:
+            return None
+        known = {
+            CORRUPT: words([text]),
+            "brokerName": words([self._broker_name]),
+            "commitLogOffset": numbers(np.array([damage.start], np.int64), pa.int64()),
+        }
+        arrays = [known.get(column.name, pa.nulls(1, column.type)) for column in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def close(self, start: int, end: int) -> None:
+        """The part is read, which began and ended at these physical offsets."""
+        self._left_out.close(f"places of the log of {self._broker_name}, physical offsets {start} to {end - 1},")

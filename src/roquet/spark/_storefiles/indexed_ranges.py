@@ -1,0 +1,161 @@
+"""Which bytes of the log the queues claim, and which of these hold records that are wanted.
+
+The entries of all queues, laid over the log, say of each record to which topic it belongs. What a queue claims that
+nobody wants need not be read. What no queue claims is read like all of it: records that are not in their queue yet, or
+whose queue was deleted, lost a file or was damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from roquet.protocol.records.columns import Bools, Ints
+from roquet.protocol.records.record import SIZE_MIN
+from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
+from roquet.storetool.files import Series, StoreFiles
+from roquet.storetool.read.queue_entries import QueueEntries
+
+HOLE_MIN: Final = 16 << 10
+"""Bytes between wanted records from which it pays to leave them out: a read of its own costs as much as these."""
+READ_AT_ONCE: Final = 4 << 20
+"""Bytes of records brought together before they are looked at."""
+_SAMPLE: Final = 1000
+"""Entries of a queue that tell how large its records are."""
+
+Wants = Callable[[str, int], bool]
+"""Whether messages of a topic and queue are wanted."""
+Queues = Mapping[tuple[str, int], Series]
+
+
+class QueuesDisagree(Exception):  # noqa: N818
+    """Queues and log do not fit each other: who reads by them must look at all of the log. Nobody else sees it."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Records by their entries, in the order of the log: physical offset, size in bytes, and whether it is wanted.
+
+    Keeps: no two of them have a byte in common, and all are within the part they were asked for.
+    """
+
+    at: Ints
+    size: Ints
+    is_wanted: Bools
+
+    @classmethod
+    def of(cls, queues: Queues, start: int, end: int, wants: Wants) -> Claims:
+        """What the queues claim of the log from one record's start to another one's end.
+
+        :raises QueuesDisagree: two claims overlap, or one reaches beyond the part.
+        """
+        found = [(key, QueueEntries(files, _NO_NOTES).between(start, end)) for key, files in queues.items()]
+        at = np.concatenate([_EMPTY, *(entries["physical"] for _, entries in found)]).astype(np.int64)
+        size = np.concatenate([_EMPTY, *(entries["size"] for _, entries in found)]).astype(np.int64)
+        is_wanted = np.repeat([wants(*key) for key, _ in found] or [False], [len(each) for _, each in found] or [0])
+        order = np.argsort(at, kind="stable")
+        return cls(at[order], size[order], is_wanted[order])._once()._checked(start, end)
+
+    @property
+    def ends(self) -> Ints:
+        return self.at + self.size
+
+    def _once(self) -> Claims:
+        """A record may be in several queues (light message queues, which only point to what other topics have)."""
+        is_first = np.concatenate(([True], (np.diff(self.at) != 0) | (np.diff(self.size) != 0)))[: len(self.at)]
+        if is_first.all():
+            return self
+        firsts = np.flatnonzero(is_first)
+        return Claims(self.at[firsts], self.size[firsts], np.logical_or.reduceat(self.is_wanted, firsts))
+
+    def _checked(self, start: int, end: int) -> Claims:
+        edges = np.concatenate(([start], self.ends))
+        wrong = (self.at < edges[:-1]) | (self.size < SIZE_MIN) | (self.ends > end)
+        if wrong.any():
+            raise QueuesDisagree(f"an entry claims {int(self.size[wrong][0])} bytes at {int(self.at[wrong][0])}")
+        return self
+
+
+@dataclass(frozen=True)
+class Unclaimed:
+    """Bytes of the log from one physical offset to another of which no queue tells."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """Records to read together: physical offsets and sizes, in the order of the log."""
+
+    at: Ints
+    size: Ints
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The bytes from one physical offset to another that hold them, in which nothing else is."""
+        begins = np.concatenate(([True], self.at[1:] != (self.at + self.size)[:-1]))
+        firsts = np.flatnonzero(begins)
+        ends = (self.at + self.size)[np.append(firsts[1:] - 1, len(self.at) - 1)]
+        return list(zip(self.at[firsts].tolist(), ends.tolist(), strict=True))
+
+
+def to_read(claims: Claims, start: int, end: int) -> list[Claimed | Unclaimed]:
+    """All that has to be read between two physical offsets, in the order of the log."""
+    gaps = _gaps(claims, start, end)
+    chosen = _chosen(claims)
+    at, size = claims.at[chosen], claims.size[chosen]
+    gaps_before = np.searchsorted(np.array([gap.start for gap in gaps], np.int64), at)
+    number = (np.cumsum(size) - size) // READ_AT_ONCE
+    breaks = np.flatnonzero((np.diff(number) != 0) | (np.diff(gaps_before) != 0)) + 1
+    records = [
+        Claimed(*each) for each in zip(np.split(at, breaks), np.split(size, breaks), strict=True) if len(each[0])
+    ]
+    return sorted([*records, *gaps], key=_start)
+
+
+def _start(piece: Claimed | Unclaimed) -> int:
+    return piece.start if isinstance(piece, Unclaimed) else int(piece.at[0])
+
+
+def _gaps(claims: Claims, start: int, end: int) -> list[Unclaimed]:
+    begins, ends = np.append(claims.at, end), np.concatenate(([start], claims.ends))
+    return [Unclaimed(int(ends[each]), int(begins[each])) for each in np.flatnonzero(ends < begins)]
+
+
+def _chosen(claims: Claims) -> Ints:
+    """Numbers of the records that are read: the wanted ones, and what stands between two of them that are near."""
+    wanted = np.flatnonzero(claims.is_wanted)
+    is_near = claims.at[wanted][1:] - claims.ends[wanted][:-1] < HOLE_MIN
+    steps = np.zeros(len(claims.at) + 1, np.int64)
+    np.add.at(steps, wanted, 1)
+    np.add.at(steps, wanted + 1, -1)
+    np.add.at(steps, wanted[:-1][is_near] + 1, 1)
+    np.add.at(steps, wanted[1:][is_near], -1)
+    return np.flatnonzero(np.cumsum(steps[:-1]) > 0)
+
+
+def wanted_share(files: StoreFiles, wants: Wants, end: int) -> float:
+    """About which part of the log's bytes up to `end`, 0 to 1, is in queues that are wanted or in none."""
+    size = end - files.log.start
+    others = sum(_bytes_about(queue) for key, queue in files.queues.items() if not wants(*key))
+    return min(1.0, max(0.0, 1 - others / size)) if size else 1.0
+
+
+def _bytes_about(files: Series) -> int:
+    entries = QueueEntries(files, _NO_NOTES)
+    end = entries.end()
+    first = max(entries.first, end - _SAMPLE)
+    sizes = _sizes(entries.read(first, end - first)["size"].tolist())
+    return (end - entries.first) * sum(sizes) // len(sizes) if sizes else 0
+
+
+def _sizes(sizes: Iterable[int]) -> list[int]:
+    return [size for size in sizes if 0 < size < BLANK_RECORD_SIZE]
+
+
+_EMPTY: Final = np.empty(0, np.int64)
+_NO_NOTES: Final = Series((), 0)

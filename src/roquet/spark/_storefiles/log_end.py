@@ -1,0 +1,82 @@
+"""Where a store's log ends, for one who may neither write to it nor wait for a recovery."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
+from roquet.storetool.files import DataFile, Series, StoreFiles, data_pieces
+from roquet.storetool.read.log_scanner import Damage, LogWalk, arrival_at
+from roquet.storetool.read.queue_entries import entries_of
+from roquet.storetool.state import read_state
+
+_ENDLESS: Final = 1 << 62
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """Where the last sound record ends, and what stands behind it although the store says there is more."""
+
+    end: int
+    damage: Damage | None = None
+
+
+def log_end(files: StoreFiles) -> LogEnd:
+    """The end of the log as it is now.
+
+    A running broker may have written half of what stands behind its queues' last record, so there its log ends; behind
+    the end of a store that was closed, older bytes may be left over
+    (docs/storage/recovery.md#the-end-of-a-log-for-somebody-who-only-reads). Else what is no record there is a damage: a
+    broker would cut it off at its next start.
+    """
+    lasts, state = _last_entries(files), read_state(files.root)
+    dispatched = max((at + size for at, size in lasts), default=0)
+    sound = next((at + size for at, size in lasts if _is_record(files.log, at, size)), None)
+    if sound is not None and state.is_locked:
+        return LogEnd(sound)
+    walk = LogWalk(files.log, dispatched, start=_last_begun(files.log) if sound is None else sound)
+    for _ in walk.blocks():
+        pass
+    if dispatched > walk.end:
+        reason = f"the queues have messages up to physical offset {dispatched}, which are not there"
+        return LogEnd(walk.end, Damage(walk.end, dispatched, walk.behind or reason))
+    if walk.behind and (state.is_crashed or not lasts):
+        last = max(walk.end + 1, _last_byte(files.log, walk.end))
+        return LogEnd(walk.end, Damage(walk.end, last, walk.behind))
+    return LogEnd(walk.end)
+
+
+def _last_entries(files: StoreFiles) -> list[tuple[int, int]]:
+    """Physical offset and size of each queue's last record, the furthest one first."""
+    found: list[tuple[int, int]] = []
+    for key in files.queues:
+        entries = entries_of(files, *key)
+        last = entries.read(entries.end() - 1, 1) if entries.files.files else ()
+        found += [(int(each["physical"]), int(each["size"])) for each in last]
+    return sorted(((at, size) for at, size in found if 0 < size < BLANK_RECORD_SIZE), reverse=True)
+
+
+def _is_record(log: Series, at: int, size: int) -> bool:
+    record = arrival_at(log, at)
+    return not isinstance(record, str) and record.size == size
+
+
+def _last_begun(log: Series) -> int:
+    """The start of the last file that begins with a record; brokers make the next file before they need it."""
+    begun = (file.start for file in reversed(log.files) if not isinstance(arrival_at(log, file.start), str))
+    return next(begun, log.start)
+
+
+def _last_byte(log: Series, at: int) -> int:
+    """Physical offset behind the last byte in the file of `at` that is not zero."""
+    file = log.file_at(at)
+    assert file is not None, "something was found behind the end"
+    return file.start + _written(file, at - file.start)
+
+
+def _written(file: DataFile, at: int) -> int:
+    end = at
+    for start, data in data_pieces(file.path, at):
+        end = max(end, start + len(data.rstrip(b"\0")))
+    return end

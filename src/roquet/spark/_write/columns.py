@@ -1,0 +1,57 @@
+"""The columns that a write may have: checked when it is planned, so that what is wrong is said once, by the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
+
+from roquet.spark._arrow.schema import unknown_column
+from roquet.spark._options.values import OptionError
+from roquet.spark._options.write import Delivery, WriteOptions
+
+_TEXT_MAP: Final = MapType(StringType(), StringType())
+
+_COLUMNS: Final[Mapping[str, tuple[DataType, ...]]] = {
+    "body": (BinaryType(), StringType()),
+    "topic": (StringType(),),
+    "tags": (StringType(),),
+    "keys": (StringType(),),
+    "properties": (_TEXT_MAP,),
+    "flag": (IntegerType(),),
+    "delayLevel": (IntegerType(),),
+    "shardingKey": (StringType(),),
+    "queueId": (IntegerType(),),
+}
+"""Each column and the types it may have."""
+
+
+def check_columns(schema: StructType, options: WriteOptions) -> None:
+    """:raises OptionError: a column is missing, unknown, of another type, or cannot be written in this way."""
+    for field in schema:
+        _check_column(field)
+    names = schema.fieldNames()
+    if len(set(names)) < len(names):
+        raise OptionError(f"columns: one stands there twice: {', '.join(names)}")
+    if "body" not in names:
+        raise OptionError("columns: body is missing: what the messages hold, binary or string")
+    if options.topic is None and "topic" not in names:
+        raise OptionError("topic is missing: give the option topic, or a column of that name")
+    if options.delivery is Delivery.EFFECTIVELY_ONCE and "delayLevel" in names:
+        raise OptionError(
+            "columns: delayLevel and delivery=effectively-once do not go together: "
+            "a delayed message cannot be found again before it is delivered"
+        )
+
+
+def _check_column(field: StructField) -> None:
+    allowed = _COLUMNS.get(field.name)
+    if allowed is None:
+        raise OptionError(f"columns: {unknown_column(field.name, _COLUMNS)}")
+    kind = field.dataType
+    if isinstance(kind, MapType):
+        kind = MapType(kind.keyType, kind.valueType)  # whether values may be null is seen in the rows
+    if kind not in allowed:
+        words = " or ".join(each.simpleString() for each in allowed)
+        raise OptionError(f"columns: {field.name} is {words}, not {field.dataType.simpleString()}: cast it")

@@ -1,0 +1,189 @@
+"""The network part of a write: pieces to queues, several queues at once and one request per queue at a time.
+
+Keeps: pieces that must go to one queue are stored in the order in which they came. Without the journal a piece whose
+       fate is not known is sent again, wherever a broker takes it; with it the piece stays where it is until the broker
+       has said whether it is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar
+
+from roquet.client._net.queue_calls import accepted
+from roquet.client._net.session import Session
+from roquet.client._send.queue_choice import QueueTurn
+from roquet.client._send.sender import RETRIED_CODES, Sender
+from roquet.client.send_result import SendStatus
+from roquet.errors import LASTING, CallTimeout, ConnectionClosed, ResponseError, RoquetError, RouteNotFound
+from roquet.protocol.headers.send import SendAnswer
+from roquet.protocol.records.message import MessageQueue
+from roquet.spark._options.write import WriteOptions
+from roquet.spark._write.encoding import Piece
+
+log = logging.getLogger(__name__)
+
+PIECES_MAX: Final = 16
+PAUSE_S_MIN: Final = 0.1
+PAUSE_S_MAX: Final = 3.0
+PASSING: Final = (ConnectionClosed, CallTimeout, RouteNotFound, ResponseError)
+"""What may be otherwise a moment later; of responses only those that `may_pass` names."""
+STATUS_OF_CODE: Final = {int(status.value): status for status in SendStatus}
+
+
+T = TypeVar("T")
+
+
+class SinkError(RoquetError):
+    """A write cannot go on; the message says what is to be done before it is tried again."""
+
+
+def may_pass(error: Exception) -> bool:
+    if isinstance(error, LASTING):
+        return False
+    return not isinstance(error, ResponseError) or error.code in RETRIED_CODES
+
+
+async def patiently(ask: Callable[[], Awaitable[T]], retries: int) -> T:
+    """The answer, asked for again while brokers and name servers come and go."""
+    for pause in pauses(retries):
+        try:
+            return await ask()
+        except PASSING as error:
+            if not may_pass(error):
+                raise
+            log.info("is tried again: %s", error)
+        await asyncio.sleep(pause)
+    return await ask()
+
+
+def pauses(retries: int) -> Iterator[float]:
+    """Seconds before each of the tries after the first."""
+    return (min(PAUSE_S_MIN * 2**number, PAUSE_S_MAX) for number in range(retries))
+
+
+class Journal(Protocol):
+    """Whoever can say what is stored of the rows of a task."""
+
+    async def stored(self, queue: MessageQueue) -> Container[int]:
+        """The rows that are stored in that queue, of those sent since its last answer."""
+        ...
+
+    def went_to(self, queue: MessageQueue, end: int) -> None:
+        """All that this task sent to the queue lies below that offset."""
+        ...
+
+
+@dataclass
+class Counts:
+    """What became of the rows of a task; `unsafe` those stored with another status than SEND_OK."""
+
+    rows: int = 0
+    requests: int = 0
+    retries: int = 0
+    found: int = 0
+    unsafe: Counter[str] = field(default_factory=Counter)
+
+
+class PieceSender:
+    """Sends the pieces of one topic."""
+
+    def __init__(
+        self,
+        session: Session,
+        sender: Sender,
+        queues: Sequence[MessageQueue],
+        options: WriteOptions,
+        counts: Counts,
+        journal: Journal | None = None,
+    ) -> None:
+        self._session = session
+        self._sender = sender
+        self.queues = queues
+        self._options = options
+        self._counts = counts
+        self._journal = journal
+        self._turn = QueueTurn(session.runtime.random.getrandbits(31))
+        self._lanes: defaultdict[MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def send(self, piece: Piece) -> None:
+        """Returns when the piece is stored.
+
+        :raises ResponseError: a broker refused it. ConnectionClosed, CallTimeout: no broker took it.
+        :raises SinkError: it is stored less safely than the options ask for.
+        """
+        waits = pauses(self._options.retries)
+        if piece.target >= 0:
+            await self._in_lane(piece, self.queues[piece.target], waits)
+            return
+        failed: set[str] = set()
+        left: Piece | None = piece
+        while left:
+            left = await self._in_lane(left, self._next_queue(failed), waits, failed)
+
+    def _next_queue(self, failed: set[str]) -> MessageQueue:
+        """A queue that is free and whose broker did not just fail, as far as there is one."""
+        all_failed = all(queue.broker_name in failed for queue in self.queues)
+        kept = [queue for queue in self.queues if all_failed or queue.broker_name not in failed]
+        free = [queue for queue in kept if not self._lanes[queue].locked()]
+        return self._turn.next(free or kept)
+
+    async def _in_lane(
+        self, piece: Piece, queue: MessageQueue, waits: Iterator[float], failed: set[str] | None = None
+    ) -> Piece | None:
+        """Send to that queue; None when all is stored, else what is to be tried in another one.
+
+        :param waits: seconds before each further try.
+        :param failed: brokers that failed, added to; None: the piece can go nowhere else.
+        """
+        async with self._lanes[queue]:
+            while len(piece.rows):
+                try:
+                    await self._try(piece, queue)
+                    return None
+                except PASSING as error:
+                    wait = next(waits, None)
+                    if wait is None or not may_pass(error):
+                        raise
+                    is_open = isinstance(error, ConnectionClosed | CallTimeout)
+                    log.info("sending to %s is tried again: %s", queue, error)
+                self._counts.retries += 1
+                self._session.refresh_soon(queue.topic)
+                await asyncio.sleep(wait)
+                if is_open and self._journal:
+                    piece = self._left(piece, await self._journal.stored(queue))
+                elif failed is not None:
+                    failed.add(queue.broker_name)
+                    return piece
+            return None
+
+    def _left(self, piece: Piece, stored: Container[int]) -> Piece:
+        left = piece.without(stored)
+        self._counts.found += len(piece.rows) - len(left.rows)
+        return left
+
+    async def _try(self, piece: Piece, queue: MessageQueue) -> None:
+        timeout_ms = self._options.timeout_ms
+        address = await self._sender.master(queue, timeout_ms)
+        request = piece.outgoing.request(self._options.group, queue, self._session.runtime.now_ms())
+        response = await self._session.call(address, request, timeout_ms)
+        answer = accepted(SendAnswer, response, address, STATUS_OF_CODE)
+        self._counts.requests += 1
+        self._counts.rows += len(piece.rows)
+        if self._journal:
+            self._journal.went_to(queue, answer.queue_offset + len(piece.rows))
+        status = STATUS_OF_CODE[response.code]
+        if status is not SendStatus.SEND_OK:
+            self._unsafe(status, queue, response.remark or "", len(piece.rows))
+
+    def _unsafe(self, status: SendStatus, queue: MessageQueue, remark: str, rows: int) -> None:
+        text = f"{queue} stored rows with {status.name}: {remark}"
+        if self._options.fail_on_unsafe:
+            raise SinkError(f"{text}; failOnUnsafe=false would only count them")
+        if not self._counts.unsafe:
+            log.warning("%s; more of the kind are only counted", text)
+        self._counts.unsafe[status.name] += rows

@@ -1,0 +1,161 @@
+"""One task of a write, from Spark's batches of rows to what it stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roquet.client._net.identity import address_bytes
+from roquet.client._net.session import Session
+from roquet.client._send.sender import Sender
+from roquet.client._send.unique_key import UniqueKeys
+from roquet.errors import RoquetError
+from roquet.spark._arrow.slices import Ints, indices
+from roquet.spark._options.write import Delivery, WriteOptions
+from roquet.spark._write.broker import Brokers
+from roquet.spark._write.encoding import pieces
+from roquet.spark._write.journal import TopicJournal
+from roquet.spark._write.rows import Rows, numbers_in, rows_of, targets
+from roquet.spark._write.send import PIECES_MAX, Counts, PieceSender, patiently
+
+ROWS_MAX: Final = 10_000
+"""Rows that are encoded at once; Spark's own batches have so many, unless it is told otherwise."""
+BYTES_MAX: Final = 64 * 1024 * 1024
+"""So many bytes of rows, about, are encoded at once: they are in memory twice then."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which part of which write this is: what a task that runs again has in common with the one before.
+
+    `run` is the stream's id, or that of the one batch write.
+    """
+
+    run: str
+    batch: int
+    partition: int
+
+    @property
+    def id_front(self) -> str:
+        """What the ids of its rows begin with."""
+        return f"{self.run}:{self.batch}:{self.partition}:"
+
+
+def write(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) -> Counts:
+    """Send all rows; returns when they are stored.
+
+    :raises RowError: a row cannot be a message; the others may be stored.
+    :raises RoquetError: brokers did not take the rows; some may be stored.
+    """
+    with asyncio.Runner() as runner, ThreadPoolExecutor(1) as reading:
+        try:
+            return runner.run(_write(batches, task, options, reading))
+        except RoquetError as error:
+            error.add_note(f"while writing partition {task.partition}, batch {task.batch}")
+            raise
+
+
+async def _write(
+    batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions, reading: ThreadPoolExecutor
+) -> Counts:
+    access = options.access
+    async with Session(options.name_server, credentials=access.credentials, tls=access.tls) as session:
+        session.membership.join_as_producer(options.group)
+        writing = _Writing(session, task, options)
+        try:
+            async with asyncio.TaskGroup() as sends:
+                await writing.all(batches, reading, sends)
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        writing.close()
+        return writing.counts
+
+
+class _Topic:
+    """A topic that rows go to: its queues stay the same for the whole task."""
+
+    def __init__(self, sender: PieceSender, journal: TopicJournal | None) -> None:
+        self.sender = sender
+        self.journal = journal
+
+
+class _Writing:
+    """Keeps: the next rows are asked for only when the pieces of those before are on their way."""
+
+    def __init__(self, session: Session, task: Task, options: WriteOptions) -> None:
+        self.counts = Counts()
+        self._session = session
+        self._task = task
+        self._options = options
+        self._sender = Sender(session, options.group, 0)
+        chance = session.runtime.random
+        self._unique_keys = UniqueKeys(address_bytes(session.client_id, chance), session.runtime.now_ms, chance)
+        self._topics: dict[str, _Topic] = {}
+        self._room = asyncio.Semaphore(PIECES_MAX)
+
+    async def all(
+        self, batches: Iterator[pa.RecordBatch], reading: ThreadPoolExecutor, sends: asyncio.TaskGroup
+    ) -> None:
+        """Spark's rows are waited for beside the loop: answers come in meanwhile."""
+        first = 0
+        loop = asyncio.get_running_loop()
+        while (batch := await loop.run_in_executor(reading, next, batches, None)) is not None:
+            for part in parts(batch):
+                for topic, rows in rows_of(part, self._task.partition, first).by_topic(self._options.topic):
+                    await self._send(topic, rows, sends)
+                first += part.num_rows
+
+    def close(self) -> None:
+        for topic in self._topics.values():
+            if topic.journal:
+                topic.journal.close()
+
+    async def _send(self, name: str, rows: Rows, sends: asyncio.TaskGroup) -> None:
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = await self._opened(name)
+        if topic.journal:
+            count = len(rows)
+            rows = topic.journal.left(rows)
+            self.counts.found += count - len(rows)
+        where = targets(rows, topic.sender.queues)
+        front = self._task.id_front if topic.journal else None
+        for piece in pieces(rows, where, name, self._options, self._unique_keys.run, front):
+            await self._room.acquire()
+            sends.create_task(topic.sender.send(piece)).add_done_callback(lambda _: self._room.release())
+
+    async def _opened(self, name: str) -> _Topic:
+        ask = partial(self._sender.queues, name, self._options.timeout_ms)
+        queues = await patiently(ask, self._options.retries)
+        journal = None
+        if self._options.delivery is Delivery.EFFECTIVELY_ONCE:
+            brokers = Brokers(self._session, self._sender, self._unique_keys, self._options)
+            journal = TopicJournal(brokers, self._task.id_front, queues)
+            await journal.open()
+        return _Topic(PieceSender(self._session, self._sender, queues, self._options, self.counts, journal), journal)
+
+
+def parts(batch: pa.RecordBatch, bytes_max: int = BYTES_MAX) -> Iterator[pa.RecordBatch]:
+    """The rows, as many at a time as are encoded at once: `bytes_max`, or one that is larger."""
+    count = batch.num_rows
+    if count <= ROWS_MAX and batch.nbytes <= bytes_max:
+        yield batch
+        return
+    sizes: Ints = numbers_in(pc.fill_null(pc.binary_length(batch.column("body")), 0).cast(pa.int64()), np.int64)
+    others = max(0, batch.nbytes - int(sizes.sum())) // count  # of the other columns the average will do
+    ends = np.cumsum(sizes + others)
+    start = 0
+    while start < count:
+        before = int(ends[start - 1]) if start else 0
+        fitting = int(np.searchsorted(ends, before + bytes_max, "right"))
+        end = min(count, start + ROWS_MAX, max(fitting, start + 1))
+        yield batch.take(indices(np.arange(start, end)))
+        start = end

@@ -1,0 +1,1 @@
+"""What several pipelines use: message filters, the size of a job, a page with a chart."""

@@ -1,0 +1,77 @@
+"""PURE: how far an archive is, by the commits to the log of its Delta table.
+
+A commit of ours says so in its userMetadata: {"roquetArchive": 1, "progress": {...}, "change": "..."}.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from roquet.protocol.records.message import MessageQueue
+from roquet.spark._options.queue_json import to_tree
+from roquet.spark.pipelines.archive.state import ArchiveError, progress_of
+
+FORMAT: Final = 1
+_MARK: Final = "roquetArchive"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One of a table's log, in the words of its history: `text` is the userMetadata."""
+
+    version: int
+    operation: str = ""
+    text: str = ""
+    parameters: Mapping[str, str | None] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+
+def commit_text(progress: Mapping[MessageQueue, int], change: str) -> str:
+    """What a commit says; `change` is a name that no other one has."""
+    return json.dumps({_MARK: FORMAT, "progress": to_tree(progress.items()), "change": change})
+
+
+def progress_by(commits: Iterable[Commit]) -> Mapping[MessageQueue, int] | None:
+    """The progress that the table has, going by the commits that it comes from; None: none of these is ours.
+
+    :param commits: the newest first.
+    :raises ArchiveError: one cannot be followed, or is of a later roquet.
+    """
+    at = math.inf
+    for commit in commits:
+        if commit.version > at:
+            continue
+        if commit.operation == "RESTORE":
+            at = _restored(commit)
+        elif (progress := _progress(commit)) is not None:
+            return progress
+    return None
+
+
+def _restored(commit: Commit) -> int:
+    """The version whose rows the table got back."""
+    number = commit.parameters.get("version") or ""
+    if not number.isdecimal():
+        raise ArchiveError(
+            f"version {commit.version} of the table was restored by time, so how far it is nobody knows: RESTORE it "
+            "TO VERSION AS OF a number"
+        )
+    return int(number)
+
+
+def _progress(commit: Commit) -> Mapping[MessageQueue, int] | None:
+    if _MARK not in commit.text:
+        return None
+    source = f"version {commit.version} of the table"
+    try:
+        tree = json.loads(commit.text)
+        form = tree[_MARK]
+    except (ValueError, KeyError, TypeError):
+        return None
+    if form != FORMAT:
+        raise ArchiveError(f"{source} has format {form}, this roquet knows {FORMAT}: use a later roquet")
+    return progress_of(tree["progress"])

@@ -1,0 +1,159 @@
+"""The folder of an archive: Parquet that anything can read, beside it what says which files count.
+
+    topic=orders/day=2026-11-21/00000003-part-00000-….parquet
+    _roquet/00000003.json        the archive's state after its third change
+    _roquet/staged-00000004-…/   files on their way in
+
+Keeps: a file of Spark's enters or leaves the folder only after the state that says so is on disk, so a change that was
+       cut short is undone before that moment and completed after it, by whoever opens the archive next.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Final
+from uuid import uuid4
+
+import pyarrow.parquet as pq
+
+from roquet.common.files import sync
+from roquet.errors import StoreError
+from roquet.spark.pipelines.archive.state import ArchiveError, ArchiveState, StoredFile
+from roquet.storage.files.disk import RealDisk
+
+STATES: Final = "_roquet"
+"""Readers of Parquet pass over names that begin with an underscore."""
+STATES_KEPT: Final = 2
+_STATE_NAME: Final = re.compile(r"(\d{8})\.json")
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def is_url(folder: str | Path) -> bool:
+    return _URL.match(str(folder)) is not None
+
+
+class ArchiveFolder:
+    """One archive on a file system that Spark's driver and executors see under the same path.
+
+    :raises ArchiveError: the path is a URL; moving a file in one step, which all this rests on, is not to be had there.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        if is_url(folder):
+            raise ArchiveError(
+                f"{folder}: an archive is a folder of a local or mounted file system, not a URL; only format delta may"
+            )
+        self.path = Path(folder).absolute()
+        self._states = self.path / STATES
+        self._disk = RealDisk()
+
+    @contextmanager
+    def changing(self) -> Iterator[ArchiveState]:
+        """The archive's state, for the one who changes it; nobody else may meanwhile.
+
+        What an earlier change left behind is completed or cleared away first; what executors that outlive their driver
+        still write to it is cleared away the next time.
+
+        :raises ArchiveError: somebody else is at it.
+        """
+        self._states.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = self._disk.lock(self._states / "lock")
+        except StoreError as error:
+            raise ArchiveError(f"{self.path} is being changed by another process: wait for it, or stop it") from error
+        try:
+            state = self.state()
+            self._check_nothing_else(state)
+            for leftover in self._states.glob("staged-*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            yield state
+        finally:
+            lock.release()
+
+    def state(self) -> ArchiveState:
+        """The newest state; a change that was cut short after its state was written is completed."""
+        names = self._versions()
+        if not names:
+            return ArchiveState()
+        path = self._states / names[-1]
+        state = ArchiveState.from_json(path.read_text(encoding="utf-8"), str(path))
+        self._complete(state)
+        return state
+
+    def staging(self, state: ArchiveState) -> Path:
+        """A folder that does not exist yet, for the files of the change after `state`.
+
+        Its name is new each time: executors may outlive a driver that was killed, and still write to its folder.
+        """
+        return self._states / f"staged-{state.version + 1:08}-{uuid4().hex[:8]}"
+
+    def staged_files(self, staging: Path) -> dict[str, StoredFile]:
+        """The files that Spark wrote there, under the names that they will have, on disk from now on."""
+        prefix = staging.name.split("-")[1]
+        files: dict[str, StoredFile] = {}
+        for path in sorted(staging.glob("topic=*/day=*/*.parquet")):
+            if not path.name.startswith(prefix):
+                path = path.rename(path.with_name(f"{prefix}-{path.name}"))
+            sync(path)
+            name = path.relative_to(staging).as_posix()
+            files[name] = StoredFile(pq.read_metadata(path).num_rows, path.stat().st_size)
+        _sync_folders(staging, files)
+        return files
+
+    def commit(self, state: ArchiveState, staging: Path) -> None:
+        """Make `state` the archive's: with the file that this writes it is, whatever happens next."""
+        state = replace(state, staged=staging.name)
+        self._disk.replace(self._states / f"{state.version:08}.json", state.to_json().encode())
+        self._complete(state)
+        for name in self._versions()[:-STATES_KEPT]:
+            (self._states / name).unlink(missing_ok=True)
+
+    def day_folders(self, files: Mapping[str, StoredFile]) -> dict[str, list[str]]:
+        """The files of each topic and day, by its folder's path within the archive."""
+        found: dict[str, list[str]] = {}
+        for name in sorted(files):
+            found.setdefault(name.rpartition("/")[0], []).append(name)
+        return found
+
+    def _check_nothing_else(self, state: ArchiveState) -> None:
+        others = sorted(name for name in os.listdir(self.path) if name != STATES)
+        if others and not state.version:
+            raise ArchiveError(f"{self.path} is no archive and not empty ({others[0]}): give a new folder")
+
+    def _versions(self) -> list[str]:
+        names = os.listdir(self._states) if self._states.is_dir() else []
+        return sorted(name for name in names if _STATE_NAME.fullmatch(name))
+
+    def _complete(self, state: ArchiveState) -> None:
+        """Carry out what the state says, as far as that is not done; several may do so at once."""
+        staging = self._states / state.staged
+        if not state.staged or not staging.is_dir():
+            return
+        for name in state.files:
+            if (staging / name).exists():
+                _move(staging / name, self.path / name)
+        for name in state.removed:
+            (self.path / name).unlink(missing_ok=True)
+        _sync_folders(self.path, (*state.files, *state.removed))
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _move(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        source.replace(target)
+    except FileNotFoundError:
+        if not target.exists():
+            raise
+
+
+def _sync_folders(root: Path, names: Iterable[str]) -> None:
+    """Have the names of these files on the drive, and of the folders that they are in."""
+    for folder in sorted({folder for name in names for folder in PurePosixPath(name).parents}):
+        sync(root / folder)

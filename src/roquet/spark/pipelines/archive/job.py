@@ -1,0 +1,71 @@
+"""Topics to Parquet, each message once, however often the job is run or killed (decision 0019).
+
+archive(spark, Archive(Topics("127.0.0.1:9876", ("orders",)), "/data/archive"))
+read_archive(spark, "/data/archive").where("topic = 'orders' AND day >= '2026-11-01'")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from roquet.spark._arrow.schema import SPARK_SCHEMA
+from roquet.spark._options.ranges import QueueRange
+from roquet.spark.pipelines._shared.job_size import Planned, Work, nobody_asks
+from roquet.spark.pipelines.archive.backends import keeper_of
+from roquet.spark.pipelines.archive.change import Archived, Change, Keeper
+from roquet.spark.pipelines.archive.columns import with_day
+from roquet.spark.pipelines.archive.plan import ends
+from roquet.spark.pipelines.archive.sources import Source
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What to archive, and where.
+
+    `file_format`: "parquet" or "delta", with which `folder` may be a URL, too; without it, that of the archive which is
+    there, or Parquet.
+    """
+
+    source: Source
+    folder: str
+    file_format: str = ""
+
+    @property
+    def keeper(self) -> Keeper:
+        """:raises ArchiveError: the folder has an archive of another format, or can have none."""
+        return keeper_of(self.folder, self.file_format)
+
+
+def archive(spark: SparkSession, job: Archive, planned: Planned = nobody_asks) -> Archived:
+    """Add to the archive, in one change, all that the source holds and it does not.
+
+    :raises OptionError: an option cannot be used.
+    :raises DataLoss: messages are gone that were never archived; see the option failOnDataLoss.
+    :raises ArchiveError: the archive cannot be used, or somebody else is changing it.
+    """
+    with job.keeper.changing(spark) as change:
+        return add(spark, change, job.source, job.source.backlog(spark, change.progress), planned)
+
+
+def add(
+    spark: SparkSession, change: Change, source: Source, ranges: Sequence[QueueRange], planned: Planned
+) -> Archived:
+    """The messages of these ranges, in one change."""
+    rows = sum(each.size for each in ranges)
+    if not rows:
+        return change.nothing()
+    planned(Work(rows, folder=change.staging))
+    messages = with_day(source.messages(spark, (each for each in ranges if each.size)))
+    return change.add(messages, ends(ranges), rows if source.is_exact else None)
+
+
+def read_archive(spark: SparkSession, folder: str, file_format: str = "") -> DataFrame:
+    """Every message of an archive as of now: the columns of `format("rocketmq")`, and `day`.
+
+    :param file_format: as in `Archive`.
+    :raises ArchiveError: there is no archive, or it cannot be used.
+    """
+    return keeper_of(folder, file_format).messages(spark).select(*SPARK_SCHEMA.names, "day")

@@ -1,0 +1,178 @@
+"""Where an archive's messages come from: brokers that run, or their store directories.
+
+Keeps: both name a queue by topic, broker and number, and a message by its offset there, so that an archive goes on from
+       the one where it ended with the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from roquet.protocol.records.message import MessageQueue
+from roquet.spark._arrow.schema import SPARK_SCHEMA
+from roquet.spark._options.mode import Mode
+from roquet.spark._options.queue_json import to_tree
+from roquet.spark._options.ranges import Bounds, QueueRange, settled
+from roquet.spark._options.read import ReadOptions
+from roquet.spark._options.store import StoreOptions
+from roquet.spark._options.values import OptionError
+from roquet.spark._read.waiting import Waiting
+from roquet.spark.pipelines._shared.ranges_read import (
+    QUEUE,
+    check_unsettled,
+    chosen,
+    from_bounds,
+    places_of,
+    read_options,
+    read_ranges,
+    selected,
+)
+from roquet.spark.pipelines.archive.plan import Held, new_rows, new_stored_rows
+
+_PLACES: Final = StructType([SPARK_SCHEMA[name] for name in (*QUEUE, "queueOffset")])
+
+
+class Source(Protocol):
+    """What an archive is fed from; `is_exact`: a read gives as many messages as its ranges have offsets."""
+
+    @property
+    def is_exact(self) -> bool: ...
+
+    def backlog(self, spark: SparkSession, progress: Mapping[MessageQueue, int]) -> list[QueueRange]:
+        """What there is beyond `progress`, the next offset of each queue that was archived before.
+
+        :raises roquet.spark._options.ranges.DataLoss: messages between the two are gone.
+        """
+
+    def messages(self, spark: SparkSession, ranges: Iterable[QueueRange]) -> DataFrame:
+        """The messages of these ranges, none of which is empty, in the columns of `format("rocketmq")`."""
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Topics of brokers that run, by their names or a pattern that whole names match.
+
+    `options`: of `format("rocketmq")`, such as readFrom or maxRecordsPerPartition.
+
+    :raises OptionError: an option cannot be used. ConfigError: the file in accessFile cannot be read.
+    """
+
+    name_server: str
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self._read.believes_slaves:
+            raise OptionError(
+                "readFrom: slave-only with failOnDataLoss=false would leave out for ever what the slave does not have "
+                "yet: take readFrom=slave, or failOnDataLoss=true"
+            )
+
+    @cached_property
+    def _waiting(self) -> Waiting:
+        return Waiting()
+
+    @property
+    def is_exact(self) -> bool:
+        read = self._read
+        return read.fail_on_data_loss and read.tags is None and read.mode is Mode.FAILFAST
+
+    def backlog(self, spark: SparkSession, progress: Mapping[MessageQueue, int]) -> list[QueueRange]:
+        """Raises as `new_ranges`."""
+        return self.new_ranges(progress)
+
+    def new_ranges(self, progress: Mapping[MessageQueue, int]) -> list[QueueRange]:
+        """A queue that is new is taken whole; one of which only a slave is there, which lacks what comes next, waits.
+
+        :raises MasterAway: with failOnDataLoss=true a queue waited too long. Raises as `from_bounds`, too.
+        """
+        must_not_lose = self._read.fail_on_data_loss
+
+        def new(bounds: Mapping[MessageQueue, Bounds]) -> list[QueueRange]:
+            known, waiting = settled(progress, bounds)
+            if waiting and must_not_lose:
+                raise next(iter(waiting.values()))
+            self._waiting.tell(waiting)
+            return new_rows(progress, known, fail_on_data_loss=must_not_lose)
+
+        return from_bounds(self._read, new)
+
+    def messages(self, spark: SparkSession, ranges: Iterable[QueueRange]) -> DataFrame:
+        return read_ranges(spark, self._options, ranges)
+
+    @cached_property
+    def _options(self) -> dict[str, str]:
+        return selected(self.name_server, self.topics, self.pattern, self.options)
+
+    @cached_property
+    def _read(self) -> ReadOptions:
+        return read_options(self._options)
+
+
+@dataclass(frozen=True)
+class StoredTopics:
+    """The same, in the store directories of brokers, of each of which the name is given: no file there tells it.
+
+    A guessed name would be that of other queues, and all their messages would be archived a second time.
+
+    `options`: of `format("rocketmq-store")`, such as mode=PERMISSIVE, with which offsets may be missing, too.
+
+    :raises OptionError: an option cannot be used, or not every store has a name of its own.
+    """
+
+    paths: tuple[str, ...]
+    broker_names: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.broker_names) != len(self.paths):
+            raise OptionError(
+                f"{len(self.paths)} store directories and {len(self.broker_names)} brokers' names: name the broker of "
+                "each, as its brokerName says, in the same order"
+            )
+        if len(set(self.broker_names)) < len(self.broker_names):
+            raise OptionError(
+                f"{', '.join(self.broker_names)}: of two stores of one broker each message would come twice: "
+                "archive one after the other"
+            )
+        assert self._read is not None, "options are looked at before anything is done"
+
+    @property
+    def is_exact(self) -> bool:
+        return self._read.mode is Mode.FAILFAST and self._read.tags is None
+
+    def backlog(self, spark: SparkSession, progress: Mapping[MessageQueue, int]) -> list[QueueRange]:
+        """The logs are walked once to tell, without a look at bodies."""
+        known = {queue: at for queue, at in progress.items() if self._has(queue)}
+        settled = {"startingOffsets": json.dumps(to_tree(known.items()))} if known else {}
+        rows = self._rows(spark, _PLACES, {**settled, **chosen(self.topics, self.pattern), "checkCrc": "false"})
+        found = rows.groupBy(*QUEUE).agg(f.min("queueOffset"), f.max("queueOffset"), f.count("*")).collect()
+        held = {MessageQueue(*row[:3]): Held(row[3], row[4] + 1, row[5]) for row in found}
+        return new_stored_rows(known, held, may_miss=self._read.mode is Mode.PERMISSIVE)
+
+    def messages(self, spark: SparkSession, ranges: Iterable[QueueRange]) -> DataFrame:
+        return self._rows(spark, SPARK_SCHEMA, places_of(ranges))
+
+    def _rows(self, spark: SparkSession, schema: StructType, settled: Mapping[str, str]) -> DataFrame:
+        options = {**self.options, **settled, "brokerName": ",".join(self.broker_names)}
+        return spark.read.format("rocketmq-store").schema(schema).options(**options).load(list(self.paths))
+
+    def _has(self, queue: MessageQueue) -> bool:
+        return queue.broker_name in self.broker_names and self._read.selection.has_topic(queue.topic)
+
+    @cached_property
+    def _read(self) -> StoreOptions:
+        check_unsettled(self.options)
+        which = chosen(self.topics, self.pattern)
+        return StoreOptions.of({**which, **self.options, "paths": json.dumps(self.paths)})

@@ -1,0 +1,213 @@
+"""Two copies of the same queues, compared message by message: master and slave, live or on a disk.
+
+audit(spark, Audit(Live("127.0.0.1:9876", "master"), Live("127.0.0.1:9876", "slave"), ("orders",))).to_html()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from roquet.spark._arrow.schema import SPARK_SCHEMA
+from roquet.spark._options.ranges import QueueRange
+from roquet.spark._options.values import OptionError
+from roquet.spark.pipelines._shared.job_size import Planned, Work, nobody_asks
+from roquet.spark.pipelines._shared.ranges_read import QUEUE, bounds_now, chosen, read_options, read_ranges, selected
+from roquet.spark.pipelines.audit.report import AuditReport, QueueAudit
+
+KEY: Final = (*QUEUE, "queueOffset")
+COMPARED: Final = ("commitLogOffset", "msgId", "bodyCRC")
+"""Of the first one that each side has in its log: a message that is there twice cannot be at one place."""
+_READ: Final = StructType([SPARK_SCHEMA[name] for name in (*KEY, *COMPARED, "sysFlag", "body")])
+_COMPRESSED: Final = 1
+_NO_PROGRESS_MS: Final = "5000"
+"""A slave is given so long to come to where its master was when the audit began."""
+_ANY_BROKER: Final = "broker"
+"""Two stores are of one broker, whatever it is called."""
+
+
+@dataclass(frozen=True)
+class Live:
+    """Brokers that run: their masters, or only their slaves. `options`: of `format("rocketmq")`."""
+
+    name_server: str
+    read_from: Literal["master", "slave"]
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.read_from
+
+    def reads(self) -> dict[str, str]:
+        """The options of a read that tells what is missing by leaving it out.
+
+        :raises OptionError: `options` say otherwise who is read.
+        """
+        if any(name.lower() == "readfrom" for name in self.options):
+            raise OptionError("readFrom: the sides of an audit say who is read, leave it out")
+        settled = {
+            "readFrom": "slave-only" if self.read_from == "slave" else "master",
+            "failOnDataLoss": "false",
+            "noProgressTimeoutMs": _NO_PROGRESS_MS,
+        }
+        return _with(settled, self.options)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The store directory of a broker, stopped or not. `options`: of `format("rocketmq-store")`."""
+
+    path: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+    def reads(self) -> dict[str, str]:
+        """As `Live.reads`; what has a wrong checksum is read, to be counted."""
+        return _with({"mode": "PERMISSIVE", "checkCrc": "false"}, self.options)
+
+
+Side: TypeAlias = Live | Stored
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What is compared with what, and of which topics: by name, or those that match a pattern.
+
+    `broker_name`: only queues of this broker; it has to be named where one side is a store and the other one runs.
+    """
+
+    left: Side
+    right: Side
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    broker_name: str = ""
+
+    def check(self) -> None:
+        """:raises OptionError: it does not say of which broker a store is."""
+        kinds = {type(side) for side in (self.left, self.right)}
+        if len(kinds) > 1 and not self.broker_name:
+            raise OptionError("the broker's name is missing: of whose queues is the store that is compared?")
+
+
+def audit(spark: SparkSession, job: Audit, planned: Planned = nobody_asks) -> AuditReport:
+    """Compare both sides' messages by topic, broker, queue and offset: ids, CRCs, places in the log, and bodies by CRC.
+
+    Of what runs, that is compared which its masters had when the audit began, so that producers may go on. What one
+    side has lost, it is told to miss: nothing here ends the audit but brokers that do not answer, and no store.
+
+    :raises RoquetError: a side cannot be read, or is not said well enough.
+    """
+    job.check()
+    live = next((side for side in (job.left, job.right) if isinstance(side, Live)), None)
+    ranges = None if live is None else _ranges(job, live)
+    planned(Work(2 * sum(each.size for each in ranges or ())))
+    if ranges == []:
+        return AuditReport(job.left.name, job.right.name, ())
+    left, right = (_rows(spark, job, side, ranges) for side in (job.left, job.right))
+    return AuditReport(job.left.name, job.right.name, tuple(compare(left, right)))
+
+
+def _ranges(job: Audit, live: Live) -> list[QueueRange]:
+    source = selected(live.name_server, job.topics, job.pattern, live.options)
+    bounds = bounds_now(read_options(source))
+    ranges = [QueueRange(queue, at.min, at.max) for queue, at in sorted(bounds.items()) if at.max > at.min]
+    return [each for each in ranges if job.broker_name in ("", each.queue.broker_name)]
+
+
+def _rows(spark: SparkSession, job: Audit, side: Side, ranges: list[QueueRange] | None) -> DataFrame:
+    if isinstance(side, Live):
+        assert ranges is not None
+        return read_ranges(spark, selected(side.name_server, job.topics, job.pattern, side.reads()), ranges, _READ)
+    which = chosen(job.topics, job.pattern)
+    options = {"brokerName": job.broker_name or _ANY_BROKER, **which, **side.reads()}
+    stored = spark.read.format("rocketmq-store").schema(_READ).options(**options).load(side.path)
+    return stored if ranges is None else _within(spark, stored, ranges)
+
+
+def _within(spark: SparkSession, stored: DataFrame, ranges: list[QueueRange]) -> DataFrame:
+    rows = [(*astuple(each.queue), each.start, each.end) for each in ranges]
+    edges = spark.createDataFrame(rows, "topic string, brokerName string, queueId int, start long, end long")
+    kept = stored.join(f.broadcast(edges), list(QUEUE))
+    return kept.where((f.col("queueOffset") >= f.col("start")) & (f.col("queueOffset") < f.col("end")))
+
+
+def _with(settled: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    names = {name.lower() for name in given}
+    return {name: value for name, value in settled.items() if name.lower() not in names} | dict(given)
+
+
+def compare(left: DataFrame, right: DataFrame) -> list[QueueAudit]:
+    """What two tables of messages do not have in common, per queue; each row of both is moved once."""
+    both = _marked(left, is_left=True).unionAll(_marked(right, is_left=False))
+    per_offset = both.groupBy(*KEY).agg(
+        f.sum("left").alias("left"),
+        f.sum("right").alias("right"),
+        f.max(f.when(f.col("left") == 1, f.col("corrupt"))).alias("corruptLeft"),
+        f.max(f.when(f.col("right") == 1, f.col("corrupt"))).alias("corruptRight"),
+        (_first("left") != _first("right")).alias("unequal"),
+    )
+    kinds = _kinds()
+    first = f.coalesce(*(f.when(condition, f.lit(name)) for name, condition in kinds.items()))
+    per_queue = (
+        per_offset.withColumn("kind", first)
+        .groupBy(*QUEUE)
+        .agg(
+            f.sum("left").alias("left_rows"),
+            f.sum("right").alias("right_rows"),
+            (f.max(f.when(f.col("left") > 0, f.col("queueOffset"))) + 1).alias("left_end"),
+            (f.max(f.when(f.col("right") > 0, f.col("queueOffset"))) + 1).alias("right_end"),
+            *(f.count_if(condition).alias(name) for name, condition in kinds.items()),
+            f.min(f.when(f.col("kind").isNotNull(), f.col("queueOffset"))).alias("first_difference"),
+            f.min_by("kind", f.when(f.col("kind").isNotNull(), f.col("queueOffset"))).alias("first_is"),
+        )
+    )
+    return sorted((_queue_audit(row.asDict()) for row in per_queue.collect()), key=str)
+
+
+def _first(side: str) -> Column:
+    return f.min(f.when(f.col(side) == 1, f.col("compared")))
+
+
+def _kinds() -> dict[str, Column]:
+    """What may be wrong with an offset, the graver first."""
+    left, right = f.col("left"), f.col("right")
+    return {
+        "missing_left": left == 0,
+        "missing_right": right == 0,
+        "different": f.col("unequal") & (left > 0) & (right > 0),
+        "corrupt_left": f.coalesce("corruptLeft", f.lit(False)),
+        "corrupt_right": f.coalesce("corruptRight", f.lit(False)),
+        "doubled_left": left > 1,
+        "doubled_right": right > 1,
+    }
+
+
+def _marked(side: DataFrame, *, is_left: bool) -> DataFrame:
+    """CRCs are taken of bodies as they are stored: what was compressed comes unpacked, and cannot be looked at."""
+    is_compressed = (f.col("sysFlag").bitwiseAND(_COMPRESSED)) != 0
+    crc = f.crc32("body").bitwiseAND(0x7FFFFFFF)
+    return side.select(
+        *KEY,
+        f.lit(int(is_left)).alias("left"),
+        f.lit(int(not is_left)).alias("right"),
+        f.struct(*COMPARED).alias("compared"),
+        (~is_compressed & (crc != f.col("bodyCRC"))).alias("corrupt"),
+    )
+
+
+def _queue_audit(row: dict[str, object]) -> QueueAudit:
+    words = row["first_is"]
+    fields = row | {
+        "broker_name": row["brokerName"],
+        "queue_id": row["queueId"],
+        "first_is": None if words is None else str(words).replace("_", " "),
+    }
+    return QueueAudit(**{name: fields[name] for name in QueueAudit.__dataclass_fields__})  # type: ignore[arg-type]

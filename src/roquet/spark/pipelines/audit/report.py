@@ -1,0 +1,129 @@
+"""PURE: what an audit found, in words, JSON and HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from roquet.spark.pipelines._shared.page import heading, page, paragraph, table
+from roquet.spark.pipelines.svg import bars
+
+BARS_MAX: Final = 40
+
+
+@dataclass(frozen=True)
+class QueueAudit:
+    """One queue on both sides. Counts are of queue offsets; `*_end` is the last offset there is, plus one.
+
+    `missing_*`: only the other side has them; `doubled_*`: there more than once; `different`: both have them, the first
+    one in each log not with the same id, CRC or place; `corrupt_*`: the body is not the one that the stored CRC was
+    taken of.
+    `first_difference`: the lowest offset that any of these counts, `first_is` says which; None: there is none.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    left_rows: int
+    right_rows: int
+    left_end: int | None
+    right_end: int | None
+    missing_left: int
+    missing_right: int
+    doubled_left: int
+    doubled_right: int
+    different: int
+    corrupt_left: int
+    corrupt_right: int
+    first_difference: int | None
+    first_is: str | None
+
+    @property
+    def is_same(self) -> bool:
+        return self.first_difference is None
+
+    @property
+    def found(self) -> int:
+        """Offsets with something wrong; one may count twice."""
+        missing, doubled = self.missing_left + self.missing_right, self.doubled_left + self.doubled_right
+        return missing + doubled + self.different + self.corrupt_left + self.corrupt_right
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """All queues that either side has, and what the sides are called."""
+
+    left: str
+    right: str
+    queues: tuple[QueueAudit, ...]
+
+    @property
+    def is_same(self) -> bool:
+        return all(queue.is_same for queue in self.queues)
+
+    @property
+    def summary(self) -> str:
+        left, right = (sum(getattr(each, side) for each in self.queues) for side in ("left_rows", "right_rows"))
+        wrong = sum(not queue.is_same for queue in self.queues)
+        verdict = "no difference" if self.is_same else f"{wrong:,} of {len(self.queues):,} queues differ"
+        return f"{verdict}: {left:,} messages in {self.left}, {right:,} in {self.right}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs: names as in the columns of Spark's source."""
+        queues = [{_camel(name): value for name, value in asdict(queue).items()} for queue in self.queues]
+        return {"left": self.left, "right": self.right, "same": self.is_same, "queues": queues}
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """A row per queue, for tables with the titles of `titles`."""
+        return [
+            (
+                str(each),
+                each.left_rows,
+                each.right_rows,
+                each.missing_left,
+                each.missing_right,
+                each.doubled_left,
+                each.doubled_right,
+                each.different,
+                each.corrupt_left,
+                each.corrupt_right,
+                each.first_difference,
+                each.first_is,
+            )
+            for each in self.queues
+        ]
+
+    def titles(self) -> tuple[str, ...]:
+        sides = [f"{what} {side}" for what in ("in", "missing in", "doubled in") for side in (self.left, self.right)]
+        return (
+            "queue",
+            *sides,
+            "different",
+            f"corrupt in {self.left}",
+            f"corrupt in {self.right}",
+            "first",
+            "first is",
+        )
+
+    def to_html(self) -> str:
+        """A page with a table and a picture."""
+        marked = [not queue.is_same for queue in self.queues]
+        parts = [paragraph(self.summary), table(self.titles(), self.rows(), marked)]
+        for title, values in self._pictures().items():
+            parts += [heading(title), bars(dict(list(values.items())[:BARS_MAX]), unit="")]
+        return page(f"Audit: {self.left} against {self.right}", parts)
+
+    def _pictures(self) -> Mapping[str, Mapping[str, float]]:
+        worst = sorted((queue for queue in self.queues if queue.found), key=lambda queue: -queue.found)
+        sizes = sorted(self.queues, key=lambda queue: -queue.left_rows)
+        pictures = {"Differences per queue": {str(queue): float(queue.found) for queue in worst}} if worst else {}
+        return pictures | {f"Messages per queue in {self.left}": {str(each): float(each.left_rows) for each in sizes}}
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(each.capitalize() for each in others)

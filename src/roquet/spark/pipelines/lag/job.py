@@ -1,0 +1,139 @@
+"""How much consumer groups have before them, over time: samples to Parquet.
+
+lag(spark, Lag("127.0.0.1:9876", "/data/lag", groups=("billing",), every_s=10, for_s=3600))
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from roquet.admin.access import Access
+from roquet.admin.backlog import Backlog, QueueBacklog, backlog
+from roquet.admin.cluster import Cluster
+from roquet.common.runtime import Runtime
+from roquet.errors import RoquetError
+from roquet.spark.pipelines._shared.run_sync import answer_of
+
+SCHEMA: Final = (
+    "sampledAt timestamp, consumerGroup string, topic string, brokerName string, queueId int, "
+    "brokerOffset long, consumerOffset long, lag long, lastTimestamp timestamp"
+)
+WRITE_EVERY_S: Final = 60.0
+"""Samples are kept back for so long: a file each would be many."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Which groups (none: all that the brokers know), how often in seconds, for how long, and where the samples go."""
+
+    name_server: str
+    folder: str
+    groups: tuple[str, ...] = ()
+    every_s: float = 10.0
+    for_s: float = math.inf
+    access: Access = field(default_factory=Access)
+
+
+@dataclass
+class Sampled:
+    """What came of it: how often brokers were asked, and how often that failed."""
+
+    samples: int = 0
+    rows: int = 0
+    failed: int = 0
+
+
+Told = Callable[[Backlog], None]
+
+
+def lag(spark: SparkSession, job: Lag, told: Told = lambda found: None) -> Sampled:
+    """Ask every `every_s` seconds, and append what the brokers say to Parquet in `folder`, partitioned by day (UTC).
+
+    A broker that does not answer is logged and left out of that sample. An interrupt ends the job as its time does:
+    what was sampled is written. Killed with -9, it has written all but the last minute.
+
+    :param told: gets each sample.
+    """
+    watching = _Watching(spark, job, told)
+    try:
+        watching.run()
+    except KeyboardInterrupt:
+        log.info("interrupted: writing what was sampled")
+    watching.write()
+    return watching.sampled
+
+
+@dataclass
+class _Watching:
+    spark: SparkSession
+    job: Lag
+    told: Told
+    sampled: Sampled = field(default_factory=Sampled)
+    _rows: list[tuple[Any, ...]] = field(default_factory=list)
+    _written: float = field(default_factory=time.monotonic)
+
+    def run(self) -> None:
+        began = time.monotonic()
+        while True:
+            self._sample()
+            if time.monotonic() - self._written >= WRITE_EVERY_S:
+                self.write()
+            due_s = self.sampled.samples * self.job.every_s
+            if round(due_s, 3) >= round(self.job.for_s, 3):
+                return
+            time.sleep(max(0.0, began + due_s - time.monotonic()))
+
+    def _sample(self) -> None:
+        now_ms = Runtime().now_ms()
+        try:
+            found = answer_of(self._ask)
+        except (RoquetError, OSError) as error:
+            found = Backlog((), (str(error),))
+        for trouble in found.troubles:
+            log.warning("not in this sample: %s", trouble)
+        self._rows += rows_of(found, now_ms)
+        self.sampled.samples += 1
+        self.sampled.rows += len(found.queues)
+        self.sampled.failed += bool(found.troubles)
+        self.told(found)
+
+    async def _ask(self) -> Backlog:
+        async with Cluster(self.job.name_server, self.job.access) as cluster:
+            return await backlog(cluster, self.job.groups)
+
+    def write(self) -> None:
+        """What is interrupted meanwhile is written again."""
+        self._written = time.monotonic()
+        if self._rows:
+            frame = self.spark.createDataFrame(self._rows, SCHEMA).withColumn("day", f.expr(_DAY))
+            frame.coalesce(1).write.mode("append").partitionBy("day").parquet(self.job.folder)
+            self._rows = []
+
+
+_DAY: Final = "date_from_unix_date(CAST(floor(unix_seconds(sampledAt) / 86400) AS INT))"
+
+
+def rows_of(found: Backlog, now_ms: int) -> list[tuple[Any, ...]]:
+    """A row of `SCHEMA` per queue."""
+    return [_row(each, _moment(now_ms)) for each in found.queues]
+
+
+def _row(at: QueueBacklog, now: datetime | None) -> tuple[Any, ...]:
+    queue = at.queue
+    where = (now, at.group, queue.topic, queue.broker_name, queue.queue_id)
+    return (*where, at.end, at.progress, at.behind, _moment(at.last_ms))
+
+
+def _moment(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,0 +1,34 @@
+"""Jobs that send messages: restore, replay, redrive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from roquet.common.lazy import attributes_of
+
+if TYPE_CHECKING:
+    from roquet.spark.pipelines._shared.message_filter import Choice
+    from roquet.spark.pipelines.send.redrive_job import Redrive, plan, redrive
+    from roquet.spark.pipelines.send.restore_job import Restore, restore
+
+__all__ = [
+    "Choice",
+    "Redrive",
+    "Restore",
+    "plan",
+    "redrive",
+    "restore",
+]
+
+if not TYPE_CHECKING:  # a type checker would take any name at all for one of these
+    __getattr__ = attributes_of(
+        __name__,
+        {
+            "Choice": "roquet.spark.pipelines._shared.message_filter",
+            "Redrive": "roquet.spark.pipelines.send.redrive_job",
+            "Restore": "roquet.spark.pipelines.send.restore_job",
+            "plan": "roquet.spark.pipelines.send.redrive_job",
+            "redrive": "roquet.spark.pipelines.send.redrive_job",
+            "restore": "roquet.spark.pipelines.send.restore_job",
+        },
+    )

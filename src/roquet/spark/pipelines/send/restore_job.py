@@ -1,0 +1,84 @@
+"""From an archive back into a cluster.
+
+restore(spark, Restore("/data/archive", "127.0.0.1:9876", topics=("orders",), since_ms=1763700000000))
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from roquet.spark.pipelines._shared.job_size import Planned, Work, nobody_asks
+from roquet.spark.pipelines._shared.message_filter import ALL, Choice
+from roquet.spark.pipelines.archive.job import read_archive
+from roquet.spark.pipelines.send.send import BODY_BYTES, body_bytes, left_out, send, sendable
+
+_HAS_BODY: Final = "octet_length(body) > 0"
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Which messages of an archive go where.
+
+    `topics`: none are all; `to`: a topic for all of them, else each goes to its own. `rate`: messages a second.
+    `options`: of the sink, such as delivery=effectively-once. `file_format`: as of `Archive`.
+    """
+
+    folder: str
+    name_server: str
+    topics: tuple[str, ...] = ()
+    choice: Choice = ALL
+    to: str | None = None
+    keep_queues: bool = False
+    rate: float | None = None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    file_format: str = ""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """How many messages were sent, and what of the archive no client can send.
+
+    `without_body`: so many messages, which are left out; `properties`: names that belong to the protocol, or have blank
+    values, each with the number of messages sent without it.
+    """
+
+    rows: int
+    without_body: int
+    properties: Mapping[str, int]
+
+
+def restore(spark: SparkSession, job: Restore, planned: Planned = nobody_asks) -> Restored:
+    """Send them. Topics are made by brokers that make topics on demand, else before.
+
+    :raises roquet.spark.pipelines.archive.state.ArchiveError: the archive cannot be used.
+    """
+    stored = read_archive(spark, job.folder, job.file_format)
+    if job.topics:
+        stored = stored.where(f.col("topic").isin(*job.topics))
+    chosen = job.choice.of(stored)
+    found, size = _looked_at(chosen)
+    planned(Work(found.rows, size))
+    topic = f.col("topic") if job.to is None else f.lit(job.to)
+    if found.rows:
+        messages = sendable(chosen.where(_HAS_BODY), topic, keep_queues=job.keep_queues)
+        send(messages, {"nameServer": job.name_server, **job.options}, job.rate)
+    return found
+
+
+def _looked_at(chosen: DataFrame) -> tuple[Restored, int]:
+    """What is to be sent, and the bytes of the bodies in it."""
+    by_kind = chosen.groupBy(f.expr(_HAS_BODY).alias("sent"), left_out().alias("names"))
+    kinds = by_kind.agg(f.count("*").alias("count"), body_bytes()).collect()
+    properties: Counter[str] = Counter()
+    for kind in (kind for kind in kinds if kind.sent):
+        properties.update(dict.fromkeys(kind.names or (), kind["count"]))
+    rows = sum(kind["count"] for kind in kinds)
+    without_body = sum(kind["count"] for kind in kinds if not kind.sent)
+    restored = Restored(rows - without_body, without_body, dict(sorted(properties.items())))
+    return restored, sum(kind[BODY_BYTES] or 0 for kind in kinds)

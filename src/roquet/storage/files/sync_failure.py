@@ -1,0 +1,131 @@
+"""The files of a store as long as they can be believed: a sync that fails ends that for all of them (decision 0025)."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from roquet.errors import UnreadableFile
+from roquet.storage.files.disk import Disk, DiskFile
+
+_NOTHING_TRIED: Final = (errno.EMFILE, errno.ENFILE, errno.EBADF)
+"""The process has no descriptor to spare for a folder, or has closed the file: the drive was not asked."""
+
+
+class Trust:
+    """Keeps: `failure` is the first sync of a store's files that failed; it stays, and no later one is tried.
+
+    Linux marks the pages of a failed write-back clean and reports the error once: the next sync of the same file says
+    success about bytes that are nowhere.
+    """
+
+    def __init__(self) -> None:
+        self.failure: OSError | None = None
+
+    def check(self) -> None:
+        """
+        :raises OSError: a sync has failed.
+        """
+        if self.failure is not None:
+            text = f"no file of the store is synced any more, one sync has failed: {self.failure}"
+            raise OSError(self.failure.errno, text)
+
+    def attempt(self, work: Callable[[], None]) -> None:
+        """Make something durable; may be called off the loop.
+
+        :raises OSError: that failed, now or before. UnreadableFile: somebody has deleted the file, which says nothing
+            of the others.
+        """
+        self.check()
+        try:
+            work()
+        except UnreadableFile:
+            raise
+        except OSError as error:
+            if error.errno not in _NOTHING_TRIED:
+                self.fail(error)
+            raise
+
+    def fail(self, error: OSError) -> None:
+        """Sync no file of the store any more."""
+        self.failure = self.failure or error
+
+
+class TrustedDisk:
+    """A disk all of whose files are of one store, and share its `trust`.
+
+    Keeps: the first sync of a new file makes its name durable, too, which POSIX does not promise of any.
+    """
+
+    def __init__(self, disk: Disk, trust: Trust) -> None:
+        self._disk = disk
+        self._trust = trust
+        self.require_descriptors = disk.require_descriptors
+        self.require_file = disk.require_file
+        self.names = disk.names
+        self.folders = disk.folders
+        self.read = disk.read
+        self.replace = disk.replace
+        self.delete = disk.delete
+        self.delete_folder = disk.delete_folder
+        self.modified_ms = disk.modified_ms
+        self.used_ratio = disk.used_ratio
+        self.sync_names = disk.sync_names
+        self.forget_cached = disk.forget_cached
+        self.lock = disk.lock
+
+    def reopen(self, path: Path, size: int) -> DiskFile:
+        return _TrustedFile(self._disk, path, self._disk.reopen(path, size), self._trust)
+
+    def open(self, path: Path, size: int) -> DiskFile:
+        return _TrustedFile(self._disk, path, self._disk.open(path, size), self._trust)
+
+
+class _TrustedFile:
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_path",
+        "_trust",
+        "close",
+        "discard",
+        "expect_reads",
+        "is_new",
+        "next_data",
+        "read",
+        "require_name",
+        "require_whole",
+        "reserve",
+        "size",
+        "write",
+    )
+
+    def __init__(self, disk: Disk, path: Path, file: DiskFile, trust: Trust) -> None:
+        self._disk = disk
+        self._path = path
+        self._file = file
+        self._trust = trust
+        self.size = file.size
+        self.is_new = file.is_new
+        self.read = file.read
+        self.require_name = file.require_name
+        self.require_whole = file.require_whole
+        self.next_data = file.next_data
+        self.write = file.write
+        self.reserve = file.reserve
+        self.expect_reads = file.expect_reads
+        self.close = file.close
+        self.discard = file.discard
+
+    @property
+    def buffer(self) -> mmap.mmap | bytearray:
+        return self._file.buffer
+
+    def sync(self, start: int, end: int) -> None:
+        self._trust.attempt(lambda: self._file.sync(start, end))
+        if self.is_new:
+            self._trust.attempt(lambda: self._disk.sync_names(self._path))
+            self.is_new = False

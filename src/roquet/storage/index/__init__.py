@@ -1,0 +1,4 @@
+"""The index: messages by key and time.
+
+May import of `storage`: files, log.
+"""

@@ -1,0 +1,4 @@
+"""The commit log: append, read, damaged ranges, the tail that recovery saves and cuts off.
+
+May import of `storage`: files.
+"""

@@ -1,0 +1,89 @@
+"""What dispatch needs of one record, read from its bytes without looking at the body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from roquet.errors import CorruptRecord
+from roquet.protocol.records import message as m
+from roquet.protocol.records.record import MAGIC
+
+_HEAD: Final = Struct(">IIIiiqqi")
+_STORE_MS_V4: Final = 56
+_BODY_SIZE_V4: Final = 84
+_LONG: Final = Struct(">q")
+_INT: Final = Struct(">i")
+_SHORT: Final = Struct(">H")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What dispatch needs of one record."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical: int
+    size: int
+    sys_flag: int
+    store_ms: int
+    properties: dict[str, str]
+
+    @property
+    def takes_a_queue_slot(self) -> bool:
+        """Prepared and rolled back transaction records do not."""
+        return self.sys_flag & m.TRANSACTION_BITS in (0, m.TRANSACTION_COMMIT)
+
+    @property
+    def delay_level(self) -> str | None:
+        """As the record has it, while it waits in the schedule topic; its queue entry says when it is due."""
+        return self.properties.get(m.DELAY) if self.topic == m.SCHEDULE_TOPIC else None
+
+    @property
+    def keys(self) -> list[bytes]:
+        """What the record can be found by: UNIQ_KEY, then the words of KEYS; none for a rolled back one."""
+        if self.sys_flag & m.TRANSACTION_BITS == m.TRANSACTION_ROLLBACK:
+            return []
+        return keys_of(self.properties)
+
+
+def keys_of(properties: Mapping[str, str]) -> list[bytes]:
+    """UNIQ_KEY, then the words of KEYS."""
+    unique_key, keys = properties.get(m.UNIQ_KEY), properties.get(m.KEYS)
+    found = [unique_key.encode()] if unique_key else []
+    if keys:
+        found += [key for key in keys.encode().split(b" ") if key]
+    return found
+
+
+def keys_by_size(keys: Sequence[bytes]) -> dict[int, bytes]:
+    """Those of each size end to end, in their order."""
+    found: dict[int, list[bytes]] = {}
+    for key in keys:
+        found.setdefault(len(key), []).append(key)
+    return {size: b"".join(alike) for size, alike in found.items()}
+
+
+def read_arrival(at: int, data: memoryview) -> Arrival:
+    """The fields of a record that dispatch needs; the body is not looked at. Bytes that are no UTF-8 become U+FFFD."""
+    size, magic, _, queue_id, _, queue_offset, _, sys_flag = _HEAD.unpack_from(data)
+    born_more = 12 if sys_flag & m.BORN_HOST_V6 else 0
+    (store_ms,) = _LONG.unpack_from(data, _STORE_MS_V4 + born_more)
+    body_size_at = _BODY_SIZE_V4 + born_more + (12 if sys_flag & m.STORE_HOST_V6 else 0)
+    if body_size_at + 4 > size:
+        raise CorruptRecord(at, f"size {size} is too small for its hosts")
+    (body_size,) = _INT.unpack_from(data, body_size_at)
+    topic_size_at = body_size_at + 4 + body_size
+    topic_size_bytes = 1 if magic == MAGIC else 2
+    topic_at = topic_size_at + topic_size_bytes
+    properties_size_at = topic_at + int.from_bytes(data[topic_size_at:topic_at], "big")
+    if body_size < 0 or properties_size_at + 2 > size:
+        raise CorruptRecord(at, f"body of {body_size} bytes in a record of {size}")
+    if properties_size_at + 2 + _SHORT.unpack_from(data, properties_size_at)[0] != size:
+        raise CorruptRecord(at, "its parts do not add up to its size")
+    topic = str(data[topic_at:properties_size_at], "utf-8", "replace")
+    properties = m.split_properties(str(data[properties_size_at + 2 :], "utf-8", "replace"))
+    return Arrival(topic, queue_id, queue_offset, at, size, sys_flag, store_ms, properties)

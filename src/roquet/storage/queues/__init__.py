@@ -1,0 +1,4 @@
+"""Consume queues: entries, extension units, all queues of a store.
+
+May import of `storage`: files, log.
+"""

@@ -1,0 +1,617 @@
+"""Per topic and queue, fixed entries pointing into the log.
+
+See docs/storage/consume-queue.md.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from struct import Struct
+from typing import ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from roquet.common.units import LONG_MAX, PhysicalOffset
+from roquet.errors import UnreadableFile
+from roquet.protocol.records.columns import Ints
+from roquet.protocol.records.record import SIZE_MIN
+from roquet.storage.files.deletion import Deletion
+from roquet.storage.files.disk import Disk
+from roquet.storage.files.folders import Folders
+from roquet.storage.files.segments import Durable, Segments
+
+ENTRY: Final = Struct(">qiq")
+"""Physical offset, record size, tag code (schedule topic: delivery time)."""
+ENTRY_SIZE: Final = ENTRY.size
+ENTRIES: Final = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
+"""The same, as columns."""
+BLANK_RECORD_SIZE: Final = 0x7FFFFFFF
+"""The size in an entry that points to nothing."""
+BLANK_ENTRY: Final = ENTRY.pack(0, BLANK_RECORD_SIZE, 0)
+"""What stands before the first entry of a queue that does not begin at a file's start."""
+_RESERVED_AT_ONCE: Final = 32 * 1024
+_LOOKED_AT_ONCE: Final = 4096
+OFFSET_END: Final = (1 << 62) // ENTRY_SIZE
+"""Beyond it the byte of an entry has no name."""
+
+
+def entry_rows(physical: Ints, sizes: int | Ints, tag_codes: int | Sequence[int] | Ints) -> npt.NDArray[np.void]:
+    """Entries as `tobytes` gives them; sizes and codes of the records one by one, or the one that all have."""
+    entries = np.empty(len(physical), ENTRIES)
+    entries["physical"] = physical
+    entries["size"] = sizes
+    entries["tag_code"] = tag_codes
+    return entries
+
+
+@lru_cache(4096)
+def _entries_struct(count: int) -> Struct:
+    """So many entries, without their tag codes."""
+    return Struct(">" + "qi8x" * count)
+
+
+def _nothing() -> None:
+    """Of no file."""
+
+
+def _is_leading_blank(physical: int, size: int) -> bool:
+    return size == BLANK_RECORD_SIZE and not physical
+
+
+@dataclass(slots=True)
+class Appended:
+    """Records that were appended since the store was opened, and their bytes; not what was replicated."""
+
+    messages: int = 0
+    size: int = 0
+
+    def add(self, messages: int, size: int) -> None:
+        self.messages += messages
+        self.size += size
+
+
+class ConsumeQueue:
+    """One queue.
+
+    Keeps: `min_offset <= max_offset`; the entry of queue offset n stands at byte n * 20;
+           `log_end` is where in the log the last entry's record ends, or the physical offset that it names as a blank;
+           the files of the entries before `room_to` are open, whole and have room: `put` cannot fail there.
+    """
+
+    _STATE: ClassVar[tuple[str, ...]] = (
+        *("_buffer", "_durable", "_file_end", "_file_start", "_require_file", "_reserved_to", "_segments"),
+        *("log_end", "max_offset", "min_offset", "room_to", "written_from"),
+    )
+    """What `adopt` takes over."""
+
+    __slots__ = (
+        "_buffer",
+        "_durable",
+        "_file_end",
+        "_file_size",
+        "_file_start",
+        "_require_file",
+        "_reserved_to",
+        "_segments",
+        "appended",
+        "is_lost",
+        "log_end",
+        "max_offset",
+        "min_offset",
+        "queue_id",
+        "room_to",
+        "topic",
+        "topic_bytes",
+        "waiting",
+        "written_from",
+    )
+
+    def __init__(self, disk: Disk, folder: Path, file_size: int, topic: str, queue_id: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.topic_bytes = topic.encode()
+        self._segments = Segments(disk, Folders(disk, [folder]), file_size, "mappedFileSizeConsumeQueue")
+        self._file_size = file_size
+        self.min_offset = 0
+        self.max_offset = 0
+        self.log_end = 0
+        self._durable = Durable(0)
+        self._buffer: mmap.mmap | bytearray = bytearray()
+        self._require_file: Callable[[], None] = _nothing
+        self._file_start = 0
+        self._file_end = 0
+        self.room_to = 0
+        """Queue offset up to which the next entries need no `make_room`. Who sets it, sets it to 0 again when it is
+        time to look whether the file is still whole."""
+        self._reserved_to = 0
+        """Queue offset up to which the queue's own files have room on the drive."""
+        self.written_from = 0
+        """Entries from this queue offset on were written by this process. Those before it were read back from the
+        drive: each is compared with its record."""
+        self.is_lost = False
+        """Whether its files are being made anew: it keeps its offsets, and gives and takes no entry."""
+        self.waiting: list[object] | None = None
+        """Pulls held until this queue grows; the broker's arrivals keep them here, where an append sees them."""
+        self.appended = Appended()
+        """Queues may share one: those of a topic are counted together, but for delay levels."""
+
+    def load(self) -> None:
+        """Open the files; the queue ends behind the last entry of an unbroken run in the last file that has any.
+
+        A crash may have left something else of the files; that is for `truncate` to find.
+
+        :raises StoreError: a file that does not belong here.
+        """
+        segments = self._segments
+        segments.load()
+        for start in reversed(segments.starts):
+            count = self._first_false(start, segments.capacity_end, lambda at, size: at >= 0 and size > 0)
+            if count:
+                self.min_offset = segments.start // ENTRY_SIZE
+                self._end_at(start // ENTRY_SIZE + count)
+                self._durable = Durable(self.max_offset * ENTRY_SIZE)
+                self.written_from = self.max_offset
+                return
+        self.drop_all()  # not one entry came through a crash: the next may have any offset
+
+    def _first_false(self, start: int, end: int, is_so: Callable[[int, int], bool]) -> int:
+        """How many entries of the file that begins at `start`, from its first on, are so, of those before byte `end`.
+
+        :param is_so: asked for physical offset and size; holds up to some entry and for none after it.
+        """
+        low, high = 0, (min(end, start + self._file_size) - start) // ENTRY_SIZE
+        while low < high:
+            middle = (low + high) // 2
+            at = start + middle * ENTRY_SIZE
+            physical, size, _ = ENTRY.unpack(self._segments.read(at, at + ENTRY_SIZE))
+            if is_so(physical, size):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def make_room(self, count: int, first: int | None = None) -> int:
+        """See to it that the next `count` entries have their files, and these are whole and have room on the drive.
+
+        :param first: queue offset of the first of them, where that is not the next one.
+        :return: the queue offset up to which there is room, for those and often for more.
+        :raises UnreadableFile: the file of the next one is shorter than it was made.
+        :raises OSError: the drive is full, or the process has no file to spare for a new queue; nothing changed.
+        """
+        self._require_whole()
+        start = self.max_offset if first is None else first
+        if start + count > self._reserved_to:
+            is_new = not self._segments.starts
+            if is_new:
+                self._segments.require_descriptors()
+                self._begin_at(start)
+            try:
+                self._reserve(start + count)
+            except OSError:
+                if is_new:
+                    self.drop_all()
+                raise
+        return self._reserved_to
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether an entry was written in this life of the broker, so that the file of the next one is open."""
+        return self._reserved_to > 0
+
+    def _reserve(self, end_offset: int) -> None:
+        """See to it that the files have room for the entries before queue offset `end_offset`, and for some more."""
+        segments, end = self._segments, end_offset * ENTRY_SIZE
+        while end > segments.capacity_end:
+            segments.grow()
+        reserved = max(self._reserved_to, self.max_offset) * ENTRY_SIZE
+        end = min(segments.capacity_end, max(end, reserved + _RESERVED_AT_ONCE))
+        for file, first_byte, last_byte in segments.pieces(reserved, end):
+            file.reserve(first_byte, last_byte)
+        self._reserved_to = end // ENTRY_SIZE
+
+    def _require_whole(self) -> None:
+        at = self.max_offset * ENTRY_SIZE
+        if self._file_start <= at < self._file_end:
+            self._require_file()
+        elif at < self._segments.capacity_end:  # one that no entry was written to yet, such as after a start
+            file = self._segments.file_at(at)
+            if file is not None:
+                file.require_whole()
+
+    def _begin_at(self, offset: int) -> None:
+        """Make the first file, which is filled with blanks up to the first entry."""
+        at = offset * ENTRY_SIZE
+        file = self._segments.grow(at)
+        blanks = at % self._file_size // ENTRY_SIZE
+        if blanks:
+            try:
+                file.reserve(0, blanks * ENTRY_SIZE)
+            except OSError:
+                self.drop_all()
+                raise
+            file.buffer[: blanks * ENTRY_SIZE] = BLANK_ENTRY * blanks
+        self.min_offset = self.max_offset = offset
+
+    def can_go_on_at(self, offset: int) -> bool:
+        """Whether the next entry can be that of queue offset `offset`: anywhere in an empty queue, else not far off."""
+        if not self._segments.starts:
+            return 0 <= offset < OFFSET_END
+        return 0 <= offset - self.max_offset <= self._file_size // ENTRY_SIZE
+
+    def skip_to(self, offset: int) -> None:
+        """Fill the places before queue offset `offset`, for which there must be room, with blanks.
+
+        They name where the record before them ends, so that the places in a queue ascend all the same.
+        """
+        log_end = self.log_end
+        for blank in range(self.max_offset, offset):
+            self.put(blank, log_end, BLANK_RECORD_SIZE, 0, 0)
+
+    def put_blank(self, physical: int) -> None:
+        """Write a blank as the next entry, for which there must be room: the record at `physical` cannot be read."""
+        self.put(self.max_offset, physical, BLANK_RECORD_SIZE, 0, 0)
+        self.log_end = physical
+
+    def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
+        """Write the entry of queue offset `offset`, for which there must be room."""
+        at = offset * ENTRY_SIZE
+        if not self._file_start <= at < self._file_end:
+            self._enter(at)
+        ENTRY.pack_into(self._buffer, at - self._file_start, physical, size, tag_code)
+        self.max_offset = offset + 1
+        self.log_end = physical + size
+
+    def put_many(self, entries: bytes, log_end: int, store_ms: int | Ints) -> None:
+        """Write the next entries, as bytes of `entry_rows`, for which there must be room; the record of the last
+        one ends at `log_end`.
+
+        :param store_ms: when each record was stored, or all of them; for queues that keep it.
+        """
+        at = self.max_offset * ENTRY_SIZE
+        end = at + len(entries)
+        if self._file_start <= at < end <= self._file_end:
+            self._buffer[at - self._file_start : end - self._file_start] = entries
+        else:
+            self._put_across(memoryview(entries), at)
+        self.max_offset = end // ENTRY_SIZE
+        self.log_end = log_end
+
+    def _put_across(self, entries: memoryview, at: int) -> None:
+        """Write entries from byte `at` on into as many files as they take."""
+        while entries:
+            if not self._file_start <= at < self._file_end:
+                self._enter(at)
+            piece = entries[: self._file_end - at]
+            self._buffer[at - self._file_start : at - self._file_start + len(piece)] = piece
+            at, entries = at + len(piece), entries[len(piece) :]
+
+    def _enter(self, at: int) -> None:
+        """Make the file of byte `at` the one in use."""
+        file = self._segments.file_at(at)
+        assert file is not None, f"{self.topic}:{self.queue_id} has no file for entry {at // ENTRY_SIZE}"
+        file.require_whole()
+        self._buffer, self._require_file = file.buffer, file.require_whole
+        self._file_start = at - at % self._file_size
+        self._file_end = self._file_start + self._file_size
+
+    def entries(self, offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
+        """(physical offset, size, tag code) from `offset`, at most `count_max`, of one file only."""
+        return self._entries(offset, min(self.max_offset, offset + count_max))
+
+    def _entries(self, offset: int, end: int) -> Iterator[tuple[int, int, int]]:
+        return ENTRY.iter_unpack(self._segments.read(offset * ENTRY_SIZE, end * ENTRY_SIZE))
+
+    def columns(self, offset: int, count_max: int) -> npt.NDArray[np.void]:
+        """The same as rows of `ENTRIES`."""
+        end = min(self.max_offset, offset + count_max)
+        return np.frombuffer(self._segments.read(offset * ENTRY_SIZE, end * ENTRY_SIZE), ENTRIES)
+
+    def places_and_sizes(self, offset: int, count_max: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Physical offsets and record sizes of the entries that `entries` gives."""
+        at = offset * ENTRY_SIZE
+        file = self._segments.file_at(at)
+        if file is None:
+            return (), ()
+        index = at % self._file_size
+        count = min(count_max, self.max_offset - offset, (self._file_size - index) // ENTRY_SIZE)
+        values = _entries_struct(count).unpack(file.read(index, count * ENTRY_SIZE))
+        return values[::2], values[1::2]
+
+    def entry(self, offset: int) -> tuple[int, int, int] | None:
+        """One entry, None where there is none."""
+        if not self.min_offset <= offset < self.max_offset:
+            return None
+        return next(self.entries(offset, 1), None)
+
+    def last_before(self, log_end: int) -> tuple[int, int, int] | None:
+        """The last entry of a record before physical offset `log_end`, None where there is none."""
+        return self.entry(self.end_before(log_end) - 1)
+
+    def end_before(self, log_end: int) -> int:
+        """The queue offset behind the last entry of a record before physical offset `log_end`; 0 for none."""
+        end = self.max_offset * ENTRY_SIZE
+        for start in reversed(self._segments.starts):
+            count = self._first_false(start, end, lambda at, size: at < log_end)
+            if count:
+                return start // ENTRY_SIZE + count
+        return 0
+
+    def filter_bits(self, offset: int) -> tuple[int, bytes] | None:
+        """When the entry's message was stored, in ms, and the bits of the filters that wanted it then; None where that
+        is not known.
+        """
+        return None
+
+    def last_within(self, spans: Sequence[tuple[int, int]]) -> tuple[int, PhysicalOffset] | None:
+        """The last entry whose record lies within one of these parts of the log, which ascend: its queue offset and the
+        record's place.
+        """
+        per_file = self._file_size // ENTRY_SIZE
+        end = self.max_offset
+        while end > self.min_offset:
+            begin = max(self.min_offset, (end - 1) // per_file * per_file)
+            entries = self.columns(begin, end - begin)
+            physical, ends = (
+                entries["physical"].astype(np.int64),
+                entries["physical"] + entries["size"].astype(np.int64),
+            )
+            is_within = np.zeros(len(entries), bool)
+            for first, last in spans:
+                is_within |= (physical >= first) & (ends <= last) & (entries["size"] >= SIZE_MIN)
+            found = np.flatnonzero(is_within)
+            if len(found):
+                return begin + int(found[-1]), PhysicalOffset(int(physical[found[-1]]))
+            if int(physical[0]) < spans[0][0]:
+                return None
+            end = begin
+        return None
+
+    @property
+    def has_bytes_behind(self) -> bool:
+        """Whether something stands behind the last entry: after a clean stop the queue is damaged then."""
+        at = self.max_offset * ENTRY_SIZE
+        return any(self._segments.read(at, at + ENTRY_SIZE))
+
+    def next_file(self, offset: int) -> int:
+        """The first queue offset of the file after the one that holds `offset`."""
+        per_file = self._file_size // ENTRY_SIZE
+        return (offset // per_file + 1) * per_file
+
+    def truncate(self, log_end: int) -> None:
+        """Drop the first entry of a record at or behind physical offset `log_end`, and every entry after it.
+
+        All entries of records before `log_end` must have been written. What a crash left of later ones may be
+        anything, in any file; of these one can be taken for an earlier one, but then none after it.
+        """
+        for start in reversed(self._segments.starts):
+            kept = self._first_false(
+                start, self.max_offset * ENTRY_SIZE, lambda at, size: size > 0 and 0 <= at < log_end
+            )
+            if kept:
+                self._end_at(start // ENTRY_SIZE + kept)
+                self._erase_rest()
+                return
+        self.drop_all()
+
+    def drop_last(self) -> None:
+        """Drop the last entry."""
+        self._end_at(self.max_offset - 1)
+        self._erase_rest()
+
+    def _erase_rest(self) -> None:
+        """Zero what stands behind the last entry in its file.
+
+        The next checkpoint syncs that file, also where only zeros stand there: whoever wrote them may have been killed
+        before it was synced. Until then a recovery cuts the queue at the same place or before it.
+        """
+        self._segments.erase(self.max_offset * ENTRY_SIZE)
+        self._durable = self._durable.cut((self.max_offset - 1) * ENTRY_SIZE)
+
+    def _end_at(self, offset: int) -> None:
+        """Let the queue end before `offset`. Blanks that nothing follows any more go, too."""
+        segments = self._segments
+        last = next(self._entries(offset - 1, offset), None) if offset * ENTRY_SIZE > segments.start else None
+        if last is None or _is_leading_blank(last[0], last[1]):
+            self.drop_all()
+            return
+        segments.drop_after(offset * ENTRY_SIZE)
+        self.max_offset = offset
+        self.min_offset = min(self.min_offset, offset)
+        self.written_from = min(self.written_from, offset)
+        self.log_end = last[0] + (last[1] if last[1] != BLANK_RECORD_SIZE else 0)
+        self._durable = self._durable.cut(offset * ENTRY_SIZE)
+        self._file_start = self._file_end = self.room_to = self._reserved_to = 0
+
+    def first_at(self, log_at: int) -> int:
+        """The first queue offset whose record stands at or behind physical offset `log_at`; the end for none."""
+        end = self.max_offset * ENTRY_SIZE
+        for start in self._segments.starts:
+            before = self._first_false(start, end, lambda at, size: at < log_at or _is_leading_blank(at, size))
+            if start + before * ENTRY_SIZE < min(end, start + self._file_size):
+                return start // ENTRY_SIZE + before
+        return self.max_offset
+
+    @property
+    def first_in_files(self) -> tuple[int, int] | None:
+        """The queue offset of the first entry in its files, and where in the log that record stands; None where there
+        was none before it.
+
+        :raises UnreadableFile: that entry cannot be read.
+        """
+        offset = self._segments.start // ENTRY_SIZE
+        first = next(self._entries(offset, offset + 1), None) if offset and self.max_offset > offset else None
+        return None if first is None or _is_leading_blank(first[0], first[1]) else (offset, first[0])
+
+    def correct_min_offset(self, log_start: int) -> None:
+        """Let the queue begin at its first entry that points at or behind `log_start`."""
+        self.min_offset = self.first_at(log_start)
+
+    def trim(self, log_start: int) -> list[Deletion]:
+        """Forget what points before `log_start`; what deletes its files may be called off the loop.
+
+        The file of the last entry stays: it says where the queue goes on. So do entries that are not on disk: after a
+        crash the files may be there again.
+        """
+        self.correct_min_offset(log_start)
+        needless = min(self.min_offset, self.max_offset - 1) * ENTRY_SIZE
+        return self._segments.forget_before(min(needless, self._durable.end))
+
+    def offset_at_time(self, timestamp_ms: int, store_time: Callable[[int], int]) -> int:
+        """The entry whose record was stored at `timestamp_ms`, else the nearer neighbour, the earlier on a tie.
+
+        Apache's search, without its detour over the files' modification times. An entry without
+        a time says nothing of those before it: the next one that has a time is asked in its stead.
+
+        :param store_time: when the record of an entry was stored; below 0 where nobody knows.
+        """
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            dated, stored_ms = self._next_dated(middle, high, store_time)
+            if 0 <= stored_ms < timestamp_ms:
+                low = dated + 1
+            else:
+                high = middle
+        found, stored_ms = self._next_dated(low, self.max_offset, store_time)
+        if low > self.min_offset:  # what is before it has a time
+            before = timestamp_ms - store_time(low - 1)
+            if found == self.max_offset or before <= stored_ms - timestamp_ms != 0:
+                return low - 1
+        return found if found < self.max_offset else low
+
+    def _next_dated(self, offset: int, end: int, store_time: Callable[[int], int]) -> tuple[int, int]:
+        """The first entry from `offset` on, before `end`, whose record has a store time, and that; -1 for none."""
+        while offset < end:
+            stored_ms = store_time(offset)
+            if stored_ms >= 0:
+                return offset, stored_ms
+            offset = self._behind_blanks(offset + 1, end)
+        return end, -1
+
+    def _behind_blanks(self, offset: int, end: int) -> int:
+        """The first queue offset from `offset` on that has no blank; `end` where that comes first."""
+        while offset < end:
+            sizes = self.columns(offset, min(end - offset, _LOOKED_AT_ONCE))["size"]
+            others = np.flatnonzero(sizes != BLANK_RECORD_SIZE)
+            if len(others):
+                return offset + int(others[0])
+            offset = offset + len(sizes) if len(sizes) else self.next_file(offset)
+        return end
+
+    @property
+    def durable_before(self) -> int:
+        """The entries of all records before this physical offset are durable."""
+        if self.is_lost:
+            return 0
+        durable = self._durable.end // ENTRY_SIZE
+        try:
+            entry = self.entry(max(durable, self.min_offset)) if durable < self.max_offset else None
+        except UnreadableFile:
+            return 0
+        return LONG_MAX if entry is None else entry[0]
+
+    def sync_work(self) -> Callable[[], None] | None:
+        """What makes all entries of now durable, may be called off the loop; None where they are."""
+        end = self.max_offset * ENTRY_SIZE
+        return self._segments.sync_work(self._durable, end) if end > self._durable.end else None
+
+    @property
+    def name(self) -> tuple[str, int]:
+        return self.topic, self.queue_id
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all its files are there, with their sizes."""
+        return self._segments.is_whole
+
+    @property
+    def has_whole_file(self) -> bool:
+        """Whether any of its files has the size that it is made with."""
+        return self._segments.has_whole_file
+
+    def lose(self) -> None:
+        """Files of it have been cut or deleted: give and take nothing until `adopt`."""
+        self.is_lost = True
+        self._file_start = self._file_end = self.room_to = self._reserved_to = 0
+
+    def delete_lost(self) -> None:
+        """Delete what is left of its files; the offsets stay.
+
+        :raises OSError: one could not be deleted; to be called again.
+        """
+        kept = self.min_offset, self.max_offset, self.log_end
+        try:
+            self.drop_all()
+        finally:
+            self.min_offset, self.max_offset, self.log_end = kept
+        self._segments = self._segments.lost()
+
+    def adopt(self, fresh: ConsumeQueue) -> None:
+        """Be, from now on, what another queue of this name is that has all the entries; nobody uses that one then."""
+        for name in self._STATE:
+            setattr(self, name, getattr(fresh, name))
+        self.is_lost = False
+
+    def blank_to(self, offset: int, log_at: int) -> None:
+        """Go on at queue offset `offset`, by blanks, where no more than a file of them is missing.
+
+        :param log_at: what they name where no entry is in front of them; not 0.
+        :raises OSError: there is no room for them.
+        """
+        while self.max_offset < offset and self.can_go_on_at(offset - 1):
+            end = min(offset, self.next_file(self.max_offset)) if self._segments.starts else offset
+            self.make_room(1, end - 1)
+            self.log_end = self.log_end or log_at
+            self.skip_to(end)
+
+    def delete(self) -> None:
+        """Delete every entry, as nobody needs them any more; the next one may have any offset.
+
+        The first file goes first, so that a deletion that fails, or ends with the process, leaves the end of the queue.
+        There it goes on, and so do its copies: no message gets an offset that another one has on a slave.
+
+        :raises OSError: a file could not be deleted; the queue begins with it.
+        """
+        self._file_start = self._file_end = self.room_to = self._reserved_to = 0
+        try:
+            self._segments.delete()
+        finally:
+            if self._segments.starts:
+                self.min_offset = min(self.max_offset, max(self.min_offset, self._segments.start // ENTRY_SIZE))
+            else:
+                self._end_with_files()
+
+    def drop_all(self) -> None:
+        """Delete every entry, for they are wrong; the next one may have any offset.
+
+        The last file goes first: a recovery that ends with the process leaves a queue of which the next one sees that
+        entries are missing.
+
+        :raises OSError: a file could not be deleted; the queue ends with what is left.
+        """
+        self._file_start = self._file_end = self.room_to = self._reserved_to = 0
+        try:
+            self._segments.drop_all()
+        finally:
+            self._end_with_files()
+
+    def _end_with_files(self) -> None:
+        segments = self._segments
+        left = segments.capacity_end // ENTRY_SIZE if segments.starts else 0
+        if left:
+            self.max_offset = min(self.max_offset, left)
+            self.min_offset = min(self.min_offset, self.max_offset)
+        else:
+            self.min_offset = self.max_offset = 0
+        last = next(self._entries(self.max_offset - 1, self.max_offset), None) if left else None
+        self.log_end = last[0] + last[1] if last is not None and last[1] != BLANK_RECORD_SIZE else 0
+        self._durable = self._durable.cut(self.max_offset * ENTRY_SIZE)
+        self.written_from = min(self.written_from, self.max_offset)
+
+    def close(self) -> None:
+        self._segments.close()

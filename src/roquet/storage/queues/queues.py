@@ -1,0 +1,190 @@
+"""Every consume queue of a store, found by topic and queue id."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from roquet.errors import DamagedFiles, StoreError, UnreadableFile
+from roquet.protocol.records.message import SCHEDULE_TOPIC, is_legal_name
+from roquet.storage.files.disk import Disk
+from roquet.storage.files.segments import is_number
+from roquet.storage.queues.consume_queue import Appended, ConsumeQueue
+from roquet.storage.queues.ext import BitsOf, ExtendedQueue, Notes
+
+log = logging.getLogger(__name__)
+
+_QUEUE_ID_END: Final = 1 << 31
+
+QueueName: TypeAlias = tuple[str, int]
+"""Topic and queue id."""
+
+
+def _is_queue_id(name: str) -> bool:
+    """Whether a folder has the name that this broker gives to a queue's."""
+    return is_number(name) and str(int(name[:11])) == name and int(name) < _QUEUE_ID_END
+
+
+class Queues:
+    """The queues below a store's root: a folder per topic and in it one per queue id.
+
+    See docs/storage/files.md#names-and-sizes-are-exact.
+
+    :param notes_file_size: of the files with notes on entries; None: there are none.
+    :param bits_of: what works out the filter bits in them, `bits_size` bytes each or none; None: they have no bits.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        file_size: int,
+        notes_file_size: int | None = None,
+        bits_of: BitsOf | None = None,
+        bits_size: int = 0,
+    ) -> None:
+        self._disk = disk
+        self._folder = root / "consumequeue"
+        self._notes_folder = root / "consumequeue_ext"
+        self._file_size = file_size
+        self._notes_file_size = notes_file_size
+        self._bits_of = bits_of
+        self._bits_size = bits_size
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+
+    def load(self) -> list[ConsumeQueue]:
+        """Open every queue that has a folder; folders that can be no queue's are left alone.
+
+        Gives those of which files were cut, or are missing, or cannot be read: they are to be made anew.
+
+        :raises StoreError: a file that does not belong there.
+        """
+        others: list[Path] = []
+        damaged: dict[ConsumeQueue, Exception] = {}
+        for topic in self._disk.folders(self._folder):
+            for queue_id in self._disk.folders(self._folder / topic):
+                if is_legal_name(topic) and _is_queue_id(queue_id):
+                    queue = self.queue(topic, int(queue_id))
+                    try:
+                        queue.load()
+                    except (DamagedFiles, UnreadableFile) as error:
+                        damaged[queue] = error
+                else:
+                    others.append(self._folder / topic / queue_id)
+        if others:
+            log.warning("folders left alone: no queue is named so count=%d first=%r", len(others), str(others[0]))
+        for why in damaged.values():
+            if isinstance(why, DamagedFiles) and not any(queue.has_whole_file for queue in self):
+                raise StoreError(f"{why}; {why.advice}")  # another size is configured than the files were made with
+            log.warning("consume queue is damaged, it is made anew from the log: %s", why)
+        return list(damaged)
+
+    def forget_cached(self) -> None:
+        """Read all files anew; before `load`."""
+        for root in (self._folder, self._notes_folder):
+            for topic in self._disk.folders(root):
+                for queue_id in self._disk.folders(root / topic):
+                    for name, _ in self._disk.names(root / topic / queue_id):
+                        self._disk.forget_cached(root / topic / queue_id / name)
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made (without a file) where there was none."""
+        by_id = self._by_topic.get(topic)
+        if by_id is None:
+            by_id = self._by_topic[topic] = {}
+        queue = by_id.get(queue_id)
+        if queue is None:
+            queue = by_id[queue_id] = self._make(topic, queue_id)
+            if topic != SCHEDULE_TOPIC:  # whose queues are delay levels, and counted each
+                queue.appended = next(iter(by_id.values())).appended
+        return queue
+
+    def of_record(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue that a record names, made where there was none; None: there cannot be such a queue."""
+        known = self.known(topic, queue_id)
+        if known is None and is_legal_name(topic) and queue_id >= 0:
+            return self.queue(topic, queue_id)
+        return known
+
+    def fresh(self, queue: ConsumeQueue) -> ConsumeQueue:
+        """A queue of the same name, without entries and files, that is not one of these."""
+        return self._make(queue.topic, queue.queue_id)
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        place, disk = Path(topic, str(queue_id)), self._disk
+        folder, size = self._folder / place, self._file_size
+        if self._notes_file_size is None:
+            return ConsumeQueue(disk, folder, size, topic, queue_id)
+        notes = Notes(disk, self._notes_folder / place, self._notes_file_size, self._bits_size)
+        return ExtendedQueue(disk, folder, size, topic, queue_id, notes, self._bits_of)
+
+    def known(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, None where nobody ever asked for it by `queue`."""
+        by_id = self._by_topic.get(topic)
+        return by_id.get(queue_id) if by_id is not None else None
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for by_id in self._by_topic.values():
+            yield from by_id.values()
+
+    def present(self) -> Iterator[ConsumeQueue]:
+        """Those that are there now, for somebody who goes through them bit by bit while queues come and go."""
+        for by_id in list(self._by_topic.values()):
+            yield from list(by_id.values())
+
+    def appended(self) -> Iterator[tuple[str, Appended]]:
+        """What was appended to each topic, for somebody who goes through them bit by bit; the topic of delayed messages
+        comes once for each level."""
+        for topic, by_id in list(self._by_topic.items()):
+            for queue in list(by_id.values()) if topic == SCHEDULE_TOPIC else list(by_id.values())[:1]:
+                yield topic, queue.appended
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_topic.values()))
+
+    @property
+    def used(self) -> int:
+        """How many queues have entries, or had some."""
+        return sum(map(self.used_by, self._by_topic))
+
+    @property
+    def entry_count(self) -> int:
+        """The ends of all queues, added up: entries that they have or had."""
+        return sum(queue.max_offset for queue in self)
+
+    @property
+    def log_end(self) -> int:
+        """Where in the log the last record ends that a queue points to."""
+        return max((queue.log_end for queue in self), default=0)
+
+    @property
+    def topics(self) -> list[str]:
+        """Every topic that has a queue here."""
+        return list(self._by_topic)
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """A topic's queues."""
+        return list(self._by_topic.get(topic, {}).values())
+
+    def used_by(self, topic: str) -> int:
+        """How many of a topic's queues have entries, or had some."""
+        return sum(queue.max_offset > 0 for queue in self._by_topic.get(topic, {}).values())
+
+    def drop_topic(self, topic: str) -> None:
+        """Delete a topic's queues.
+
+        :raises OSError: something could not be deleted; to be called again.
+        """
+        for queue in self._by_topic.get(topic, {}).values():
+            queue.delete()
+            for folder in (self._folder, self._notes_folder):
+                self._disk.delete_folder(folder / topic / str(queue.queue_id))
+        for folder in (self._folder, self._notes_folder):
+            self._disk.delete_folder(folder / topic)
+        self._by_topic.pop(topic, None)
+
+    def close(self) -> None:
+        for queue in self:
+            queue.close()

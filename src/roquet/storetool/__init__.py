@@ -1,0 +1,4 @@
+"""A store directory without a broker: check, list, dump, statistics, rebuild of queues and index.
+
+May import: protocol, storage.
+"""

@@ -1,0 +1,56 @@
+"""The checkpoint against the log and the index (docs/storage/checkpoint.md)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from roquet.storage.checkpoint import Checkpoint, Mark
+from roquet.storetool.check.findings import Findings, Kind
+from roquet.storetool.files import StoreFiles, read_at
+from roquet.storetool.read.index_files import read_header
+from roquet.storetool.read.log_scanner import arrival_at
+from roquet.storetool.read.queue_entries import entries_of
+
+_NAME: Final = "checkpoint"
+_MARK_AT: Final = 64
+_MARK_SIZE: Final = 60
+_NO_INDEX: Final = -1
+
+
+def check_checkpoint(files: StoreFiles, findings: Findings, checkpoint: Checkpoint, last_ms: int) -> None:
+    """A checkpoint must not vouch for what is not there: recovery would begin too late.
+
+    :param last_ms: when the log's newest record was stored.
+    """
+    times = (checkpoint.log_ms, checkpoint.queues_ms, checkpoint.index_ms)
+    for number, (what, time_ms) in enumerate(zip(("log", "queues", "index"), times, strict=True)):
+        if time_ms > last_ms:
+            text = f"says {time_ms} ms for the {what}, the log's newest record was stored at {last_ms} ms"
+            findings.add(Kind.CHECKPOINT, _NAME, 8 * number, text)
+    if checkpoint.mark is not None:
+        for why in _wrong(files, checkpoint.mark, findings):
+            findings.add(Kind.CHECKPOINT, _NAME, _MARK_AT, f"the mark at {checkpoint.mark.position}: {why}")
+    elif any(read_at(files.root / _NAME, _MARK_AT, _MARK_SIZE)):
+        findings.add(Kind.CHECKPOINT, _NAME, _MARK_AT, "the mark does not have its checksum")
+
+
+def _wrong(files: StoreFiles, mark: Mark, findings: Findings) -> list[str]:
+    found: list[str] = []
+    record = arrival_at(files.log, mark.last_at)
+    if mark.last_at >= files.log.start:
+        if isinstance(record, str):
+            found.append(f"its last record, at physical offset {mark.last_at}, is not there: {record}")
+        elif mark.last_at + record.size > mark.position or record.store_ms != mark.last_ms:
+            found.append(f"its last record, at physical offset {mark.last_at}, is another one now")
+    if mark.index_name not in (0, _NO_INDEX):
+        path = next((path for path in files.index if int(path.name) == mark.index_name), None)
+        count = read_header(path).count if path is not None else 0
+        if path is None:
+            found.append(f"its index file {mark.index_name:017d} is not there")
+        elif count < mark.index_count:
+            found.append(f"its index file {mark.index_name:017d} has {count} entries, {mark.index_count} then")
+    used = sum(entries_of(files, *key).end() > 0 for key in files.queues)
+    is_known = findings.by_kind[Kind.ENTRY_MISSING] or findings.by_kind[Kind.QUEUE_FILE]
+    if used < mark.queue_count and not is_known:
+        found.append(f"{mark.queue_count} queues had entries then, {used} have some now")
+    return found

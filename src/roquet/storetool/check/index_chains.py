@@ -1,0 +1,108 @@
+"""How the entries of one index file hang together: header, slots, chains."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Final
+
+import numpy as np
+
+from roquet.protocol.records.columns import Bools, Ints
+from roquet.storage.index.layout import slot_at
+from roquet.storetool.check.findings import Findings, Kind
+from roquet.storetool.read.index_files import COUNT_AT, PREVIOUS_AT, USED_SLOTS_AT, IndexReader
+
+_AT_ONCE: Final = 1 << 20
+
+
+def check_chains(reader: IndexReader, name: str, findings: Findings, known: Set[int], *, is_growing: bool) -> None:
+    """Each slot names the newest entry of its chain, each entry an older one of the same slot, and none is left out.
+
+    What a broker writes meanwhile is written in the order entry, slot, header; so it is read in the order count,
+    slots, entries.
+
+    :param known: numbers of entries that are known to be wrong.
+    """
+    count = reader.header().count
+    if count > reader.shape.entries:
+        text = f"the header says {count - 1} entries, the file has room for {reader.shape.entries - 1}"
+        findings.add(Kind.INDEX_FILE, name, COUNT_AT, text)
+        return
+    slots = reader.slots().astype(np.int64)
+    _Chains(reader, name, findings, known, count, slots, is_growing).check()
+
+
+class _Chains:
+    def __init__(
+        self,
+        reader: IndexReader,
+        name: str,
+        findings: Findings,
+        known: Set[int],
+        count: int,
+        slots: Ints,
+        is_growing: bool,
+    ) -> None:
+        self._reader = reader
+        self._name = name
+        self._findings = findings
+        self._known = known
+        self._count = count
+        self._slots = slots
+        self._is_growing = is_growing
+        self._end = min(reader.shape.entries, max(count, int(slots.max(initial=0)) + 1)) if is_growing else count
+        self._hashes: Ints = np.zeros(self._end, np.int64)
+        self._is_named: Bools = np.zeros(self._end, bool)
+
+    def check(self) -> None:
+        before = self._findings.count
+        for first in range(1, self._end, _AT_ONCE):
+            self._check_entries(first)
+        self._check_slots()
+        if self._findings.count == before and not self._known:
+            self._check_reach()
+        self._check_used(before)
+
+    def _check_entries(self, first: int) -> None:
+        """Each entry names an older one of the same slot, or none."""
+        entries = self._reader.entries(first, min(_AT_ONCE, self._end - first))
+        numbers = np.arange(first, first + len(entries))
+        previous = entries["previous"].astype(np.int64)
+        self._hashes[numbers] = entries["hash"]
+        is_back = (previous >= 0) & (previous < numbers)
+        older = np.where(is_back, previous, 0)
+        self._is_named[older] = True
+        slots = len(self._slots)
+        is_same = (older == 0) | (self._hashes[older] % slots == self._hashes[numbers] % slots)
+        is_same |= np.isin(older, list(self._known)) | np.isin(numbers, list(self._known))
+        for row in np.flatnonzero(~is_back | ~is_same).tolist():
+            why = "one of another slot" if is_back[row] else "no older one"
+            text = f"entry {first + row} names entry {previous[row]} as the one before it: {why}"
+            at = self._reader.shape.entry_at(first + row) + PREVIOUS_AT
+            self._findings.add(Kind.INDEX_ENTRY, self._name, at, text)
+
+    def _check_slots(self) -> None:
+        """Each slot names an entry of its own."""
+        used = np.flatnonzero(self._slots)
+        named = self._slots[used]
+        exists = (named > 0) & (named < self._end)
+        newest = np.where(exists, named, 0)
+        self._is_named[newest] = True
+        is_own = (self._hashes[newest] % len(self._slots) == used) | np.isin(newest, list(self._known))
+        for row in np.flatnonzero(~exists | ~is_own).tolist():
+            why = "of another slot" if exists[row] else "that does not exist"
+            text = f"slot {used[row]} names entry {named[row]}, one {why}"
+            self._findings.add(Kind.INDEX_ENTRY, self._name, slot_at(int(used[row])), text)
+
+    def _check_reach(self) -> None:
+        for number in np.flatnonzero(~self._is_named[1 : self._count]).tolist():
+            text = f"entry {number + 1} is in no chain: its key cannot be found"
+            at = self._reader.shape.entry_at(number + 1)
+            self._findings.add(Kind.INDEX_ENTRY, self._name, at, text)
+
+    def _check_used(self, before: int) -> None:
+        used = self._reader.header().used_slots
+        counted = int(np.count_nonzero(self._slots))
+        if used != counted and not self._is_growing and self._findings.count == before:
+            text = f"the header says that {used} slots are in use, {counted} are"
+            self._findings.add(Kind.INDEX_FILE, self._name, USED_SLOTS_AT, text)

@@ -1,0 +1,200 @@
+"""What is wrong with one consume queue, said when the log is walked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from roquet.protocol.records.columns import Ints
+from roquet.storage.log.dispatch_request import Arrival
+from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE
+from roquet.storage.queues.ext import ADDRESS_MAX
+from roquet.storetool.check.findings import Findings, Kind
+from roquet.storetool.check.queue_walk import QueueWalk, Slots
+from roquet.storetool.files import StoreFiles
+from roquet.storetool.read.log_scan import LogScan
+from roquet.storetool.read.log_scanner import arrival_at
+from roquet.storetool.read.queue_entries import Entries
+
+_LIGHT_QUEUE: Final = "%LMQ%"
+"""Topics of 5.x whose entries point to records of other topics."""
+
+
+@dataclass(slots=True)
+class QueueReport:
+    """Turns what a walk left over into findings.
+
+    :param redone_from: what stands in the log from this physical offset on is dispatched at the broker's next start.
+    """
+
+    files: StoreFiles
+    findings: Findings
+    scan: LogScan
+    redone_from: int
+    claimed: set[int]
+    """Physical offsets of records that say another queue or offset than the entry that points to them."""
+    topic: str
+    queue_id: int
+    walk: QueueWalk
+
+    @property
+    def _name(self) -> str:
+        return f"{self.topic} {self.queue_id}"
+
+    def report_entries(self) -> None:
+        """Files, and the entries that no record asked for."""
+        self._report_files()
+        self._report_unasked()
+        for first, end, at in self.walk.jumps:
+            entries = self.walk.entries.slots(first, end - first)
+            strange = self._report_strangers(first, entries)
+            if not strange and not self._are_of_damage(entries, at):
+                text = f"{self._name} goes from queue offset {first - 1} to {end} at physical offset {at}"
+                self._add(Kind.OFFSET, self.files.log.place(at), text)
+
+    def report_records(self) -> None:
+        """Records that did not find their entries."""
+        for offset, at, said in self.walk.misnumbered:
+            place = self.files.log.place(at)
+            text = (
+                f"the record at physical offset {at} says queue offset {said} of {self._name}, its entry is at {offset}"
+            )
+            self._add(Kind.OFFSET, place, text)
+        if self.walk.suspects:
+            self.walk.entries.files.look_again()
+        wrong = [slots[~self.walk.fits(slots)] for slots in self.walk.suspects]
+        if wrong:
+            self._report_suspects(np.concatenate(wrong))
+
+    def _add(self, kind: Kind, place: tuple[Any, int], text: str) -> None:
+        self.findings.add(kind, self.files.name(place[0]), place[1], text)
+
+    def _report_files(self) -> None:
+        found = self.walk.entries.files
+        for stray in found.strays:
+            self.findings.add(Kind.QUEUE_FILE, self.files.name(stray.path), None, stray.text)
+        for start, end in found.gaps:
+            text = f"is missing: {self._name} has no entries {start // ENTRY_SIZE} to {end // ENTRY_SIZE - 1}"
+            self.findings.add(Kind.QUEUE_FILE, self.files.name(found.place(start)[0]), None, text)
+
+    def _are_of_damage(self, entries: Entries, at: int) -> bool:
+        """Whether these are entries of damaged records in front of the record at `at`, or blanks in their places, which
+        name the end of a sound record before them."""
+        places, is_blank = entries["physical"], entries["size"] == BLANK_RECORD_SIZE
+        found = np.zeros(len(entries), bool)
+        for damage in self.scan.damages:
+            found |= (places >= damage.start) & (places < damage.end)
+            found |= is_blank & (places <= damage.start) & (damage.end <= at)
+        return bool((found & (entries["size"] > 0)).all())
+
+    def _report_suspects(self, slots: Slots) -> None:
+        slots = slots[~np.isin(slots["at"], list(self.claimed))]
+        entries = self.walk.entries
+        missing: list[Any] = []
+        for slot in slots:
+            offset = int(slot["offset"])
+            entry = entries.read(offset, 1)
+            if len(entry) and entry["size"][0] > 0:
+                if entry["size"][0] != BLANK_RECORD_SIZE or int(slot["at"]) not in self.scan.bad_bodies:
+                    self._report_entry(slot, entry[0])
+                continue
+            if missing and int(missing[-1]["offset"]) + 1 != offset:
+                self._report_missing(missing)
+                missing = []
+            missing.append(slot)
+        if missing:
+            self._report_missing(missing)
+
+    def _report_entry(self, slot: Any, entry: Any) -> None:
+        offset, at = int(slot["offset"]), int(slot["at"])
+        place = self.walk.entries.files.place(offset * ENTRY_SIZE)
+        what = f"the entry of queue offset {offset} of {self._name}"
+        if int(entry["physical"]) != at:
+            text = f"{what} points to physical offset {entry['physical']}, its record stands at {at}"
+        elif int(entry["size"]) != int(slot["size"]):
+            text = f"{what} says {entry['size']} bytes, its record at physical offset {at} has {slot['size']}"
+        elif int(entry["tag_code"]) <= ADDRESS_MAX:
+            self._add(Kind.NOTE, place, f"{what}: {self.walk.wrong_note(int(entry['tag_code']), slot)}")
+            return
+        elif slot["is_delayed"]:
+            text = f"{what} is due at {entry['tag_code']}, before it was stored at {slot['store_ms']}"
+        else:
+            text = f"{what} has tag code {entry['tag_code']}, its record at physical offset {at} has {slot['tag_code']}"
+        self._add(Kind.ENTRY, place, text)
+
+    def _report_missing(self, slots: list[Any]) -> None:
+        first, last = slots[0], slots[-1]
+        found, at = self.walk.entries.files, int(first["offset"]) * ENTRY_SIZE
+        what = f"queue offsets {first['offset']} to {last['offset']} of {self._name}"
+        if len(slots) == 1:
+            what = f"queue offset {first['offset']} of {self._name}"
+        where = f"records from physical offset {first['at']} to {last['at']}"
+        if any(start <= at < end for start, end in found.gaps):
+            return
+        if int(first["at"]) >= self.redone_from:
+            self.findings.remarks.append(f"{what}: entries are still to be made ({where})")
+            return
+        has_file = found.file_at(at) is not None
+        why = "no entry stands here" if has_file else "there is no such file"
+        path, index = found.place(at)
+        self._add(Kind.ENTRY_MISSING, (path, index), f"{what}: {why} ({where})")
+
+    def _report_unasked(self) -> None:
+        """Entries that none of the log's records has."""
+        walk, entries = self.walk, self.walk.entries
+        if self.topic.startswith(_LIGHT_QUEUE):
+            return
+        end = entries.end()
+        ranges = [(entries.first, end)]
+        if walk.next is not None:
+            ranges = [(entries.first, min(walk.first, end)), (walk.next, end)]
+        for first, last in ranges:
+            for offset, found in entries.walk(first, last):
+                self._report_strangers(offset, found)
+
+    def _report_strangers(self, first: int, found: Entries) -> int:
+        """How many of these entries point to something else than a record of theirs."""
+        log_start = self.files.log.start
+        is_strange = (found["size"] > 0) & (found["size"] != BLANK_RECORD_SIZE) & (found["physical"] >= log_start)
+        for damage in self.scan.damages:
+            is_strange &= (found["physical"] < damage.start) | (found["physical"] >= damage.end)
+        wrong, beyond = 0, np.zeros(len(found), bool)
+        for index in np.flatnonzero(is_strange).tolist():
+            at = int(found["physical"][index])
+            record = arrival_at(self.files.log, at)
+            if isinstance(record, str) and at >= self.scan.end:
+                beyond[index] = True
+            elif self._is_stranger(first + index, found[index], record):
+                wrong += 1
+        return wrong + self._report_beyond(first, found, np.flatnonzero(beyond))
+
+    def _report_beyond(self, first: int, found: Entries, places: Ints) -> int:
+        """Entries that point to where the log does not reach; neighbours make one finding."""
+        count = self.findings.count
+        for run in np.split(places, np.flatnonzero(np.diff(places) != 1) + 1) if len(places) else []:
+            offset, last, at = first + int(run[0]), first + int(run[-1]), int(found["physical"][run[0]])
+            what = f"the entries of queue offsets {offset} to {last} of {self._name} point"
+            if len(run) == 1:
+                what = f"the entry of queue offset {offset} of {self._name} points"
+            what += f" behind the log's end at {self.scan.end} (to {at})"
+            if at >= self.redone_from:
+                self.findings.remarks.append(f"{what}: the next start cuts this")
+            else:
+                self._add(Kind.ENTRY, self.walk.entries.files.place(offset * ENTRY_SIZE), what)
+        return self.findings.count - count
+
+    def _is_stranger(self, offset: int, entry: Any, record: Arrival | str) -> bool:
+        """Whether an entry, none of a record that was walked, is wrong; it may be that of a newer one."""
+        at, size = int(entry["physical"]), int(entry["size"])
+        why = f"and {record}"
+        if not isinstance(record, str):
+            said = (record.topic, record.queue_id, record.queue_offset)
+            if (*said, record.size) == (self.topic, self.queue_id, offset, size):
+                return False
+            self.claimed.add(at)
+            why = f"where a record says queue offset {said[2]} of {said[0]} {said[1]} ({record.size} bytes)"
+        what = f"the entry of queue offset {offset} of {self._name} points to physical offset {at}"
+        self._add(Kind.ENTRY, self.walk.entries.files.place(offset * ENTRY_SIZE), f"{what}, {why}")
+        return True

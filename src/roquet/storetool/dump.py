@@ -1,0 +1,153 @@
+"""Records out of a store, in the order of a queue or of the log, as values for JSON."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from roquet.errors import CorruptRecord
+from roquet.protocol.records import message as m
+from roquet.protocol.records.columns import Ints
+from roquet.protocol.records.record import Record, decode, host_text
+from roquet.storage.index.layout import key_hash
+from roquet.storage.log.dispatch_request import keys_of
+from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
+from roquet.storetool.files import StoreFiles
+from roquet.storetool.listing import first_readable
+from roquet.storetool.read.columns import Rows
+from roquet.storetool.read.log_scan import LogScan
+from roquet.storetool.read.queue_entries import entries_of
+
+_NEVER: Final = 1 << 62
+
+
+def _or_never(limit: int | None) -> int:
+    return _NEVER if limit is None else limit
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which records: of a topic, queue and range of queue offsets, stored between two moments (ms), with a key."""
+
+    topic: str | None = None
+    queue_id: int | None = None
+    first: int = 0
+    end: int | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    key: str | None = None
+
+    def has(self, record: Record) -> bool:
+        return (
+            self.topic in (None, record.topic)
+            and self.queue_id in (None, record.queue_id)
+            and self.first <= record.queue_offset < _or_never(self.end)
+            and (self.since_ms or 0) <= record.store_ms < _or_never(self.until_ms)
+            and (self.key is None or self.key.encode() in keys_of(record.properties))
+        )
+
+
+def dump(
+    files: StoreFiles,
+    wanted: Wanted,
+    skipped: Callable[[str], None] = lambda text: None,
+    progress: Callable[[int], None] = lambda size: None,
+) -> Iterator[bytes]:
+    """The records: by queue entries where topic and queue are given, else as they stand in the log.
+
+    :param skipped: told what could not be read, in words.
+    """
+    if wanted.topic is not None and wanted.queue_id is not None:
+        yield from _of_queue(files, wanted, skipped)
+    else:
+        yield from _of_log(files, wanted, skipped, progress)
+
+
+def _of_queue(files: StoreFiles, wanted: Wanted, skipped: Callable[[str], None]) -> Iterator[bytes]:
+    assert wanted.topic is not None
+    assert wanted.queue_id is not None
+    entries = entries_of(files, wanted.topic, wanted.queue_id)
+    end = min(_or_never(wanted.end), entries.end())
+    for first, found in entries.walk(max(wanted.first, first_readable(entries, files.log.start, end)), end):
+        for offset, (at, size, _) in enumerate(found.tolist(), first):
+            data = files.log.read(at, size) if 0 < size < BLANK_RECORD_SIZE else b""
+            try:
+                record = decode(data)
+            except CorruptRecord as error:
+                skipped(f"{wanted.topic} {wanted.queue_id}, queue offset {offset}: {error.reason}")
+                continue
+            if wanted.has(record):
+                yield data
+
+
+def _of_log(
+    files: StoreFiles, wanted: Wanted, skipped: Callable[[str], None], progress: Callable[[int], None]
+) -> Iterator[bytes]:
+    scan, told = LogScan(files.log, _NEVER, progress, verify=False), 0
+    for rows in scan:
+        for damage in scan.damages[told:]:
+            skipped(f"physical offsets {damage.start} to {damage.end - 1}: {damage.reason}")
+        told = len(scan.damages)
+        base = int(rows.at[0])
+        chosen = _chosen(rows, wanted)
+        data = files.log.read(base, rows.end - base) if len(chosen) else b""
+        for row in chosen.tolist():
+            start = int(rows.at[row]) - base
+            record = data[start : start + int(rows.size[row])]
+            if wanted.key is None or wanted.has(decode(record)):
+                yield record
+
+
+def _chosen(rows: Rows, wanted: Wanted) -> Ints:
+    """The rows that fit; a key is only compared by its hash."""
+    fits = (rows.store_ms >= (wanted.since_ms or 0)) & (rows.store_ms < _or_never(wanted.until_ms))
+    fits &= (rows.queue_offset >= wanted.first) & (rows.queue_offset < _or_never(wanted.end))
+    if wanted.topic is not None:
+        fits &= rows.topic == (rows.topics.index(wanted.topic) if wanted.topic in rows.topics else -1)
+    if wanted.queue_id is not None:
+        fits &= rows.queue_id == wanted.queue_id
+    if wanted.key is not None:
+        hashes = [key_hash(topic, wanted.key) for topic in rows.topics]
+        fits &= np.isin(rows.at, rows.key_at[np.isin(rows.key_hash, hashes)])
+    return np.flatnonzero(fits)
+
+
+def as_json(data: bytes, *, with_body: bool = True) -> dict[str, Any]:
+    """A record's fields by the names that Apache's tools use; the body as it is stored, maybe compressed."""
+    record = decode(data)
+    properties = record.properties
+    fields: dict[str, Any] = {
+        "topic": record.topic,
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "commitLogOffset": record.physical_offset,
+        "msgId": record.offset_message_id,
+        "storeTimestamp": record.store_ms,
+        "bornTimestamp": record.born_ms,
+        "bornHost": _host(record.born_host),
+        "storeHost": _host(record.store_host),
+        "sysFlag": record.sys_flag,
+        "flag": record.flag,
+        "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_offset,
+        "properties": properties,
+        "tags": properties.get(m.TAGS),
+        "keys": properties.get(m.KEYS),
+        "size": len(data),
+    }
+    return fields | _body(record.body) if with_body else fields
+
+
+_host = lru_cache(4096)(host_text)
+
+
+def _body(body: bytes) -> dict[str, str]:
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"bodyBase64": b64encode(body).decode("ascii")}

@@ -1,0 +1,96 @@
+"""Records of a log as columns: what a check needs of many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from roquet.protocol.records.block import RecordBlock
+from roquet.protocol.records.columns import Bools, Ints
+from roquet.storage.dispatch.columns import rows_of
+from roquet.storage.index.layout import key_hashes
+
+
+@dataclass(slots=True)
+class Rows:
+    """Valid records in the order of the log: a column per field, and a row of `key_at` and `key_hash` for each key.
+
+    `topic` is a number in `topics`; `bad_bodies` are rows whose body does not have its checksum.
+    """
+
+    topics: list[str]
+    at: Ints
+    size: Ints
+    topic: Ints
+    queue_id: Ints
+    queue_offset: Ints
+    store_ms: Ints
+    tag_code: Ints
+    takes_slot: Bools
+    is_delayed: Bools
+    """Whether the queue entry holds a time of delivery in place of the tag code."""
+    key_at: Ints
+    key_hash: Ints
+    bad_bodies: list[int]
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    @property
+    def end(self) -> int:
+        return int(self.at[-1] + self.size[-1])
+
+    def by_queue(self) -> Iterator[tuple[tuple[str, int], Ints]]:
+        """Topic and queue id of each queue that has records here, and the rows of those that take a slot in it."""
+        taking = np.flatnonzero(self.takes_slot)
+        number = self.topic[taking] << 32 | self.queue_id[taking]
+        order = np.argsort(number, kind="stable")
+        bounds = np.flatnonzero(np.diff(number[order])) + 1
+        for group in np.split(taking[order], bounds) if len(taking) else []:
+            yield (self.topics[int(self.topic[group[0]])], int(self.queue_id[group[0]])), group
+
+
+class RowReader:
+    """Makes rows of blocks of the log; topics have the same numbers in all of them.
+
+    :param verify: also compare each body with its checksum.
+    """
+
+    def __init__(self, *, verify: bool = True) -> None:
+        self._verify = verify
+        self._topics: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def read(self, block: RecordBlock) -> Rows:
+        """The rows of a block whose records are all sound."""
+        found = rows_of(block)
+        assert found is not None, "sound records were taken for others"
+        is_delayed = np.zeros(len(block), np.bool_)
+        for _, numbers in found.delayed:
+            is_delayed[numbers] = True
+        none = np.empty(0, np.int64)
+        hashes = [key_hashes(topic, keys, len(keys) // len(numbers)) for topic, keys, numbers in found.keys]
+        return Rows(
+            topics=self._topics,
+            at=block.physical,
+            size=block.sizes,
+            topic=np.array([self._number(topic) for topic in found.topics], np.int64)[found.topic_ids],
+            queue_id=block.queue_ids,
+            queue_offset=block.queue_offsets,
+            store_ms=found.store_ms,
+            tag_code=found.tag_codes,
+            takes_slot=found.takes_a_slot,
+            is_delayed=is_delayed,
+            key_at=block.physical[np.concatenate([none, *(numbers for _, _, numbers in found.keys)])],
+            key_hash=np.concatenate([none, *hashes]),
+            bad_bodies=block.changed_bodies() if self._verify else [],
+        )
+
+    def _number(self, topic: str) -> int:
+        found = self._numbers.get(topic)
+        if found is None:
+            found = self._numbers[topic] = len(self._topics)
+            self._topics.append(topic)
+        return found

@@ -1,0 +1,108 @@
+"""Index files, read in large pieces (docs/storage/index.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from roquet.storage.index.layout import ENTRY, HEADER, SLOT, entry_at, slot_at
+from roquet.storetool.files import data_pieces, read_at
+
+USED_SLOTS_AT: Final = 32
+COUNT_AT: Final = 36
+PREVIOUS_AT: Final = 16
+_AT_IN_ENTRY: Final = 4
+_LONG: Final = Struct(">q")
+SLOTS_DEFAULT: Final = 5_000_000
+ENTRIES_DEFAULT: Final = 20_000_000
+Entries = npt.NDArray[Any]
+Slots = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Times in ms, places as physical offsets; `count` is the number of the next entry."""
+
+    begin_ms: int
+    end_ms: int
+    begin_at: int
+    end_at: int
+    used_slots: int
+    count: int
+
+
+def read_header(path: Path) -> Header:
+    """All zeros, but for a count of 1, where the file is gone."""
+    data = read_at(path, 0, HEADER.size)
+    begin_ms, end_ms, begin_at, end_at, used, count = HEADER.unpack(data.ljust(HEADER.size, b"\0"))
+    return Header(begin_ms, end_ms, begin_at, end_at, used, max(count, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How many slots and entries each file has."""
+
+    slots: int = SLOTS_DEFAULT
+    entries: int = ENTRIES_DEFAULT
+
+    @property
+    def file_size(self) -> int:
+        return self.entry_at(self.entries)
+
+    def entry_at(self, number: int) -> int:
+        """The byte in the file where an entry begins."""
+        return entry_at(self.slots, number)
+
+
+def shape_of(path: Path) -> Shape | None:
+    """How many slots and entries an index file has, told by where its newest entry stands; None if nothing tells it.
+
+    A guess counts if the slot of the newest entry names that.
+    """
+    header, size = read_header(path), path.stat().st_size
+    wanted = _LONG.pack(header.end_at)
+    if header.count < 2 or not header.end_at:
+        return None
+    for start, data in data_pieces(path, HEADER.size):
+        place = data.find(wanted)
+        while place >= 0:
+            slots, odd = divmod(start + place - _AT_IN_ENTRY - ENTRY.itemsize * (header.count - 1) - HEADER.size, 4)
+            entries, more = divmod(size - HEADER.size - 4 * slots, ENTRY.itemsize)
+            shape = Shape(slots, entries)
+            if slots > 0 and entries >= header.count and not odd and not more and _is_shape(path, shape, header.count):
+                return shape
+            place = data.find(wanted, place + 1)
+    return None
+
+
+def _is_shape(path: Path, shape: Shape, count: int) -> bool:
+    newest = np.frombuffer(read_at(path, shape.entry_at(count - 1), ENTRY.itemsize), ENTRY)
+    if not len(newest) or newest["hash"][0] < 0:
+        return False
+    slot = read_at(path, slot_at(int(newest["hash"][0]) % shape.slots), SLOT.itemsize)
+    return int.from_bytes(slot, "big") == count - 1
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReader:
+    """One index file, read anew at each call."""
+
+    path: Path
+    shape: Shape
+
+    def header(self) -> Header:
+        return read_header(self.path)
+
+    def slots(self) -> Slots:
+        data = read_at(self.path, slot_at(0), SLOT.itemsize * self.shape.slots)
+        return np.frombuffer(data, SLOT, len(data) // SLOT.itemsize)
+
+    def entries(self, number: int, count: int) -> Entries:
+        """Up to `count` entries from `number` on."""
+        data = read_at(self.path, self.shape.entry_at(number), ENTRY.itemsize * count)
+        return np.frombuffer(data, ENTRY, len(data) // ENTRY.itemsize)

@@ -1,0 +1,189 @@
+"""Walks a commit log in large pieces: its sound records in blocks, what is damaged between them, and where they end.
+
+Where no record stands, the next valid one is looked for. What lies between is damage if queue entries reach beyond it;
+else the log ends there, as a broker's recovery would see it, and what follows is only left over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from roquet.common.units import PhysicalOffset
+from roquet.errors import CorruptRecord
+from roquet.protocol.records.block import RecordBlock, record_starts
+from roquet.protocol.records.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, check, size_and_magic
+from roquet.storage.log.dispatch_request import Arrival, read_arrival
+from roquet.storetool.files import DataFile, Series, data_pieces
+
+PIECE_SIZE: Final = 8 << 20
+NO_FILE: Final = "no file has these bytes"
+_MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC, MAGIC_V2, BLANK_MAGIC))
+_BEFORE_MAGIC: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of the log, from one physical offset to another, in which no valid record is."""
+
+    start: int
+    end: int
+    reason: str
+
+
+class LogWalk:
+    """One walk through a log, or through a part of it.
+
+    Keeps, while it goes on: all from `start` to `end` is in the blocks given so far, in a blank, or in `damages`.
+
+    :param dispatched: queue entries point to records up to this physical offset, so the log must reach as far.
+    :param progress: told the number of bytes that were read since the last time.
+    :param start: where the walk begins; the log's own start, where it is not given.
+    :param limit: the end of a record, where the walk ends: a running broker may have written half of what follows.
+    :param piece_size: so many bytes are read at once, or one record that is larger.
+    """
+
+    def __init__(
+        self,
+        log: Series,
+        dispatched: int,
+        progress: Callable[[int], None] = lambda size: None,
+        *,
+        start: int | None = None,
+        limit: int | None = None,
+        piece_size: int | None = None,
+    ) -> None:
+        self._log = log
+        self._limit = limit
+        self._dispatched = dispatched
+        self._progress = progress
+        self._piece_size = piece_size or PIECE_SIZE
+        self.start = self.end = log.start if start is None else start
+        self.damages: list[Damage] = []
+        self.behind = ""
+        """What stands behind the end, in words; nothing where only zeros do."""
+
+    def blocks(self) -> Iterator[RecordBlock]:
+        """The log's records, from the start or from where the walk was left."""
+        while self.end < (self._log.end if self._limit is None else self._limit):
+            file = self._log.file_at(self.end)
+            data = self._piece(file, self.end)
+            block = RecordBlock(self.end, data, *record_starts(data))
+            error = CorruptRecord(self.end, "no record begins here" if file else NO_FILE)
+            if len(block):
+                count = block.sound_count(verify=False)
+                if count:
+                    sound = block.first(count)
+                    self._go_to(int(sound.ends[-1]) + sound.at)
+                    yield sound
+                if count == len(block):
+                    continue
+                error = error_of(block, count)
+            elif file is not None and _is_blank(data, file.start + self._log.file_size - self.end):
+                self._go_to(file.start + self._log.file_size)
+                continue
+            if not self._pass_damage(error, is_certain=file is None):
+                return
+
+    def _go_to(self, at: int) -> None:
+        self._progress(at - self.end)
+        self.end = at
+
+    def _piece(self, file: DataFile | None, at: int) -> bytes:
+        """Bytes from `at` on: many records, or one that is larger than a piece."""
+        if file is None:
+            return b""
+        size = self._piece_size
+        data = self._log.read(at, size if self._limit is None else min(size, self._limit - at))
+        if len(data) >= SIZE_MIN:
+            size, magic = size_and_magic(data, 0)
+            if magic in (MAGIC, MAGIC_V2) and len(data) < size <= self._log.file_size:
+                data = self._log.read(at, size)
+        return data
+
+    def _pass_damage(self, error: CorruptRecord, *, is_certain: bool) -> bool:
+        """Go on behind what is no record; False where the log ends with it."""
+        found = self._next_record(self.end + 1)
+        if not is_certain and not isinstance(arrival_at(self._log, self.end), str):
+            return False  # a broker has written it meanwhile
+        if found is not None and (is_certain or not self._dispatched or found < self._dispatched):
+            self.damages.append(Damage(self.end, found, error.reason))
+            self._go_to(found)
+            return True
+        self.behind = self._left_over(error, found)
+        return False
+
+    def _left_over(self, error: CorruptRecord, found: int | None) -> str:
+        file = self._log.file_at(self.end)
+        if found is not None:
+            return f"{error.reason}; older records follow from {found} on, which no queue has"
+        pieces = data_pieces(file.path, self.end - file.start) if file is not None else iter(())
+        return error.reason if any(data.strip(b"\0") for _, data in pieces) else ""
+
+    def _next_record(self, at: int) -> int | None:
+        """The first physical offset from `at` on where a valid record or blank begins."""
+        for file in self._log.files:
+            if file.start + self._log.file_size <= at:
+                continue
+            for place in places_of_magic(file, max(0, at - file.start)):
+                if self._is_valid(file, place, at):
+                    return place
+        return None
+
+    def _is_valid(self, file: DataFile, place: int, earliest: int) -> bool:
+        if place < max(earliest, file.start):
+            return False
+        left = file.start + self._log.file_size - place
+        return _is_blank(self._log.read(place, BLANK_SIZE), left) or not isinstance(arrival_at(self._log, place), str)
+
+
+def error_of(block: RecordBlock, number: int) -> CorruptRecord:
+    """What is wrong with a record that is not sound."""
+    at, end = int(block.starts[number]), int(block.ends[number])
+    try:
+        check(memoryview(block.data)[at:end], PhysicalOffset(block.at + at), verify=False)
+    except CorruptRecord as error:
+        return error
+    raise AssertionError(f"the record at physical offset {block.at + at} is sound by itself")
+
+
+def _is_blank(data: bytes, left: int) -> bool:
+    """Whether a blank begins here that fills the `left` bytes of its file."""
+    return len(data) >= BLANK_SIZE and size_and_magic(data, 0) == (left, BLANK_MAGIC)
+
+
+def places_of_magic(file: DataFile, at: int) -> Iterator[int]:
+    """Physical offsets where a record or a blank of a file may begin, by the magic number from byte `at` of it on."""
+    before, expected = b"", at
+    for start, data in data_pieces(file.path, at):
+        before = before if start == expected else b""
+        text, first = before + data, start - len(before)
+        places = [first + place for magic in _MAGICS for place in _all_places(text, magic)]
+        yield from (file.start + place - _BEFORE_MAGIC for place in sorted(places))
+        before, expected = text[-3:], start + len(data)
+
+
+def _all_places(text: bytes, wanted: bytes) -> Iterator[int]:
+    place = text.find(wanted)
+    while place >= 0:
+        yield place
+        place = text.find(wanted, place + 1)
+
+
+def arrival_at(log: Series, at: int) -> Arrival | str:
+    """The record at a physical offset, read anew; in words, what there is instead."""
+    data = log.read(at, SIZE_MIN)
+    if len(data) < SIZE_MIN:
+        return NO_FILE
+    size, magic = size_and_magic(data, 0)
+    if magic not in (MAGIC, MAGIC_V2) or not SIZE_MIN <= size <= log.file_size:
+        return "no record begins there"
+    record = memoryview(log.read(at, size))
+    try:
+        if len(record) < size:
+            return "its file ends within the record"
+        check(record, PhysicalOffset(at), verify=False)
+        return read_arrival(at, record)
+    except CorruptRecord as error:
+        return error.reason

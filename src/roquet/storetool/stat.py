@@ -1,0 +1,103 @@
+"""A store in a few numbers, without reading all of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from roquet.storage.checkpoint import Mark
+from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
+from roquet.storetool.files import StoreFiles
+from roquet.storetool.read.index_files import read_header
+from roquet.storetool.read.log_scan import LogScan
+from roquet.storetool.read.log_scanner import arrival_at
+from roquet.storetool.read.queue_entries import entries_of
+from roquet.storetool.state import disk_used, mark_of_this_log, read_state
+
+_AFTER_THE_LAST: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """Sizes in bytes, times in ms since the epoch, 0 where there is nothing."""
+
+    log_files: int
+    log_file_size: int
+    log_start: int
+    log_end: int
+    topics: int
+    queues: int
+    queue_files: int
+    queue_file_size: int
+    messages: int
+    index_files: int
+    keys: int
+    disk_used: int
+    oldest_ms: int
+    newest_ms: int
+    is_locked: bool | None
+    has_abort: bool
+    log_ms: int
+    queues_ms: int
+    index_ms: int
+    mark: Mark | None
+    is_mark_valid: bool
+
+
+def stat(files: StoreFiles) -> Stat:
+    """Where the log ends is looked for behind the last record that a queue points to."""
+    state = read_state(files.root)
+    all_entries = [entries_of(files, *key) for key in files.queues]
+    dispatched = max((entries.log_end() for entries in all_entries), default=0)
+    newest_ms, end = _log_end(files, dispatched)
+    oldest = arrival_at(files.log, files.log.start)
+    return Stat(
+        len(files.log.files),
+        files.log.file_size if files.log.files else 0,
+        files.log.start,
+        end,
+        len({topic for topic, _ in files.queues}),
+        len(files.queues),
+        sum(len(each.files) for each in files.queues.values()),
+        files.queue_file_size,
+        sum(_messages(files, *key) for key in files.queues),
+        len(files.index),
+        sum(read_header(path).count - 1 for path in files.index),
+        disk_used(files.root, tuple(files.log.folders)),
+        0 if isinstance(oldest, str) else oldest.store_ms,
+        newest_ms,
+        state.is_locked,
+        state.has_abort,
+        state.checkpoint.log_ms,
+        state.checkpoint.queues_ms,
+        state.checkpoint.index_ms,
+        state.checkpoint.mark,
+        mark_of_this_log(files, state.checkpoint) is not None,
+    )
+
+
+def _log_end(files: StoreFiles, dispatched: int) -> tuple[int, int]:
+    """Store time of the log's last record, and where that ends."""
+    scan = LogScan(files.log, _AFTER_THE_LAST, verify=False)
+    scan.end = max(files.log.start, min(dispatched, files.log.end))
+    newest_ms = 0
+    for rows in scan:
+        newest_ms = int(rows.store_ms.max())
+    if not newest_ms:
+        last = [entries_of(files, *key) for key in files.queues]
+        places = [entries.read(entries.end() - 1, 1)["physical"] for entries in last if entries.log_end() == dispatched]
+        records = [arrival_at(files.log, int(place[0])) for place in places if len(place)]
+        newest_ms = max((record.store_ms for record in records if not isinstance(record, str)), default=0)
+    return newest_ms, scan.end
+
+
+def _messages(files: StoreFiles, topic: str, queue_id: int) -> int:
+    """Entries that point into the log; only those of files that reach before it are looked at."""
+    entries = entries_of(files, topic, queue_id)
+    end, count = entries.end(), 0
+    for _, found in entries.walk(entries.first, end):
+        good = (found["physical"] >= files.log.start) & (found["size"] != BLANK_RECORD_SIZE)
+        count += int(np.count_nonzero(good))
+    return count

@@ -1,0 +1,199 @@
+"""A slave's copy of its master's tables.
+
+See docs/storage/replication.md#copying-tables and docs/protocol/administration.md#what-a-slave-copies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roquet.broker.ha.slave_sync import SlaveSync
+from roquet.broker.metadata.groups import GroupRegistry
+from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.state_files import Then
+from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
+from roquet.broker.offsets.consumer_offsets import ConsumerProgress, DelayProgress
+from roquet.protocol.bodies.tables import DelayOffsetTable, GroupConfig, OffsetTable, TopicConfig
+from roquet.protocol.remoting.codes import RequestCode
+from roquet.protocol.remoting.command import Command
+from roquet.transport.channels import Channels
+from roquet.transport.connection import Connection
+from roquet.transport.server import Server
+from roquet.transport.slices import Slices
+from tests.broker.harness import ADDRESS, World
+from tests.simulation.simulation import Simulation
+
+
+class Slave:
+    """The tables of a slave beside a master's world; `saved` tells which of them were to be saved."""
+
+    def __init__(self, world: World, *, remembers: bool = True) -> None:
+        self.world = world
+        self.host = world.sim.host("10.0.0.2")
+        now_ms = self.host.now_ms()
+        self.saved: list[str] = []
+        self.topics = TopicRegistry(topics_at_start("DefaultCluster", "broker-a"), now_ms)
+        self.groups = GroupRegistry(now_ms)
+        self.progress, self.delays = ConsumerProgress(remembers=remembers), DelayProgress()
+        catalogue = Catalogue(self.topics, self.groups, self._saver("topics"), self._saver("groups"), self.host.now_ms)
+        savers = self._saver("offsets"), self._saver("delays")
+        self.sync = SlaveSync(
+            Channels(), lambda: 0, lambda: 0, catalogue, self.progress, self.delays, *savers, Slices()
+        )
+
+    def _saver(self, name: str) -> Any:
+        def save(then: Then | None = None) -> None:
+            self.saved.append(name)
+
+        return save
+
+    def start(self) -> None:
+        self.sync.master = f"{ADDRESS}:10911"
+        self.host.start(self.sync.run)
+
+
+@pytest.fixture
+def slave(world: World) -> Slave:
+    """A slave of a master that has something in each of its tables, and listens on its fast port, too."""
+    world.catalogue.topic_registry.update(TopicConfig("T", 2, 2), world.host.now_ms())
+    world.catalogue.group_registry.update(GroupConfig("g", retry_max_times=3), world.host.now_ms())
+    world.progress.commit("g", "T", 0, 5)
+    world.delays.restore(DelayOffsetTable({2: 7}))
+    fast = Server(world.routes)
+    world.host.call(lambda: fast.listen("0.0.0.0", world.config.fast_port))
+    return Slave(world)
+
+
+def test_a_slave_has_its_masters_tables_as_soon_as_it_knows_its_master(slave: Slave) -> None:
+    slave.start()
+    slave.world.sim.run_for(0.5)
+    assert slave.topics.to_table() == slave.world.topics.to_table()
+    assert slave.groups.to_table() == slave.world.groups.to_table()
+    assert slave.progress.to_table() == slave.world.progress.to_table()
+    assert slave.delays.to_table() == slave.world.delays.to_table()
+    assert slave.saved == ["topics", "offsets", "groups", "delays"]
+
+
+def test_tables_are_copied_at_once_when_they_are_wanted(slave: Slave) -> None:
+    slave.start()
+    slave.world.sim.run_for(0.5)
+    slave.world.progress.commit("g", "T", 0, 6)
+    slave.sync.soon()
+    slave.world.sim.run_for(0.5)
+    assert slave.progress.committed("g", "T", 0) == 6
+
+
+def test_what_did_not_change_is_not_saved_again(slave: Slave) -> None:
+    slave.start()
+    slave.world.sim.run_for(3.5)
+    slave.saved.clear()
+    slave.world.sim.run_for(30)
+    assert slave.saved == []
+    slave.world.progress.commit("g", "T", 0, 6)
+    slave.world.sim.run_for(10)
+    assert slave.saved == ["offsets"]
+    assert slave.progress.committed("g", "T", 0) == 6
+
+
+def test_the_masters_word_replaces_what_was_committed_on_the_slave(slave: Slave) -> None:
+    slave.progress.restore(OffsetTable({"T@g": {0: 99, 1: 3}, "T@own": {0: 4}}))
+    slave.start()
+    slave.world.sim.run_for(3.5)
+    assert slave.progress.to_table().offsets == {"T@g": {0: 5}, "T@own": {0: 4}}
+
+
+def test_what_was_committed_on_the_slave_and_goes_further_comes_to_the_master(slave: Slave) -> None:
+    """And what does not go further never sets the master back."""
+    for queue_id, offset in ((0, 8), (1, 3)):
+        slave.progress.commit("g", "T", queue_id, offset)
+    slave.progress.commit("new", "T", 0, 2)
+    slave.world.progress.commit("g", "T", 1, 4)
+    slave.start()
+    slave.world.sim.run_for(1)
+    expected = {"T@g": {0: 8, 1: 4}, "T@new": {0: 2}}
+    assert slave.world.progress.to_table().offsets == expected
+    assert slave.progress.to_table().offsets == expected
+
+
+def test_what_was_committed_on_the_slave_sets_no_group_back_that_has_come_further_since(slave: Slave) -> None:
+    """Between the copy of the master's table and the slave's word."""
+    slave.progress.commit("g", "T", 0, 8)
+    routes = slave.world.routes
+    table = routes[RequestCode.GET_ALL_CONSUMER_OFFSET]
+
+    def table_then_progress(request: Command, connection: Connection) -> Command | None:
+        answer: Command = table(request, connection)
+        slave.world.progress.commit("g", "T", 0, 20)
+        return answer
+
+    routes[RequestCode.GET_ALL_CONSUMER_OFFSET] = table_then_progress
+    slave.start()
+    slave.world.sim.run_for(1)
+    assert slave.world.progress.committed("g", "T", 0) == 20
+
+
+def test_what_the_master_was_told_is_the_masters_from_then_on(slave: Slave) -> None:
+    """An operator may set the group back there, also before the slave has copied the master's table again."""
+    slave.progress.commit("g", "T", 0, 8)
+    slave.start()
+    slave.world.sim.run_for(1)
+    assert slave.world.progress.committed("g", "T", 0) == 8
+    slave.world.progress.commit("g", "T", 0, 2)
+    slave.world.sim.run_for(15)
+    assert slave.world.progress.committed("g", "T", 0) == slave.progress.committed("g", "T", 0) == 2
+
+
+def test_an_offset_that_the_master_could_not_be_told_is_told_later(slave: Slave) -> None:
+    slave.progress.commit("g", "T", 0, 8)
+    routes = slave.world.routes
+    update = routes.pop(RequestCode.UPDATE_CONSUMER_OFFSET)
+    slave.start()
+    slave.world.sim.run_for(1)
+    assert (slave.world.progress.committed("g", "T", 0), slave.progress.committed("g", "T", 0)) == (5, 8)
+    routes[RequestCode.UPDATE_CONSUMER_OFFSET] = update
+    slave.world.sim.run_for(11)
+    assert slave.world.progress.committed("g", "T", 0) == 8
+
+
+def test_a_slave_may_forget_what_was_committed_there_as_apaches_does(world: World) -> None:
+    world.progress.commit("g", "T", 0, 5)
+    slave = Slave(world, remembers=False)
+    slave.progress.commit("g", "T", 0, 8)
+    slave.start()
+    slave.world.sim.run_for(1)
+    assert world.progress.committed("g", "T", 0) == slave.progress.committed("g", "T", 0) == 5
+
+
+def test_without_a_master_a_slave_keeps_what_it_has(slave: Slave) -> None:
+    slave.start()
+    slave.world.sim.run_for(3.5)
+    before = slave.topics.to_table()
+    slave.sync.master = None
+    slave.world.catalogue.topic_registry.delete("T", slave.world.host.now_ms())
+    slave.world.sim.run_for(30)
+    assert slave.topics.to_table() == before
+
+
+def test_a_table_that_cannot_be_had_leaves_the_others_alone(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.progress.commit("g", "T", 0, 5)
+    slave = Slave(world)
+    slave.start()
+    slave.world.sim.run_for(60)
+    assert slave.progress.committed("g", "T", 0) == 5
+    failures = [record.getMessage() for record in caplog.records if "GET_ALL_TOPIC_CONFIG" in record.getMessage()]
+    assert len(failures) == 1, "no fast port: logged once, not each time"
+
+
+def test_an_answer_that_is_no_table_changes_nothing(sim: Simulation, world: World) -> None:
+    slave = Slave(world)
+    nonsense = Server(
+        dict.fromkeys(world.routes, lambda request, connection: request.answer(0, body=b'{"offsetTable":[]}'))
+    )
+    world.host.call(lambda: nonsense.listen("0.0.0.0", 20911))
+    world.host.call(lambda: nonsense.listen("0.0.0.0", 20909))
+    slave.sync.master = f"{ADDRESS}:20911"
+    before = slave.progress.to_table()
+    slave.host.call(slave.sync.copy)
+    assert slave.progress.to_table() == before

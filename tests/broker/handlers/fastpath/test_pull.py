@@ -1,0 +1,206 @@
+"""The learnt path of pulls and the general one are one: same answers, same progress, same pulls held."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from roquet.broker.handlers.pull import PullConfig
+from roquet.protocol.filters.tags import SQL92, TAG
+from roquet.protocol.headers.pull import PullHeader
+from roquet.protocol.remoting.codes import ResponseCode
+from roquet.protocol.remoting.command import BINARY, JSON, Command, decode
+from tests.broker.pulls import FORBID, PER_QUEUE, QUEUES, USUAL, Side, pull_frame
+
+
+def compare(frames: list[bytes], learning: Side, general: Side, *, per_read: int = 3) -> bytes:
+    """Give frames to both sides, and compare all they did; the answers."""
+    reads = [frames[at : at + per_read] for at in range(0, len(frames), per_read)]
+    answers = [learning.connection._answers(read) for read in reads]
+    by_general = [general.connection._take(frame) or b"" for frame in frames]
+    assert b"".join(answers) == b"".join(by_general)
+    assert learning.progress.to_table() == general.progress.to_table()
+    assert learning.held() == general.held()
+    return b"".join(answers)
+
+
+def random_pull(chance: random.Random) -> PullHeader:
+    subscription, kind = chance.choice((("*", TAG), ("*", TAG), ("a", TAG), ("TAGS = 'b'", SQL92)))
+    return replace(
+        USUAL,
+        queue_id=chance.choice((*range(QUEUES), QUEUES, -1)),
+        queue_offset=chance.choice((*range(PER_QUEUE), PER_QUEUE, PER_QUEUE + 1, -1)),
+        commit_offset=chance.randrange(PER_QUEUE),
+        max_msg_nums=chance.choice((1, 32)),
+        sys_flag=chance.choice((3, 3, 3, 2, 7)),
+        subscription=subscription,
+        expression_type=kind,
+        consumer_group=chance.choice(("group", "group", "group", "other")),
+    )
+
+
+@pytest.mark.parametrize("form", [JSON, BINARY])
+@pytest.mark.parametrize("is_slave", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_any_pulls_are_answered_as_on_the_general_path(seed: int, form: int, is_slave: bool) -> None:
+    async def run() -> int:
+        config = PullConfig(is_slave=is_slave, filter_by_properties=True)
+        learning, general = Side(config), Side(config)
+        chance = random.Random(seed)
+        frames = [pull_frame(number, random_pull(chance), form) for number in range(100, 500)]
+        compare(frames, learning, general)
+        return learning.forms()
+
+    assert asyncio.run(run()) > 10
+
+
+@pytest.mark.parametrize("form", [JSON, BINARY])
+def test_what_changes_meanwhile_counts_for_learnt_pulls_too(form: int) -> None:
+    async def run() -> None:
+        config = PullConfig(filter_by_properties=True)
+        learning, general = Side(config), Side(config)
+        frames = [pull_frame(n, replace(USUAL, queue_offset=n, commit_offset=n), form) for n in range(20, 40)]
+        everything = compare(frames, learning, general)
+        for side in (learning, general):
+            side.subscribe("a", version=2)
+        by_tag = compare(frames, learning, general)
+        for side in (learning, general):
+            side.subscribe("TAGS = 'a' OR TAGS = 'b'", version=3, kind=SQL92)
+        assert compare(frames, learning, general) == everything != by_tag
+        for side in (learning, general):
+            side.subscribe("TAGS = 'a'", version=4, kind=SQL92)
+        assert compare(frames, learning, general) == by_tag
+        for side in (learning, general):
+            side.forbid_reading()
+        refusals = compare(frames[:1], learning, general)
+        assert decode(refusals[4:]).code == ResponseCode.NO_PERMISSION
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("form", [JSON, BINARY])
+def test_what_a_request_changes_counts_for_pulls_of_the_same_read(form: int) -> None:
+    async def run() -> None:
+        learning, general = Side(), Side()
+        frames = [pull_frame(n, replace(USUAL, queue_offset=n), form) for n in range(1, 9)]
+        compare(frames, learning, general)
+        forbid = Command(FORBID, {}, b"", 99, header_type=form).encode()[4:]
+        answers = compare([*frames, forbid, *frames], learning, general, per_read=17)
+        assert answers.count(b"may not be read") == len(frames)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("form", [JSON, BINARY])
+def test_no_changed_byte_makes_a_learnt_pull_mean_something_else(form: int) -> None:
+    async def run() -> None:
+        learning, general = Side(), Side()
+        frame = pull_frame(1234, replace(USUAL, queue_id=3, queue_offset=45, commit_offset=40), form)
+        compare([frame, frame], learning, general, per_read=1)
+        assert learning.forms() == 1
+        chance = random.Random(form)
+        for at in range(4, len(frame)):
+            for byte in (*b'0 -9"x', chance.randrange(256)):
+                changed = frame[:at] + bytes([byte]) + frame[at + 1 :]
+                try:
+                    expected = general.connection._take(changed)
+                except Exception as error:
+                    with pytest.raises(type(error)):
+                        learning.connection._answers([changed])
+                else:
+                    assert learning.connection._answers([changed]) == (expected or b"")
+        assert learning.progress.to_table() == general.progress.to_table()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("form", [JSON, BINARY])
+@pytest.mark.parametrize("number", ["queueId", "queueOffset", "commitOffset", "maxMsgNums", "subVersion"])
+def test_a_number_at_or_beyond_javas_range_is_answered_as_on_the_general_path(number: str, form: int) -> None:
+    async def run() -> None:
+        learning, general = Side(), Side()
+        usual = decode(pull_frame(1234, USUAL, form))
+        for text in (
+            *("1", "000000000001", "2147483647", "2147483648", "9999999999", "+1", "1_0", "-1", "-2147483649"),
+            *("0000000000000000001", "9223372036854775807", "9223372036854775808", "9999999999999999999"),
+        ):
+            usual.fields[number] = text
+            compare([usual.encode()[4:]] * 4, learning, general, per_read=1)
+
+    asyncio.run(run())
+
+
+def with_odd_field(number: int, size: int, form: int) -> bytes:
+    command = decode(pull_frame(number, replace(USUAL, queue_offset=number), form))
+    command.fields["odd"] = "x" * size
+    return command.encode()[4:]
+
+
+@pytest.mark.parametrize("form", [JSON, BINARY])
+def test_long_headers_are_not_learnt_and_all_that_are_have_a_bound(form: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header may have 16 MiB; 64 of them would be a GiB for one connection, which nobody counts."""
+    monkeypatch.setattr("roquet.broker.handlers.fastpath.cache._SIZE_MAX", 50_000)
+
+    async def run() -> None:
+        learning, general = Side(), Side()
+        compare([with_odd_field(number, 9_000 + number, form) for number in range(40)], learning, general)
+        assert learning.forms() == 0
+        compare([with_odd_field(number, 5_000 + number, form) for number in range(60)], learning, general)
+        assert 0 < learning.forms() <= 50_000 // 5_000
+        compare(
+            [pull_frame(number, replace(USUAL, queue_offset=number), form) for number in range(4)], learning, general
+        )
+        assert learning.forms() > 0
+
+    asyncio.run(run())
+
+
+def test_a_frame_that_was_not_learnt_is_not_kept() -> None:
+    async def run() -> None:
+        side = Side()
+        side.connection._answers([pull_frame(number, USUAL) for number in range(3)])
+        refused = decode(pull_frame(5, replace(USUAL, topic="Unknown")))
+        refused.body = bytes(1 << 20)
+        tracemalloc.start()
+        side.connection._answers([refused.encode()[4:]])
+        del refused
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 1 << 19
+
+    asyncio.run(run())
+
+
+def test_a_log_file_is_looked_at_once_for_all_pulls_of_a_read_and_again_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        side = Side()
+        frames = [pull_frame(n, replace(USUAL, queue_id=n % 4, queue_offset=PER_QUEUE - 8)) for n in range(1, 9)]
+        for _ in range(2):  # the first pull is the one that is learnt from
+            side.connection._answers(frames)
+        assert side.forms() > 0
+        log, looks = side.store.log, 0
+        file = log._segments.file_at(log.end - 1)
+        assert file is not None
+        look = file.require_whole
+
+        def counted() -> None:
+            nonlocal looks
+            looks += 1
+            look()
+
+        monkeypatch.setattr(file, "require_whole", counted)
+        for reads in (1, 2):
+            answers = side.connection._answers(frames)
+            assert answers.count(b'"code":0,') == len(frames)
+            assert looks == reads
+        side.drive.lost_from[Path(f"/s/commitlog/{log.end - log.end % log.file_size:020d}")] = 0
+        assert side.connection._answers(frames).count(b'"code":1,') == len(frames)
+
+    asyncio.run(run())

@@ -1,0 +1,83 @@
+"""When a queue may be pulled again, and from whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from roquet.client._consume.process_queue import ProcessQueue
+from roquet.client._consume.pull_flow import Limits, PullPosition, delay_after_failure_ms, has_room, sys_flag
+from roquet.client._consume.pull_result import PullResult, PullStatus
+from roquet.client._net.routes import BrokerAddress
+from roquet.errors import ConnectionClosed, ResponseError
+
+MASTER = BrokerAddress(0, "10.0.0.1:10911")
+SLAVE = BrokerAddress(1, "10.0.0.2:10911")
+
+
+def answer(status: PullStatus, next_offset: int, suggested: int = 0) -> PullResult:
+    return PullResult(status, next_offset, 0, 100, suggested)
+
+
+@pytest.mark.parametrize("status", PullStatus)
+def test_offset_and_suggested_broker_follow_every_answer(status: PullStatus) -> None:
+    position = PullPosition(5)
+    position.answered(answer(status, 9, suggested=1), 0)
+    assert (position.offset, position.broker_id) == (9, 1)
+    position.answered(answer(status, 12), 0)
+    assert (position.offset, position.broker_id) == (12, 0)
+
+
+def test_whatever_brings_something_is_followed_by_a_pull_at_once() -> None:
+    assert PullPosition(5).answered(answer(PullStatus.FOUND, 9), 0) == 0
+    assert PullPosition(5).answered(answer(PullStatus.NO_MATCHED, 9), 0) == 0
+
+
+def test_a_pull_that_was_held_is_followed_by_another_at_once() -> None:
+    assert PullPosition(5).answered(answer(PullStatus.NO_NEW, 5), 15_000) == 0
+
+
+@pytest.mark.parametrize("status", [PullStatus.NO_NEW, PullStatus.NO_MATCHED])
+def test_a_broker_that_changes_nothing_and_does_not_hold_is_not_asked_without_pause(status: PullStatus) -> None:
+    assert PullPosition(5).answered(answer(status, 5), 40) == 960
+
+
+@pytest.mark.parametrize("status", [PullStatus.FOUND, PullStatus.NO_NEW, PullStatus.NO_MATCHED])
+@pytest.mark.parametrize("next_offset", [5, 4, -1])
+def test_a_broker_that_leads_nowhere_or_back_is_not_asked_without_pause(status: PullStatus, next_offset: int) -> None:
+    """Nobody stops it from giving the same messages for ever."""
+    assert PullPosition(5).answered(answer(status, next_offset), 40) == 960
+
+
+def test_an_illegal_offset_waits_ten_seconds() -> None:
+    assert PullPosition(5).answered(answer(PullStatus.OFFSET_ILLEGAL, 100), 0) == 10_000
+
+
+def test_flow_control_is_waited_for_briefly_and_any_other_failure_a_second() -> None:
+    assert delay_after_failure_ms(ResponseError(215, "busy", "a:1")) == 20
+    assert delay_after_failure_ms(ResponseError(1, "broken", "a:1")) == 1000
+    assert delay_after_failure_ms(ConnectionClosed("gone")) == 1000
+
+
+def test_only_a_master_is_given_progress_with_a_pull() -> None:
+    assert sys_flag(MASTER, 7) == 0b111
+    assert sys_flag(SLAVE, 7) == 0b110
+    assert sys_flag(MASTER, 0) == 0b110
+
+
+@pytest.mark.parametrize(
+    ("limits", "room"),
+    [
+        (Limits(3, 30, 9), True),
+        (Limits(2, 30, 9), False),
+        (Limits(3, 29, 9), False),
+        (Limits(3, 30, 8), False),
+    ],
+)
+def test_pulling_pauses_beyond_any_limit(limits: Limits, room: bool) -> None:
+    queue = ProcessQueue(0)
+    queue.take([(0, 10), (4, 10), (9, 10)], 10)
+    assert has_room(queue, limits) is room
+
+
+def test_the_limits_are_apaches_unless_told_otherwise() -> None:
+    assert Limits() == Limits(count_max=1000, size_max=104_857_600, span_max=2000)

@@ -1,0 +1,256 @@
+"""What a member of a consumer group gets, and how it is settled, from brokers that do as scripted."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from roquet.client.consumer import Consumer
+from roquet.errors import ConfigError, ConnectionClosed, MessageError
+from roquet.protocol.remoting.codes import RequestCode
+from tests.client.cluster import CLIENT, NAME_SERVER, FakeBroker, FakeCluster
+from tests.client.consumers import bodies, consumer, fill, stored
+
+# what comes
+
+
+def test_all_messages_come_in_the_order_of_their_queue(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> list[bytes]:
+        async with consumer(cluster) as c:
+            return await bodies(c, 100)
+
+    fill(broker, 100)
+    assert cluster.run(consume) == [b"%d" % number for number in range(100)]
+
+
+def test_a_message_comes_within_moments_of_being_stored(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> float:
+        async with consumer(cluster) as c:
+            await asyncio.sleep(40)
+            broker.store("T", 0, b"hi")
+            began = cluster.sim.now_s
+            await bodies(c, 1)
+            return cluster.sim.now_s - began
+
+    fill(broker, 0)
+    assert cluster.run(consume) < 0.6
+
+
+def test_only_wanted_tags_come_even_when_their_hash_codes_collide(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> list[bytes]:
+        async with consumer(cluster, {"T": "Aa || other"}) as c:
+            return [message.body for message in await c.get_many(timeout_ms=5000)]
+
+    fill(broker, 0)
+    for tag in ("Aa", "BB", "unwanted"):  # "Aa" and "BB" have the same hash code
+        broker.store("T", 0, tag.encode(), f"TAGS\x01{tag}")
+    assert cluster.run(consume) == [b"Aa"]
+    assert stored(broker) == {0: 0}, "what was handed out last is not acknowledged"
+
+
+def test_several_topics_come_each_with_its_tags(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> set[bytes]:
+        async with consumer(cluster, {"T": "a", "U": "*"}) as c:
+            return set(await bodies(c, 4))
+
+    fill(broker, 2, "T", properties="TAGS\x01b")
+    fill(broker, 2, "T", properties="TAGS\x01a")
+    fill(broker, 2, "U")
+    assert cluster.run(consume) == {b"0", b"1"}
+
+
+def test_a_topic_that_is_created_later_is_consumed_then(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> list[bytes]:
+        async with consumer(cluster, "later") as c:
+            await asyncio.sleep(50)
+            fill(broker, 1, "later")
+            began = cluster.sim.now_s
+            found = await bodies(c, 1)
+            assert cluster.sim.now_s - began < 4
+            return found
+
+    assert cluster.run(consume) == [b"0"]
+
+
+def test_without_a_name_server_the_consumer_does_not_start(cluster: FakeCluster) -> None:
+    async def consume() -> None:
+        async with Consumer("10.0.0.7:9876", "G", "T", client_id=f"{CLIENT}@test"):
+            pass
+
+    cluster.sim.host("10.0.0.7").boot()
+    with pytest.raises(ConnectionClosed):
+        cluster.run(consume)
+    assert cluster.nothing_is_left()
+
+
+@pytest.mark.parametrize("topics", [[], {}])
+def test_a_consumer_needs_a_topic(topics: Any) -> None:
+    with pytest.raises(ConfigError):
+        Consumer(NAME_SERVER, "G", topics, client_id=CLIENT)
+
+
+def test_a_name_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(MessageError):
+        Consumer(NAME_SERVER, "no group", "T", client_id=CLIENT)
+    with pytest.raises(MessageError):
+        Consumer(NAME_SERVER, "G", "no topic", client_id=CLIENT)
+
+
+# settling
+
+
+def test_asking_for_the_next_message_acknowledges_the_one_before(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            async for message in c:
+                if message.body == b"2":
+                    return
+
+    fill(broker, 5)
+    cluster.run(consume)
+    assert stored(broker) == {0: 2}
+
+
+def test_the_end_of_the_block_acknowledges_at_once(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            await bodies(c, 3)
+
+    fill(broker, 5)
+    cluster.run(consume)
+    assert stored(broker) == {0: 3}
+
+
+def test_what_was_not_acknowledged_comes_to_the_next_consumer(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> list[bytes]:
+        async with consumer(cluster) as c:
+            iteration = aiter(c)
+            one, two, three = [await anext(iteration) for _ in range(3)]  # asking for the next one acknowledged two
+            del one, two, three
+        async with consumer(cluster) as c:
+            return await bodies(c, 2)
+
+    fill(broker, 4)
+    assert cluster.run(consume) == [b"2", b"3"]
+
+
+def test_progress_waits_for_the_lowest_message_not_done(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            zero, one, two, three = await c.get_many(4)
+            for message in (one, three, zero):
+                message.ack()
+            await asyncio.sleep(6)
+            assert stored(broker) == {0: 2}
+            two.ack()
+            await asyncio.sleep(6)
+            assert stored(broker) == {0: 4}
+
+    fill(broker, 4)
+    cluster.run(consume)
+
+
+def test_several_tasks_acknowledge_only_their_own(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def first_only(c: Consumer) -> None:
+        async for _ in c:
+            await asyncio.sleep(1_000)
+
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            stuck = asyncio.create_task(first_only(c))
+            await asyncio.sleep(1)
+            await bodies(c, 3)
+            stuck.cancel()
+            await asyncio.wait([stuck])
+
+    fill(broker, 4)
+    cluster.run(consume)
+    assert stored(broker) == {} or stored(broker) == {0: 0}
+
+
+def test_get_many_waits_for_the_first_and_takes_what_is_there(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            assert await c.get_many(timeout_ms=2000) == []
+            fill(broker, 5)
+            assert [message.body for message in await c.get_many(3, timeout_ms=30_000)] == [b"0", b"1", b"2"]
+            assert [message.body for message in await c.get_many(3)] == [b"3", b"4"]
+            assert await c.get_many(timeout_ms=100) == []
+
+    fill(broker, 0)
+    cluster.run(consume)
+    assert stored(broker) == {0: 5}
+
+
+def test_iteration_ends_when_the_consumer_is_closed(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> list[bytes]:
+        async def iterate(c: Consumer) -> list[bytes]:
+            return [message.body async for message in c]
+
+        async with consumer(cluster) as c:
+            task = asyncio.create_task(iterate(c))
+            await asyncio.sleep(1)
+        assert await c.get_many() == []
+        return await task
+
+    fill(broker, 2)
+    assert cluster.run(consume) == [b"0", b"1"]
+
+
+def test_nothing_of_a_closed_consumer_is_left(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> None:
+        async with consumer(cluster) as c:
+            await bodies(c, 2)
+            async for message in c:
+                message.retry()
+                break
+
+    fill(broker, 3)
+    cluster.run(consume)
+    assert cluster.nothing_is_left()
+    cluster.sim.run_for(200)
+
+
+# where to start
+
+
+@pytest.mark.parametrize(("start", "expected"), [("first", b"0"), ("last", b"later"), ("time", b"2")])
+def test_a_new_group_starts_where_it_was_told_to(
+    cluster: FakeCluster, broker: FakeBroker, start: str, expected: bytes
+) -> None:
+    async def consume() -> list[bytes]:
+        async with consumer(cluster, start=moment if start == "time" else start) as c:
+            broker.store("T", 0, b"later")
+            return await bodies(c, 1)
+
+    fill(broker, 2)
+    cluster.sim.run_for(10)
+    moment = datetime.fromtimestamp(broker.host.now_ms() / 1000, UTC)
+    broker.store("T", 0, b"2")
+    assert cluster.run(consume) == [expected]
+
+
+def test_a_new_group_starts_at_the_first_message_that_is_left(cluster: FakeCluster, broker: FakeBroker) -> None:
+    async def consume() -> list[bytes]:
+        async with consumer(cluster) as c:
+            return await bodies(c, 1)
+
+    fill(broker, 9)
+    broker.log.removed["T", 0] = 5
+    assert cluster.run(consume) == [b"5"]
+    assert cluster.sim.now_s < 9, "without a detour over an illegal offset"
+
+
+def test_a_queue_whose_start_cannot_be_found_is_tried_again_with_the_next_division(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
+    async def consume() -> list[bytes]:
+        async with consumer(cluster) as c:
+            return await bodies(c, 1)
+
+    fill(broker, 1)
+    broker.script[RequestCode.QUERY_CONSUMER_OFFSET] = [1] * 9
+    assert cluster.run(consume) == [b"0"]

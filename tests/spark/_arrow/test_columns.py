@@ -1,0 +1,385 @@
+"""Columns decoded in bulk say what a decoder of one record at a time says."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+import tracemalloc
+import zlib
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from roquet.common.units import PhysicalOffset, QueueOffset
+from roquet.errors import CorruptRecord
+from roquet.protocol.records.message import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
+from roquet.protocol.records.record import MAGIC_V2, Record, decode_all, host_text
+from roquet.spark._arrow import bodies, columns
+from roquet.spark._arrow.columns import BadBody, decode
+from roquet.spark._arrow.records import LARGE, Records
+from roquet.spark._arrow.schema import ARROW_SCHEMA
+from roquet.spark._arrow.slices import binary
+from tests.protocol.examples import RECORD, STORED
+
+A_WHILE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+"""A record takes many draws, and the first batch loads Arrow's kernels."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def table(records: Records, schema: pa.Schema = ARROW_SCHEMA, **options: Any) -> pa.Table:
+    """The rows of all batches, none of which is empty."""
+    batches = [each for each in decode(records, schema, **options) if not isinstance(each, BadBody)]
+    assert all(batch.num_rows for batch in batches)
+    return pa.Table.from_batches(batches, schema)
+
+
+def bad(records: Records, **options: Any) -> list[BadBody]:
+    """The records whose bodies cannot be had."""
+    found = decode(records, ARROW_SCHEMA, broker_name="b", **options)
+    return [each for each in found if isinstance(each, BadBody)]
+
+
+def row(record: Record, broker_name: str) -> dict[str, Any]:
+    """A record's columns, worked out by the plainest means."""
+    properties = record.properties
+    return {
+        "topic": record.topic,
+        "brokerName": broker_name,
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "msgId": properties.get("UNIQ_KEY", record.offset_message_id),
+        "keys": properties.get("KEYS"),
+        "tags": properties.get("TAGS"),
+        "body": zlib.decompress(record.body) if record.sys_flag & COMPRESSED else record.body,
+        "properties": properties,
+        "flag": record.flag,
+        "sysFlag": record.sys_flag,
+        "bornTimestamp": EPOCH + timedelta(milliseconds=record.born_ms),
+        "bornHost": host_text(record.born_host),
+        "storeTimestamp": EPOCH + timedelta(milliseconds=record.store_ms),
+        "storeHost": host_text(record.store_host),
+        "reconsumeTimes": record.reconsume_times,
+        "commitLogOffset": record.physical_offset,
+        "bodyCRC": record.body_crc,
+    }
+
+
+def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    assert batch.schema == ARROW_SCHEMA
+    batch.validate(full=True)
+    return [{**each, "properties": dict(each["properties"])} for each in batch.to_pylist()]
+
+
+def ints(bits: int) -> st.SearchStrategy[int]:
+    return st.integers(-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+HOSTS = st.builds(
+    bytes.__add__,
+    st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16),
+    st.integers(0, 65535).map(lambda port: port.to_bytes(4, "big")),
+)
+MOMENTS = st.integers(0, 4_000_000_000_000)
+WORDS = st.text(st.sampled_from("aKé€😀\x01\x02 "), max_size=4)
+NAMES = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "TAG", "TAGSX", ""]) | WORDS
+PROPERTIES = st.lists(st.builds(lambda *parts: "".join(parts), NAMES, st.sampled_from(["\x01", ""]), WORDS)).map(
+    "\x02".join
+)
+RECORDS = st.builds(
+    Record,
+    queue_id=ints(32),
+    flag=ints(32),
+    queue_offset=st.integers(0, 20).map(QueueOffset),
+    physical_offset=st.integers(0, 2**62).map(PhysicalOffset),
+    sys_flag=st.sampled_from([0, 0, 2, 8, 0x300]),
+    born_ms=MOMENTS,
+    born_host=HOSTS,
+    store_ms=MOMENTS,
+    store_host=HOSTS,
+    reconsume_times=ints(32),
+    prepared_offset=ints(64).map(PhysicalOffset),
+    body=st.binary(max_size=30),
+    topic=st.text("aZ%é", max_size=20),
+    properties_text=PROPERTIES,
+)
+
+
+def compressed(record: Record) -> Record:
+    return replace(record, sys_flag=record.sys_flag | COMPRESSED, body=zlib.compress(record.body))
+
+
+@A_WHILE
+@given(st.lists(RECORDS | RECORDS.map(compressed), max_size=6), st.integers(1, 3))
+def test_columns_equal_records_decoded_one_by_one(records: list[Record], answers: int) -> None:
+    stored = [record.encode() for record in records]
+    bodies = [b"".join(stored[part::answers]) for part in range(answers)]
+    expected = [row(record, "broker-a") for body in bodies for record in decode_all(body)]
+    joined = Records.joined(Records.walk(body) for body in bodies)
+    assert rows(table(joined, ARROW_SCHEMA, broker_name="broker-a")) == expected
+
+
+@A_WHILE
+@given(st.lists(RECORDS, max_size=6), st.integers(0, 20), st.integers(0, 20))
+def test_a_range_keeps_queue_offsets_from_its_start_up_to_its_end(records: list[Record], start: int, end: int) -> None:
+    walked = Records.walk(b"".join(record.encode() for record in records))
+    expected = [record.queue_offset for record in records if start <= record.queue_offset < end]
+    assert walked.between(start, end).queue_offsets.tolist() == expected
+
+
+@A_WHILE
+@given(st.lists(RECORDS, max_size=6))
+def test_a_tag_filter_keeps_messages_with_one_of_the_tags(records: list[Record]) -> None:
+    wanted = frozenset({"K", "aK", "é"})
+    walked = Records.walk(b"".join(record.encode() for record in records))
+    batch = table(walked, ARROW_SCHEMA, broker_name="b", tags=wanted)
+    stored = decode_all(walked.data)
+    assert rows(batch) == [row(record, "b") for record in stored if record.properties.get("TAGS") in wanted]
+
+
+@A_WHILE
+@given(RECORDS, st.data())
+def test_damaged_bytes_raise_or_decode_but_never_read_beyond_the_record(record: Record, data: st.DataObject) -> None:
+    stored = bytearray(record.encode())
+    stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        table(Records.walk(bytes(stored)), ARROW_SCHEMA, broker_name="b").validate(full=True)
+    except CorruptRecord:
+        return
+
+
+def test_a_message_stored_by_apache_decodes() -> None:
+    (only,) = rows(table(Records.walk(STORED), ARROW_SCHEMA, broker_name="broker-a"))
+    assert only == row(RECORD, "broker-a")
+    assert only["msgId"] == "0A00000100002A9F00000000000003E8"
+    assert only["bornHost"] == "10.0.0.9:50000"
+
+
+def test_a_projection_has_its_columns_in_its_order() -> None:
+    schema = pa.schema([ARROW_SCHEMA.field("body"), ARROW_SCHEMA.field("queueOffset")])
+    batch = table(Records.walk(STORED), schema, broker_name="b")
+    assert batch.to_pydict() == {"body": [b"hi"], "queueOffset": [5]}
+
+
+def test_no_records_make_no_batch() -> None:
+    assert list(decode(Records.joined([]), ARROW_SCHEMA, broker_name="b", tags=frozenset({"A"}))) == []
+    assert list(decode(Records.walk(STORED), ARROW_SCHEMA, broker_name="b", tags=frozenset({"B"}))) == []
+
+
+def test_a_topic_length_of_two_bytes_is_read() -> None:
+    longer = struct.pack(">I", len(STORED) + 1)
+    stored = longer + struct.pack(">I", MAGIC_V2) + STORED[8:90] + b"\0" + STORED[90:]
+    assert rows(table(Records.walk(stored), ARROW_SCHEMA, broker_name="b"))[0]["topic"] == "T"
+
+
+@pytest.mark.parametrize(("codec", "kind"), [("lz4", COMPRESSION_LZ4), ("zstd", COMPRESSION_ZSTD)])
+def test_lz4_and_zstd_frames_are_decompressed(codec: str, kind: int) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(b"hello " * 1000)
+    stored = replace(RECORD, sys_flag=COMPRESSED | kind, body=sink.getvalue().to_pybytes()).encode()
+    (only,) = rows(table(Records.walk(stored + b""), ARROW_SCHEMA, broker_name="b"))
+    assert only["body"] == b"hello " * 1000
+
+
+@pytest.mark.parametrize("kind", [0, COMPRESSION_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD, 0x500])
+def test_a_body_that_does_not_decompress_is_told_and_the_others_are_given(kind: int) -> None:
+    sound = RECORD.encode()
+    damaged = replace(RECORD, sys_flag=COMPRESSED | kind, body=b"no such stream", queue_offset=QueueOffset(6))
+    walked = Records.walk(sound + damaged.encode() + sound)
+
+    (found,) = bad(walked)
+
+    assert (found.at, found.place) == (len(sound), "T@b:3, queue offset 6")
+    assert found.reason.startswith("the body is compressed with kind 0x500" if kind == 0x500 else "the compressed body")
+    (odd,) = found.row(ARROW_SCHEMA, {}).to_pylist()
+    expected = row(replace(damaged, sys_flag=0), "b") | {
+        "body": None,
+        "sysFlag": damaged.sys_flag,
+        "bodyCRC": odd["bodyCRC"],
+    }
+    assert {**odd, "properties": dict(odd["properties"])} == expected
+    assert table(walked, broker_name="b")["queueOffset"].to_pylist() == [5, 5]
+
+
+@pytest.mark.parametrize("codec", ["zlib", "lz4", "zstd"])
+def test_a_body_may_have_so_many_bytes_and_no_more(codec: str) -> None:
+    kind = {"zlib": COMPRESSION_ZLIB, "lz4": COMPRESSION_LZ4, "zstd": COMPRESSION_ZSTD}[codec]
+    body = zlib.compress(bytes(5000)) if codec == "zlib" else squeezed(codec, bytes(5000))
+    walked = Records.walk(replace(RECORD, sys_flag=COMPRESSED | kind, body=body).encode())
+
+    assert table(walked, broker_name="b", uncompressed_max=5000)["body"].to_pylist() == [bytes(5000)]
+    (found,) = bad(walked, uncompressed_max=4999)
+    assert found.reason == f"the body, stored in {len(body)} bytes, has more than 4999 when it is decompressed"
+
+
+def squeezed(codec: str, body: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(body)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+@A_WHILE
+@given(st.lists(RECORDS | RECORDS.map(compressed), min_size=1, max_size=12), st.integers(1, 400))
+def test_what_becomes_large_comes_in_parts_of_a_bounded_size(records: list[Record], most: int) -> None:
+    walked = Records.walk(b"".join(record.encode() for record in records))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bodies, "PART_BYTES", most)
+        batches = [each for each in decode(walked, ARROW_SCHEMA, broker_name="b") if not isinstance(each, BadBody)]
+
+    assert rows(pa.Table.from_batches(batches)) == [row(record, "b") for record in decode_all(walked.data)]
+    if any(record.sys_flag & COMPRESSED for record in records):
+        assert all(batch.num_rows == 1 or _size(batch) <= most for batch in batches)
+
+
+def _size(batch: pa.RecordBatch) -> int:
+    return sum(len(body) for body in batch["body"].to_pylist())
+
+
+def test_the_bodies_of_a_chunk_are_not_in_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the reader hands them on, one batch after the other."""
+    monkeypatch.setattr(bodies, "PART_BYTES", 1 << 20)
+    stored = replace(RECORD, sys_flag=COMPRESSED, body=zlib.compress(bytes(400_000))).encode()
+    walked = Records.walk(stored * 100)
+    tracemalloc.start()
+    before = pa.total_allocated_bytes()
+    try:
+        held, count = 0, 0
+        for each in decode(walked, ARROW_SCHEMA, broker_name="b"):
+            assert not isinstance(each, BadBody)
+            held, count = max(held, pa.total_allocated_bytes() - before), count + each.num_rows
+        assert count == 100
+        assert tracemalloc.get_traced_memory()[1] + held < 8 << 20, "of 40 MB"
+    finally:
+        tracemalloc.stop()
+
+
+@A_WHILE
+@given(st.lists(RECORDS | RECORDS.map(compressed), min_size=1, max_size=12), st.integers(1, 60), st.booleans())
+def test_much_of_properties_is_searched_part_by_part(records: list[Record], most: int, some_tags: bool) -> None:
+    walked = Records.walk(b"".join(record.encode() for record in records))
+    tags = frozenset({"K", "aK", "é"}) if some_tags else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "PROPERTIES_BYTES", most)
+        found = rows(table(walked, broker_name="b", tags=tags))
+
+    wanted = [each for each in decode_all(walked.data) if tags is None or each.properties.get("TAGS") in tags]
+    assert found == [row(record, "b") for record in wanted]
+
+
+def test_properties_of_nothing_but_separators_take_no_more_memory_than_others() -> None:
+    walked = Records.walk(replace(RECORD, properties_text="\x02" * 32_000).encode() * 250)
+    tracemalloc.start()
+    try:
+        assert table(walked, broker_name="b").num_rows == 250
+        assert tracemalloc.get_traced_memory()[1] < 160 << 20, "not 400 MB"
+    finally:
+        tracemalloc.stop()
+
+
+def test_bytes_that_an_array_cannot_count_are_refused() -> None:
+    with pytest.raises(OverflowError, match=f"{2**31} bytes are too many for one column"):
+        binary([bytes(1 << 20)] * 2048)
+
+
+def test_a_body_not_asked_for_is_not_decompressed() -> None:
+    schema = pa.schema([ARROW_SCHEMA.field("topic")])
+    stored = replace(RECORD, sys_flag=COMPRESSED, body=b"no such stream").encode()
+    assert table(Records.walk(stored), schema, broker_name="b").to_pydict() == {"topic": ["T"]}
+
+
+def test_properties_that_are_no_utf8_do_not_fail_the_read() -> None:
+    stored = RECORD.encode().replace(b"TagA", b"\xd6\xd0AA")
+    (only,) = rows(table(Records.walk(stored), ARROW_SCHEMA, broker_name="b"))
+    assert only["tags"] == "��AA"
+
+
+@pytest.mark.parametrize("cut", [1, 50, len(STORED) - 1])
+def test_an_answer_cut_short_is_refused(cut: int) -> None:
+    with pytest.raises(CorruptRecord) as error:
+        Records.walk(STORED + STORED[:cut])
+    assert error.value.at == len(STORED)
+
+
+def test_an_unknown_magic_is_refused() -> None:
+    with pytest.raises(CorruptRecord, match="magic"):
+        table(Records.walk(STORED[:4] + b"\0\0\0\0" + STORED[8:]), ARROW_SCHEMA, broker_name="b")
+
+
+def test_a_record_that_says_it_stands_before_the_log_has_an_id_all_the_same() -> None:
+    stored = replace(RECORD, physical_offset=PhysicalOffset(-1), properties_text="").encode()
+
+    (row,) = table(Records.walk(stored), ARROW_SCHEMA, broker_name="b").to_pylist()
+
+    assert row["msgId"].endswith("F" * 16)
+
+
+def test_spark_workers_are_spared_pandas() -> None:
+    code = f"""
+import sys
+import roquet.spark._read.batch, roquet.spark._write.sink, roquet.spark._storefiles.batch, roquet.spark._read.stream
+from roquet.spark._arrow.columns import decode
+from roquet.spark._arrow.records import LARGE, Records
+from roquet.spark._arrow.schema import ARROW_SCHEMA
+records = Records.walk(bytes.fromhex("{(STORED + replace(RECORD, properties_text="").encode()).hex()}"))
+assert next(decode(records, ARROW_SCHEMA, broker_name="b")).num_rows == 2
+assert next(decode(records, ARROW_SCHEMA, broker_name="b", tags=frozenset(["TagA"]))).num_rows == 1
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("body", [b"x" * 100, b"\xda\xa3\x20\xa7" * 25, b"\xda" * 100])
+def test_records_in_much_data_are_found_whatever_their_bodies_hold(body: bytes) -> None:
+    stored = [
+        replace(RECORD, body=body[: index % 100], queue_offset=QueueOffset(index)).encode() for index in range(300)
+    ]
+    walked = Records.walk(b"".join(stored))
+    assert len(walked.data) > LARGE
+    assert walked.queue_offsets.tolist() == list(range(300))
+    assert walked.starts.tolist() == np.cumsum([0, *map(len, stored[:-1])]).tolist()
+
+
+def test_much_data_with_a_torn_end_is_refused() -> None:
+    stored = replace(RECORD, body=b"x" * 100).encode() * 300
+    with pytest.raises(CorruptRecord):
+        Records.walk(stored[:-1])
+
+
+@A_WHILE
+@given(st.lists(st.lists(RECORDS, min_size=1, max_size=6), max_size=6), st.booleans())
+def test_records_of_answers_are_those_of_their_bytes(answers: list[list[Record]], few_expected: bool) -> None:
+    bodies = [b"".join(record.encode() for record in records) for records in answers]
+    expected = Records.walk(b"".join(bodies))
+
+    found = Records.of_answers(bodies, 1 if few_expected else 10_000)
+
+    assert found.data == expected.data
+    assert found.starts.tolist() == expected.starts.tolist()
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        pytest.param(STORED[:-1], id="torn"),
+        pytest.param(STORED[:20], id="shorter than any record"),
+        pytest.param(STORED[:4] + b"\0\0\0\0" + STORED[8:], id="of unknown magic"),
+        pytest.param(b"\0\0\0\x01" + STORED[4:], id="of a size that none has"),
+        pytest.param(b"\xff\xff\xff\xff" + STORED[4:], id="of a negative size"),
+    ],
+)
+def test_answers_one_of_which_ends_in_something_else_are_refused(last: bytes) -> None:
+    with pytest.raises(CorruptRecord) as error:
+        Records.of_answers([STORED * 2, STORED + last], 4)
+    assert error.value.at == 3 * len(STORED)
+
+
+def test_of_no_answers_there_are_no_records() -> None:
+    assert len(Records.of_answers([], 0)) == 0

@@ -1,0 +1,204 @@
+"""Rows become the very messages that our producer would send."""
+
+from __future__ import annotations
+
+import zlib
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from roquet.client._send.queue_choice import queue_of_key
+from roquet.protocol.records.batch import split_batch
+from roquet.protocol.records.message import Message, MessageQueue, split_properties
+from roquet.spark._options.write import WriteOptions
+from roquet.spark._write.encoding import Piece, pieces, row_number
+from roquet.spark._write.rows import ROW_ID, RowError, Rows, rows_of, targets
+
+OPTIONS = WriteOptions("ns:1", "T")
+QUEUES = [MessageQueue("T", broker, number) for broker in ("b", "a") for number in range(3)]
+SCHEMA = pa.schema(
+    {
+        "body": pa.binary(),
+        "topic": pa.string(),
+        "tags": pa.string(),
+        "keys": pa.string(),
+        "properties": pa.map_(pa.string(), pa.string()),
+        "flag": pa.int32(),
+        "delayLevel": pa.int32(),
+        "shardingKey": pa.string(),
+        "queueId": pa.int32(),
+    }
+)
+
+
+def rows(*each: dict[str, Any], first: int = 0) -> Rows:
+    names = [name for name in SCHEMA.names if any(name in row for row in each)]
+    schema = pa.schema([SCHEMA.field(name) for name in names])
+    given = [{name: row.get(name, b"x" if name == "body" else None) for name in names} for row in each]
+    if "body" not in names:
+        schema = schema.append(SCHEMA.field("body"))
+        given = [row | {"body": b"x"} for row in given]
+    return rows_of(pa.RecordBatch.from_pylist(given, schema), 3, first)
+
+
+def keys(start: int) -> Any:
+    """As `UniqueKeys.run` gives them, without a clock."""
+    numbers = count(start)
+
+    def run(wanted: int) -> tuple[str, int]:
+        first = next(numbers)
+        for _ in range(wanted - 1):
+            next(numbers)
+        return "AB" * 14, first
+
+    return run
+
+
+def encoded(given: Rows, options: WriteOptions = OPTIONS, id_front: str | None = None) -> list[Piece]:
+    return list(pieces(given, targets(given, QUEUES), "T", options, keys(0xFFFE), id_front))
+
+
+def by_topic(*each: dict[str, Any]) -> list[Piece]:
+    return [piece for _, part in rows(*each, first=10).by_topic(None) for piece in encoded(part)]
+
+
+def messages(piece: Piece) -> list[tuple[bytes, dict[str, str]]]:
+    return [(body, split_properties(text.decode())) for _, body, text in split_batch(piece.outgoing.body)]
+
+
+def test_a_row_has_the_properties_of_a_message_of_our_producer() -> None:
+    given = rows(
+        {"body": b"one", "tags": "A", "keys": "k1 k2", "properties": [("color", "röt"), ("size", "1")]},
+        {"body": b"two", "tags": "", "properties": []},
+        {"body": b"three"},
+    )
+    (piece,) = encoded(given)
+    one = Message("T", b"one", "A", "k1 k2", {"color": "röt", "size": "1"})
+    expected = split_properties(one.wire_properties("AB" * 14 + "FFFE"))
+    assert expected.pop("WAIT") == split_properties(piece.outgoing.properties)["WAIT"]
+    assert messages(piece) == [
+        (b"one", expected),
+        (b"two", {"UNIQ_KEY": "AB" * 14 + "FFFF"}),
+        (b"three", {"UNIQ_KEY": "AB" * 14 + "0000"}),
+    ]
+
+
+def test_a_row_has_its_flag_in_a_batch_and_alone() -> None:
+    given = rows({"flag": 7}, {}, {"flag": -1}, {"flag": 9, "delayLevel": 1})
+    batch, single = encoded(given)
+    assert [flag for flag, _, _ in split_batch(batch.outgoing.body)] == [7, 0, -1]
+    assert [flag for flag, _, _ in split_batch(batch.without([0]).outgoing.body)] == [0, -1]
+    assert (single.outgoing.flag, single.outgoing.is_batch) == (9, False)
+
+
+def test_rows_carry_their_numbers_where_they_shall_be_found_again() -> None:
+    given = rows(*({"body": b"x"} for _ in range(3)), first=99_999)
+    (piece,) = encoded(given, id_front="run:7:3:")
+    ids = [properties[ROW_ID] for _, properties in messages(piece)]
+    assert ids == ["run:7:3:0000099999", "run:7:3:0000100000", "run:7:3:0000100001"]
+    assert [row_number(each) for each in ids] == piece.rows.tolist() == [99_999, 100_000, 100_001]
+
+
+def test_a_batch_ends_where_its_rows_or_bytes_are_enough() -> None:
+    many = rows(*({"body": b"x" * 100} for _ in range(10)))
+    by_rows = encoded(many, WriteOptions("ns:1", batch_rows=4))
+    assert [piece.rows.tolist() for piece in by_rows] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    by_bytes = encoded(many, WriteOptions("ns:1", batch_size=1200))
+    assert sum(len(piece.rows) for piece in by_bytes) == 10
+    assert {len(piece.rows) for piece in by_bytes} == {3, 1}
+    one_each = encoded(many, WriteOptions("ns:1", batch_size=1))
+    assert [len(piece.rows) for piece in one_each] == [1] * 10
+
+
+def test_delayed_large_and_compressed_rows_go_singly() -> None:
+    given = rows(
+        {"body": b"a"},
+        {"body": b"b", "delayLevel": 3, "tags": "t"},
+        {"body": b"c" * 5000},
+        {"body": b"d" * (4 * 1024 * 1024 - 10)},
+        {"body": b"e", "delayLevel": 0},
+    )
+    found = encoded(given, WriteOptions("ns:1", compress_from_size=5000))
+    assert [(piece.rows.tolist(), piece.outgoing.is_batch) for piece in found] == [
+        ([0], True),
+        ([1], False),
+        ([2], False),
+        ([3], False),
+        ([4], True),
+    ]
+    delayed = split_properties(found[1].outgoing.properties)
+    assert {name: delayed[name] for name in ("DELAY", "TAGS", "WAIT")} == {"DELAY": "3", "TAGS": "t", "WAIT": "true"}
+    assert (found[2].outgoing.sys_flag, zlib.decompress(found[2].outgoing.body)) == (1, b"c" * 5000)
+    plain = encoded(given)
+    assert [piece.rows.tolist() for piece in plain] == [[0], [1], [2], [3], [4]]
+    assert plain[2].outgoing.is_batch
+    assert not plain[3].outgoing.is_batch
+
+
+def test_rows_of_one_sharding_key_go_to_one_queue_in_their_order() -> None:
+    given = rows(*({"body": b"%d" % number, "shardingKey": f"k{number % 5}"} for number in range(50)))
+    found = encoded(given)
+    for piece in found:
+        queues = {queue_of_key(QUEUES, f"k{row % 5}") for row in piece.rows.tolist()}
+        assert queues == {QUEUES[piece.target]}
+        assert sorted(piece.rows.tolist()) == piece.rows.tolist()
+        assert [body for body, _ in messages(piece)] == [b"%d" % row for row in piece.rows.tolist()]
+    assert sorted(row for piece in found for row in piece.rows.tolist()) == list(range(50))
+
+
+def test_a_queue_id_goes_before_a_key_and_to_the_first_broker_by_name() -> None:
+    given = rows({"queueId": 2, "shardingKey": "k1"}, {"shardingKey": "k1"}, {"queueId": None})
+    assert targets(given, QUEUES).tolist() == [5, QUEUES.index(queue_of_key(QUEUES, "k1")), -1]
+
+
+def test_rows_of_several_topics_are_kept_apart() -> None:
+    given = rows(*({"body": b"%d" % row, "topic": topic} for row, topic in enumerate("ABAB")))
+    assert [(topic, part.numbers.tolist()) for topic, part in given.by_topic(None)] == [("A", [0, 2]), ("B", [1, 3])]
+    assert [(topic, len(part)) for topic, part in given.by_topic("given")] == [("given", 4)]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"body": None}, "body is null"),
+        ({"body": b""}, "body is empty"),
+        ({"topic": None}, "topic is null"),
+        ({"topic": "a b"}, "topic name 'a b'"),
+        ({"tags": "a\x01b"}, "tags holds a byte 1 or 2"),
+        ({"keys": "a\x02b"}, "keys holds a byte 1 or 2"),
+        ({"delayLevel": -1}, "delayLevel is below 0"),
+        ({"queueId": 7}, "there is no queue 7"),
+        ({"queueId": -1}, "there is no queue -1"),
+        ({"properties": [("TAGS", "x")]}, "belongs to the protocol"),
+        ({"properties": [(ROW_ID, "x")]}, "belongs to the protocol"),
+        ({"properties": [(" ", "x")]}, "a blank name"),
+        ({"properties": [("a", " ")]}, "no value, or a blank one"),
+        ({"properties": [("a", None)]}, "no value, or a blank one"),
+        ({"properties": [("a\x01", "b")]}, "the name of a property holds a byte 1 or 2"),
+        ({"properties": [("a", "b\x02")]}, "the value of a property holds a byte 1 or 2"),
+        ({"properties": [("a", "b" * 32_768)]}, "its properties are larger than"),
+        ({"body": b"x" * (4 * 1024 * 1024 + 1)}, "its body is larger than 4194304 bytes"),
+    ],
+)
+def test_a_row_that_cannot_be_a_message_is_named(row: dict[str, Any], words: str) -> None:
+    good = {"body": b"x", "topic": "T", "tags": "t", "properties": [("a", "b"), ("c", "d")]}
+    with pytest.raises(RowError) as error:
+        by_topic(good, good, good | row)
+    assert str(error.value).startswith("row 12 of partition 3: ")
+    assert words in str(error.value)
+
+
+def test_no_rows_make_no_pieces() -> None:
+    empty = pa.RecordBatch.from_pylist([], pa.schema([SCHEMA.field("body"), SCHEMA.field("shardingKey")]))
+    assert encoded(rows_of(empty, 0, 0)) == []
+
+
+def test_stored_rows_are_taken_out_of_a_piece() -> None:
+    (piece,) = encoded(rows(*({"body": b"%d" % number} for number in range(5)), first=10))
+    left = piece.without({11, 12, 99})
+    assert left.rows.tolist() == [10, 13, 14]
+    assert messages(left) == [message for at, message in enumerate(messages(piece)) if at not in (1, 2)]
+    assert len(piece.without(set(range(10, 15))).rows) == 0
+    assert messages(piece.without(set())) == messages(piece)

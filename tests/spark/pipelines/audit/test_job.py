@@ -1,0 +1,196 @@
+"""Two copies compared: what is wrong with the one is told by queue, and what is not wrong is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from roquet.protocol.records.record import checksum
+from roquet.spark._options.values import OptionError
+from roquet.spark.pipelines.audit.job import _READ, Audit, Live, Stored, audit, compare
+from roquet.spark.pipelines.audit.report import AuditReport, QueueAudit
+from tests.interop.roquet_cluster import RoquetCluster
+from tests.spark.pipelines.conftest import send
+
+Row = dict[str, Any]
+WRONG = [f"{what}_{side}" for what in ("missing", "doubled", "corrupt") for side in ("left", "right")] + ["different"]
+
+
+def row(offset: int, **other: Any) -> Row:
+    body = b"body-%d" % offset
+    return {
+        "topic": "orders",
+        "brokerName": "broker-a",
+        "queueId": 3,
+        "queueOffset": offset,
+        "msgId": f"M{offset}",
+        "commitLogOffset": 100 * offset,
+        "bodyCRC": checksum(body),
+        "sysFlag": 0,
+        "body": bytearray(body),
+    } | other
+
+
+def table(spark: SparkSession, rows: list[Row]) -> DataFrame:
+    return spark.createDataFrame([tuple(each[name] for name in _READ.names) for each in rows], _READ)
+
+
+def doubled(rows: list[Row]) -> None:
+    rows.append(dict(rows[4]))
+
+
+def cut(rows: list[Row]) -> None:
+    del rows[7:]
+
+
+def holed(rows: list[Row]) -> None:
+    del rows[2]
+
+
+def another_id(rows: list[Row]) -> None:
+    rows[5] |= {"msgId": "other"}
+
+
+def another_crc(rows: list[Row]) -> None:
+    rows[6] |= {"bodyCRC": 1, "sysFlag": 1}
+
+
+def another_place(rows: list[Row]) -> None:
+    rows[0] |= {"commitLogOffset": 7}
+
+
+def damaged(rows: list[Row]) -> None:
+    rows[9] |= {"body": bytearray(b"body-X")}
+
+
+def unpacked(rows: list[Row]) -> None:
+    rows[9] |= {"body": bytearray(b"body-X"), "sysFlag": 1}
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("change", "counts", "first", "kind"),
+    [
+        (unpacked, {}, None, None),
+        (cut, {"missing_right": 3}, 7, "missing right"),
+        (holed, {"missing_right": 1}, 2, "missing right"),
+        (doubled, {"doubled_right": 1}, 4, "doubled right"),
+        (another_id, {"different": 1}, 5, "different"),
+        (another_crc, {"different": 1}, 6, "different"),
+        (another_place, {"different": 1}, 0, "different"),
+        (damaged, {"corrupt_right": 1}, 9, "corrupt right"),
+    ],
+)
+def test_each_kind_of_difference_is_counted_at_its_offset(
+    spark: SparkSession,
+    change: Callable[[list[Row]], None],
+    counts: dict[str, int],
+    first: int | None,
+    kind: str | None,
+) -> None:
+    good, bad = [row(offset) for offset in range(10)], [row(offset) for offset in range(10)]
+    change(bad)
+
+    (found,) = compare(table(spark, good), table(spark, bad))
+
+    assert {name: getattr(found, name) for name in WRONG if getattr(found, name)} == counts
+    assert (found.first_difference, found.first_is) == (first, kind)
+    assert (found.left_rows, found.right_rows, found.left_end) == (10, len(bad), 10)
+    if change is cut:
+        (mirrored,) = compare(table(spark, bad), table(spark, good))
+        assert (mirrored.missing_left, mirrored.missing_right, mirrored.left_end) == (3, 0, 7)
+
+
+# reports
+
+
+def queue(**other: Any) -> QueueAudit:
+    values = dict.fromkeys(QueueAudit.__dataclass_fields__, 0)
+    return QueueAudit(
+        **values | {"topic": "a<b", "broker_name": "b", "first_difference": None, "first_is": None} | other
+    )
+
+
+def test_a_report_says_the_same_in_words_json_and_html() -> None:
+    good = queue(left_rows=5, right_rows=5)
+    bad = queue(queue_id=1, left_rows=5, right_rows=3, missing_right=2, first_difference=3, first_is="missing right")
+    report = AuditReport("master", "slave", (good, bad))
+
+    assert not report.is_same
+    assert report.summary == "1 of 2 queues differ: 10 messages in master, 8 in slave"
+    tree = json.loads(json.dumps(report.to_json()))
+    assert (tree["same"], tree["queues"][1]["missingRight"], tree["queues"][1]["firstDifference"]) == (False, 2, 3)
+    text = report.to_html()
+    assert "a&lt;b@b:1" in text
+    assert "a<b" not in text
+    assert text.count('<tr class="bad">') == 1
+    assert text.count("<svg") == 2
+    assert len(report.titles()) == len(report.rows()[0])
+    assert AuditReport("master", "slave", (good,)).summary.startswith("no difference: 5")
+
+
+def test_a_store_against_brokers_needs_the_broker_s_name() -> None:
+    with pytest.raises(OptionError, match="the broker's name is missing"):
+        Audit(Live("127.0.0.1:1", "master"), Stored("/store"), ("orders",)).check()
+    Audit(Stored("/a"), Stored("/b")).check()
+
+
+def test_a_side_reads_nobody_else_than_it_says() -> None:
+    assert Live("127.0.0.1:1", "slave").reads()["readFrom"] == "slave-only"
+    assert Live("127.0.0.1:1", "slave", {"noprogresstimeoutms": "9"}).reads()["noprogresstimeoutms"] == "9"
+    with pytest.raises(OptionError, match="the sides of an audit say who is read"):
+        Live("127.0.0.1:1", "slave", {"READFROM": "any"}).reads()
+
+
+# a real pair
+
+
+@pytest.fixture
+def pair() -> Iterator[RoquetCluster]:
+    with RoquetCluster() as running:
+        yield running
+
+
+@pytest.mark.spark
+@pytest.mark.process
+@pytest.mark.long
+def test_a_slave_is_the_same_as_its_master_until_its_disk_changes_a_byte(
+    spark: SparkSession, pair: RoquetCluster
+) -> None:
+    pair.create_topic("orders", 2)
+    send(pair.namesrv, "orders", range(200))
+    master, slave = (Live(pair.namesrv, side, {"noProgressTimeoutMs": "20000"}) for side in ("master", "slave"))
+    job = Audit(master, slave, ("orders",))
+
+    same = audit(spark, job)
+
+    assert same.is_same, same.to_json()
+    assert [queue.left_rows + queue.right_rows for queue in same.queues] == [200, 200]
+
+    log = next((pair.slave.store_dir / "commitlog").iterdir())
+    at = log.read_bytes().index(b"123")
+    with log.open("r+b") as file:
+        file.seek(at)
+        file.write(b"9")
+    found = audit(spark, job)
+    assert [queue.corrupt_right for queue in found.queues if not queue.is_same] == [1]
+    assert sum(queue.corrupt_left + queue.different for queue in found.queues) == 0
+
+    left, right = (Stored(str(broker.store_dir)) for broker in pair.brokers)
+    for other in (Audit(left, right), Audit(master, right, ("orders",), broker_name="roquet-a")):
+        (queue,) = (queue for queue in audit(spark, other).queues if not queue.is_same)
+        wrong = {name: getattr(queue, name) for name in WRONG if getattr(queue, name)}
+        assert (queue.topic, wrong) == ("orders", {"corrupt_right": 1})
+        assert queue.left_rows == queue.right_rows == 100
+
+    pair.slave.kill()
+    impatient = {"noProgressTimeoutMs": "1000"}
+    with pytest.raises(PySparkException, match="no answer for offset 0 in 1 s"):
+        audit(spark, replace(job, right=Live(pair.namesrv, "slave", impatient)))
