@@ -118,9 +118,9 @@ _RECOVERING: Final = (
     ),
     Mutant(
         "a queue that is deleted goes from its end",
-        "storage/queues/queues.py",
-        "            queue.delete()\n",
-        "            queue.drop_all()\n",
+        "broker/maintenance/queue_deletion.py",
+        "                queue.delete()\n                await asyncio.sleep(0)\n",
+        "                queue.drop_all()\n                await asyncio.sleep(0)\n",
         ("tests/broker/maintenance/test_queue_deletion.py", "tests/simulation/test_failing_drives.py"),
     ),
     Mutant(
