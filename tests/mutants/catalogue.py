@@ -447,15 +447,14 @@ _KEEPING: Final = (
         ("tests/broker/maintenance/test_registration.py", "tests/simulation/test_several.py"),
     ),
 )
-_BEGIN: Final = "        self._begin(at)\n"
 _PACK: Final = """        self._pack(
             pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
             sys_flag, born_ms, born_host, store_ms, reconsume_times,
         )  # fmt: skip
 """
 _TAKE: Final = "        self._log.take(PhysicalOffset(at + pack.size))\n"
-_PACKED_THEN_TAKEN: Final = _BEGIN + _PACK + _TAKE
-_TAKEN_THEN_PACKED: Final = _BEGIN + _TAKE + _PACK
+_PACKED_THEN_TAKEN: Final = _PACK + _TAKE
+_TAKEN_THEN_PACKED: Final = _TAKE + _PACK
 _HALF_READ: Final = """\
         half = half_with(pairs, offset, offset, stored_ms, stored_ms)
 """

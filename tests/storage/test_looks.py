@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
 
 MANY = 40
+PER_FILE = 100
 
 
 class Clocked:
@@ -27,7 +30,7 @@ class Clocked:
             Path("/store"),
             [Path("/store/commitlog")],
             commit_log_file_size=1 << 16,
-            consume_queue_file_size=20 * 100,
+            consume_queue_file_size=20 * PER_FILE,
             index_slots=10,
             index_entries=40,
         )
@@ -125,4 +128,20 @@ def test_a_look_serves_for_a_second(passed_ms: int) -> None:
     end = clocked.store.log.end
     with pytest.raises(UnreadableFile):
         clocked.run(*range(MANY))
+    assert clocked.store.log.end == end
+
+
+def test_a_queue_whose_file_was_found_cut_takes_nothing_although_nobody_can_note_that() -> None:
+    """A drive that is full takes no note of lost queues; who wrote to the mapping all the same ended the process."""
+    clocked = Clocked()
+    clocked.run(0)
+    clocked.run(0)
+    clocked.cut(0)
+    clocked.drive.refuse("create", errno.ENOSPC, math.inf)
+    clocked.now_ms -= 1  # in the millisecond of the last look
+    end = clocked.store.log.end
+    for queues in ([0] * PER_FILE, [0]):
+        with pytest.raises(UnreadableFile):
+            clocked.run(*queues)
+        clocked.now_ms -= 1
     assert clocked.store.log.end == end

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from roquet.common.units import PhysicalOffset
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.message import SCHEDULE_TOPIC, tag_code
 from roquet.protocol.records.record import decode
+from roquet.storage.batch_records import BatchItem
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store
-from tests.storage.records import bodies_in, found_by_key
+from tests.storage.records import bodies_in, found_by_key, put_batch
 from tests.storage.test_store import Clock, opened
 
 BORN, ELSEWHERE = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50]), bytes(16) + bytes([0, 0, 0x2A, 0x9F])
@@ -162,3 +164,34 @@ def test_what_was_stored_so_is_dispatched_the_same_after_a_crash(store: Store, t
     again = opened(tmp_path, clock, delay_levels_ms=(1000, 5000))
     assert [entries(again, SCHEDULE_TOPIC, queue_id) for queue_id in range(2)] == written
     again.abandon()
+
+
+def in_a_batch(store: Store) -> None:
+    put_batch(store, store.queue("T", 0), [BatchItem(0, b"new", b"", (), 0)] * 3)
+
+
+def as_records(store: Store) -> None:
+    store.append_records([record(store, b"new")] * 3)
+
+
+def by_itself(store: Store) -> None:
+    store.append(store.queue("T", 0), b"new", b"", (), 0, 0, 0, 1, bytes(8))
+
+
+@pytest.mark.parametrize("append", [in_a_batch, as_records, by_itself])
+def test_offsets_follow_those_of_records_that_are_dispatched_first(
+    tmp_path: Path, clock: Clock, append: Callable[[Store], None]
+) -> None:
+    """A slave that becomes a master may have records of its master that are not in their queues yet."""
+    master, slave = opened(tmp_path / "master", clock), opened(tmp_path / "slave", clock)
+    for _ in range(5):
+        by_itself(master)
+    slave.log.replicate(PhysicalOffset(0), master.log.read(PhysicalOffset(0), master.log.end))
+
+    append(slave)
+
+    places = [entry[0] for entry in entries(slave, "T", 0) if entry is not None]
+    assert [decode(slave.message_at(at) or b"").queue_offset for at in places] == [*range(len(places))]
+    assert len(places) >= 6
+    master.abandon()
+    slave.abandon()

@@ -72,9 +72,9 @@ def recover(
         )  # fmt: skip
     elif queues.log_end > log.end:
         _log.warning(
-            "commit log is shorter than its consume queues log_end=%d queues_end=%d: files of the log are lost, and "
-            "the broker begins without what they held, or a queue is damaged; if they are lost, stop it and restore "
-            "them from another broker or a backup", log.end, queues.log_end,
+            "commit log is shorter than its consume queues log_end=%d queues_end=%d: files of the log are lost, or "
+            "the broker ended while it cut its log, or a queue is damaged; if somebody has deleted files, stop the "
+            "broker and restore them from another broker or a backup", log.end, queues.log_end,
         )  # fmt: skip
     if checkpoint.damage:
         _log.warning("checkpoint cannot be read, the log is read from %d: %s", start, checkpoint.damage)

@@ -122,11 +122,11 @@ class Writer:
         if delay_ms is not None:
             tag_code = store_ms + delay_ms
         pack = layout(sys_flag, len(body), len(queue.topic_bytes), len(properties))
-        if queue.max_offset >= queue.room_to:
-            self._make_room(queue, 1)
         buffer, index, at = self._log.place(pack.size)
         takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
         self._begin(at)
+        if queue.max_offset >= queue.room_to:
+            self._make_room(queue, 1)
         self._pack(
             pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
             sys_flag, born_ms, born_host, store_ms, reconsume_times,
@@ -145,9 +145,9 @@ class Writer:
         :raises ValueError: together they are larger than a file. OSError, Refused: as `append`.
         """
         store_ms, count = self._next_store_ms(), len(records)
-        (first,) = self._reserve((queue,), count)
         at = self._log.make_room(len(records.data))
         self._begin(at)
+        (first,) = self._reserve((queue,), count)
         physical = records.place(first, at, store_ms)
         entries = entry_rows(physical, records.sizes, records.tag_codes).tobytes()
         self._log.write(memoryview(records.data))
@@ -180,9 +180,9 @@ class Writer:
         count, each, topic = len(messages), len(messages) // len(queues), queues[0].topic_bytes
         pack = layout(messages.sys_flag, len(messages.body), len(topic), len(messages.properties))
         size = pack.size
-        firsts = self._reserve(queues, each)
         at = self._log.make_room(size * count)
         self._begin(at)
+        firsts = self._reserve(queues, each)
         physical = np.arange(at, at + size * count, size)
         try:
             if messages.properties.endswith(UNWRITTEN):
@@ -227,8 +227,9 @@ class Writer:
         packs = [record.layout for record in records]
         ends = self._ends_of_fitting([pack.size for pack in packs])
         records = records[: len(ends)]
-        offsets = self._take_slots([record.queue if record.takes_a_slot else None for record in records])
         at = self._log.make_room(ends[-1])
+        self._begin(at)
+        offsets = self._take_slots([record.queue if record.takes_a_slot else None for record in records])
         starts = [0, *ends[:-1]]
         columns = zip(records, packs, offsets, starts, strict=False)
         try:
@@ -249,8 +250,9 @@ class Writer:
         ends = self._ends_of_fitting(moved_sizes(block, topics).tolist())
         count = len(ends)
         queues = queues[:count]
-        offsets = np.array(self._take_slots(queues), np.int64)
         at = self._log.make_room(ends[-1])
+        self._begin(at)
+        offsets = np.array(self._take_slots(queues), np.int64)
         queue_ids = np.fromiter((queue.queue_id for queue in queues), np.int64, count)
         self._write_block(moved(block.first(count), topics[:count], queue_ids, offsets, at, store_ms))
         self._count(queues, ends)
@@ -301,6 +303,7 @@ class Writer:
 
         :raises OSError: it has not; nothing was written.
         """
+        queue.room_to = 0  # whatever fails, nobody writes there before somebody has looked again
         try:
             queue.room_to = queue.make_room(count)
         except UnreadableFile:

@@ -105,7 +105,7 @@ def test_a_log_whose_file_was_deleted_under_the_broker_acknowledges_nothing(
     sim.run_until(lambda: not lives(), 30)
     (line,) = critical(caplog)
     assert "file=/store/commitlog/" in line
-    assert "see who deletes or replaces files of the store, and restore this one" in line
+    assert "see who deletes or replaces files of the store, restore this one" in line
     assert len([line for line in caplog.messages if line.startswith("a file of the store was deleted")]) == 1
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet.errors import UnreadableFile
 from roquet.storage.files.disk import RealDisk
 from roquet.storage.files.segments import file_name
 from roquet.storage.queues.consume_queue import BLANK_ENTRY, ENTRY_SIZE, ConsumeQueue
@@ -135,3 +136,14 @@ def test_a_file_that_was_deleted_before_its_folder_could_be_synced_is_gone() -> 
     queue.make_room(1)
     put(queue, 0, 700, 100, 0)
     assert queue.entry(0) == (700, 100, 0)
+
+
+def test_entries_of_two_files_find_room_only_where_both_are_whole() -> None:
+    drive = Drive(random.Random(1))
+    queue = ConsumeQueue(drive.mount(), Path("/q"), 20 * 10, "T", 0)
+    queue.make_room(15)
+    put(queue, 0, 0, 100, 0)
+    drive.lost_from[Path(f"/q/{200:020d}")] = 0
+    with pytest.raises(UnreadableFile):
+        queue.make_room(14)
+    queue.make_room(9)

@@ -61,7 +61,7 @@ def _first(failure: OSError) -> str:
     """What to do before the next start: a drive fails, or somebody takes a file of the log away."""
     if isinstance(failure, UnreadableFile):
         return (
-            "see who deletes or replaces files of the store, and restore this one from a slave or a backup: without it "
-            "the broker begins without what it held"
+            "see who deletes or replaces files of the store, restore this one from a slave or a backup (without it the "
+            "broker does not start, or lacks what it held)"
         )
     return "look at the system's log and at the drive"

@@ -30,7 +30,7 @@ def plain_body(body: bytes, sys_flag: int, size_max: int = UNCOMPRESSED_MAX, crc
 
     :param size_max: bytes that it may have, if it was compressed.
     :param crc: the checksum stored with it (`Record.body_crc`). None: it is not compared. 0 likewise: a broker that
-        makes no checksums stores that, and of 2³² bodies that are no fault one has it.
+        makes no checksums stores that, and of 2³¹ sound bodies one has it.
     :raises DamagedBody: it does not have that checksum.
     :raises MessageError: it is damaged, larger, or compressed in another way than zlib.
     """

@@ -180,11 +180,11 @@ class ConsumeQueue:
 
         :param first: queue offset of the first of them, where that is not the next one.
         :return: the queue offset up to which there is room, for those and often for more.
-        :raises UnreadableFile: the file of the next one is shorter than it was made.
+        :raises UnreadableFile: a file of them is shorter than it was made.
         :raises OSError: the drive is full, or the process has no file to spare for a new queue; nothing changed.
         """
-        self._require_whole()
         start = self.max_offset if first is None else first
+        self._require_whole(start + count)
         if start + count > self._reserved_to:
             is_new = not self._segments.starts
             if is_new:
@@ -214,13 +214,14 @@ class ConsumeQueue:
             file.reserve(first_byte, last_byte)
         self._reserved_to = end // ENTRY_SIZE
 
-    def _require_whole(self) -> None:
-        at = self.max_offset * ENTRY_SIZE
+    def _require_whole(self, end_offset: int) -> None:
+        """Look at the files that are there of the entries before queue offset `end_offset` that are not written yet."""
+        at, end = self.max_offset * ENTRY_SIZE, end_offset * ENTRY_SIZE
         if self._file_start <= at < self._file_end:
             self._require_file()
-        elif at < self._segments.capacity_end:  # one that no entry was written to yet, such as after a start
-            file = self._segments.file_at(at)
-            if file is not None:
+            at = self._file_end
+        if at < end:
+            for file, _, _ in self._segments.pieces(at, end):
                 file.require_whole()
 
     def _begin_at(self, offset: int) -> None:
