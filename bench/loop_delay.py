@@ -2,8 +2,8 @@
 
 python -m bench.loop_delay [--results FILE]
 
-The broker runs in this process. A task that does nothing but wait for its next turn sees how long each turn takes: what
-it sees beside a request is that request's longest hold, its client's part included.
+The broker runs in this process, its clients in another. A task on the broker's loop does nothing but wait for
+its next turn, and so sees how long each turn takes: what it sees beside a request is that request's longest hold.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from pathlib import Path
+from statistics import median
 from typing import Final, NamedTuple
 
 import uvloop
 
-from bench import machine
-from bench.in_process import broker_in, serving
+from bench import in_process, machine
+from bench.in_process import TIMEOUT_MS, Clients, broker_in, serving
 from roquet.broker.background import in_slices
 from roquet.broker.metrics.stats import Window
 from roquet.common.steps import Steps, finished
@@ -37,7 +38,6 @@ from roquet.protocol.headers.routing import RegisterBrokerHeader
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
-from roquet.transport.channels import Channels
 
 TOPICS: Final = 10_000
 QUEUES: Final = 8
@@ -48,12 +48,10 @@ MEMBERS: Final = 2000
 PULLS: Final = 100_000
 PULLS_OF_ONE: Final = 10_000
 """Held for one connection; a broker keeps 16 MiB of a client's requests."""
-TIMEOUT_MS: Final = 120_000
-CONNECT_TIMEOUT_S: Final = 60.0
-"""Clients and brokers share one loop here, and a machine that is busy holds it for seconds."""
 BEAT_S: Final = 0.02
 """Between heartbeats of two members: each has one in 40 s, and is closed after 120 s without."""
 LONG_MS: Final = 10
+TIMES: Final = 5
 
 
 class Row(NamedTuple):
@@ -62,10 +60,12 @@ class Row(NamedTuple):
     name: str
     ms: float
     held_ms: float
+    """The median of all times."""
+    worst_ms: float
 
 
 class Crowded:
-    """A broker with a lot of everything, a name server beside it, and a client of both."""
+    """A broker with a lot of everything, a name server beside it, and clients of both."""
 
     def __init__(self, folder: Path) -> None:
         index = {"maxIndexNum": "100000", "maxHashSlotNum": "20000"}
@@ -75,9 +75,7 @@ class Crowded:
         self.name_server = NameServer(
             NamesrvConfig(listen_port=0, bind_address="127.0.0.1", kv_config_path=kept, config_store_path=settings)
         )
-        self.channels = Channels(connect_timeout_s=CONNECT_TIMEOUT_S)
-        self.crowd = [Channels(connect_timeout_s=CONNECT_TIMEOUT_S) for _ in range(MEMBERS)]
-        self._beating: asyncio.Task[None] | None = None
+        self.clients = Clients()
         self.address = self.names = ""
 
     async def start(self) -> None:
@@ -107,52 +105,27 @@ class Crowded:
                 parts.measurements.traffic.given(f"topic-{number}", "group-0", queue_id, 1, 100, 0.0)
         store.end_turn()
 
-    def heartbeat(self, number: int) -> Command:
-        data = ConsumerData("crowd", subscriptions=(Subscription("topic-0"),))
-        return Command(RequestCode.HEART_BEAT, {}, dump_bytes(Heartbeat(f"c{number}", (), (data,)).to_json()))
-
     async def _join(self) -> None:
         """Nobody is told of the others yet: that would be two million messages."""
         members = self.broker.parts.members
         members._notify = False
-        for at, channels in enumerate(self.crowd):
-            await channels.call(self.address, self.heartbeat(at), TIMEOUT_MS)
+        await self.clients.do(join, self.address)
         members._notify = True
-        self._beating = asyncio.create_task(self._beat())
-
-    async def _beat(self) -> None:
-        """Without it all members would be closed as silent, in the middle of what is measured."""
-        while True:
-            for at, channels in enumerate(self.crowd):
-                await channels.call(self.address, self.heartbeat(at), TIMEOUT_MS)
-                await asyncio.sleep(BEAT_S)
+        await self.clients.do(go_on_beating, self.address)
 
     async def _hold(self) -> None:
         """Pulls that wait at the queues of all topics, and a thousand of them at one."""
         for first in range(0, PULLS, PULLS_OF_ONE):
-            await self._hold_those(first)
+            await self.clients.do(hold, self.address, first)
         while self.broker.parts.arrivals.count < PULLS:
             await asyncio.sleep(0.01)
-
-    async def _hold_those(self, first: int) -> None:
-        connection = await self.crowd[first // PULLS_OF_ONE].connection(self.address)
-        frames = []
-        for number in range(first, first + PULLS_OF_ONE):
-            topic = "topic-0" if number < 1000 else f"topic-{number % WRITTEN}"
-            header = PullHeader("group-0", topic, 0, 3, 32, 2 | 4, 0, 3_600_000, "*", 1, "TAG")
-            request = Command(RequestCode.PULL_MESSAGE, header.write())
-            request.opaque = 1_000_000 + number
-            frames.append(request.encode())
-        for at in range(0, PULLS_OF_ONE, 100):
-            connection.send(b"".join(frames[at : at + 100]))
-            await asyncio.sleep(0)
 
     def asked(self, code: RequestCode, body: bytes = b"", /, **fields: object) -> Callable[[], Awaitable[object]]:
         """A request to the broker."""
 
         async def ask() -> object:
             request = Command(code, {name: str(value) for name, value in fields.items()}, body)
-            return await self.channels.call(self.address, request, TIMEOUT_MS)
+            return await self.clients.call(self.address, request)
 
         return ask
 
@@ -162,25 +135,66 @@ class Crowded:
         fields = RegisterBrokerHeader("a", "10.0.0.1:10911", "c", "10.0.0.1:10912", 0, False, 0).write()
 
         async def ask() -> object:
-            return await self.channels.call(
-                self.names, Command(RequestCode.REGISTER_BROKER, dict(fields), body), TIMEOUT_MS
-            )
+            return await self.clients.call(self.names, Command(RequestCode.REGISTER_BROKER, dict(fields), body))
 
         return ask
 
     def name_server_asked(self, code: RequestCode, **fields: object) -> Callable[[], Awaitable[object]]:
         async def ask() -> object:
             request = Command(code, {name: str(value) for name, value in fields.items()})
-            return await self.channels.call(self.names, request, TIMEOUT_MS)
+            return await self.clients.call(self.names, request)
 
         return ask
 
     async def stop(self) -> None:
-        if self._beating is not None:
-            self._beating.cancel()
-        await asyncio.gather(*(channels.close() for channels in (self.channels, *self.crowd)))
+        self.clients.stop()
         await self.name_server.stop()
         await self.broker.kill()
+
+
+def heartbeat(number: int) -> Command:
+    data = ConsumerData("crowd", subscriptions=(Subscription("topic-0"),))
+    return Command(RequestCode.HEART_BEAT, {}, dump_bytes(Heartbeat(f"c{number}", (), (data,)).to_json()))
+
+
+def join(address: str) -> None:
+    """Members of the group `crowd`, a connection each; this and what follows is run by the clients' process."""
+    in_process.connections.wait(beat(address, 0))
+
+
+def go_on_beating(address: str) -> None:
+    """Without it all members would be closed as silent, in the middle of what is measured."""
+
+    async def go_on() -> None:
+        while True:
+            await beat(address, BEAT_S)
+
+    in_process.connections.start(go_on())
+
+
+async def beat(address: str, pause_s: float) -> None:
+    for number in range(MEMBERS):
+        await in_process.connections[1 + number].call(address, heartbeat(number), TIMEOUT_MS)
+        await asyncio.sleep(pause_s)
+
+
+def hold(address: str, first: int) -> None:
+    """Pulls of one connection, which find nothing."""
+    in_process.connections.wait(_hold(address, first))
+
+
+async def _hold(address: str, first: int) -> None:
+    connection = await in_process.connections[1 + first // PULLS_OF_ONE].connection(address)
+    frames = []
+    for number in range(first, first + PULLS_OF_ONE):
+        topic = "topic-0" if number < 1000 else f"topic-{number % WRITTEN}"
+        header = PullHeader("group-0", topic, 0, 3, 32, 2 | 4, 0, 3_600_000, "*", 1, "TAG")
+        request = Command(RequestCode.PULL_MESSAGE, header.write())
+        request.opaque = 1_000_000 + number
+        frames.append(request.encode())
+    for at in range(0, PULLS_OF_ONE, 100):
+        connection.send(b"".join(frames[at : at + 100]))
+        await asyncio.sleep(0)
 
 
 def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
@@ -206,8 +220,8 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
 
     newcomers = count(MEMBERS)
 
-    async def join() -> None:
-        await ask(code.HEART_BEAT, crowded.heartbeat(next(newcomers)).body)()
+    async def newcomer() -> None:
+        await ask(code.HEART_BEAT, heartbeat(next(newcomers)).body)()
         await asyncio.sleep(0.2)
 
     shown = {code.name: ask(code) for code in (
@@ -234,7 +248,7 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
             code.QUERY_MESSAGE, topic="topic-0", key="key", maxNum=64, beginTimestamp=0, endTimestamp=1 << 60
         ),
         "SEARCH_OFFSET_BY_TIMESTAMP": ask(code.SEARCH_OFFSET_BY_TIMESTAMP, topic="topic-0", queueId=0, timestamp=5),
-        "a member joins 2,000 others": join,
+        "a member joins 2,000 others": newcomer,
         "a message for 1,100 held pulls": send_to_many,
         **{name: in_slices(parts, work) for name, work in sliced.items()},
         "save of consumer offsets": parts.tables.progress_file.flush,
@@ -269,24 +283,24 @@ async def copied(crowded: Crowded) -> None:
         (RequestCode.GET_ALL_CONSUMER_OFFSET, sliced_tables.offset_table),
         (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, sliced_tables.group_table),
     ):
-        answer = await crowded.channels.call(crowded.address, Command(code), TIMEOUT_MS)
+        answer = await crowded.clients.call(crowded.address, Command(code))
         await slices.run(read(answer.body))
 
 
 async def measured(name: str, work: Callable[[], Awaitable[object]]) -> Row:
-    """The worst of three: some find more to do the first time."""
-    rows = []
-    for _ in range(3):
+    """Five times: some find more to do the first time."""
+    took, held = [], []
+    for _ in range(TIMES):
         probe = Probe()
         task = asyncio.create_task(probe.run())
         await asyncio.sleep(0.02)
         probe.longest_s, began = 0.0, time.perf_counter()
         await work()
-        rows.append(Row(name, (time.perf_counter() - began) * 1000, 0))
+        took.append((time.perf_counter() - began) * 1000)
         await asyncio.sleep(0)
         task.cancel()
-        rows[-1] = rows[-1]._replace(held_ms=probe.longest_s * 1000)
-    return max(rows, key=lambda row: row.held_ms)
+        held.append(probe.longest_s * 1000)
+    return Row(name, median(took), median(held), max(held))
 
 
 class Probe:
@@ -313,23 +327,27 @@ async def run() -> list[Row]:
     return rows
 
 
+def in_bold(held_ms: float) -> str:
+    """Bold is what holds the loop for too long."""
+    return f"**{held_ms:,.1f}**" if held_ms > LONG_MS else f"{held_ms:,.1f}"
+
+
 def page(rows: list[Row]) -> str:
+    rows = sorted(rows, key=lambda row: -row.held_ms)
     lines = [
         "# How long one request holds a broker's loop",
         "",
-        f"- {datetime.now(UTC).date()}, `python -m bench.loop_delay`, the worst of three",
+        f"- {datetime.now(UTC).date()}, `python -m bench.loop_delay`",
         f"- {machine.describe()}",
         f"- {TOPICS:,} topics x {QUEUES} queues, messages in {WRITTEN:,}; {GROUPS:,} groups, one of {MEMBERS:,}"
         f" members; {PULLS:,} held pulls",
-        "- done: until the answer is there, by the clock; held: the longest turn of the loop meanwhile,"
-        " in which nobody else is served, in CPU time of the loop's thread, so that a busy machine does not count",
+        f"- {TIMES} times each. done: until the answer is there, by the clock; held: the longest turn of the loop"
+        " meanwhile, in which nobody else is served, in CPU time of the loop's thread; medians, and the worst",
         "",
-        "| request or periodic work | done, ms | held, ms |",
-        "| --- | --- | --- |",
+        "| request or periodic work | done, ms | held, ms | worst, ms |",
+        "| --- | --- | --- | --- |",
+        *(f"| {row.name} | {row.ms:,.1f} | {in_bold(row.held_ms)} | {in_bold(row.worst_ms)} |" for row in rows),
     ]
-    for row in sorted(rows, key=lambda row: -row.held_ms):
-        bold = "**" if row.held_ms > LONG_MS else ""
-        lines.append(f"| {row.name} | {row.ms:,.1f} | {bold}{row.held_ms:,.1f}{bold} |")
     return "\n".join(lines) + "\n"
 
 
