@@ -28,6 +28,14 @@ def test_what_was_counted_before_the_first_look_counts_as_of_the_period_before_i
     assert counted.minute() == Summary(sum=50, tps=5.0, avgpt=5.0)
 
 
+def test_what_was_deleted_and_made_again_between_two_looks_begins_anew() -> None:
+    counted = Counted()
+    for look, messages in enumerate((100, 10, 12), 1):
+        counted.totals["T"] = Total(messages, messages)
+        finished(counted.stats.look(Window.MINUTE, 10_000 * look))
+    assert counted.minute() == Summary(sum=12, tps=0.6, avgpt=1.0)
+
+
 def test_a_minute_forgets_what_is_older_than_its_seven_looks() -> None:
     counted = Counted()
     for look in range(1, 11):

@@ -91,7 +91,7 @@ class Stats:
         for entries in in_parts(found.items(), _KEYS):
             for key, total in entries:
                 known = looks.get(key)
-                if known is None:
+                if known is None or total.times < known[-1].total.times:  # it is new, or was deleted and made again
                     known = looks[key] = deque((_Look(now_ms - window.period_ms, _NOTHING),), window.looks)
                 known.append(_Look(now_ms, total))
             yield
