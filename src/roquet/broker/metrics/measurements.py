@@ -131,7 +131,7 @@ class Measurements:
 
     def figures(self) -> Steps[dict[str, str]]:
         """What the broker tells of its rates and totals, under Apache's names."""
-        size = 0
+        size = self._store.queues.appended_to_deleted.size
         for part in in_parts(self._store.queues.appended(), _TOPICS):
             size += sum(appended.size for _, appended in part)
             yield

@@ -53,6 +53,8 @@ class Queues:
         self._bits_of = bits_of
         self._bits_size = bits_size
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self.appended_to_deleted = Appended()
+        """What was appended to topics before they were deleted: the totals of a broker must not fall."""
 
     def load(self) -> list[ConsumeQueue]:
         """Open every queue that has a folder; folders that can be no queue's are left alone.
@@ -183,7 +185,9 @@ class Queues:
                 self._disk.delete_folder(folder / topic / str(queue.queue_id))
         for folder in (self._folder, self._notes_folder):
             self._disk.delete_folder(folder / topic)
-        self._by_topic.pop(topic, None)
+        any_queue = next(iter(self._by_topic.pop(topic, {}).values()), None)
+        if any_queue is not None:  # all queues of a topic share one count
+            self.appended_to_deleted.add(any_queue.appended.messages, any_queue.appended.size)
 
     def close(self) -> None:
         for queue in self:

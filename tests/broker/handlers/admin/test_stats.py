@@ -143,6 +143,16 @@ def test_rates_follow_what_is_stored_and_given(world: World) -> None:
     assert float(table["putMessageAverageSize"]) == world.store.log.end / 5
 
 
+def test_a_deleted_topic_takes_nothing_from_the_brokers_total(world: World) -> None:
+    client = world.client()
+    for topic in "TU":
+        world.put(topic)
+    assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == ResponseCode.SUCCESS
+    world.put("T", 1)
+    table = client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]
+    assert int(table["putMessageSizeTotal"]) == world.store.log.end
+
+
 def test_every_group_is_told_with_how_far_it_is_behind_in_each_topic(world: World) -> None:
     now_ms = world.host.now_ms()
     for name, ordered in (("T", False), ("O", True)):
