@@ -5,8 +5,9 @@ What most programs need is here. Each name is loaded when it is first used, so `
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from roquet.common.lazy import attributes_of
 
 if TYPE_CHECKING:
     from roquet import dev
@@ -86,20 +87,14 @@ _HOMES = {
     "TransactionProducer": "client.transactions",
     "TransactionResult": "client.transactions",
     "TransactionState": "client.transactions",
+    "dev": "dev",
     "plain_body": "protocol.records.compression",
 }
 """Where a public name comes from; from errors, when it is not here."""
 
 
 if not TYPE_CHECKING:  # a type checker would take any name at all for one of these
-
-    def __getattr__(name: str) -> Any:
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if name == "dev":
-            return import_module(f"{__name__}.dev")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
-        return value
+    __getattr__ = attributes_of(__name__, {name: f"roquet.{_HOMES.get(name, 'errors')}" for name in __all__})
 
 
 def __dir__() -> list[str]:
