@@ -1,4 +1,4 @@
-"""The periodic loops, a few lines each; `loops` says which of them a broker has."""
+"""The periodic loops, a few lines each; `background` says which of them a broker has."""
 
 from __future__ import annotations
 

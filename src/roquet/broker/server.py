@@ -1,4 +1,4 @@
-"""Starts and stops a broker, which `parts` puts together; holds no logic."""
+"""Starts and stops a broker, which `components` puts together; holds no logic."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """SEND_MESSAGE 10, 310 and 320: the general path, for every kind of send.
 
-A connection's usual kind of send is learnt here and then taken by `learnt_sends`, which does the same without
+A connection's usual kind of send is learnt here and then taken by `fastpath.send`, which does the same without
 parsing; whatever that does not know comes back to this path.
 
 See docs/protocol/producing.md#a-send-step-by-step.

@@ -16,7 +16,7 @@ TIMEOUT_MS: Final = 3000
 
 
 class Progress(Protocol):
-    """Where it is kept: by the brokers for a group, in a file (`local_progress`) for each member that broadcasts."""
+    """Where it is kept: by the brokers for a group, in a file (`local_offsets`) for each member that broadcasts."""
 
     async def open(self) -> None:
         """Before all else."""

@@ -1,6 +1,6 @@
 """Large bodies, read a part at a time: each of these yields between parts, and returns the whole table.
 
-What they give is what `from_json` of the table's type gives, for which `sliced_bodies` made the text.
+What they give is what `from_json` of the table's type gives, for which `sliced` made the text.
 """
 
 from __future__ import annotations
