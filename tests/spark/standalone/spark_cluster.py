@@ -18,10 +18,14 @@ from tests.interop.processes import Program, free_port
 WORKERS: Final = 2
 
 
-def children(pid: int) -> list[int]:
-    """The processes that a process has started and that run."""
-    lists = (each.read_text() for each in Path(f"/proc/{pid}/task").glob("*/children"))
-    return [int(child) for text in lists for child in text.split()]
+def executors(worker: int) -> list[int]:
+    """The JVMs that a worker has started; the script that became the worker can have left it an ended child, too."""
+    lists = (each.read_text() for each in Path(f"/proc/{worker}/task").glob("*/children"))
+    return [int(child) for text in lists for child in text.split() if is_executor(child)]
+
+
+def is_executor(pid: str) -> bool:
+    return b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 class SparkCluster:
@@ -44,7 +48,7 @@ class SparkCluster:
 
     def kill_executor(self) -> None:
         """The JVM of one of an application's executors, with -9."""
-        pid = next(each for worker in self._workers for each in children(worker.pid))
+        pid = next(each for worker in self._workers for each in executors(worker.pid))
         os.kill(pid, signal.SIGKILL)
 
     @property
