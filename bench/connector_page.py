@@ -34,7 +34,7 @@ SIDES: Final = {
 }
 
 
-class Reading(NamedTuple):
+class SlowReader(NamedTuple):
     """What one side came to in one round: figures by their names in `TABLES`, count and checksum of the rows read."""
 
     size: int
@@ -89,7 +89,7 @@ TABLES: Final = (
 )
 
 
-def page(readings: Sequence[Reading], rows: int) -> str:
+def page(readings: Sequence[SlowReader], rows: int) -> str:
     sizes = sorted({reading.size for reading in readings})
     for size in sizes:
         found = {tuple(reading.sums) for reading in readings if reading.size == size}
@@ -126,7 +126,7 @@ def page(readings: Sequence[Reading], rows: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _lines(table: Table, size: int, readings: Sequence[Reading]) -> Iterator[str]:
+def _lines(table: Table, size: int, readings: Sequence[SlowReader]) -> Iterator[str]:
     first, *others = table.figures.values()
     yield f"| | {' | '.join((first, '/ Kafka', *others))} |"
     yield f"|{' --- |' * (len(table.figures) + 2)}"
@@ -137,5 +137,5 @@ def _lines(table: Table, size: int, readings: Sequence[Reading]) -> Iterator[str
         yield f"| {SIDES[side]} | {' | '.join((shown[0], f'{ratio:.2f}', *shown[1:]))} |"
 
 
-def _values(name: str, size: int, side: str, readings: Sequence[Reading]) -> list[float]:
+def _values(name: str, size: int, side: str, readings: Sequence[SlowReader]) -> list[float]:
     return [each.figures[name] for each in readings if each.size == size and each.side == side and name in each.figures]

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.connector_job import Order
-from bench.connector_page import KAFKA, LARGE, LARGE_CONF, LARGE_PULL, PARQUET, READY, STORE, Reading, page
+from bench.connector_page import KAFKA, LARGE, LARGE_CONF, LARGE_PULL, PARQUET, READY, STORE, SlowReader, page
 from bench.couples import HEAP
 from bench.kafka_broker import KafkaBroker, jars
 from bench.options import Side
@@ -167,7 +167,7 @@ class Round:
         return Order("rocketmq-store", options, SCHEMA, COLUMNS, str(folder / "from-store"))
 
 
-def measured(folder: Path, options: argparse.Namespace, size: int, number: int) -> Iterator[Reading]:
+def measured(folder: Path, options: argparse.Namespace, size: int, number: int) -> Iterator[SlowReader]:
     rows, few = folder / f"rows-{size}", folder / f"few-{size}"
     if not rows.exists():
         make_rows(rows, options.rows, size)
@@ -176,7 +176,7 @@ def measured(folder: Path, options: argparse.Namespace, size: int, number: int) 
         sums = found.pop("sums")
         for name, value in found.items():
             print(f"round {number}, {size} bytes, {side}: {name} {value:,.2f}", flush=True)
-        yield Reading(size, side, found, sums)
+        yield SlowReader(size, side, found, sums)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -197,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 for size in options.sizes:
                     for reading in measured(Path(folder), options, size, number):
                         print(json.dumps(reading._asdict()), file=file, flush=True)
-        readings = [Reading(**json.loads(line)) for line in kept.read_text().splitlines()]
+        readings = [SlowReader(**json.loads(line)) for line in kept.read_text().splitlines()]
     if not options.only:
         options.results.write_text(page(readings, options.rows))
 

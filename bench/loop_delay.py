@@ -117,7 +117,7 @@ class Crowded:
         """Pulls that wait at the queues of all topics, and a thousand of them at one."""
         for first in range(0, PULLS, PULLS_OF_ONE):
             await self.clients.do(hold, self.address, first)
-        while self.broker.parts.arrivals.count < PULLS:
+        while self.broker.parts.long_polls.count < PULLS:
             await asyncio.sleep(0.01)
 
     def asked(self, code: RequestCode, body: bytes = b"", /, **fields: object) -> Callable[[], Awaitable[object]]:
@@ -203,7 +203,7 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
     sliced: dict[str, Callable[[], Steps[None]]] = {
         f"statistics, {window.title}": partial(parts.measurements.look, window) for window in Window
     }
-    sliced |= {"sweep of held pulls": parts.arrivals.sweep, "silent members": parts.members.close_silent}
+    sliced |= {"sweep of held pulls": parts.long_polls.sweep, "silent members": parts.members.close_silent}
     sliced |= {"expired locks": parts.tables.drop_expired_leases}
 
     def at_once(work: Callable[[], object]) -> Callable[[], Awaitable[object]]:

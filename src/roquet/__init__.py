@@ -11,7 +11,7 @@ from roquet.common.lazy import attributes_of
 
 if TYPE_CHECKING:
     from roquet import dev
-    from roquet.client._consume.pull_flow import Limits
+    from roquet.client._consume.pull_flow import PrefetchLimits
     from roquet.client._consume.pull_result import PullResult, PullStatus
     from roquet.client.consumer import Consumer
     from roquet.client.producer import Producer
@@ -45,10 +45,10 @@ __all__ = [
     "Consumer",
     "Credentials",
     "DamagedBody",
-    "Limits",
     "Message",
     "MessageError",
     "MessageQueue",
+    "PrefetchLimits",
     "Producer",
     "PullConsumer",
     "PullResult",
@@ -72,7 +72,7 @@ __all__ = [
 _HOMES = {
     "Consumer": "client.consumer",
     "Credentials": "protocol.remoting.signing",
-    "Limits": "client._consume.pull_flow",
+    "PrefetchLimits": "client._consume.pull_flow",
     "Message": "protocol.records.message",
     "MessageQueue": "protocol.records.message",
     "Producer": "client.producer",

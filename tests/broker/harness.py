@@ -13,21 +13,21 @@ from roquet.broker.handlers.admin.groups import GroupAdmin
 from roquet.broker.handlers.admin.jobs import Jobs
 from roquet.broker.handlers.admin.stats import StatsAdmin
 from roquet.broker.handlers.admin.topics import TopicAdmin
-from roquet.broker.handlers.locks import LockRequests
-from roquet.broker.handlers.members import MemberRequests
-from roquet.broker.handlers.offsets import ProgressRequests
-from roquet.broker.handlers.query import QueryRequests
+from roquet.broker.handlers.locks import LockHandler
+from roquet.broker.handlers.members import MemberHandler
+from roquet.broker.handlers.offsets import OffsetHandler
+from roquet.broker.handlers.query import QueryHandler
 from roquet.broker.maintenance.queue_deletion import QueueDeletion
 from roquet.broker.metadata.filter_data import FilterRegistry
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.members import Consumers, Producers
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import GROUPS, TOPICS, StateFile, Then
 from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
 from roquet.broker.metrics.measurements import Measurements
 from roquet.broker.metrics.runtime_info import RuntimeInfo
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress, DelayProgress
-from roquet.broker.offsets.group_lag import Positions
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets, DelayOffsets
+from roquet.broker.offsets.group_lag import GroupLag
 from roquet.protocol.bodies.tables import DataVersion
 from roquet.protocol.json.dialect import load
 from roquet.protocol.records import message as m
@@ -68,10 +68,10 @@ class World:
         self.store = self._opened_store()
         self.topic_changes = 0
         self._build_tables(self.config)
-        self.members = MemberRequests(
+        self.members = MemberHandler(
             self.consumers,
             self.producers,
-            self.catalogue,
+            self.metadata,
             self.filters,
             self.host.now_ms,
             lambda: sim.now_s * 1000,
@@ -109,9 +109,9 @@ class World:
         self.topics_file = StateFile(disk, folder / TOPICS, self.topics.to_table, runtime)
         self.groups_file = StateFile(disk, folder / GROUPS, self.groups.to_table, runtime)
         self.filters = FilterRegistry(config.filters.bloom, config.filters.filter_data_clean_time_span, limits)
-        self.progress, self.delays = ConsumerProgress(limits=limits), DelayProgress()
+        self.progress, self.delays = ConsumerOffsets(limits=limits), DelayOffsets()
         self.consumers, self.producers = Consumers[Connection](), Producers[Connection]()
-        self.catalogue = Catalogue(
+        self.metadata = Metadata(
             self.topics, self.groups, self._topics_changed, self.groups_file.changed, self.host.now_ms, limits
         )
 
@@ -121,25 +121,25 @@ class World:
 
     def _routes(self) -> dict[int, Any]:
         config, now_ms, name = self.config, self.host.now_ms, self.config.broker_name
-        catalogue, progress, store, is_slave = self.catalogue, self.progress, self.store, config.is_slave
+        metadata, progress, store, is_slave = self.metadata, self.progress, self.store, config.is_slave
         cluster, detailed = config.broker_cluster_name, config.enable_detail_stat
         self.measurements = Measurements(
-            store, catalogue, cluster, now_ms, lambda: self.sim.now_s * 1000, detailed=detailed, limits=config.limits
+            store, metadata, cluster, now_ms, lambda: self.sim.now_s * 1000, detailed=detailed, limits=config.limits
         )
         info = RuntimeInfo(config, store, self.delays, now_ms, (), self.measurements.figures)
-        positions = Positions(catalogue, self.consumers, progress, store, name, self.measurements.tps)
+        positions = GroupLag(metadata, self.consumers, progress, store, name, self.measurements.tps)
         groups = GroupAdmin(
-            catalogue, self.consumers, self.producers, progress, positions, self.slices, is_slave=is_slave
+            metadata, self.consumers, self.producers, progress, positions, self.slices, is_slave=is_slave
         )
         deletion = QueueDeletion(store, self.host.runtime(), asyncio.Lock(), self.slices)
         return {
             **self.members.routes(),
-            **ProgressRequests(progress, store, is_slave=is_slave).routes(),
-            **LockRequests(LeaseTable(config.limits), now_ms, self.slices, config.limits).routes(),
-            **QueryRequests(store, 32, 64, self.slices).routes(),
-            **TopicAdmin(catalogue, progress, store, name, deletion, Jobs(), self.slices, is_slave=is_slave).routes(),
+            **OffsetHandler(progress, store, is_slave=is_slave).routes(),
+            **LockHandler(LeaseTable(config.limits), now_ms, self.slices, config.limits).routes(),
+            **QueryHandler(store, 32, 64, self.slices).routes(),
+            **TopicAdmin(metadata, progress, store, name, deletion, Jobs(), self.slices, is_slave=is_slave).routes(),
             **groups.routes(),
-            **StatsAdmin(self.measurements.stats, positions, catalogue, BROKER, self.slices).routes(),
+            **StatsAdmin(self.measurements.stats, positions, metadata, BROKER, self.slices).routes(),
             **BrokerAdmin(config, DataVersion(now_ms()), info, progress, self.delays, self.slices).routes(),
         }
 

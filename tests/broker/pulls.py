@@ -5,20 +5,20 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from roquet.broker.delivery.end_of_tick import Turn
-from roquet.broker.delivery.long_polls import Arrivals
+from roquet.broker.delivery.end_of_turn import EndOfTurn
+from roquet.broker.delivery.long_polls import LongPolls
 from roquet.broker.delivery.read_balance import ReadBalance
-from roquet.broker.handlers.fastpath.pull import LearntPulls
-from roquet.broker.handlers.pull import PullConfig, Pulls
+from roquet.broker.handlers.fastpath.pull import FastPull
+from roquet.broker.handlers.pull import PullConfig, PullHandler
 from roquet.broker.metadata.filter_data import FilterRegistry
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.members import Consumers, Member
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import Then
 from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
 from roquet.broker.metrics.traffic import Traffic
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress
-from roquet.broker.offsets.moved_event import OffsetMoves
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
+from roquet.broker.offsets.moved_event import OffsetMovedEvents
 from roquet.protocol.bodies.tables import ConsumerData, Subscription, TopicConfig
 from roquet.protocol.filters.bloom import BloomShape
 from roquet.protocol.filters.tags import TAG
@@ -58,23 +58,23 @@ class Side:
         self.topics = TopicRegistry(topics_at_start("C", "b"), NOW_MS)
         self.topics.update(TopicConfig("T", QUEUES, QUEUES, Permission.READ | Permission.WRITE), NOW_MS)
         self.groups = GroupRegistry(NOW_MS)
-        catalogue = Catalogue(self.topics, self.groups, self._changed, self._changed, lambda: NOW_MS)
+        metadata = Metadata(self.topics, self.groups, self._changed, self._changed, lambda: NOW_MS)
         self.consumers: Consumers[Connection] = Consumers()
-        self.progress = ConsumerProgress()
-        self.arrivals = Arrivals(lambda: self.loop_ms, held_max)
+        self.progress = ConsumerOffsets()
+        self.long_polls = LongPolls(lambda: self.loop_ms, held_max)
         self.filters = FilterRegistry(BloomShape(), 86_400_000)
         self.traffic = Traffic(lambda: self.loop_ms)
-        pulls = Pulls(
+        pulls = PullHandler(
             config or PullConfig(),
             self.store,
-            catalogue,
+            metadata,
             self.consumers,
             self.progress,
             ReadBalance(slave_reads=slave_reads, memory_size=ON_DISK),
-            self.arrivals,
+            self.long_polls,
             self.filters,
             self.traffic,
-            OffsetMoves(self.store, Turn(lambda: None), "b", lambda: NOW_MS),
+            OffsetMovedEvents(self.store, EndOfTurn(lambda: None), "b", lambda: NOW_MS),
         )
         self.connection = Connection(pulls.routes() | {FORBID: self._forbid})
         self.subscribe("*")
@@ -103,10 +103,10 @@ class Side:
             for pull in queue.waiting or ()
         ]
 
-    def forms(self) -> int:
-        learnt = (known for known in self.connection.shortcuts if isinstance(known, LearntPulls))
-        return sum(len(forms) for known in learnt for forms in known._forms.known.values())
+    def templates(self) -> int:
+        learnt = (known for known in self.connection.fast_paths if isinstance(known, FastPull))
+        return sum(len(alike) for known in learnt for alike in known._templates.known.values())
 
 
-def pull_frame(opaque: int, header: PullHeader, form: int = JSON, code: int = RequestCode.PULL_MESSAGE) -> bytes:
-    return Command(code, header.write(), b"", opaque, header_type=form, language="JAVA").encode()[4:]
+def pull_frame(opaque: int, header: PullHeader, header_type: int = JSON, code: int = RequestCode.PULL_MESSAGE) -> bytes:
+    return Command(code, header.write(), b"", opaque, header_type=header_type, language="JAVA").encode()[4:]

@@ -12,16 +12,16 @@ from pathlib import Path
 
 from roquet.broker.config.delay_levels import DelayLevels
 from roquet.broker.delay.stamp_clock import StampClock
-from roquet.broker.delivery.ack_gate import Durability, DurabilityConfig
-from roquet.broker.delivery.end_of_tick import Turn
-from roquet.broker.handlers.fastpath.send import LearntSends
-from roquet.broker.handlers.send import Sends
-from roquet.broker.handlers.send_context import Intake, SendConfig
+from roquet.broker.delivery.ack_gate import AckConfig, AckGate
+from roquet.broker.delivery.end_of_turn import EndOfTurn
+from roquet.broker.handlers.fastpath.send import FastSend
+from roquet.broker.handlers.send import SendHandler
+from roquet.broker.handlers.send_context import SendConfig, SendContext
 from roquet.broker.metadata.groups import GroupRegistry
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import Then
 from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.transactions.half_messages import HalfMessages
 from roquet.common.runtime import Runtime
 from roquet.errors import PeerError
@@ -54,16 +54,18 @@ class Side:
         self.store = Store(config, lambda: NOW_MS, disk)
         self.store.open()
         self.topics = TopicRegistry(topics_at_start("C", "b"), NOW_MS)
-        self.catalogue = catalogue = Catalogue(
+        self.metadata = metadata = Metadata(
             self.topics, GroupRegistry(NOW_MS), self._changed, self._changed, lambda: NOW_MS
         )
         log = self.store.log
-        durability = Durability(DurabilityConfig(False, False), lambda: 0, lambda: log.end, None, lambda: 0.0)
-        turn, levels = Turn(self.store.end_turn), DelayLevels((1000, 5000))
+        ack_gate = AckGate(AckConfig(False, False), lambda: 0, lambda: log.end, None, lambda: 0.0)
+        turn, levels = EndOfTurn(self.store.end_turn), DelayLevels((1000, 5000))
         now_ms, chance = lambda: NOW_MS, random.Random(1)
         clock = StampClock(Runtime(now_ms, chance, lambda: 0.0), lambda: log.end)
-        intake = Intake(SendConfig("C", levels), self.store, catalogue, durability, turn, now_ms, chance)
-        sends = Sends(intake, HalfMessages(self.store, catalogue, ConsumerProgress(), turn, clock, levels), Slices())
+        send_context = SendContext(SendConfig("C", levels), self.store, metadata, ack_gate, turn, now_ms, chance)
+        sends = SendHandler(
+            send_context, HalfMessages(self.store, metadata, ConsumerOffsets(), turn, clock, levels), Slices()
+        )
         self.connection = Connection(sends.routes())
         self.connection.peer_host = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50])
 
@@ -73,7 +75,7 @@ class Side:
     def take(self, *frames: bytes) -> list[bytes]:
         """The answers to frames that come in one read; less of them when the connection would be closed."""
 
-        def otherwise(frame: bytes) -> bytes | None:
+        def slow_path(frame: bytes) -> bytes | None:
             try:
                 return self.connection._take(frame)
             except PeerError:
@@ -81,10 +83,10 @@ class Side:
 
         answers: list[bytes | None] = []
         for at, frame in enumerate(frames):
-            if self.learns and self.connection.shortcuts:
-                answers += self.connection.shortcuts[0].take(list(frames[at:]), otherwise)
+            if self.learns and self.connection.fast_paths:
+                answers += self.connection.fast_paths[0].take(list(frames[at:]), slow_path)
                 break
-            answers.append(otherwise(frame))
+            answers.append(slow_path(frame))
         return [answer for answer in answers if answer is not None]
 
     def log_bytes(self) -> bytes:
@@ -95,9 +97,9 @@ class Side:
         return [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in self.store.queues]
 
     @property
-    def forms(self) -> int:
-        learnt = (known for known in self.connection.shortcuts if isinstance(known, LearntSends))
-        return sum(len(forms) for known in learnt for forms in known._forms.known.values())
+    def templates(self) -> int:
+        learnt = (known for known in self.connection.fast_paths if isinstance(known, FastSend))
+        return sum(len(alike) for known in learnt for alike in known._templates.known.values())
 
 
 def send_frame(

@@ -98,32 +98,32 @@ class SendsAndChanges(RuleBasedStateMachine):
     )
     def change_topic(self, topic: str, queues: int, perm: int, filter_type: str) -> None:
         for side in self.sides:
-            side.catalogue.update_topic(TopicConfig(topic, queues, queues, perm, filter_type))
+            side.metadata.update_topic(TopicConfig(topic, queues, queues, perm, filter_type))
         self._send_again()
 
     @rule(ordered=st.sets(topics))
     def order_topics(self, ordered: set[str]) -> None:
         for side in self.sides:
-            side.catalogue.set_ordered(ordered)
+            side.metadata.set_ordered(ordered)
         self._send_again()
 
     @rule(topic=topics)
     def delete_topic(self, topic: str) -> None:
         """Its queues stay: who deletes them is not part of this."""
         for side in self.sides:
-            side.catalogue.delete_topic(topic)
+            side.metadata.delete_topic(topic)
         self._send_again()
 
     @rule(tries=st.sampled_from([0, 2, 16]))
     def change_group(self, tries: int) -> None:
         for side in self.sides:
-            side.catalogue.update_group(GroupConfig("group", retry_max_times=tries))
+            side.metadata.update_group(GroupConfig("group", retry_max_times=tries))
         self._send_again()
 
     @rule()
     def delete_group(self) -> None:
         for side in self.sides:
-            side.catalogue.delete_group("group")
+            side.metadata.delete_group("group")
         self._send_again()
 
     @rule(why=st.sampled_from(["", "", "the drive is used beyond 90%"]))
@@ -140,7 +140,7 @@ class SendsAndChanges(RuleBasedStateMachine):
 
     @invariant()
     def tables_are_the_same(self) -> None:
-        one, other = (side.catalogue for side in self.sides)
+        one, other = (side.metadata for side in self.sides)
         assert (dict(one.topics), dict(one.groups)) == (dict(other.topics), dict(other.groups))
 
     def teardown(self) -> None:
@@ -163,7 +163,7 @@ def test_a_retry_topics_sends_see_that_the_group_may_try_less_often(tmp_path: Pa
         side = Side(tmp_path / str(learns), learns=learns)
         frame = send_frame(1000, 0, {}, topic="%RETRY%group", reconsume_times=3)
         side.take(*[frame] * 3)
-        side.catalogue.update_group(GroupConfig("group", retry_max_times=2))
+        side.metadata.update_group(GroupConfig("group", retry_max_times=2))
         side.take(*[frame] * 3)
         written = {queue.topic: queue.max_offset for queue in side.store.queues}
         side.store.abandon()

@@ -11,9 +11,9 @@ from roquet.broker.delivery.long_polls import LOOKED_AT_ONCE
 from roquet.broker.handlers.admin.stats import StatsAdmin
 from roquet.broker.handlers.member_status import MemberStatus
 from roquet.broker.metadata.members import Consumers
-from roquet.broker.metadata.metadata import Catalogue
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress
-from roquet.broker.offsets.group_lag import Positions
+from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
+from roquet.broker.offsets.group_lag import GroupLag
 from roquet.protocol.bodies.tables import ConsumerData, GroupConfig, Heartbeat, Subscription, TopicConfig
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.json.dialect import dump_bytes
@@ -69,8 +69,8 @@ def test_what_is_made_in_slices_says_what_one_answer_said(crowded: World) -> Non
 def test_the_last_step_copies_what_was_told_of_all_groups_once(world: World) -> None:
     """Of 10 MB each copy takes some ms."""
     with_groups(world, 200)
-    positions = Positions(*_tables(world), lambda topic, group: 0.0)
-    stats = StatsAdmin(world.measurements.stats, positions, world.catalogue, BROKER, world.slices)
+    positions = GroupLag(*_tables(world), lambda topic, group: 0.0)
+    stats = StatsAdmin(world.measurements.stats, positions, world.metadata, BROKER, world.slices)
     work = stats.consume_stats(Command(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}))
     tracemalloc.start()
     try:
@@ -92,7 +92,7 @@ def test_the_topics_of_a_group_are_found_in_steps(world: World) -> None:
     for name in names:
         world.topics.update(TopicConfig(name), 1)
         world.progress.commit("g", name, 0, 0)
-    work, steps = Positions(*_tables(world), lambda topic, group: 0.0).topics_of("g"), 0
+    work, steps = GroupLag(*_tables(world), lambda topic, group: 0.0).topics_of("g"), 0
     try:
         while True:
             next(work)
@@ -103,8 +103,8 @@ def test_the_topics_of_a_group_are_found_in_steps(world: World) -> None:
     assert steps >= len(names) // 100
 
 
-def _tables(world: World) -> tuple[Catalogue, Consumers[Connection], ConsumerProgress, Store, str]:
-    return world.catalogue, world.consumers, world.progress, world.store, world.config.broker_name
+def _tables(world: World) -> tuple[Metadata, Consumers[Connection], ConsumerOffsets, Store, str]:
+    return world.metadata, world.consumers, world.progress, world.store, world.config.broker_name
 
 
 def test_a_large_group_that_loses_many_members_at_once_hears_of_it_once_or_twice(world: World) -> None:
@@ -156,11 +156,11 @@ def test_thousands_of_held_pulls_are_woken_a_part_in_each_turn(sim: Simulation) 
     for _ in range(count):
         client.host.start(pull)
     sim.run_for(1)
-    assert broker.parts.arrivals.count == count
+    assert broker.parts.long_polls.count == count
     assert send(client, b"second").code == 0
     sim.run_for(0.1)
     assert answers == [ResponseCode.SUCCESS] * count
-    assert broker.parts.arrivals.count == 0
+    assert broker.parts.long_polls.count == 0
 
 
 def test_thousands_of_held_pulls_whose_time_is_over_are_answered(sim: Simulation) -> None:
@@ -178,4 +178,4 @@ def test_thousands_of_held_pulls_whose_time_is_over_are_answered(sim: Simulation
         client.host.start(pull)
     sim.run_for(12)
     assert answers == [ResponseCode.PULL_NOT_FOUND] * count
-    assert broker.parts.arrivals.count == 0
+    assert broker.parts.long_polls.count == 0

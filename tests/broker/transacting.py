@@ -41,7 +41,7 @@ class TransactionProducer(Client):
         body = dump_bytes(Heartbeat(f"{self.host.address}@1", (self.group,), ()).to_json())
         assert self.call(RequestCode.HEART_BEAT, body).code == 0
 
-    def half(self, body: bytes = b"body", topic: str = "T", queue_id: int = 1, **more: str) -> Half:
+    def half(self, body: bytes = b"body", topic: str = "T", queue_id: int = 1, **more: str) -> HalfRecord:
         pairs = {
             "TRAN_MSG": "true",
             "PGROUP": self.group,
@@ -62,15 +62,15 @@ class TransactionProducer(Client):
         assert answer.code == 0, answer.remark
         assert int(answer.fields["queueId"]) == queue_id, "clients read it as that of the topic they sent to"
         _, _, at = parse_offset_message_id(answer.fields["msgId"])
-        return Half(int(answer.fields["queueOffset"]), at)
+        return HalfRecord(int(answer.fields["queueOffset"]), at)
 
-    def end(self, half: Half, kind: int, **more: object) -> Command:
+    def end(self, half: HalfRecord, kind: int, **more: object) -> Command:
         """By a request that wants an answer, as Go's client does."""
         fields = {"producerGroup": self.group, "msgId": "m", "commitOrRollback": kind, **half.fields, **more}
         return self.call(RequestCode.END_TRANSACTION, **fields)
 
 
-class Half:
+class HalfRecord:
     """Where a half message stands."""
 
     def __init__(self, offset: int, at: int) -> None:

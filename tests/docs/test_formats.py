@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from roquet.broker.metadata.filter_data import FilterRegistry, NotedFilters
+from roquet.broker.metadata.filter_data import FilterBitsOf, FilterRegistry
 from roquet.common.steps import finished
 from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.bodies.tables import Subscription
@@ -125,7 +125,7 @@ def test_note(tmp_path: Path) -> None:
     filters = FilterRegistry(BloomShape(), 0)
     filters.register("billing", [Subscription("orders", "TAGS = 'new'", 1, SQL92)], STORED_MS)
     config = StoreConfig(tmp_path, [tmp_path / "commitlog"], FILE_SIZE, 200, notes_file_size=FILE_SIZE)
-    noted = Store(config, lambda: STORED_MS, None, NotedFilters(filters, BloomShape()))
+    noted = Store(config, lambda: STORED_MS, None, FilterBitsOf(filters, BloomShape()))
     noted.open()
 
     append(noted)

@@ -172,21 +172,21 @@ async def test_pulls_of_a_peer_that_reads_nothing_go_on_waiting(cluster: roquet.
     """And are answered as soon as it reads, which is before they are looked at for any other reason."""
     assert cluster.broker is not None
     await fill(cluster, "T", b"first", 1)
-    arrivals, port, pulls = cluster.broker.parts.arrivals, cluster.broker.port, 300
+    long_polls, port, pulls = cluster.broker.parts.long_polls, cluster.broker.port, 300
     peer = Peer(port)
     await peer.connect()
     await peer.ask(*(held_pull(number, 1) for number in range(pulls)))
     async with asyncio.timeout(5):
-        while arrivals.count < pulls:
+        while long_polls.count < pulls:
             await asyncio.sleep(0.01)
 
     await fill(cluster, "T", random.randbytes(200_000), 1)
-    await settled(lambda: arrivals.count)
+    await settled(lambda: long_polls.count)
 
-    assert (pulls - arrivals.count) * 200_000 < BUFFERED_MAX
+    assert (pulls - long_polls.count) * 200_000 < BUFFERED_MAX
     answers = await peer.answers(pulls)
     assert {(answer.code, len(answer.body) > 200_000) for answer in answers} == {(ResponseCode.SUCCESS, True)}
-    assert arrivals.count == 0
+    assert long_polls.count == 0
     peer.close()
 
 

@@ -17,9 +17,9 @@ from roquet.errors import StoreError
 from roquet.replication import master, slave
 from roquet.replication.client import HaClient
 from roquet.replication.frames import HEADER, report
-from roquet.replication.server import HaServer, SlaveProgress
+from roquet.replication.server import HaServer, SlaveFollow
 from roquet.storage.files.disk import RealDisk
-from roquet.storage.files.folders import Folders
+from roquet.storage.files.folders import LogFolders
 from roquet.storage.log.commit_log import CommitLog
 
 FILE_SIZE = 64 * 1024
@@ -33,7 +33,7 @@ def some_bytes(size: int, seed: int = 1) -> bytes:
 
 
 def a_log(folder: Path, content: bytes = b"", file_size: int = FILE_SIZE, start: int = 0) -> CommitLog:
-    log = CommitLog(RealDisk(), Folders(RealDisk(), [folder]), file_size)
+    log = CommitLog(RealDisk(), LogFolders(RealDisk(), [folder]), file_size)
     log.load()
     log.replicate(PhysicalOffset(start), content)
     return log
@@ -114,7 +114,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield each
 
 
-def only(rows: list[SlaveProgress]) -> SlaveProgress:
+def only(rows: list[SlaveFollow]) -> SlaveFollow:
     (row,) = rows
     return row
 
@@ -325,7 +325,7 @@ class FullLog(CommitLog):
 
 async def test_a_slave_without_room_says_so(cluster: Cluster) -> None:
     _, address = await cluster.master(a_log(cluster.folder / "m", some_bytes(1_000)))
-    client = cluster.slave(FullLog(RealDisk(), Folders(RealDisk(), [cluster.folder / "s"]), FILE_SIZE), address)
+    client = cluster.slave(FullLog(RealDisk(), LogFolders(RealDisk(), [cluster.folder / "s"]), FILE_SIZE), address)
     await cluster.until(lambda: client.progress().phase is slave.Phase.WAITING)
     assert client.progress().reason == "cannot write the log: no room left"
 

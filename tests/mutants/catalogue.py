@@ -70,7 +70,7 @@ _ACKNOWLEDGING: Final = (
     Mutant(
         "consumers and slaves see what is not on the drive",
         "storage/store.py",
-        "only_durable = self.config.reads_only_durable or self._trust.failure is not None",
+        "only_durable = self.config.reads_only_durable or self._sync_health.failure is not None",
         "only_durable = False",
         (
             "tests/storage/test_store.py",
@@ -166,7 +166,7 @@ _RECOVERING: Final = (
     ),
     Mutant(
         "the checkpoint does not sync queues",
-        "storage/gathering.py",
+        "storage/checkpoint_work.py",
         "return Gathered([log.sync_work(log.end), *syncs, *of_index], mark)",
         "return Gathered([log.sync_work(log.end), *of_index], mark)",
         ("tests/storage/test_recovery.py", "tests/properties"),
@@ -183,7 +183,7 @@ _RECOVERING: Final = (
     Mutant(
         "groups stay beyond the end of their queue",
         "broker/components.py",
-        "        set_back_progress(self.tables.progress, self.store)\n",
+        "        clamp_offsets(self.tables.progress, self.store)\n",
         "",
         ("tests/broker/offsets/test_clamp.py",),
     ),
@@ -251,7 +251,7 @@ _REPLICATING: Final = (
     Mutant(
         "a slave is promoted while its master answers",
         "broker/ha/promotion.py",
-        "            if life is Life.ANSWERS:",
+        "            if life is BrokerLiveness.ANSWERS:",
         "            if False:",
         ("tests/broker/ha/test_promotion.py",),
     ),
@@ -265,7 +265,7 @@ _REPLICATING: Final = (
     Mutant(
         "a second master of a name starts",
         "broker/server.py",
-        "        if other in (None, config.address) or await life_of(channels, other) is not Life.ANSWERS:\n",
+        "        if other in (None, config.address) or await life_of(channels, other) is not BrokerLiveness.ANSWERS:\n",
         "        if True:\n",
         ("tests/broker/ha/test_promotion.py", "tests/broker/ha/test_rejoin.py", "tests/broker/test_server.py"),
     ),
@@ -296,7 +296,7 @@ _DELIVERING: Final = (
     Mutant(
         "held pulls are not woken",
         "broker/delivery/append_notifier.py",
-        "            self._arrivals.wake(grown)\n",
+        "            self._long_polls.wake(grown)\n",
         "            pass\n",
         ("tests/broker/handlers/test_pull.py", "tests/simulation/test_consumers.py"),
     ),
@@ -796,14 +796,14 @@ _FAILING: Final = (
     Mutant(
         "a log whose file was deleted goes on",
         "storage/log/commit_log.py",
-        "                self._trust.fail(error)\n",
+        "                self._sync_health.fail(error)\n",
         "",
         ("tests/storage/test_deleted_files.py", "tests/broker/maintenance/test_drive_failure.py"),
     ),
     Mutant(
         "what is flushed moves after a failed sync",
         "storage/log/commit_log.py",
-        "        if self._trust.failure is None:\n            self.flushed_to",
+        "        if self._sync_health.failure is None:\n            self.flushed_to",
         "        if True:\n            self.flushed_to",
         ("tests/storage/test_trouble.py", "tests/broker/maintenance/test_drive_failure.py"),
         once="a sync that went well beside one that had failed made what the other had lost count as durable",

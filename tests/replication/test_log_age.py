@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from roquet.replication.log_age import SAMPLES_MAX, GrowthClock
+from roquet.replication.log_age import SAMPLES_MAX, LogAgeSamples
 
 
 def test_a_byte_is_as_old_as_the_first_look_that_saw_it() -> None:
-    clock = GrowthClock()
+    clock = LogAgeSamples()
     for end, now_ms in (100, 1_000), (100, 1_500), (250, 2_000), (300, 2_500):
         clock.note(end, now_ms)
     ages = [clock.age_ms(at, 3_000) for at in (0, 99, 100, 249, 250, 299)]
@@ -14,14 +14,14 @@ def test_a_byte_is_as_old_as_the_first_look_that_saw_it() -> None:
 
 
 def test_what_came_since_the_last_look_is_no_older_than_that() -> None:
-    clock = GrowthClock()
+    clock = LogAgeSamples()
     clock.note(100, 1_000)
     clock.note(100, 9_000)
     assert clock.age_ms(100, 9_400) == 400
 
 
 def test_a_clock_that_runs_for_long_stays_small_and_tells_some_hours() -> None:
-    clock = GrowthClock()
+    clock = LogAgeSamples()
     looks = 40 * SAMPLES_MAX
     for number in range(looks):
         clock.note(number * 10, number * 500)

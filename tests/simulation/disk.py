@@ -29,7 +29,7 @@ from roquet.storage.files.mapped_file import GONE, tell_gone
 from tests.simulation.loop import SimulationError
 from tests.simulation.threads import DeadProcessError, block, current_process, step
 
-Note: TypeAlias = Callable[..., None]
+ExtUnit: TypeAlias = Callable[..., None]
 
 PAGE_SIZE: Final = 4096
 SECTOR_SIZE: Final = 512
@@ -229,7 +229,7 @@ class Drive:
         self,
         chance: random.Random,
         now_ms: Callable[[], int] = lambda: 0,
-        note: Note = lambda *_: None,
+        note: ExtUnit = lambda *_: None,
         on_fault: Callable[[SimulationError], None] = _raise,
     ) -> None:
         self.speed = DriveSpeed()

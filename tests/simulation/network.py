@@ -22,7 +22,7 @@ from tests.simulation.stream import Connection, SocketStub, Stream, VirtualTrans
 from tests.simulation.threads import Process, current_process
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
-Note: TypeAlias = Callable[..., None]
+ExtUnit: TypeAlias = Callable[..., None]
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 ANY_ADDRESS: Final = frozenset({"", "0.0.0.0", "::"})
@@ -153,7 +153,7 @@ class Network:
     :param note: told every fact that must repeat when the same seed runs again.
     """
 
-    def __init__(self, loop: VirtualLoop, chance: random.Random, note: Note) -> None:
+    def __init__(self, loop: VirtualLoop, chance: random.Random, note: ExtUnit) -> None:
         self.loop = loop
         self.random = chance
         self.quality = LinkQuality()

@@ -9,7 +9,7 @@ from typing import Final
 
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.config.store import BrokerRole, FlushDisk
-from roquet.broker.ha.rejoin import Rejoining
+from roquet.broker.ha.rejoin import RejoinStore
 from roquet.errors import ResponseError, RoquetError, StoreError
 from roquet.protocol.headers.admin import PromoteHeader
 from roquet.protocol.remoting.codes import RequestCode
@@ -155,7 +155,7 @@ async def ask(address: str, request: Command) -> None:
 
 
 async def _cut(config: BrokerConfig, host: Host, master: str) -> None:
-    store = Rejoining(config, host.runtime(), host.disk)
+    store = RejoinStore(config, host.runtime(), host.disk)
     parting = await store.parting(master)
     store.cut(parting)
     store.close()

@@ -48,7 +48,7 @@ def check_that_all_are_gone(cluster: Cluster) -> None:
         assert not strangers
         cluster.host(name).call(partial(looked, parts.peers))
         assert parts.peers.answers.size == 0
-        assert parts.peers.requests.size <= 512 * parts.arrivals.count, "only pulls are held"
+        assert parts.peers.requests.size <= 512 * parts.long_polls.count, "only pulls are held"
         assert parts.peers.answers.peak <= LIMITS.answer_bytes_max * 1.25
         if parts.ha_server is not None:
             assert not [each for each in parts.ha_server._connections if each.host == ADDRESS]

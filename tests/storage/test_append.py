@@ -20,9 +20,9 @@ from roquet.errors import Refused
 from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.record import check, decode
-from roquet.protocol.records.uniform import AlikeMessages, checksums
+from roquet.protocol.records.uniform import UniformBatch, checksums
 from roquet.storage.batch_records import BatchItem
-from roquet.storage.log.dispatch_request import read_arrival
+from roquet.storage.log.dispatch_request import read_dispatch_request
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
@@ -150,7 +150,7 @@ def append_alike(store: Store, each: Sequence[Fields], delay_ms: int | None) -> 
     """All with the body and the properties of the first one."""
     first, count = each[0], len(each)
     rows = np.frombuffer(first.body * count, np.uint8).reshape(count, len(first.body))
-    messages = AlikeMessages(
+    messages = UniformBatch(
         first.flag, first.sys_flag & ~4, first.reconsume_times, bytes(8), [item.born_ms for item in each],
         first.body, first.properties, rows, checksums((row.tobytes(),) for row in rows),
         [], [b"".join(b"key%d" % n for n in range(count))] if count < 10 else [], [item.tag_code for item in each],
@@ -172,7 +172,7 @@ def append_records(store: Store, each: Sequence[Fields], delay_ms: int | None) -
 
 def append_moved(store: Store, each: Sequence[Fields], delay_ms: int | None) -> int:
     stored = [bytes(data) for _, data in store.log.walk(store.log.start)][-len(each) :]
-    stored = [data for data in stored if read_arrival(0, memoryview(data)).takes_a_queue_slot]
+    stored = [data for data in stored if read_dispatch_request(0, memoryview(data)).is_queued]
     if not stored:
         return 0
     ends = np.cumsum([len(data) for data in stored])
@@ -211,8 +211,8 @@ def check_entries(store: Store, records: Sequence[bytes]) -> None:
     """Each queue names just the records that name it, in their order."""
     expected: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for data in records:
-        record = read_arrival(0, memoryview(data))
-        if record.takes_a_queue_slot:
+        record = read_dispatch_request(0, memoryview(data))
+        if record.is_queued:
             of_queue = expected.setdefault((record.topic, record.queue_id), [])
             assert record.queue_offset == len(of_queue)
             of_queue.append((int.from_bytes(data[28:36], "big"), len(data)))

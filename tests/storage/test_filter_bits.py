@@ -12,12 +12,12 @@ from typing import Final
 
 import pytest
 
-from roquet.broker.metadata.filter_data import FilterRegistry, NotedFilters, SqlWanted
+from roquet.broker.metadata.filter_data import FilterBitsOf, FilterRegistry, SqlSubscription
 from roquet.protocol.bodies.filter_table import FilterTable
 from roquet.protocol.bodies.tables import Subscription, parse
 from roquet.protocol.filters.bloom import BloomShape
 from roquet.protocol.filters.tags import SQL92
-from roquet.storage.queues.ext import ExtendedQueue, Note
+from roquet.storage.queues.ext import ExtendedQueue, ExtUnit
 from roquet.storage.store import Store, StoreConfig
 from roquet.storetool.check.check import check
 from roquet.storetool.files import find_files
@@ -44,7 +44,7 @@ def golden_filters() -> FilterRegistry:
 
 def opened(folder: Path, filters: FilterRegistry) -> Store:
     config = StoreConfig(folder, [folder / "commitlog"], 16_384, 1_000, index_enabled=False, notes_file_size=1_024)
-    store = Store(config, lambda: NOW, None, NotedFilters(filters, BLOOM))
+    store = Store(config, lambda: NOW, None, FilterBitsOf(filters, BLOOM))
     store.open()
     return store
 
@@ -56,7 +56,7 @@ def golden(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def notes(store: Store) -> list[Note]:
+def notes(store: Store) -> list[ExtUnit]:
     """Of all messages of the topic, queue by queue."""
     found = []
     for queue_id in range(4):
@@ -83,7 +83,7 @@ def test_notes_are_apaches_to_the_last_bit(golden: Path) -> None:
     assert len({other.bits for _, other in with_bits}) > 3
 
 
-def fetched(store: Store, queue_id: int, wanted: SqlWanted) -> list[bytes]:
+def fetched(store: Store, queue_id: int, wanted: SqlSubscription) -> list[bytes]:
     found: list[bytes] = []
     offset = 0
     while offset < store.max_offset(TOPIC, queue_id):
@@ -99,7 +99,7 @@ def test_apaches_notes_lead_to_the_messages_that_are_wanted(golden: Path, group:
     store = opened(golden, filters)
     wanted = filters.wanted(TOPIC, group)
     assert wanted is not None
-    by_record = SqlWanted(wanted.sql)
+    by_record = SqlSubscription(wanted.sql)
     with_notes = [fetched(store, queue_id, wanted) for queue_id in range(4)]
     assert with_notes == [fetched(store, queue_id, by_record) for queue_id in range(4)]
     assert 6 <= sum(map(len, with_notes)) <= 18
@@ -142,7 +142,7 @@ class Lives:
         self.filters.restore(self.saved, self.clock_ms)
         root = Path("/s")
         config = StoreConfig(root, [root / "commitlog"], 8192, 20 * 30, index_enabled=False, notes_file_size=400)
-        self.store = Store(config, lambda: self.clock_ms, self.drive.mount(), NotedFilters(self.filters, BLOOM))
+        self.store = Store(config, lambda: self.clock_ms, self.drive.mount(), FilterBitsOf(self.filters, BLOOM))
         self.store.open()
         if self.store.was_crashed:
             self.filters.distrust_notes_until(self.store.newest_ms)

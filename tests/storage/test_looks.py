@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from roquet.errors import UnreadableFile
-from roquet.protocol.records.uniform import AlikeMessages, checksums, rows_of
+from roquet.protocol.records.uniform import UniformBatch, checksums, rows_of
 from roquet.storage.new_record import NewRecord
 from roquet.storage.store import Store, StoreConfig
 from tests.simulation.disk import Drive
@@ -41,7 +41,7 @@ class Clocked:
         """A run of messages, one for each of these queues, in a millisecond of its own."""
         count = len(queue_ids)
         bodies = rows_of(b"body" * count, count)
-        messages = AlikeMessages(
+        messages = UniformBatch(
             0, 0, 0, bytes(8), [1] * count, b"body", b"", bodies, checksums([(b"body",)] * count), [], [], 0
         )
         self.store.append_alike(messages, [self.store.queue("T", queue_id) for queue_id in queue_ids])

@@ -32,10 +32,10 @@ class Refusing:
         self._connection = connection
         self._error = error
 
-    def take(self, asked: Iterable[bytes], otherwise: Callable[[bytes], bytes | None]) -> list[bytes]:
+    def take(self, asked: Iterable[bytes], slow_path: Callable[[bytes], bytes | None]) -> list[bytes]:
         frames = iter(asked)
         answers = [self._connection.failed(next(frames), self._error)]
-        return answers + [answer for frame in frames if (answer := otherwise(frame)) is not None]
+        return answers + [answer for frame in frames if (answer := slow_path(frame)) is not None]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ class Refusing:
 )
 def test_a_shortcut_takes_all_of_a_read_and_answers_what_fails_there(error: Exception, code: ResponseCode) -> None:
     def learn(request: Command, connection: Connection) -> Command:
-        connection.shortcuts.append(Refusing(connection, error))
+        connection.fast_paths.append(Refusing(connection, error))
         return request.answer(ResponseCode.SUCCESS)
 
     async def ask() -> list[int]:

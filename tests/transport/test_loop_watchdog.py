@@ -12,7 +12,7 @@ from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.limits import PeerLimits
-from roquet.transport.loop_watchdog import LoopWatch
+from roquet.transport.loop_watchdog import LoopWatchdog
 from roquet.transport.peers import Peers
 from roquet.transport.server import Server
 from tests.simulation.simulation import Simulation
@@ -31,7 +31,7 @@ def frame(code: int) -> bytes:
 
 
 def test_a_batch_that_took_long_is_told_of_by_code_and_peer(caplog: pytest.LogCaptureFixture) -> None:
-    watch = LoopWatch(50)
+    watch = LoopWatchdog(50)
     frames = [frame(RequestCode.HEART_BEAT), frame(RequestCode.PULL_MESSAGE), frame(RequestCode.PULL_MESSAGE), b"odd"]
     watch.held(0.083, "10.0.0.9:1", frames, 100.0)
     assert caplog.messages == ["event loop held up: ms=83 peer=10.0.0.9:1 requests=2x11,1x34,1xnone"]
@@ -39,7 +39,7 @@ def test_a_batch_that_took_long_is_told_of_by_code_and_peer(caplog: pytest.LogCa
 
 
 def test_a_peer_that_holds_it_up_for_ever_gets_a_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    watch = LoopWatch(50)
+    watch = LoopWatchdog(50)
     for second in range(61):
         watch.held(0.1, "10.0.0.9:1", [frame(34)], float(second))
     assert len(caplog.messages) == 2
@@ -48,7 +48,7 @@ def test_a_peer_that_holds_it_up_for_ever_gets_a_line_a_minute(caplog: pytest.Lo
 
 
 def test_a_late_timer_without_a_batch_is_told_of_without_a_name(caplog: pytest.LogCaptureFixture) -> None:
-    watch = LoopWatch(50)
+    watch = LoopWatchdog(50)
     watch.look(0.2, 1.0)
     assert "ms=200 by no request" in caplog.text
     watch.held(0.3, "10.0.0.9:1", [frame(34)], 2.0)
@@ -57,7 +57,7 @@ def test_a_late_timer_without_a_batch_is_told_of_without_a_name(caplog: pytest.L
 
 
 def test_percentiles_are_those_of_the_last_whole_minute() -> None:
-    watch = LoopWatch(1000)
+    watch = LoopWatchdog(1000)
     watch.look(0.0, 0.0)
     for at in range(100):
         watch.look(0.018 if at < 98 else 0.4, 1.0 + at / 10)
@@ -68,7 +68,7 @@ def test_percentiles_are_those_of_the_last_whole_minute() -> None:
 
 
 def test_who_wants_no_lines_gets_none(caplog: pytest.LogCaptureFixture) -> None:
-    watch = LoopWatch(0)
+    watch = LoopWatchdog(0)
     watch.look(5.0, 1.0)
     assert (caplog.messages, watch.max_ms) == ([], 5000)
 

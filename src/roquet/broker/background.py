@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from roquet.broker import component_configs, periodic
-from roquet.broker.components import Parts
+from roquet.broker.components import Components
 from roquet.broker.delivery.long_polls import SWEEP_MS
 from roquet.broker.delivery.queue_locks import LEASE_MS
 from roquet.broker.metrics.measurements import RATES_MS
@@ -25,7 +25,7 @@ RETRY_MS: Final = 5_000
 Loop = Coroutine[Any, Any, None]
 
 
-def loops(parts: Parts) -> Iterator[Loop]:
+def loops(parts: Components) -> Iterator[Loop]:
     """Each of these goes on until it is cancelled."""
     yield parts.registrar.run()
     yield parts.peers.watch.run()
@@ -38,12 +38,12 @@ def loops(parts: Parts) -> Iterator[Loop]:
         yield each(window.period_ms, in_slices(parts, partial(parts.measurements.look, window)))
 
 
-def in_slices(parts: Parts, work: Callable[[], Steps[None]]) -> Callable[[], Awaitable[None]]:
+def in_slices(parts: Components, work: Callable[[], Steps[None]]) -> Callable[[], Awaitable[None]]:
     """Work that goes through all queues, groups or clients of this broker, while it serves them."""
     return lambda: parts.slices.run(work())
 
 
-def _storing(parts: Parts) -> Iterator[Loop]:
+def _storing(parts: Components) -> Iterator[Loop]:
     store, runtime, settings = parts.store, parts.runtime, parts.config.store
     yield periodic.notice_failure(store)
     yield periodic.mend(store)
@@ -51,7 +51,9 @@ def _storing(parts: Parts) -> Iterator[Loop]:
         store, runtime, settings.flush_consume_queue_thorough_interval, parts.checkpointing, parts.slices
     )
     if component_configs.syncs(parts.config):
-        yield periodic.flush_when_wanted(store, parts.growth.flush_wanted, parts.growth.shown, runtime)
+        yield periodic.flush_when_wanted(
+            store, parts.append_notifier.flush_wanted, parts.append_notifier.shown, runtime
+        )
     else:
         yield periodic.flush_now_and_then(
             store,
@@ -61,28 +63,28 @@ def _storing(parts: Parts) -> Iterator[Loop]:
             settings.flush_commit_log_thorough_interval,
         )
     if store.config.pooled:
-        yield each(settings.commit_interval_commit_log, parts.growth.commit)
+        yield each(settings.commit_interval_commit_log, parts.append_notifier.commit)
     yield parts.cleaning.watch()
     yield parts.cleaning.run()
     yield each(KEEP_UP_MS, in_slices(parts, parts.keep_up))
 
 
-def _answering(parts: Parts) -> Iterator[Loop]:
+def _answering(parts: Components) -> Iterator[Loop]:
     """What ends the waiting of those whose time is over."""
-    if parts.durability.waits:
-        yield each(DURABILITY_SCAN_MS, parts.durability.expire)
-    yield each(SWEEP_MS if parts.config.long_polling_enable else 1000, in_slices(parts, parts.arrivals.sweep))
+    if parts.ack_gate.waits:
+        yield each(DURABILITY_SCAN_MS, parts.ack_gate.expire)
+    yield each(SWEEP_MS if parts.config.long_polling_enable else 1000, in_slices(parts, parts.long_polls.sweep))
     yield each(EXPIRY_SCAN_MS, in_slices(parts, parts.members.close_silent))
     yield each(LEASE_MS, in_slices(parts, parts.tables.drop_expired_leases))
 
 
-def _remembering(parts: Parts) -> Iterator[Loop]:
+def _remembering(parts: Components) -> Iterator[Loop]:
     yield each(parts.config.flush_consumer_offset_interval, parts.tables.save_progress)
     yield each(FILTERS_SAVED_MS, parts.tables.save_filters)
     yield each(RETRY_MS, parts.tables.retry)
 
 
-def _as_master(parts: Parts) -> Iterator[Loop]:
+def _as_master(parts: Components) -> Iterator[Loop]:
     config, tables, runtime = parts.config, parts.tables, parts.runtime
     yield each(config.flush_consumer_offset_interval, parts.halves.note_progress)
     rules = component_configs.check_rules(config)
@@ -93,5 +95,5 @@ def _as_master(parts: Parts) -> Iterator[Loop]:
     yield periodic.settle_delays(tables.delays, tables.delays_file.changed, parts.store, runtime, period_ms)
 
 
-def _as_slave(parts: Parts) -> Iterator[Loop]:
+def _as_slave(parts: Components) -> Iterator[Loop]:
     yield parts.slave_sync.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.config.store import BrokerRole, FlushDisk
-from roquet.broker.delivery.ack_gate import DurabilityConfig
+from roquet.broker.delivery.ack_gate import AckConfig
 from roquet.broker.delivery.memory import physical_memory
 from roquet.broker.handlers.pull import PullConfig
 from roquet.broker.handlers.send_context import SendConfig
@@ -63,9 +63,9 @@ def store_config(config: BrokerConfig) -> StoreConfig:
     )
 
 
-def durability_config(config: BrokerConfig) -> DurabilityConfig:
+def durability_config(config: BrokerConfig) -> AckConfig:
     replication = config.replication
-    return DurabilityConfig(
+    return AckConfig(
         flush=syncs(config),
         replicate=replication.broker_role is BrokerRole.SYNC_MASTER,
         flush_timeout_ms=config.store.sync_flush_timeout,

@@ -9,30 +9,30 @@ from typing import Final
 from roquet.broker import component_configs
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.config.store import SyncFailureAction
-from roquet.broker.delay.delivery import DelayedMessages
+from roquet.broker.delay.delivery import DelayedDelivery
 from roquet.broker.delay.stamp_clock import StampClock
-from roquet.broker.delivery.ack_gate import Durability
-from roquet.broker.delivery.append_notifier import Growth
-from roquet.broker.delivery.end_of_tick import Pace, Turn
-from roquet.broker.delivery.long_polls import Arrivals
+from roquet.broker.delivery.ack_gate import AckGate
+from roquet.broker.delivery.append_notifier import AppendNotifier
+from roquet.broker.delivery.end_of_turn import EndOfTurn, ThrottledWork
+from roquet.broker.delivery.long_polls import LongPolls
 from roquet.broker.ha.promotion import Become
 from roquet.broker.ha.slave_sync import SlaveSync
 from roquet.broker.handlers.admin.jobs import Jobs
-from roquet.broker.handlers.members import MemberRequests
+from roquet.broker.handlers.members import MemberHandler
 from roquet.broker.maintenance.cleaning import Cleaning
 from roquet.broker.maintenance.drive_failure import DriveFailure
 from roquet.broker.maintenance.registration import Registrar
-from roquet.broker.metadata.filter_data import NotedFilters
+from roquet.broker.metadata.filter_data import FilterBitsOf
 from roquet.broker.metadata.found_topics import add_found_topics
 from roquet.broker.metrics.measurements import Measurements
-from roquet.broker.offsets.clamp import set_back_progress
+from roquet.broker.offsets.clamp import clamp_offsets
 from roquet.broker.tables import Tables
 from roquet.broker.transactions.half_messages import HalfMessages
 from roquet.common.runtime import Runtime
 from roquet.common.steps import Steps
 from roquet.protocol.records.message import Permission
 from roquet.replication.client import HaClient
-from roquet.replication.log import ShownPart
+from roquet.replication.log import VisibleLog
 from roquet.replication.server import HaServer
 from roquet.storage.files.disk import Disk, RealDisk
 from roquet.storage.store import Store
@@ -45,7 +45,7 @@ DISPATCH_PAUSE_S: Final = 0.005
 """A slave dispatches what came meanwhile at once: a hundred records cost little more than one."""
 
 
-class Parts:
+class Components:
     """The parts of one broker, each given what it needs of the others.
 
     Keeps: a master has an `ha_server`, a slave an `ha_client`, none has both.
@@ -78,32 +78,32 @@ class Parts:
         self.store = Store(component_configs.store_config(config), now_ms, disk, self._filter_bits())
         self.measurements = Measurements(
             self.store,
-            self.tables.catalogue,
+            self.tables.metadata,
             config.broker_cluster_name,
             now_ms,
             clock_ms,
             detailed=config.enable_detail_stat,
             limits=config.limits,
         )
-        self.turn = Turn(self._end_turn, self.measurements.turn_took)
-        self.dispatches = Pace(self._dispatch, DISPATCH_PAUSE_S)
+        self.turn = EndOfTurn(self._end_turn, self.measurements.turn_took)
+        self.dispatches = ThrottledWork(self._dispatch, DISPATCH_PAUSE_S)
         self._lacked_entries = False
         self.ha_server = None if config.is_slave else self._make_ha_server()
         self.ha_client = self._make_ha_client() if config.is_slave else None
-        self.durability = Durability(
+        self.ack_gate = AckGate(
             component_configs.durability_config(config),
             lambda: self.store.log.flushed_to,
             lambda: self.store.log.end,
             self.ha_server,
             clock_ms,
         )
-        self.arrivals = Arrivals(clock_ms, config.pull_thread_pool_queue_capacity)
-        self.growth = Growth(
-            self.store, self.arrivals, self.durability, self.ha_server, syncs=component_configs.syncs(config)
+        self.long_polls = LongPolls(clock_ms, config.pull_thread_pool_queue_capacity)
+        self.append_notifier = AppendNotifier(
+            self.store, self.long_polls, self.ack_gate, self.ha_server, syncs=component_configs.syncs(config)
         )
         self.halves = HalfMessages(
             self.store,
-            self.tables.catalogue,
+            self.tables.metadata,
             self.tables.progress,
             self.turn,
             self.clock,
@@ -111,7 +111,7 @@ class Parts:
             config.limits,
         )
         delivered = self.measurements.traffic.delivered
-        self.delayed = DelayedMessages(
+        self.delayed = DelayedDelivery(
             self.store, config.delay_levels, self.tables.delays, self.turn, self.clock, delivered
         )
         self.cleaning = self._make_cleaning()
@@ -123,17 +123,17 @@ class Parts:
         self.slave_sync = self._make_slave_sync()
         self.registrar = self._make_registrar()
         then = {SyncFailureAction.STOP: end, SyncFailureAction.READ_ONLY: self._only_read}
-        self.store.on_failure = DriveFailure(config.store.sync_failure_action, self.durability, then)
+        self.store.on_failure = DriveFailure(config.store.sync_failure_action, self.ack_gate, then)
 
-    def _filter_bits(self) -> NotedFilters | None:
+    def _filter_bits(self) -> FilterBitsOf | None:
         filters = self.config.filters
-        return NotedFilters(self.tables.filters, filters.bloom) if filters.enable_calc_filter_bit_map else None
+        return FilterBitsOf(self.tables.filters, filters.bloom) if filters.enable_calc_filter_bit_map else None
 
     def _make_ha_server(self) -> HaServer:
         store = self.store
-        log = store.log if store.shows_at_once else ShownPart(store.log, lambda: store.shown_to)
+        log = store.log if store.shows_at_once else VisibleLog(store.log, lambda: store.shown_to)
         rules, admission = component_configs.master_rules(self.config), component_configs.admission(self.config)
-        return HaServer(log, lambda: self.durability.advance(), rules, admission)
+        return HaServer(log, lambda: self.ack_gate.advance(), rules, admission)
 
     def _make_ha_client(self) -> HaClient:
         return HaClient(self.store.log, self.dispatches.due, component_configs.slave_rules(self.config))
@@ -145,19 +145,19 @@ class Parts:
             settings.retention,
             self.runtime,
             self.clock,
-            self.growth.slaves_look,
+            self.append_notifier.slaves_look,
             self.slices,
             period_ms=settings.clean_resource_interval,
             log_pause_ms=settings.delete_commit_log_files_interval,
             queue_pause_ms=settings.delete_consume_queue_files_interval,
         )
 
-    def _make_members(self) -> MemberRequests:
+    def _make_members(self) -> MemberHandler:
         config, tables, store = self.config, self.tables, self.store
-        return MemberRequests(
+        return MemberHandler(
             tables.consumers,
             tables.producers,
-            tables.catalogue,
+            tables.metadata,
             tables.filters,
             self.runtime.now_ms,
             self.runtime.steady_ms,
@@ -173,7 +173,7 @@ class Parts:
             self.channels,
             lambda: self.store.log.end,
             lambda: self.store.log.flushed_to,
-            tables.catalogue,
+            tables.metadata,
             tables.progress,
             tables.delays,
             tables.progress_file.changed,
@@ -194,7 +194,7 @@ class Parts:
             compressed=config.compressed_register,
             permission=config.broker_permission,
             master_known=self._master_known if config.is_slave else None,
-            order_known=self.tables.catalogue.set_ordered,
+            order_known=self.tables.metadata.set_ordered,
             slices=self.slices,
         )
 
@@ -203,7 +203,7 @@ class Parts:
     def connection_closed(self, connection: Connection) -> None:
         """A client is gone."""
         self.members.connection_closed(connection)
-        self.arrivals.connection_closed(connection)
+        self.long_polls.connection_closed(connection)
 
     def _only_read(self) -> None:
         """The drive takes nothing any more: neither clients nor a master need to try."""
@@ -215,7 +215,7 @@ class Parts:
         """After a turn of the loop that appended: index, then delays, disk or slaves and held pulls, each once."""
         self.store.end_turn()
         self.delayed.turn_ended()
-        self.growth.turn_ended()
+        self.append_notifier.turn_ended()
 
     def read_queues(self) -> None:
         """Learn from the queues which topics have messages and are in no table, and as a master which groups are beyond
@@ -224,10 +224,10 @@ class Parts:
         """
         self._lacked_entries = self.store.dispatch.is_held_up
         if self.tables.may_lack_topics:
-            add_found_topics(self.store, self.tables.catalogue, stored_after=self.slave_sync.topics_to)
+            add_found_topics(self.store, self.tables.metadata, stored_after=self.slave_sync.topics_to)
         if self.config.is_slave:
             return
-        set_back_progress(self.tables.progress, self.store)
+        clamp_offsets(self.tables.progress, self.store)
         self.halves.load()
 
     def _dispatch(self) -> None:

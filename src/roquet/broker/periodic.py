@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from roquet.broker.offsets.consumer_offsets import DelayProgress
+from roquet.broker.offsets.consumer_offsets import DelayOffsets
 from roquet.common.limited_log import LimitedLog
 from roquet.common.runtime import Runtime
 from roquet.storage.store import Store
@@ -129,7 +129,7 @@ async def checkpoint(store: Store, runtime: Runtime, period_ms: int, making: asy
 
 
 async def settle_delays(
-    delays: DelayProgress, changed: Callable[[], None], store: Store, runtime: Runtime, period_ms: int
+    delays: DelayOffsets, changed: Callable[[], None], store: Store, runtime: Runtime, period_ms: int
 ) -> None:
     """Each period, let what was delivered by then be on disk, and only then be noted as delivered."""
     told = LimitedLog(log)

@@ -10,9 +10,9 @@ from typing import Final
 
 from roquet.broker import periodic
 from roquet.broker.background import Loop, loops
-from roquet.broker.components import Parts
+from roquet.broker.components import Components
 from roquet.broker.config.broker import MASTER_ID, BrokerConfig
-from roquet.broker.ha.peers import Life, addresses_of, life_of
+from roquet.broker.ha.peers import BrokerLiveness, addresses_of, life_of
 from roquet.broker.ha.promotion import Become
 from roquet.broker.handler_table import handlers
 from roquet.broker.maintenance.drive_failure import drive_failed
@@ -114,7 +114,7 @@ class Broker:
         await self._end_tasks()
         if await periodic.flush(self.store, self.runtime, LimitedLog(log)):
             delays.settle(delays.now())
-        parts.growth.shown()
+        parts.append_notifier.shown()
         if self.store.failure is not None:
             await self._hand_over()
         await self._close_servers()
@@ -144,7 +144,7 @@ class Broker:
             self.store.abandon()
 
     def _build(self) -> None:
-        self.parts = Parts(self.config, self.runtime, self._disk, self._become, self._end)
+        self.parts = Components(self.config, self.runtime, self._disk, self._become, self._end)
         self.store = self.parts.store
         answered, connection_closed = handlers(self.parts), self.parts.connection_closed
         fast = {code: handler for code, handler in answered.items() if code != RequestCode.PULL_MESSAGE}
@@ -157,7 +157,7 @@ class Broker:
         if config.is_slave:
             return
         other = (await addresses_of(channels, config.name_servers, config.broker_name)).get(MASTER_ID)
-        if other in (None, config.address) or await life_of(channels, other) is not Life.ANSWERS:
+        if other in (None, config.address) or await life_of(channels, other) is not BrokerLiveness.ANSWERS:
             return
         raise ConfigError(
             f"{other} is the master of {config.broker_name}, and answers: start this broker as its slave "

@@ -15,10 +15,10 @@ from roquet.broker.metadata.filter_data import FilterRegistry
 from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.lenient import usable_delays, usable_filters, usable_groups, usable_offsets, usable_topics
 from roquet.broker.metadata.members import Consumers, Producers
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import R, StateFile, T, Then
 from roquet.broker.metadata.topics import TopicRegistry
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress, DelayProgress
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets, DelayOffsets
 from roquet.common.runtime import Runtime
 from roquet.common.steps import Steps
 from roquet.protocol.bodies.filter_table import FilterTable
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Tables:
-    """Keeps: who changes topics or groups does so by `catalogue`, which saves them and tells of them.
+    """Keeps: who changes topics or groups does so by `metadata`, which saves them and tells of them.
 
     :param topics_changed: told of each change of the topics.
     """
@@ -47,8 +47,8 @@ class Tables:
         )
         self.groups = GroupRegistry(now_ms, auto_create=config.auto_create_subscription_group, limits=limits)
         remembers = config.is_slave and config.replication.merge_slave_offsets
-        self.progress = ConsumerProgress(remembers=remembers, limits=limits)
-        self.delays = DelayProgress()
+        self.progress = ConsumerOffsets(remembers=remembers, limits=limits)
+        self.delays = DelayOffsets()
         self.filters = FilterRegistry(config.filters.bloom, config.filters.filter_data_clean_time_span, limits)
         self.leases = LeaseTable(limits)
         self.consumers: Consumers[Connection] = Consumers()
@@ -67,7 +67,7 @@ class Tables:
         self._filters_file = self._file(
             state_files.CONSUMER_FILTERS, lambda: self.filters.to_table(self._runtime.now_ms())
         )
-        self.catalogue = Catalogue(
+        self.metadata = Metadata(
             self.topics, self.groups, self._topics_changed, self._groups_file.changed, runtime.now_ms, limits
         )
 

@@ -11,15 +11,15 @@ from typing import Final, Self
 
 from roquet.client._consume.allocation import Strategy, average
 from roquet.client._consume.assignment import Assignment
-from roquet.client._consume.fetcher import PullOrder
+from roquet.client._consume.fetcher import FetchSettings
 from roquet.client._consume.local_offsets import local_progress
-from roquet.client._consume.offsets import BrokerProgress, Progress
+from roquet.client._consume.offsets import BrokerOffsets, OffsetStore
 from roquet.client._consume.order_locks import OrderLocks
-from roquet.client._consume.prefetch import Delivery, DirectDelivery, Inbox, OrderedInbox
+from roquet.client._consume.prefetch import Delivery, DirectDelivery, OrderedPrefetchBuffer, PrefetchBuffer
 from roquet.client._consume.process_queue import ProcessQueue
-from roquet.client._consume.pull_flow import Limits
-from roquet.client._consume.rebalancer import Division
-from roquet.client._consume.send_back import Dropped, SendBack
+from roquet.client._consume.pull_flow import PrefetchLimits
+from roquet.client._consume.rebalancer import Rebalancer
+from roquet.client._consume.send_back import NoSendBack, SendBack
 from roquet.client._consume.start_position import Start, start_offset, wire_name
 from roquet.client._net.heartbeats import GroupMember
 from roquet.client._net.session import Session
@@ -100,7 +100,7 @@ class Consumer:
         broadcast: bool = False,
         max_reconsume_times: int | None = None,
         batch_size: int = 32,
-        limits: Limits | None = None,
+        limits: PrefetchLimits | None = None,
         uncompressed_max: int = UNCOMPRESSED_MAX,
         strategy: Strategy = average,
         credentials: Credentials | None = None,
@@ -122,23 +122,23 @@ class Consumer:
         self._message_model = BROADCASTING if broadcast else CLUSTERING
         self._max_reconsume_times = max_reconsume_times
         self._uncompressed_max = uncompressed_max
-        self._in_order = OrderedInbox() if ordered else None
+        self._in_order = OrderedPrefetchBuffer() if ordered else None
         self._locks = OrderLocks(self._session, group) if ordered and not broadcast else None
-        self._inbox = self._in_order or Inbox()
+        self._prefetch = self._in_order or PrefetchBuffer()
         if progress_folder is not None and not broadcast:
             raise ConfigError("progress_folder is for broadcast=True: else the brokers keep the progress")
-        self._progress: Progress = (
+        self._progress: OffsetStore = (
             local_progress(progress_folder, client_id, group, self._session.runtime)
             if broadcast
-            else BrokerProgress(self._session, group)
+            else BrokerOffsets(self._session, group)
         )
-        self._send_back = Dropped() if broadcast else SendBack(self._session, group, tries_max)
-        order = PullOrder(
+        self._send_back = NoSendBack() if broadcast else SendBack(self._session, group, tries_max)
+        order = FetchSettings(
             self._session,
             group,
             batch_size,
-            limits or Limits(),
-            self._inbox.put,
+            limits or PrefetchLimits(),
+            self._prefetch.put,
             self._progress.set_back,
             commits=not broadcast,
         )
@@ -146,7 +146,7 @@ class Consumer:
         self._tasks = Tasks()
         self._handing_back = Tasks()
         share = None if broadcast else strategy
-        self._division = Division(self._session, group, self._subscriptions, share, self._assignment, self._progress)
+        self._division = Rebalancer(self._session, group, self._subscriptions, share, self._assignment, self._progress)
         self._handed_out: list[ReceivedMessage] = []
 
     # life
@@ -207,7 +207,7 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Progress is stored before the group hears that this member leaves (docs/protocol/consuming.md#leaving)."""
-        self._inbox.close()
+        self._prefetch.close()
         try:
             await self._handing_back.finish(HAND_BACK_S_MAX)
             await self._tasks.close()
@@ -247,7 +247,7 @@ class Consumer:
         return _Iteration(self._next)
 
     async def _next(self) -> ReceivedMessage | None:
-        while (delivery := await self._inbox.next()) is not None:
+        while (delivery := await self._prefetch.next()) is not None:
             message = self._open(delivery)
             if message is not None:
                 return message
@@ -289,7 +289,7 @@ class Consumer:
         messages = [] if first is None else [first]
         size = len(first.body) if first is not None else 0
         while messages and len(messages) < count_max and size < self._uncompressed_max:
-            delivery = self._inbox.take()
+            delivery = self._prefetch.take()
             if delivery is None:
                 break
             message = self._open(delivery)
@@ -301,7 +301,7 @@ class Consumer:
     def _failed(self, delivery: Delivery, delay_level: int = 0) -> None:
         if isinstance(delivery, DirectDelivery):
             delivery.failed()
-        elif not self._inbox.closed:
+        elif not self._prefetch.closed:
             work = self._hand_back(delivery, delay_level)
             self._handing_back.start(work, f"send back {delivery.record.offset_message_id}")
 
@@ -313,7 +313,7 @@ class Consumer:
             if not outcome.done():
                 outcome.set_result(is_done)
 
-        self._inbox.put(DirectDelivery(record, broker_name, settled))
+        self._prefetch.put(DirectDelivery(record, broker_name, settled))
         return await outcome
 
     async def _hand_back(self, delivery: Delivery, delay_level: int) -> None:
@@ -322,20 +322,20 @@ class Consumer:
             await self._hand_out_again(delivery, self._in_order, is_over=delay_level < 0)
         elif await self._send_back.send_back(delivery, delay_level):
             delivery.done()
-        elif not self._inbox.closed:
+        elif not self._prefetch.closed:
             await asyncio.sleep(AGAIN_AFTER_S)
-            self._inbox.put(delivery.again())
+            self._prefetch.put(delivery.again())
 
-    async def _hand_out_again(self, delivery: Delivery, inbox: OrderedInbox, *, is_over: bool) -> None:
+    async def _hand_out_again(self, delivery: Delivery, prefetch: OrderedPrefetchBuffer, *, is_over: bool) -> None:
         """To the application after a while, or among the dead letters, so that what is behind it gets its turn."""
         tries_max = self._max_reconsume_times
         is_over |= tries_max is not None and delivery.reconsume_times >= tries_max
         if is_over and await self._send_back.bury(delivery):
             delivery.done()
-            inbox.dealt_with(delivery)
-        elif not inbox.closed:
+            prefetch.dealt_with(delivery)
+        elif not prefetch.closed:
             await asyncio.sleep(SUSPENDED_S)
-            inbox.put_again(delivery.again())
+            prefetch.put_again(delivery.again())
 
     # queues
 

@@ -13,7 +13,7 @@ from roquet.client._net.identity import address_bytes
 from roquet.client._net.replies import reply_properties
 from roquet.client._net.session import Session
 from roquet.client._send.batches import batches, check_batch
-from roquet.client._send.encoded_message import COMPRESS_FROM_SIZE, Outgoing, outgoing, outgoing_batch
+from roquet.client._send.encoded_message import COMPRESS_FROM_SIZE, EncodedMessage, outgoing, outgoing_batch
 from roquet.client._send.queue_choice import queue_of_key
 from roquet.client._send.sender import Pick, Sender
 from roquet.client._send.unique_key import UniqueKeys
@@ -173,7 +173,7 @@ class Producer:
             results += await self._sender.send(encoded, self._time(timeout_ms), pick)
         return results
 
-    def _encoded_batches(self, messages: Sequence[Message]) -> list[Outgoing]:
+    def _encoded_batches(self, messages: Sequence[Message]) -> list[EncodedMessage]:
         unique_keys = [self._unique_keys.next() for _ in messages]
         return [
             outgoing_batch(messages[0].topic, batch.body, batch.unique_keys, messages[0].wait_stored)

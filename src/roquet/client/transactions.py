@@ -15,7 +15,7 @@ from typing import Final, Self
 from roquet.client._net.route_table import REFRESH_PERIOD_S
 from roquet.client._net.tasks import attempt
 from roquet.client._send.encoded_message import COMPRESS_FROM_SIZE, outgoing_half
-from roquet.client._send.fifo_semaphore import Turns
+from roquet.client._send.fifo_semaphore import FifoSemaphore
 from roquet.client.producer import TIMEOUT_MS, Producer
 from roquet.client.received import ReceivedMessage, received
 from roquet.client.send_result import SendResult, SendStatus
@@ -119,7 +119,7 @@ class TransactionProducer(Producer):
         )
         self._check = check
         self._topics = (m.DEFAULT_TOPIC, *topics)
-        self._turns = Turns(CHECKS_AT_ONCE)
+        self._turns = FifoSemaphore(CHECKS_AT_ONCE)
         self._checks_waiting = 0
 
     async def __aenter__(self) -> Self:

@@ -59,7 +59,7 @@ UNIT = 1
 UNIT_SUBSCRIPTION = 2
 
 
-class Requests:
+class NameServerHandlers:
     """Carries a name server's tables to those who ask.
 
     :param save_kv: keeps the key-value table for the next start; done when that is durable.

@@ -14,7 +14,7 @@ from roquet.common.properties import changed
 from roquet.common.runtime import Runtime
 from roquet.errors import StoreError
 from roquet.nameserver.config import NamesrvConfig
-from roquet.nameserver.handlers import Requests
+from roquet.nameserver.handlers import NameServerHandlers
 from roquet.nameserver.kv_config import KvConfig
 from roquet.nameserver.routes import Routes
 from roquet.nameserver.saved_file import SavedFile
@@ -47,7 +47,9 @@ class NameServer:
         self._kv_file = SavedFile(kv_path, lambda: partial(dump_bytes, kv.to_json()), runtime)
         self._config_file = SavedFile(Path(config.config_store_path).expanduser(), self._config_text, runtime)
         routes = Routes()
-        self._requests = Requests(routes, kv, config, runtime.steady_ms, self._kv_file.save, self._save_config)
+        self._requests = NameServerHandlers(
+            routes, kv, config, runtime.steady_ms, self._kv_file.save, self._save_config
+        )
         self._watch: asyncio.Task[None] | None = None
         peers = self._peers = Peers(config.peers, connections_allowed(config.peers))
         self._server = Server(self._requests.handlers(), self._requests.connection_ended, peers)

@@ -28,7 +28,7 @@ def _now_ms() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class MasterProgress:
+class MasterStatus:
     """How a slave stands to its master; `reason` says why it does not follow.
 
     `silent_ms` and `told_ms`: since the master was heard last, and told last what the slave has.
@@ -74,10 +74,10 @@ class HaClient:
         """Whom it follows, or is going to."""
         return self._state.master
 
-    def progress(self) -> MasterProgress:
+    def progress(self) -> MasterStatus:
         state, now_ms = self._state, _now_ms()
         silent_ms, told_ms = now_ms - state.heard_ms, now_ms - state.reported_ms
-        return MasterProgress(
+        return MasterStatus(
             state.master, state.phase, self._log.end, silent_ms, told_ms, self._bytes_per_s, state.reason
         )
 

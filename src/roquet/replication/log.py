@@ -43,7 +43,7 @@ def bytes_between(log: ReplicatedLog, start: PhysicalOffset, end: PhysicalOffset
     return b"".join(parts)
 
 
-class ShownPart:
+class VisibleLog:
     """The part of a log that anybody but its own broker may see.
 
     A master sends its slaves no more than what a failure leaves it: afterwards it has everything that they have, and

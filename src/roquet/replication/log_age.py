@@ -8,7 +8,7 @@ from typing import Final
 SAMPLES_MAX: Final = 4096
 
 
-class GrowthClock:
+class LogAgeSamples:
     """Keeps: places and moments both only grow; the older they are, the fewer of them are kept."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from roquet.replication import master
 from roquet.replication.admission import Admission, Place
 from roquet.replication.frames import NOTHING, ReportStream, header
 from roquet.replication.log import ReplicatedLog
-from roquet.replication.log_age import GrowthClock
+from roquet.replication.log_age import LogAgeSamples
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def _now_ms() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class SlaveProgress:
+class SlaveFollow:
     """How far one slave has come: what it was sent, what it has. `reason` says why it is gone.
 
     `behind` counts bytes; `behind_ms` is how long the master has had what the slave lacks, as far as this server knows.
@@ -86,8 +86,8 @@ class HaServer:
         self.replicated_to = NOTHING
         self.slave_count = 0
         self._connections: dict[_SlaveConnection, None] = {}
-        self._gone: dict[str, tuple[SlaveProgress, int]] = {}
-        self._growth = GrowthClock()
+        self._gone: dict[str, tuple[SlaveFollow, int]] = {}
+        self._growth = LogAgeSamples()
         self._limited_log = LimitedLog(logging.getLogger(__name__))
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -105,7 +105,7 @@ class HaServer:
         for connection in list(self._connections):
             connection.look_at_the_log()
 
-    def progress(self) -> list[SlaveProgress]:
+    def progress(self) -> list[SlaveFollow]:
         """Every slave that is connected, then of each host the last one that is gone."""
         live = [connection.progress() for connection in self._connections]
         now_ms = _now_ms()
@@ -173,7 +173,7 @@ class HaServer:
         self.slave_count = len(streaming)
         self.replicated_to = max((each.slave.acked for each in streaming), default=NOTHING)
 
-    def is_gone(self, connection: _SlaveConnection, progress: SlaveProgress) -> None:
+    def is_gone(self, connection: _SlaveConnection, progress: SlaveFollow) -> None:
         """What reported no offset was no slave: operators and producers hear of slaves only.
 
         The loss of a slave that was one for a while is logged, once a minute for each host. Of the others one is for
@@ -365,9 +365,9 @@ class _SlaveConnection(asyncio.Protocol):
         self._bytes_per_s = int((sent - self._sent_before) / TICK_S) if self._sent_before else 0
         self._sent_before = sent
 
-    def progress(self, reason: str = "") -> SlaveProgress:
+    def progress(self, reason: str = "") -> SlaveFollow:
         known = self.slave
-        return SlaveProgress(
+        return SlaveFollow(
             self.address,
             known.phase,
             known.next_offset,

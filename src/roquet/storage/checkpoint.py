@@ -25,7 +25,7 @@ _ENTRIES_AT: Final = _CHECKSUM_AT + _CHECKSUM.size
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CheckpointMark:
     """A place in the log: everything before it is durable in log, queues and index.
 
     `last_at` and `last_ms` are physical offset and store time of a record not far before it, so that another log is
@@ -55,7 +55,7 @@ class Checkpoint:
         self._disk = disk
         self._path = path
         self.log_ms = self.queues_ms = self.index_ms = 0
-        self.mark: Mark | None = None
+        self.mark: CheckpointMark | None = None
         self.damage = ""
 
     def load(self) -> None:
@@ -77,10 +77,10 @@ class Checkpoint:
         if checksum != crc32(data[_MARK_AT:_CHECKSUM_AT]):
             return not any(data[_MARK_AT:_ENTRIES_AT])
         count = _entry_count(data)
-        self.mark = Mark(*(*_MARK.unpack_from(data, _MARK_AT), -1 if count is None else count))
+        self.mark = CheckpointMark(*(*_MARK.unpack_from(data, _MARK_AT), -1 if count is None else count))
         return count is not None
 
-    def note(self, store_ms: int, mark: Mark | None) -> None:
+    def note(self, store_ms: int, mark: CheckpointMark | None) -> None:
         """Everything up to the record stored at `store_ms` is durable now; so is what `mark` says, if given."""
         if store_ms:
             self.log_ms = self.queues_ms = self.index_ms = store_ms

@@ -16,8 +16,8 @@ from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.storage.dispatch.dispatch import DelayMs, Dispatch
 from roquet.storage.files.disk import Disk
 from roquet.storage.log.commit_log import CommitLog
-from roquet.storage.log.dispatch_request import read_arrival
-from roquet.storage.log.holes import Hole, HoleEnds, pieces, records
+from roquet.storage.log.dispatch_request import read_dispatch_request
+from roquet.storage.log.holes import Hole, HoleScanner, pieces, records
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.queues.queues import QueueName, Queues
 
@@ -94,9 +94,9 @@ def lost_beginnings(commit_log: CommitLog, queues: Iterable[ConsumeQueue]) -> li
         for at, data in records(commit_log, commit_log.start) if late else ():
             if at >= end or not late:
                 break
-            arrival = read_arrival(at, data)
-            name = arrival.topic, arrival.queue_id
-            if name in late and arrival.takes_a_queue_slot and arrival.queue_offset < late[name][1]:
+            request = read_dispatch_request(at, data)
+            name = request.topic, request.queue_id
+            if name in late and request.is_queued and request.queue_offset < late[name][1]:
                 lost.append(late.pop(name)[0])
     for queue in lost:
         log.warning(
@@ -141,7 +141,7 @@ class _Again(Dispatch):
         if isinstance(piece, Hole):
             self.step_over(piece)
         elif count := int(np.count_nonzero(piece.physical < end)):
-            self.put_block(piece.first(count))
+            self.dispatch_block(piece.first(count))
         return self.position < end
 
 
@@ -234,7 +234,7 @@ class Mending:
         self._fresh = {queue: self._queues.fresh(queue) for queue in self._waiting}
         self._waiting = []
         by_name = {queue.name: fresh for queue, fresh in self._fresh.items()}
-        ends = HoleEnds(self._log, self._log.file_size)
+        ends = HoleScanner(self._log, self._log.file_size)
         ends.is_whole = True  # what it walks is dispatched already
         walk = _Again(self._log, _Fresh(by_name), None, self._delay_ms, ends)
         walk.position = PhysicalOffset(self._log.start)

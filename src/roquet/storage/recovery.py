@@ -14,12 +14,12 @@ from typing import Final
 from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.protocol.records.record import BLANK_MAGIC, BLANK_SIZE, size_and_magic
-from roquet.storage.checkpoint import Checkpoint, Mark
+from roquet.storage.checkpoint import Checkpoint, CheckpointMark
 from roquet.storage.dispatch.dispatch import Dispatch
 from roquet.storage.index.index import Index
 from roquet.storage.log.commit_log import CommitLog
-from roquet.storage.log.dispatch_request import read_arrival
-from roquet.storage.log.holes import Hole, HoleEnds, is_lost_write, pieces
+from roquet.storage.log.dispatch_request import read_dispatch_request
+from roquet.storage.log.holes import Hole, HoleScanner, is_lost_write, pieces
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ConsumeQueue
 from roquet.storage.queues.queues import Queues
 
@@ -143,22 +143,22 @@ def _drop_damaged(queues: Collection[ConsumeQueue]) -> None:
         queue.drop_all()
 
 
-def _dispatched_to(queues: Queues, start: int, mark: Mark | None, *, crashed: bool) -> int:
+def _dispatched_to(queues: Queues, start: int, mark: CheckpointMark | None, *, crashed: bool) -> int:
     """Where the records end that are in their queues: a deleted topic's are not, and stay out of them."""
     if mark is not None:
         return mark.position if crashed else max(mark.position, queues.log_end)
     return min(queues.log_end, start) if crashed else queues.log_end
 
 
-def _is_of_this_log(log: CommitLog, mark: Mark) -> bool:
+def _is_of_this_log(log: CommitLog, mark: CheckpointMark) -> bool:
     """Whether the record that the mark names is the one that stood there when it was made."""
     record = log.record_at(mark.last_at)
     if record is None or mark.position > log.end:
         return False
-    return read_arrival(mark.last_at, memoryview(record)).store_ms == mark.last_ms
+    return read_dispatch_request(mark.last_at, memoryview(record)).store_ms == mark.last_ms
 
 
-def _cut_index(index: Index, checkpoint: Checkpoint, mark: Mark | None, end: int) -> int:
+def _cut_index(index: Index, checkpoint: Checkpoint, mark: CheckpointMark | None, end: int) -> int:
     """Drop what a crash may have left half done of the index; from where on the log has to be dispatched for it."""
     if mark is not None and index.cut_to_mark(mark.index_name, mark.index_count, mark.index_end_ms):
         return end
@@ -203,8 +203,8 @@ def _is_true(log: CommitLog, queue: ConsumeQueue, offset: int) -> bool:
     record = log.record_at(entry[0])
     if record is None or len(record) != entry[1]:
         return entry[0] < log.start
-    arrival = read_arrival(entry[0], memoryview(record))
-    return (arrival.topic, arrival.queue_id, arrival.queue_offset) == (queue.topic, queue.queue_id, offset)
+    request = read_dispatch_request(entry[0], memoryview(record))
+    return (request.topic, request.queue_id, request.queue_offset) == (queue.topic, queue.queue_id, offset)
 
 
 def scan_start(log: CommitLog, checkpoint: Checkpoint, dispatched: int, *, crashed: bool) -> PhysicalOffset:
@@ -232,7 +232,7 @@ def _first_store_ms(log: CommitLog, start: PhysicalOffset) -> int:
     """Store time of the first record of a file, 0 where it begins with none."""
     try:
         for at, data in log.walk(start):
-            return read_arrival(at, data).store_ms if at == start else 0
+            return read_dispatch_request(at, data).store_ms if at == start else 0
     except CorruptRecord:
         pass
     return 0
@@ -255,7 +255,9 @@ class Known:
     has_old_tail: bool = True
 
 
-def _known(checkpoint: Checkpoint, mark: Mark | None, queues: Queues, *, crashed: bool, was_ours: bool) -> Known:
+def _known(
+    checkpoint: Checkpoint, mark: CheckpointMark | None, queues: Queues, *, crashed: bool, was_ours: bool
+) -> Known:
     """Times go back with the clock: they count only where a broker wrote them that makes no marks."""
     if crashed and mark is not None:
         return Known(mark.position, last_ms=mark.last_ms, has_old_tail=not was_ours)
@@ -277,7 +279,7 @@ def valid_end(
     """
     end, last_ms, damaged = start, known.last_ms, list[Hole]()
     try:
-        for piece in pieces(log, start, HoleEnds(log, at_once=log.file_size), verify=verify):
+        for piece in pieces(log, start, HoleScanner(log, at_once=log.file_size), verify=verify):
             if not isinstance(piece, Hole):
                 end, last_ms = PhysicalOffset(piece.at + int(piece.ends[-1])), int(piece.store_ms[-1])
                 continue
@@ -322,7 +324,7 @@ def _store_ms_behind(log: CommitLog, hole: Hole) -> int:
     """When the next record was stored; the end of time where a blank follows that is the log's last."""
     try:
         for at, data in log.walk(hole.end):
-            return read_arrival(at, data).store_ms
+            return read_dispatch_request(at, data).store_ms
     except CorruptRecord:
         pass
     return _NO_TIME

@@ -15,20 +15,20 @@ from roquet.common.units import PhysicalOffset
 from roquet.errors import NO_ROOM, CorruptRecord, StoreError, UnreadableFile
 from roquet.protocol.filters.tags import Filter
 from roquet.protocol.records.record import decode
-from roquet.storage.checkpoint import Checkpoint, Mark
+from roquet.storage.checkpoint import Checkpoint, CheckpointMark
+from roquet.storage.checkpoint_work import gather
 from roquet.storage.dispatch.dispatch import Dispatch
 from roquet.storage.fetch import Fetched, FetchLimits, fetch
 from roquet.storage.files.deletion import Deletion
 from roquet.storage.files.disk import Disk, Lock, RealDisk
-from roquet.storage.files.folders import Folders
-from roquet.storage.files.sync_failure import Trust, TrustedDisk
-from roquet.storage.gathering import gather
+from roquet.storage.files.folders import LogFolders
+from roquet.storage.files.sync_failure import SyncCheckedDisk, SyncHealth
 from roquet.storage.index.index import Index
 from roquet.storage.index.layout import key_hash
 from roquet.storage.log import saved_tail
 from roquet.storage.log.commit_log import CommitLog
-from roquet.storage.log.dispatch_request import read_arrival
-from roquet.storage.log.write_buffer import Pool
+from roquet.storage.log.dispatch_request import read_dispatch_request
+from roquet.storage.log.write_buffer import WriteBuffer
 from roquet.storage.lost_queues import LostQueues, Mending, lost_beginnings
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.queues.queues import Queues
@@ -122,7 +122,7 @@ def _trimmed(queue: ConsumeQueue, log_start: int) -> list[Deletion] | None:
         return None
 
 
-def _without(mark: Mark, queues: int, entries: int) -> Mark:
+def _without(mark: CheckpointMark, queues: int, entries: int) -> CheckpointMark:
     return replace(mark, queue_count=max(0, mark.queue_count - queues), entry_count=max(-1, mark.entry_count - entries))
 
 
@@ -145,20 +145,20 @@ class Store:
         filter_bits: FilterBits | None = None,
     ) -> None:
         self.config = config
-        self._trust = Trust()
-        self._untrusted = disk if disk is not None else RealDisk()
-        self.disk = TrustedDisk(self._untrusted, self._trust)
+        self._sync_health = SyncHealth()
+        self._raw_disk = disk if disk is not None else RealDisk()
+        self.disk = SyncCheckedDisk(self._raw_disk, self._sync_health)
         self._lock: Lock | None = None
         self._abort = config.root / "abort"
         self.was_crashed = False
         """Whether whoever had the store before did not close it; known once it is open."""
-        folders = Folders(self.disk, config.commit_log_folders, config.read_only_log_folders, config.fullest)
+        folders = LogFolders(self.disk, config.commit_log_folders, config.read_only_log_folders, config.fullest)
         self.log = CommitLog(
             self.disk,
             folders,
             config.commit_log_file_size,
-            Pool(config.commit_log_file_size) if config.pooled else None,
-            self._trust,
+            WriteBuffer(config.commit_log_file_size) if config.pooled else None,
+            self._sync_health,
         )
         self._filter_bits = filter_bits
         self._without_bits: set[str] = set()
@@ -317,10 +317,10 @@ class Store:
         tail = saved_tail.tail_from(self.log, at)
         if tail is None:
             return None
-        trust = Trust()
-        saved = saved_tail.save(TrustedDisk(self._untrusted, trust), self.config.root, self.log, tail)
-        if trust.failure is not None and trust.failure.errno not in NO_ROOM:
-            self._trust.fail(trust.failure)
+        sync_health = SyncHealth()
+        saved = saved_tail.save(SyncCheckedDisk(self._raw_disk, sync_health), self.config.root, self.log, tail)
+        if sync_health.failure is not None and sync_health.failure.errno not in NO_ROOM:
+            self._sync_health.fail(sync_health.failure)
         return saved
 
     def _forget_cached(self) -> None:
@@ -343,11 +343,11 @@ class Store:
     @property
     def failure(self) -> OSError | None:
         """The sync that failed and ended all trust in the files (decision 0025); it is known before `take_failure`."""
-        return self._trust.failure
+        return self._sync_health.failure
 
     def take_failure(self) -> bool:
         """Take no message from now on, if a sync has failed; tells whether one has. To be called on the loop."""
-        failure = self._trust.failure
+        failure = self._sync_health.failure
         if failure is None:
             return False
         if not self._is_closed:
@@ -420,7 +420,7 @@ class Store:
                     sync()
                 except UnreadableFile as error:
                     gone = error
-            self._trust.check()
+            self._sync_health.check()
             if gone is not None:
                 raise gone
 
@@ -440,7 +440,7 @@ class Store:
     @property
     def shown_to(self) -> PhysicalOffset:
         """Records before it may be seen by consumers and slaves."""
-        only_durable = self.config.reads_only_durable or self._trust.failure is not None
+        only_durable = self.config.reads_only_durable or self._sync_health.failure is not None
         return self.log.flushed_to if only_durable else self.log.readable_to
 
     @property
@@ -489,7 +489,9 @@ class Store:
             queue.truncate(end)
         if self.index is not None:
             self.index.flush()
-            self.index.cut_to_place(end, lambda at: read_arrival(at, memoryview(self.message_at(at) or b"")).store_ms)
+            self.index.cut_to_place(
+                end, lambda at: read_dispatch_request(at, memoryview(self.message_at(at) or b"")).store_ms
+            )
         self.dispatch.position = min(self.dispatch.position, end)
         if self.checkpoint.mark is not None and self.checkpoint.mark.position > end:
             self.checkpoint.mark = None
@@ -703,6 +705,6 @@ class Store:
         record = self.log.record_at(at)
         if record is None:
             return None
-        arrival, wanted = read_arrival(at, memoryview(record)), key_hash(topic, key)
-        has_key = any(key_hash(topic, each.decode("utf-8", "replace")) == wanted for each in arrival.keys)
-        return record if arrival.topic == topic and has_key else None
+        request, wanted = read_dispatch_request(at, memoryview(record)), key_hash(topic, key)
+        has_key = any(key_hash(topic, each.decode("utf-8", "replace")) == wanted for each in request.keys)
+        return record if request.topic == topic and has_key else None

@@ -18,8 +18,8 @@ from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.columns import Ints
 from roquet.protocol.records.record import MAGIC, NO_PLACE, UNTELLABLE, UNWRITTEN, layout
-from roquet.protocol.records.rewrite import moved, moved_sizes
-from roquet.protocol.records.uniform import AlikeMessages, record_rows
+from roquet.protocol.records.rewrite import moved_sizes, rewritten
+from roquet.protocol.records.uniform import UniformBatch, record_rows
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.storage.batch_records import BatchRecords
 from roquet.storage.dispatch.dispatch import Dispatch
@@ -166,7 +166,7 @@ class Writer:
         return first, physical
 
     def append_alike(
-        self, messages: AlikeMessages, queues: Sequence[ConsumeQueue], delay_ms: int | None = None
+        self, messages: UniformBatch, queues: Sequence[ConsumeQueue], delay_ms: int | None = None
     ) -> tuple[list[int], Ints]:
         """What `append` and `append_batch` do, for messages of one topic that are alike.
 
@@ -254,7 +254,7 @@ class Writer:
         self._begin(at)
         offsets = np.array(self._take_slots(queues), np.int64)
         queue_ids = np.fromiter((queue.queue_id for queue in queues), np.int64, count)
-        self._write_block(moved(block.first(count), topics[:count], queue_ids, offsets, at, store_ms))
+        self._write_block(rewritten(block.first(count), topics[:count], queue_ids, offsets, at, store_ms))
         self._count(queues, ends)
         return count
 

@@ -36,7 +36,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Stray:
+class StrayFile:
     """A file where it does not belong, or not of the size it should have: what is wrong, in words."""
 
     path: Path
@@ -44,13 +44,13 @@ class Stray:
 
 
 @dataclass(slots=True)
-class Series:
+class SegmentFiles:
     """The files of one byte range, by their offsets; `file_size` is what each of them should have, 0 without files."""
 
     folders: Sequence[Path]
     file_size: int
     files: list[DataFile] = field(default_factory=list)
-    strays: list[Stray] = field(default_factory=list)
+    strays: list[StrayFile] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """Byte ranges between two files for which there is none."""
 
@@ -171,31 +171,31 @@ def subfolders(folder: Path) -> list[str]:
     return [entry.name for entry in _entries(folder) if entry.is_dir()]
 
 
-def _named(folders: Sequence[Path]) -> tuple[list[DataFile], list[Stray]]:
+def _named(folders: Sequence[Path]) -> tuple[list[DataFile], list[StrayFile]]:
     """Files with names as those of a log or a queue have them, by offset, and those with others."""
     files: list[DataFile] = []
-    strays: list[Stray] = []
+    strays: list[StrayFile] = []
     for folder in folders:
         for entry in _entries(folder):
             path = Path(entry.path)
             if len(entry.name) == NAME_DIGITS and is_number(entry.name) and entry.is_file():
                 files.append(DataFile(path, int(entry.name), entry.stat().st_size))
             else:
-                strays.append(Stray(path, "does not belong here: no broker opens a folder with such a file"))
+                strays.append(StrayFile(path, "does not belong here: no broker opens a folder with such a file"))
     return sorted(files, key=lambda file: file.start), strays
 
 
-def series(folders: Sequence[Path], file_size: int | None = None) -> Series:
+def series(folders: Sequence[Path], file_size: int | None = None) -> SegmentFiles:
     """The files in some folders. Without `file_size` their names and sizes tell it."""
     files, strays = _named(folders)
     size = file_size or _size_of(files)
-    found = Series(folders, size, [], strays)
+    found = SegmentFiles(folders, size, [], strays)
     if files and files[-1].size == 0:  # a crash cut its making short; the next start deletes it
         files.pop()
     for file in files:
         wrong = _wrong(file, size, found.files)
         if wrong:
-            found.strays.append(Stray(file.path, wrong))
+            found.strays.append(StrayFile(file.path, wrong))
         if file.start % size or (found.files and file.start == found.files[-1].start):
             continue
         if found.files and file.start != found.end:
@@ -224,12 +224,12 @@ class StoreFiles:
     """All files of one store. A queue's files may also be of a queue that nobody uses."""
 
     root: Path
-    log: Series
-    queues: dict[tuple[str, int], Series]
+    log: SegmentFiles
+    queues: dict[tuple[str, int], SegmentFiles]
     queue_file_size: int
     """Bytes; 0 where no queue file tells it."""
     index: list[Path]
-    strays: list[Stray]
+    strays: list[StrayFile]
 
     def name(self, path: Path) -> str:
         """A path as findings name it: below the store's folder without that."""
@@ -256,9 +256,9 @@ def find_files(
     return found
 
 
-def find_queues(root: Path, file_size: int) -> dict[tuple[str, int], Series]:
+def find_queues(root: Path, file_size: int) -> dict[tuple[str, int], SegmentFiles]:
     """The queues of the store at `root` by topic and number; 0 for `file_size`, in bytes, is Apache's default."""
-    found: dict[tuple[str, int], Series] = {}
+    found: dict[tuple[str, int], SegmentFiles] = {}
     for topic in subfolders(root / "consumequeue"):
         for queue_id in subfolders(root / "consumequeue" / topic):
             if is_number(queue_id):

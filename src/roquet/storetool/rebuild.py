@@ -18,16 +18,16 @@ import numpy as np
 from roquet.common.units import PhysicalOffset
 from roquet.errors import StoreError
 from roquet.protocol.records.block import RecordBlock
-from roquet.storage.checkpoint import Checkpoint, Mark
+from roquet.storage.checkpoint import Checkpoint, CheckpointMark
 from roquet.storage.dispatch import columns as dispatch_rows
 from roquet.storage.dispatch.dispatch import Dispatch
 from roquet.storage.files.disk import RealDisk
-from roquet.storage.files.folders import Folders
-from roquet.storage.files.sync_failure import Trust, TrustedDisk
+from roquet.storage.files.folders import LogFolders
+from roquet.storage.files.sync_failure import SyncCheckedDisk, SyncHealth
 from roquet.storage.index.index import Index
 from roquet.storage.log.commit_log import CommitLog
-from roquet.storage.log.dispatch_request import Arrival
-from roquet.storage.log.holes import Hole, HoleEnds, pieces
+from roquet.storage.log.dispatch_request import DispatchRequest
+from roquet.storage.log.holes import Hole, HoleScanner, pieces
 from roquet.storage.queues.queues import Queues
 from roquet.storetool.files import StoreFiles, series, subfolders
 from roquet.storetool.read.columns import Rows
@@ -112,10 +112,10 @@ class _Lives:
             self.starts[queue] = at
         self.ends[queue] = offset + count
 
-    def has(self, arrival: Arrival) -> bool:
+    def has(self, request: DispatchRequest) -> bool:
         """What `choose` says of many records, of one."""
-        is_kept = self.kept_topics is None or arrival.topic in self.kept_topics
-        return is_kept and arrival.physical >= self.starts.get((arrival.topic, arrival.queue_id), 0)
+        is_kept = self.kept_topics is None or request.topic in self.kept_topics
+        return is_kept and request.physical >= self.starts.get((request.topic, request.queue_id), 0)
 
     def choose(self, block: RecordBlock, rows: dispatch_rows.Rows) -> None:
         """Let only the records take a slot that get an entry."""
@@ -191,7 +191,13 @@ class _Rebuild:
     """:param known: the mark of before; of it, what it says of an index that is left alone stays true."""
 
     def __init__(
-        self, disk: RealDisk, files: StoreFiles, plan: Plan, lives: _Lives, checked: LogScan, known: Mark | None
+        self,
+        disk: RealDisk,
+        files: StoreFiles,
+        plan: Plan,
+        lives: _Lives,
+        checked: LogScan,
+        known: CheckpointMark | None,
     ) -> None:
         self._files = files
         self._plan = plan
@@ -199,8 +205,8 @@ class _Rebuild:
         self._end = PhysicalOffset(checked.end)
         self._bad_bodies = checked.bad_bodies
         self._known = known
-        self._log = CommitLog(disk, Folders(disk, files.log.folders), files.log.file_size)
-        made = TrustedDisk(disk, Trust())
+        self._log = CommitLog(disk, LogFolders(disk, files.log.folders), files.log.file_size)
+        made = SyncCheckedDisk(disk, SyncHealth())
         self._queues = Queues(made, files.root, plan.queue_file_size, plan.notes_file_size)
         shape = plan.shape
         self._index = Index(made, files.root / "index", shape.slots, shape.entries) if plan.index else None
@@ -214,7 +220,7 @@ class _Rebuild:
         count = 0
         last: RecordBlock | None = None
         try:
-            start, ends = PhysicalOffset(self._files.log.start), HoleEnds(self._log)
+            start, ends = PhysicalOffset(self._files.log.start), HoleScanner(self._log)
             for piece in pieces(self._log, start, ends, known=self._bad_bodies):
                 if isinstance(piece, Hole):
                     self._step_over(piece)
@@ -242,8 +248,8 @@ class _Rebuild:
                 shutil.rmtree(root / name)
 
     def _step_over(self, hole: Hole) -> None:
-        assert hole.arrival is not None, "the log was checked before"
-        if self._plan.queues and self._lives.has(hole.arrival):
+        assert hole.request is not None, "the log was checked before"
+        if self._plan.queues and self._lives.has(hole.request):
             self._dispatch.step_over(hole)
 
     def _put(self, block: RecordBlock) -> None:
@@ -253,7 +259,7 @@ class _Rebuild:
             self._lives.choose(block, rows)
         else:
             rows.takes_a_slot[:] = False
-        self._dispatch.put_rows(block, rows)
+        self._dispatch.dispatch_rows(block, rows)
         if self._index is not None and self._index.is_due:
             self._index.flush()
 
@@ -266,8 +272,8 @@ class _Rebuild:
             if sync is not None:
                 sync()
 
-    def _mark(self, at: int, size: int, store_ms: int) -> Mark:
+    def _mark(self, at: int, size: int, store_ms: int) -> CheckpointMark:
         name, count, end_ms = self._index.mark if self._index is not None else (_UNKNOWN_INDEX, 0, 0)
         if self._known is not None and self._index is None:
             name, count, end_ms = self._known.index_name, self._known.index_count, self._known.index_end_ms
-        return Mark(at + size, at, store_ms, name, count, end_ms, self._queues.used)
+        return CheckpointMark(at + size, at, store_ms, name, count, end_ms, self._queues.used)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from roquet.storage.checkpoint import Mark
+from roquet.storage.checkpoint import CheckpointMark
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.read.index_files import read_header
@@ -42,7 +42,7 @@ class Stat:
     log_ms: int
     queues_ms: int
     index_ms: int
-    mark: Mark | None
+    mark: CheckpointMark | None
     is_mark_valid: bool
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from roquet.errors import StoreError
 from roquet.protocol.json.dialect import load
 from roquet.protocol.records.message import NOT_SENDABLE
-from roquet.storage.checkpoint import Checkpoint, Mark
+from roquet.storage.checkpoint import Checkpoint, CheckpointMark
 from roquet.storage.files.disk import RealDisk
 from roquet.storage.files.file_lock import is_locked_here
 from roquet.storetool.files import StoreFiles
@@ -62,7 +62,7 @@ def is_locked(path: Path) -> bool | None:
     return False
 
 
-def mark_of_this_log(files: StoreFiles, checkpoint: Checkpoint) -> Mark | None:
+def mark_of_this_log(files: StoreFiles, checkpoint: Checkpoint) -> CheckpointMark | None:
     """The checkpoint's mark, if the record in front of it is the one that stood there when it was made."""
     mark = checkpoint.mark
     if mark is None:

@@ -24,7 +24,7 @@ from roquet.protocol.remoting.frame import FRAME_SIZE_MAX, FrameBuffer
 from roquet.protocol.remoting.refusals import refusal
 from roquet.transport.limits import SLOWEST
 from roquet.transport.peers import SILENT, Peers
-from roquet.transport.slow_reader import Reading
+from roquet.transport.slow_reader import SlowReader
 
 log = logging.getLogger(__name__)
 
@@ -60,15 +60,15 @@ _REMARK_MAX: Final = 1000
 """Characters of an error that a remark or a log line repeats: what a peer sent may be part of it."""
 
 
-Otherwise: TypeAlias = Callable[[bytes], bytes | None]
+SlowPath: TypeAlias = Callable[[bytes], bytes | None]
 """What gives the encoded answer to a frame, None for one that comes later or never."""
 
 
-class Shortcut(Protocol):
+class FastPath(Protocol):
     """A path that a handler learnt for one connection's usual requests."""
 
-    def take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
-        """The encoded answers to frames that came together; one that it does not know goes `otherwise`, in its turn.
+    def take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
+        """The encoded answers to frames that came together; one that it does not know goes `slow_path`, in its turn.
 
         It answers its own errors (`Connection.failed`), and tells `Connection.made` of answers that may be large: by
         that the frames may end early.
@@ -114,12 +114,12 @@ class Connection(asyncio.Protocol):
         """Bytes of requests that are answered later."""
         self._next_opaque = 0
         self._transport: asyncio.Transport | None = None
-        self.shortcuts: list[Shortcut] = []
+        self.fast_paths: list[FastPath] = []
         """Each gets what the one before does not know."""
         self.last_active = self._heard_at = self._frame_began = self._loop.time()
         self._sent = 0
         """Bytes given to the transport so far."""
-        self._reading = Reading(self.last_active)
+        self._reading = SlowReader(self.last_active)
         self._is_full = False
         self._unheard = 0
         """Bytes of answers that were made for the peer since it does not read, where it is read from all the same."""
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
             self._why_closed = loss
         self._transport = None
         self._held_back.clear()
-        self.shortcuts.clear()  # they hold it, too: a cycle that nobody looks for (`roquet.common.garbage`)
+        self.fast_paths.clear()  # they hold it, too: a cycle that nobody looks for (`roquet.common.garbage`)
         self._room()
         calls, self._calls = self._calls, {}
         for waiting in calls.values():
@@ -314,8 +314,8 @@ class Connection(asyncio.Protocol):
     def _answers(self, frames: list[bytes]) -> bytes:
         """Handle frames in order; all their answers end to end. Those in `_left` are not handled."""
         self._asked, self._made, self._left = iter(frames), 0, []
-        if self.shortcuts:
-            answers = self.shortcuts[0].take(self._asked, self._otherwise(1))
+        if self.fast_paths:
+            answers = self.fast_paths[0].take(self._asked, self._otherwise(1))
         else:
             answers = [answer for frame in self._asked if (answer := self._take(frame)) is not None]
         return answers[0] if len(answers) == 1 else b"".join(answers)
@@ -331,11 +331,11 @@ class Connection(asyncio.Protocol):
         if self._made >= self.answers_at_once:
             self._left += self._asked
 
-    def _otherwise(self, at: int) -> Otherwise:
+    def _otherwise(self, at: int) -> SlowPath:
         """The way by the shortcuts from `at` on, and then the general one."""
-        if at >= len(self.shortcuts):
+        if at >= len(self.fast_paths):
             return self._take
-        return lambda frame: b"".join(self.shortcuts[at].take([frame], self._otherwise(at + 1))) or None
+        return lambda frame: b"".join(self.fast_paths[at].take([frame], self._otherwise(at + 1))) or None
 
     def _take(self, frame: bytes) -> bytes | None:
         """The general way of a frame; the answer, None for one that comes later or never."""

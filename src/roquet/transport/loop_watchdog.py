@@ -25,7 +25,7 @@ _NAMED: Final = 5
 _DECODED: Final = 64
 
 
-class LoopWatch:
+class LoopWatchdog:
     """Keeps: every batch of requests that took `warning_ms` is counted once, and told of at most once a minute.
 
     A batch is what one read brought, or a part of that; nothing is measured per request. What else holds the loop (work

@@ -13,7 +13,7 @@ from roquet.common import descriptors
 from roquet.common.limited_log import LimitedLog
 from roquet.common.shared_places import Shares, network_of
 from roquet.transport.limits import PeerLimits
-from roquet.transport.loop_watchdog import LoopWatch
+from roquet.transport.loop_watchdog import LoopWatchdog
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Peers:
         self._of_network: dict[str, dict[Peer, None]] = {}
         self._shares = Shares[str]()
         self.descriptors = Descriptors()
-        self.watch = LoopWatch(self.limits.loop_delay_warning_ms)
+        self.watch = LoopWatchdog(self.limits.loop_delay_warning_ms)
         self._limited_log = LimitedLog(log)
         self._descriptors_max = descriptors.limit()
         self._until_look = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from roquet.transport.limits import SLOWEST
 
 
-class Reading:
+class SlowReader:
     """What looks at one connection tell about the peer at its other end; times are the event loop's, in seconds.
 
     Keeps: `moved_at` is the last look at which bytes had been taken since the one before, or at which none waited;

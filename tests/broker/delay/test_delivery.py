@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from roquet.broker.config.delay_levels import DelayLevels, put_aside, waiting_queue
-from roquet.broker.delay.delivery import DelayedMessages
+from roquet.broker.delay.delivery import DelayedDelivery
 from roquet.broker.delay.stamp_clock import StampClock
-from roquet.broker.delivery.end_of_tick import Turn
-from roquet.broker.offsets.consumer_offsets import DelayProgress
+from roquet.broker.delivery.end_of_turn import EndOfTurn
+from roquet.broker.offsets.consumer_offsets import DelayOffsets
 from roquet.broker.periodic import flush
 from roquet.common.limited_log import LimitedLog
 from roquet.common.runtime import Runtime
@@ -359,10 +359,10 @@ def test_nothing_is_looked_at_while_nothing_waits(sim: Simulation) -> None:
         store.end_turn()
         delayed.turn_ended()
 
-    turn, levels = Turn(turn_ended), DelayLevels(config.delay_levels_ms)
+    turn, levels = EndOfTurn(turn_ended), DelayLevels(config.delay_levels_ms)
     clock = StampClock(Runtime(now_ms, steady_ms=lambda: sim.now_s * 1000), lambda: store.log.end)
     looks = 0
-    delayed = DelayedMessages(store, levels, DelayProgress(), turn, clock, lambda *_: None)
+    delayed = DelayedDelivery(store, levels, DelayOffsets(), turn, clock, lambda *_: None)
 
     async def put_aside_for_ten_seconds() -> None:
         properties = join_properties(put_aside({}, 2, "T", 0)).encode()

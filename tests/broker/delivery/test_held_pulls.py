@@ -82,7 +82,7 @@ def crowd(sim: Simulation, node: BrokerNode) -> Puller:
 
 
 def waiting(broker: Broker) -> int:
-    return broker.parts.arrivals.count
+    return broker.parts.long_polls.count
 
 
 def test_a_pull_from_another_address_waits_in_the_place_of_one_of_the_crowd(

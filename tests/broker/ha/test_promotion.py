@@ -206,7 +206,7 @@ def half_pack(couple: Couple) -> int:
         at = store.log.make_room(len(record))
         store.log.write(record[:16].ljust(len(record), b"\0"))
         store.dispatch.position = store.log.end
-        serving(couple.master).parts.growth.turn_ended()
+        serving(couple.master).parts.append_notifier.turn_ended()
         return at
 
     at = couple.master.host.call(write)

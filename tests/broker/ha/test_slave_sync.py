@@ -11,10 +11,10 @@ import pytest
 
 from roquet.broker.ha.slave_sync import SlaveSync
 from roquet.broker.metadata.groups import GroupRegistry
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import Then
 from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress, DelayProgress
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets, DelayOffsets
 from roquet.protocol.bodies.tables import DelayOffsetTable, GroupConfig, OffsetTable, TopicConfig
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
@@ -36,12 +36,10 @@ class Slave:
         self.saved: list[str] = []
         self.topics = TopicRegistry(topics_at_start("DefaultCluster", "broker-a"), now_ms)
         self.groups = GroupRegistry(now_ms)
-        self.progress, self.delays = ConsumerProgress(remembers=remembers), DelayProgress()
-        catalogue = Catalogue(self.topics, self.groups, self._saver("topics"), self._saver("groups"), self.host.now_ms)
+        self.progress, self.delays = ConsumerOffsets(remembers=remembers), DelayOffsets()
+        metadata = Metadata(self.topics, self.groups, self._saver("topics"), self._saver("groups"), self.host.now_ms)
         savers = self._saver("offsets"), self._saver("delays")
-        self.sync = SlaveSync(
-            Channels(), lambda: 0, lambda: 0, catalogue, self.progress, self.delays, *savers, Slices()
-        )
+        self.sync = SlaveSync(Channels(), lambda: 0, lambda: 0, metadata, self.progress, self.delays, *savers, Slices())
 
     def _saver(self, name: str) -> Any:
         def save(then: Then | None = None) -> None:
@@ -57,8 +55,8 @@ class Slave:
 @pytest.fixture
 def slave(world: World) -> Slave:
     """A slave of a master that has something in each of its tables, and listens on its fast port, too."""
-    world.catalogue.topic_registry.update(TopicConfig("T", 2, 2), world.host.now_ms())
-    world.catalogue.group_registry.update(GroupConfig("g", retry_max_times=3), world.host.now_ms())
+    world.metadata.topic_registry.update(TopicConfig("T", 2, 2), world.host.now_ms())
+    world.metadata.group_registry.update(GroupConfig("g", retry_max_times=3), world.host.now_ms())
     world.progress.commit("g", "T", 0, 5)
     world.delays.restore(DelayOffsetTable({2: 7}))
     fast = Server(world.routes)
@@ -171,7 +169,7 @@ def test_without_a_master_a_slave_keeps_what_it_has(slave: Slave) -> None:
     slave.world.sim.run_for(3.5)
     before = slave.topics.to_table()
     slave.sync.master = None
-    slave.world.catalogue.topic_registry.delete("T", slave.world.host.now_ms())
+    slave.world.metadata.topic_registry.delete("T", slave.world.host.now_ms())
     slave.world.sim.run_for(30)
     assert slave.topics.to_table() == before
 

@@ -55,7 +55,7 @@ def change(node: BrokerNode, work: Callable[[], T]) -> T:
 
 
 def change_group(node: BrokerNode, **settings: Any) -> None:
-    change(node, lambda: serving(node).parts.tables.catalogue.update_group(GroupConfig("g", **settings)))
+    change(node, lambda: serving(node).parts.tables.metadata.update_group(GroupConfig("g", **settings)))
 
 
 def send_back(client: Client, record: Record | int, group: str = "g", level: int = 0, **more: Any) -> Command:
@@ -181,10 +181,10 @@ def test_a_broker_that_may_not_be_written_to_takes_nothing_back(sim: Simulation)
 
 
 def test_a_retry_topic_that_may_not_be_written_to_takes_nothing_back(node: BrokerNode, client: Client) -> None:
-    catalogue = serving(node).parts.tables.catalogue
-    topic = change(node, lambda: catalogue.retry_topic(GroupConfig("g")))
+    metadata = serving(node).parts.tables.metadata
+    topic = change(node, lambda: metadata.retry_topic(GroupConfig("g")))
     assert topic is not None
-    change(node, lambda: catalogue.update_topic(replace(topic, perm=4)))
+    change(node, lambda: metadata.update_topic(replace(topic, perm=4)))
     assert send_back(client, stored(node, client)).code == 16
 
 

@@ -21,7 +21,7 @@ from roquet.protocol.records.record import Record, decode
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
 from tests.broker.served import SEND, serving, started
-from tests.broker.transacting import ADDRESS, PERIOD_S, Half, TransactionProducer, bodies, queue
+from tests.broker.transacting import ADDRESS, PERIOD_S, HalfRecord, TransactionProducer, bodies, queue
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
 
@@ -150,7 +150,7 @@ def test_a_plain_message_is_no_half_message_whatever_its_properties_say(
     fields = {**SEND, "b": "T", "e": 1, "i": join_properties({"PGROUP": "P", "REAL_TOPIC": "../x", "REAL_QID": "0"})}
     answer = producer.call(RequestCode.SEND_MESSAGE_V2, b"body", **fields)
     _, _, at = parse_offset_message_id(answer.fields["msgId"])
-    assert producer.end(Half(0, at), COMMIT).code == 1
+    assert producer.end(HalfRecord(0, at), COMMIT).code == 1
     assert producer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=answer.fields["msgId"]).code == 1
 
 

@@ -9,7 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from roquet.broker.metadata.filter_data import FilterRegistry, NotedFilters, RetryWanted, SqlWanted, compiled
+from roquet.broker.metadata.filter_data import (
+    FilterBitsOf,
+    FilterRegistry,
+    RetrySubscription,
+    SqlSubscription,
+    compiled,
+)
 from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import FilterError
 from roquet.protocol.bodies.filter_table import BloomData, FilterData, FilterTable
@@ -172,14 +178,14 @@ def test_after_a_crash_notes_of_before_are_not_trusted() -> None:
 
 
 def test_a_message_is_wanted_by_its_properties() -> None:
-    wanted = SqlWanted(compiled(SQL92, "a > 3 AND TAGS = 'x'"))
+    wanted = SqlSubscription(compiled(SQL92, "a > 3 AND TAGS = 'x'"))
     assert wanted.wants_record(record("TAGS\x01x\x02a\x014"))
     assert not wanted.wants_record(record("TAGS\x01x\x02a\x013"))
     assert not wanted.wants_record(record("a\x01abc\x02TAGS\x01x"))
 
 
 def test_a_damaged_message_is_for_the_consumer_to_see() -> None:
-    wanted = SqlWanted(compiled(SQL92, "a > 3"))
+    wanted = SqlSubscription(compiled(SQL92, "a > 3"))
     sound = record("a\x011")
     assert not wanted.wants_record(sound)
     assert wanted.wants_record(sound[:-1])
@@ -190,20 +196,20 @@ def test_a_note_decides_only_if_the_message_was_tried_on_the_filter() -> None:
     filters = registry()
     wanted = filters.wanted("T", "g")
     assert wanted is not None
-    others = NotedFilters(registry(group="h"), BLOOM).of("T", record("a\x019"))
+    others = FilterBitsOf(registry(group="h"), BLOOM).of("T", record("a\x019"))
     nothing = bytes(14)
     assert not wanted.may_pass(NOW + 1, nothing)
     assert not wanted.may_pass(NOW + 1, others)
     assert wanted.may_pass(NOW, nothing)
     assert wanted.may_pass(NOW + 1, bytes(13))
-    assert wanted.may_pass(NOW + 1, NotedFilters(filters, BLOOM).of("T", record("a\x019")))
+    assert wanted.may_pass(NOW + 1, FilterBitsOf(filters, BLOOM).of("T", record("a\x019")))
 
 
 def test_a_note_has_the_bits_of_every_filter_that_wants_the_message() -> None:
     filters = registry()
     filters.register("h", [sql("a > 5")], NOW)
     filters.unregister("h", NOW)
-    noted = NotedFilters(filters, BLOOM)
+    noted = FilterBitsOf(filters, BLOOM)
     masks = {group: wanted.mask for group in "gh" if (wanted := filters.wanted("T", group)) is not None}
     both = int.from_bytes(masks["g"]) | int.from_bytes(masks["h"])
     assert noted.of("T", record("a\x013")) == bytes(14)
@@ -215,7 +221,7 @@ def test_a_note_has_the_bits_of_every_filter_that_wants_the_message() -> None:
 
 def test_messages_that_come_again_are_filtered_by_their_own_topic() -> None:
     filters = registry(sql(), sql("FALSE", topic="U"))
-    wanted = RetryWanted(filters, "g")
+    wanted = RetrySubscription(filters, "g")
     by_topic = {
         topic: [wanted.wants_record(record(f"{RETRY_TOPIC}\x01{topic}\x02a\x01{a}", "%RETRY%g")) for a in (3, 4)]
         for topic in "TUV"

@@ -6,7 +6,7 @@ See docs/protocol/producing.md#how-a-broker-makes-a-topic and docs/protocol/cons
 from __future__ import annotations
 
 from roquet.broker.metadata.groups import GroupRegistry
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import Then
 from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
 from roquet.protocol.bodies.tables import DataVersion, GroupConfig, GroupTable, TopicConfig, TopicTable
@@ -26,15 +26,15 @@ class Told:
             then(None)
 
 
-def catalogue(*, auto_create: bool = True) -> tuple[Catalogue, Told, Told]:
+def metadata(*, auto_create: bool = True) -> tuple[Metadata, Told, Told]:
     topics = TopicRegistry(topics_at_start("c", "b"), NOW, auto_create=auto_create)
     groups = GroupRegistry(NOW, auto_create=auto_create)
     topics_told, groups_told = Told(), Told()
-    return Catalogue(topics, groups, topics_told, groups_told, lambda: NOW), topics_told, groups_told
+    return Metadata(topics, groups, topics_told, groups_told, lambda: NOW), topics_told, groups_told
 
 
 def test_what_exists_is_given_without_telling_anybody() -> None:
-    made, topics_told, groups_told = catalogue()
+    made, topics_told, groups_told = metadata()
     for _ in range(2):
         assert made.group("g") == GroupConfig("g")
         assert made.topic_for_send("T", "TBW102", 4) == TopicConfig("T", 4, 4)
@@ -45,7 +45,7 @@ def test_what_exists_is_given_without_telling_anybody() -> None:
 
 
 def test_what_may_not_be_made_is_none_and_nobody_is_told() -> None:
-    made, topics_told, groups_told = catalogue(auto_create=False)
+    made, topics_told, groups_told = metadata(auto_create=False)
     assert made.group("g") is None
     assert made.topic_for_send("T", "TBW102", 4) is None
     assert made.retry_topic(GroupConfig("g" * 121)) is None
@@ -53,7 +53,7 @@ def test_what_may_not_be_made_is_none_and_nobody_is_told() -> None:
 
 
 def test_an_admins_changes_are_told_with_what_is_to_follow() -> None:
-    made, topics_told, groups_told = catalogue()
+    made, topics_told, groups_told = metadata()
     outcomes: list[OSError | None] = []
     made.update_topic(TopicConfig("T"), outcomes.append)
     made.delete_topic("T", outcomes.append)
@@ -64,7 +64,7 @@ def test_an_admins_changes_are_told_with_what_is_to_follow() -> None:
 
 
 def test_the_words_of_name_servers_and_master_are_told_only_when_they_change_something() -> None:
-    made, topics_told, groups_told = catalogue()
+    made, topics_told, groups_told = metadata()
     topics, groups = TopicTable({"T": TopicConfig("T")}, DataVersion(1, 1)), GroupTable({}, DataVersion(1, 1))
     for _ in range(2):
         made.copy_master_topics(topics)

@@ -14,7 +14,7 @@ import pytest
 
 from roquet.broker.metadata import state_files
 from roquet.broker.metadata.state_files import StateFile
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.common.runtime import Runtime
 from roquet.protocol.bodies.filter_table import FilterTable
 from roquet.protocol.bodies.tables import DelayOffsetTable, GroupTable, OffsetTable, TopicTable
@@ -28,7 +28,7 @@ FILE = Path("/store/config/consumerOffset.json")
 BACKUP = Path("/store/config/consumerOffset.json.bak")
 
 
-def file_of(progress: ConsumerProgress, host: Host) -> StateFile[OffsetTable]:
+def file_of(progress: ConsumerOffsets, host: Host) -> StateFile[OffsetTable]:
     return StateFile(host.disk, FILE, progress.to_table, host.runtime())
 
 
@@ -67,14 +67,14 @@ async def test_apaches_own_files_are_read_and_written_to_the_last_byte(
 
 
 def test_where_nothing_was_saved_there_is_nothing(host: Host) -> None:
-    assert file_of(ConsumerProgress(), host).load(OffsetTable.from_json) is None
+    assert file_of(ConsumerOffsets(), host).load(OffsetTable.from_json) is None
 
 
 @pytest.mark.parametrize("broken", [b"", b"{", b"[]", b"\xff", b'{"offsetTable":{"T@g":5}}'])
 def test_a_file_that_cannot_be_read_is_replaced_by_its_backup(host: Host, broken: bytes) -> None:
     host.disk.replace(FILE, broken)
     host.disk.replace(BACKUP, b'{"offsetTable":{"T@g":{0:5}}}')
-    assert file_of(ConsumerProgress(), host).load(OffsetTable.from_json) == saved(5)
+    assert file_of(ConsumerOffsets(), host).load(OffsetTable.from_json) == saved(5)
     assert host.disk.read(FILE) == host.disk.read(BACKUP), "the next write must not make the broken file the backup"
 
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_read_at_all_is_moved_aside_and_told_of_once(
 ) -> None:
     host.disk.replace(FILE, broken)
     host.disk.replace(BACKUP, b"{x")
-    file = file_of(ConsumerProgress(), host)
+    file = file_of(ConsumerOffsets(), host)
     assert file.load(OffsetTable.from_json) is None
     assert file.was_damaged
     assert host.disk.read(FILE) is host.disk.read(BACKUP) is None
@@ -100,7 +100,7 @@ def test_what_cannot_be_read_at_all_is_moved_aside_and_told_of_once(
 
 
 def test_a_write_keeps_what_was_there_as_the_backup(host: Host) -> None:
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     file = file_of(progress, host)
     for offset in (1, 2, 2):
         progress.commit("g", "T", 0, offset)
@@ -113,7 +113,7 @@ def test_many_changes_are_few_writes_and_the_last_one_is_saved() -> None:
     with Simulation("many changes") as sim:
         host = sim.host(HOST)
         host.boot()
-        progress = ConsumerProgress()
+        progress = ConsumerOffsets()
         outcomes: list[OSError | None] = []
         file = file_of(progress, host)
 
@@ -134,7 +134,7 @@ def test_what_was_reported_as_saved_survives_a_loss_of_power(seed: int) -> None:
     with Simulation(seed) as sim:
         host = sim.host(HOST)
         host.boot()
-        progress, reported = ConsumerProgress(), [-1]
+        progress, reported = ConsumerOffsets(), [-1]
         file = file_of(progress, host)
 
         async def change_and_report() -> None:
@@ -156,7 +156,7 @@ def test_what_was_reported_as_saved_survives_a_loss_of_power(seed: int) -> None:
 def test_what_cannot_be_written_is_told_once_and_tried_again_until_it_can(
     host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     file = file_of(progress, host)
     progress.commit("g", "T", 0, 1)
     host.call(file.flush)
@@ -181,12 +181,12 @@ def test_what_a_crash_left_of_a_write_is_removed(host: Host) -> None:
     for path in (FILE, BACKUP):
         host.disk.replace(path.with_name(path.name + ".tmp"), b"{")
     host.disk.replace(FILE, b'{"offsetTable":{"T@g":{0:5}}}')
-    assert file_of(ConsumerProgress(), host).load(OffsetTable.from_json) == saved(5)
+    assert file_of(ConsumerOffsets(), host).load(OffsetTable.from_json) == saved(5)
     assert [name for name, _ in host.disk.names(FILE.parent)] == [FILE.name]
 
 
 def test_a_full_disk_is_reported_and_the_next_change_is_tried_again(host: Host) -> None:
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     outcomes: list[OSError | None] = []
     file = file_of(progress, host)
     host.drive.trouble = errno.ENOSPC

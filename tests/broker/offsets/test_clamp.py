@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from roquet.broker.component_configs import store_config
-from roquet.broker.ha.rejoin import Rejoining
+from roquet.broker.ha.rejoin import RejoinStore
 from roquet.broker.metadata.state_files import CONSUMER_OFFSETS
 from roquet.errors import StoreError
 from roquet.protocol.remoting.codes import RequestCode
@@ -60,5 +60,5 @@ def test_a_master_whose_log_is_not_mounted_does_not_start_and_its_slave_does(
         store.open()
     store.abandon()
     node.host.drive.unmount()
-    Rejoining(node.config, node.host.runtime(), node.host.drive.mount()).close()
+    RejoinStore(node.config, node.host.runtime(), node.host.drive.mount()).close()
     assert len([line for line in caplog.messages if "commit log is shorter than its checkpoint" in line]) == 2

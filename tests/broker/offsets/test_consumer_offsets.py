@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.broker.offsets.consumer_offsets import Commit, ConsumerProgress, DelayProgress, start_of_young_queue
+from roquet.broker.offsets.consumer_offsets import Commit, ConsumerOffsets, DelayOffsets, start_of_young_queue
 from roquet.common.steps import PART, finished
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import DelayOffsetTable, OffsetTable, parse
@@ -25,7 +25,7 @@ tables = st.dictionaries(
 
 
 def test_the_last_word_counts_even_when_it_goes_backwards() -> None:
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     progress.commit("g", "T", 0, 9)
     progress.commit("g", "T", 0, 4)
     assert progress.committed("g", "T", 0) == 4
@@ -34,13 +34,13 @@ def test_the_last_word_counts_even_when_it_goes_backwards() -> None:
 
 
 def test_an_offset_below_0_is_none() -> None:
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     progress.commit("g", "T", 0, -1)
     assert progress.committed("g", "T", 0) is None
 
 
 def test_changes_are_counted_so_that_nothing_is_saved_in_vain() -> None:
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     progress.commit("g", "T", 0, 9)
     progress.commit("g", "T", 0, 9)
     assert progress.changes == 1
@@ -49,7 +49,7 @@ def test_changes_are_counted_so_that_nothing_is_saved_in_vain() -> None:
 
 
 def test_topics_and_groups_are_found_by_each_other() -> None:
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     for group, topic in (("g", "T"), ("g", "%RETRY%g"), ("h", "T")):
         progress.commit(group, topic, 0, 1)
     assert progress.topics_of("g") == ["T", "%RETRY%g"]
@@ -61,7 +61,7 @@ def test_topics_and_groups_are_found_by_each_other() -> None:
 
 
 def test_a_slave_takes_the_masters_word_for_what_the_master_names() -> None:
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     progress.restore(OffsetTable({"T@g": {0: 1, 1: 5}, "U@g": {0: 3}}))
     master = OffsetTable({"T@g": {0: 2}, "T@h": {0: 7}})
     assert finished(progress.copy_master(master))
@@ -70,7 +70,7 @@ def test_a_slave_takes_the_masters_word_for_what_the_master_names() -> None:
 
 
 def test_a_slave_keeps_what_was_committed_to_it_and_goes_beyond_its_masters_word() -> None:
-    progress = ConsumerProgress(remembers=True)
+    progress = ConsumerOffsets(remembers=True)
     for queue_id, offset in ((0, 5), (1, 3)):
         progress.commit("g", "T", queue_id, offset)
     finished(progress.copy_master(OffsetTable({"T@g": {0: 4, 1: 7}})))
@@ -78,7 +78,7 @@ def test_a_slave_keeps_what_was_committed_to_it_and_goes_beyond_its_masters_word
 
 
 def test_a_slave_copies_thousands_of_groups_in_parts_and_no_group_by_halves() -> None:
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     before, after = {0: 1, 1: 1}, {0: 2, 1: 2}
     progress.restore(OffsetTable({f"T@g{number}": before for number in range(20 * PART)}))
     seen = set[int]()
@@ -90,7 +90,7 @@ def test_a_slave_copies_thousands_of_groups_in_parts_and_no_group_by_halves() ->
 
 
 def test_what_is_committed_on_a_slave_amid_a_copy_is_kept() -> None:
-    progress = ConsumerProgress(remembers=True)
+    progress = ConsumerOffsets(remembers=True)
     copying = progress.copy_master(OffsetTable({f"T@g{number}": {0: 5} for number in range(2 * PART)}))
     next(copying)
     progress.commit("g0", "T", 0, 7)
@@ -109,7 +109,7 @@ def test_everybody_starts_at_0_in_a_queue_that_still_has_its_first_message_in_me
 
 
 def test_a_table_taken_out_does_not_change_any_more() -> None:
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     progress.commit("g", "T", 0, 1)
     table = progress.to_table()
     progress.commit("g", "T", 0, 2)
@@ -118,7 +118,7 @@ def test_a_table_taken_out_does_not_change_any_more() -> None:
 
 def test_two_tables_share_what_was_not_changed_between_them() -> None:
     """However many groups there are, a save costs the event loop only what is committed."""
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     for topic, group in (("T", "g"), ("T", "h"), ("U", "g")):
         progress.commit(group, topic, 0, 1)
     first = progress.to_table().offsets
@@ -142,7 +142,7 @@ _CHANGES = st.one_of(
 
 @given(st.lists(_CHANGES, max_size=40))
 def test_a_table_is_one_moments_whatever_comes_after_it(changes: list[tuple[Any, ...]]) -> None:
-    progress, taken = ConsumerProgress(), list[tuple[OffsetTable, dict[str, dict[int, int]]]]()
+    progress, taken = ConsumerOffsets(), list[tuple[OffsetTable, dict[str, dict[int, int]]]]()
     for name, *arguments in changes:
         result = getattr(progress, name)(*arguments)
         if name == "copy_master":
@@ -160,7 +160,7 @@ def test_a_table_is_one_moments_whatever_comes_after_it(changes: list[tuple[Any,
 
 
 def test_a_topic_whose_name_would_end_elsewhere_in_a_saved_table_has_no_progress() -> None:
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     with pytest.raises(Refused, match="no such name"):
         progress.commit("g", "T@x", 0, 1)
     assert (progress.count, len(progress.to_table().offsets)) == (0, 0)
@@ -168,7 +168,7 @@ def test_a_topic_whose_name_would_end_elsewhere_in_a_saved_table_has_no_progress
 
 def test_no_queue_has_a_negative_number() -> None:
     """The next start would take the whole file for damaged, keep a copy of it and say so, each time."""
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     with pytest.raises(Refused, match="queue -1"):
         progress.commit("g", "T", -1, 1)
     assert (progress.count, len(progress.to_table().offsets)) == (0, 0)
@@ -176,24 +176,24 @@ def test_no_queue_has_a_negative_number() -> None:
 
 @given(tables)
 def test_a_table_survives_its_file(offsets: dict[str, dict[int, int]]) -> None:
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     progress.restore(parse(dump_file(OffsetTable(offsets).to_json()), OffsetTable.from_json))
     assert progress.to_table() == OffsetTable(offsets)
 
 
 def test_delivery_of_delayed_messages_goes_on_where_it_stopped() -> None:
-    delays = DelayProgress()
+    delays = DelayOffsets()
     assert delays.next_offset(3) == 0
     delays.delivered(3, 7)
     assert delays.next_offset(3) == 7
     assert delays.settle(delays.now())
-    again = DelayProgress()
+    again = DelayOffsets()
     again.restore(parse(dump_file(delays.to_table().to_json()), DelayOffsetTable.from_json))
     assert again.next_offset(3) == 7
 
 
 def test_what_was_delivered_is_neither_saved_nor_told_before_it_is_on_disk() -> None:
-    delays = DelayProgress()
+    delays = DelayOffsets()
     delays.restore(DelayOffsetTable({3: 5}))
     delays.delivered(3, 7)
     then = delays.now()
@@ -206,7 +206,7 @@ def test_what_was_delivered_is_neither_saved_nor_told_before_it_is_on_disk() -> 
 
 
 def test_a_slave_counts_as_delivered_what_its_own_log_has_on_disk() -> None:
-    delays = DelayProgress()
+    delays = DelayOffsets()
     assert not delays.copy_master(DelayOffsetTable({3: 7}), 500, flushed_to=499)
     assert delays.to_table() == delays.now() == DelayOffsetTable({})
     assert delays.copy_master(DelayOffsetTable({3: 9}), 800, flushed_to=500)
@@ -217,7 +217,7 @@ def test_a_slave_counts_as_delivered_what_its_own_log_has_on_disk() -> None:
 
 
 def test_a_slave_forgets_what_a_master_said_whose_log_is_another_now() -> None:
-    delays = DelayProgress()
+    delays = DelayOffsets()
     delays.copy_master(DelayOffsetTable({3: 9}), 800, flushed_to=500)
     delays.copy_master(DelayOffsetTable({3: 5}), 600, flushed_to=500)
     assert delays.copy_master(DelayOffsetTable({3: 6}), 700, flushed_to=600)
@@ -229,7 +229,7 @@ def test_a_slave_forgets_what_a_master_said_whose_log_is_another_now() -> None:
 
 
 def test_no_group_is_further_than_the_end_of_a_queue_that_is_known() -> None:
-    progress = ConsumerProgress()
+    progress = ConsumerOffsets()
     for topic, queue_id in (("T", 0), ("T", 1), ("gone", 0)):
         progress.commit("g", topic, queue_id, 9)
     ends = {("T", 0): 4, ("T", 1): 9}

@@ -21,7 +21,7 @@ from roquet.protocol.records.message import (
 )
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from tests.broker.served import flush_and_drop, send, serving, started
-from tests.broker.transacting import ADDRESS, PERIOD_S, SMALL_LOG, Half, TransactionProducer, bodies, queue
+from tests.broker.transacting import ADDRESS, PERIOD_S, SMALL_LOG, HalfRecord, TransactionProducer, bodies, queue
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
 
@@ -38,7 +38,7 @@ def test_a_producer_is_asked_about_what_it_left_open_by_the_record_that_counts_t
     assert (header.offset_msg_id, header.transaction_id) == (renewed.offset_message_id, "key of body")
     assert (message.topic, message.queue_id, message.body) == ("T", 1, b"body")
     assert renewed.properties == first.properties | {CHECK_TIMES: "1", FIRST_HALF_OFFSET: "0"}
-    assert producer.end(Half(1, renewed.physical_offset), COMMIT, fromTransactionCheck="true").code == 0
+    assert producer.end(HalfRecord(1, renewed.physical_offset), COMMIT, fromTransactionCheck="true").code == 0
     sim.run_for(3 * PERIOD_S)
     assert (bodies(node), len(producer.asked)) == (["body"], 1)
 
@@ -60,7 +60,7 @@ def test_a_word_on_a_record_that_was_written_again_meanwhile_ends_the_transactio
     half = producer.half()
     sim.run_for(PERIOD_S)
     assert producer.end(half, COMMIT).code == 0
-    assert producer.end(Half(1, queue(node, HALF_TOPIC)[1].physical_offset), COMMIT).code == 1
+    assert producer.end(HalfRecord(1, queue(node, HALF_TOPIC)[1].physical_offset), COMMIT).code == 1
     sim.run_for(3 * PERIOD_S)
     assert (bodies(node), len(producer.asked)) == (["body"], 1)
 
@@ -166,7 +166,7 @@ def test_what_was_given_up_can_be_resumed(sim: Simulation) -> None:
     assert producer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=given_up.offset_message_id).code == 0
     sim.run_for(PERIOD_S)
     (_, (header, _)) = producer.asked
-    assert producer.end(Half(header.tran_state_table_offset, header.commit_log_offset), COMMIT).code == 0
+    assert producer.end(HalfRecord(header.tran_state_table_offset, header.commit_log_offset), COMMIT).code == 0
     assert bodies(node) == ["body"]
 
 
@@ -261,7 +261,7 @@ def test_a_message_for_a_queue_that_cannot_be_is_given_up(sim: Simulation, node:
     node.host.call(put)
     half = producer.half(b"good")
     bad = queue(node, HALF_TOPIC)[0]
-    assert producer.end(Half(0, bad.physical_offset), COMMIT).code == 1
+    assert producer.end(HalfRecord(0, bad.physical_offset), COMMIT).code == 1
     sim.run_for(PERIOD_S)
     assert bodies(node, CHECK_MAX_TIME_TOPIC, 0) == ["bad"]
     assert [record.body for _, record in producer.asked] == [b"good"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.broker.transactions.open_table import CheckRules, Due, Half, OpenTransactions, ended_halves, half_with
+from roquet.broker.transactions.open_table import CheckRules, Due, HalfRecord, OpenTransactions, ended_halves, half_with
 from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.records.message import join_properties
 from roquet.protocol.records.record import Record
@@ -18,10 +18,10 @@ NOW = 1_700_000_000_000
 RULES = CheckRules(timeout_ms=6000, checks_max=3, period_ms=60_000, kept_ms=3_600_000)
 
 
-def half(transaction: int, offset: int | None = None, age_ms: int = 0, **more: int | None) -> Half:
+def half(transaction: int, offset: int | None = None, age_ms: int = 0, **more: int | None) -> HalfRecord:
     born_ms = NOW - age_ms
     stored_ms = more.pop("stored_ms", None) or born_ms
-    return Half(transaction, transaction if offset is None else offset, born_ms, stored_ms, **more)  # type: ignore[arg-type]
+    return HalfRecord(transaction, transaction if offset is None else offset, born_ms, stored_ms, **more)  # type: ignore[arg-type]
 
 
 def record(offset: int, body: bytes = b"", **pairs: str) -> Record:
@@ -47,9 +47,9 @@ def record(offset: int, body: bytes = b"", **pairs: str) -> Record:
 
 
 def test_a_record_says_how_often_was_asked_and_how_long_nobody_is_to_be_asked() -> None:
-    assert half_with({}, 7, 7, NOW, NOW + 5) == Half(7, 7, NOW, NOW + 5)
+    assert half_with({}, 7, 7, NOW, NOW + 5) == HalfRecord(7, 7, NOW, NOW + 5)
     pairs = {"TRANSACTION_CHECK_TIMES": "2", "CHECK_IMMUNITY_TIME_IN_SECONDS": "30"}
-    assert half_with(pairs, 7, 9, NOW, NOW + 5) == Half(7, 9, NOW, NOW + 5, checks=2, immune_ms=30_000)
+    assert half_with(pairs, 7, 9, NOW, NOW + 5) == HalfRecord(7, 9, NOW, NOW + 5, checks=2, immune_ms=30_000)
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "", "²", "9" * 20, "9" * 5000])
@@ -136,7 +136,7 @@ def test_one_that_was_written_again_counts_where_it_stands_now() -> None:
 def test_who_starts_at_the_progress_finds_the_same_ones_open(steps: list[tuple[str, int]]) -> None:
     """As `HalfMessages.load` reads them."""
     table = OpenTransactions()
-    halves: list[Half] = []
+    halves: list[HalfRecord] = []
     ends: list[int] = []
     for step, number in steps:
         open_now = table.all()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from roquet.client._consume.pull_flow import Limits
+from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.protocol.headers.pull import COMMIT_OFFSET
 from roquet.protocol.remoting.codes import RequestCode
 from tests.client.cluster import FakeBroker, FakeCluster
@@ -17,7 +17,7 @@ from tests.client.consumers import bodies, consumer, fill, stored
 
 def test_no_more_is_taken_than_the_limits_allow(cluster: FakeCluster, broker: FakeBroker) -> None:
     async def consume() -> None:
-        async with consumer(cluster, limits=Limits(count_max=100)) as c:
+        async with consumer(cluster, limits=PrefetchLimits(count_max=100)) as c:
             await asyncio.sleep(10)
             pulls = len(broker.requests[RequestCode.PULL_MESSAGE])
             assert 100 < len(await c.get_many(1000)) <= 132

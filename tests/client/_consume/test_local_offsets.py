@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from roquet.client._consume.local_offsets import LocalProgress
+from roquet.client._consume.local_offsets import LocalOffsets
 from roquet.common.runtime import Runtime, T
 from roquet.protocol.records.message import MessageQueue
 
@@ -39,8 +39,8 @@ class SlowDrive(Runtime):
         return await super().blocking(slow)
 
 
-async def cancelled_while_it_saves(folder: Path, drive: SlowDrive) -> LocalProgress:
-    progress = LocalProgress(folder, "client", "G", drive)
+async def cancelled_while_it_saves(folder: Path, drive: SlowDrive) -> LocalOffsets:
+    progress = LocalOffsets(folder, "client", "G", drive)
     await progress.store(QUEUE, lambda: 1)
     cancelled = asyncio.create_task(progress.save())
     await asyncio.to_thread(drive.began.wait)
@@ -58,7 +58,7 @@ async def test_who_is_cancelled_while_it_saves_leaves_no_write_beside_the_next_o
     drive.may_go_on.set()
     await last
     assert drive.at_once == 1
-    again = LocalProgress(tmp_path, "client", "G", Runtime())
+    again = LocalOffsets(tmp_path, "client", "G", Runtime())
     await again.open()
     assert await again.load(QUEUE) == 2
 
@@ -76,7 +76,7 @@ async def test_a_save_waits_for_the_write_that_is_under_way(tmp_path: Path) -> N
 
 
 async def test_a_queue_is_set_back_although_its_file_cannot_be_written_now(tmp_path: Path) -> None:
-    progress = LocalProgress(tmp_path, "client", "G", Runtime())
+    progress = LocalOffsets(tmp_path, "client", "G", Runtime())
     await progress.store(QUEUE, lambda: 9)
     await progress.save()
     folder = tmp_path / "client" / "G"
@@ -86,6 +86,6 @@ async def test_a_queue_is_set_back_although_its_file_cannot_be_written_now(tmp_p
     assert await progress.load(QUEUE) == 3
     folder.unlink()
     await progress.save()
-    again = LocalProgress(tmp_path, "client", "G", Runtime())
+    again = LocalOffsets(tmp_path, "client", "G", Runtime())
     await again.open()
     assert await again.load(QUEUE) == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from roquet.client._consume.offsets import BrokerProgress
+from roquet.client._consume.offsets import BrokerOffsets
 from roquet.client._net.session import Session
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
@@ -34,11 +34,11 @@ def test_while_one_broker_does_not_answer_the_next_is_not_set_back() -> None:
         host, taken = sim.host("10.0.0.8"), [5]
         host.boot()
 
-        async def begin() -> tuple[Session, BrokerProgress, asyncio.Task[None]]:
+        async def begin() -> tuple[Session, BrokerOffsets, asyncio.Task[None]]:
             session = await Session(f"{NAMES}:9876", runtime=host.runtime()).__aenter__()
             await session.routes.route("T")
             sim.network.isolate(MASTER)
-            progress = BrokerProgress(session, "G")
+            progress = BrokerOffsets(session, "G")
             storing = progress.store(QUEUE, lambda: taken[0])
             return session, progress, asyncio.get_running_loop().create_task(storing)
 
@@ -65,7 +65,7 @@ def test_of_a_topic_one_queue_is_told_before_the_others(cluster: FakeCluster, br
 
     async def store() -> None:
         async with Session(NAME_SERVER, runtime=cluster.client.runtime()) as session:
-            progress = BrokerProgress(session, "G")
+            progress = BrokerOffsets(session, "G")
             queues = [MessageQueue("T", "broker-a", number) for number in range(3)]
             await asyncio.gather(*(progress.store(queue, lambda: 1) for queue in queues))
             await asyncio.gather(*(progress.store(queue, lambda: 2) for queue in queues))

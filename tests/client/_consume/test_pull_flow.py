@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from roquet.client._consume.process_queue import ProcessQueue
-from roquet.client._consume.pull_flow import Limits, PullPosition, delay_after_failure_ms, has_room, sys_flag
+from roquet.client._consume.pull_flow import PrefetchLimits, PullPosition, delay_after_failure_ms, has_room, sys_flag
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net.routes import BrokerAddress
 from roquet.errors import ConnectionClosed, ResponseError
@@ -67,17 +67,17 @@ def test_only_a_master_is_given_progress_with_a_pull() -> None:
 @pytest.mark.parametrize(
     ("limits", "room"),
     [
-        (Limits(3, 30, 9), True),
-        (Limits(2, 30, 9), False),
-        (Limits(3, 29, 9), False),
-        (Limits(3, 30, 8), False),
+        (PrefetchLimits(3, 30, 9), True),
+        (PrefetchLimits(2, 30, 9), False),
+        (PrefetchLimits(3, 29, 9), False),
+        (PrefetchLimits(3, 30, 8), False),
     ],
 )
-def test_pulling_pauses_beyond_any_limit(limits: Limits, room: bool) -> None:
+def test_pulling_pauses_beyond_any_limit(limits: PrefetchLimits, room: bool) -> None:
     queue = ProcessQueue(0)
     queue.take([(0, 10), (4, 10), (9, 10)], 10)
     assert has_room(queue, limits) is room
 
 
 def test_the_limits_are_apaches_unless_told_otherwise() -> None:
-    assert Limits() == Limits(count_max=1000, size_max=104_857_600, span_max=2000)
+    assert PrefetchLimits() == PrefetchLimits(count_max=1000, size_max=104_857_600, span_max=2000)

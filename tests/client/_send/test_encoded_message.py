@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from roquet.client._send.encoded_message import BODY_SIZE_MAX, Outgoing, outgoing, outgoing_batch
+from roquet.client._send.encoded_message import BODY_SIZE_MAX, EncodedMessage, outgoing, outgoing_batch
 from roquet.errors import MessageError
 from roquet.protocol.headers.send import SendHeaderV2
 from roquet.protocol.records.message import COMPRESSED, Message, MessageQueue, split_properties
@@ -41,7 +41,9 @@ def test_a_batch_says_so_and_brings_only_what_holds_for_all() -> None:
 
 
 def test_reconsume_times_go_with_a_retry_message() -> None:
-    request = Outgoing("%RETRY%g", b"x", ("K",), "", reconsume_times=2, max_reconsume_times=16).request("g", QUEUE, 1)
+    request = EncodedMessage("%RETRY%g", b"x", ("K",), "", reconsume_times=2, max_reconsume_times=16).request(
+        "g", QUEUE, 1
+    )
     assert (request.fields["j"], request.fields["l"]) == ("2", "16")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.client._send.queue_choice import FAILURE_LATENCY_MS, QueueTurn, SlowBrokers, queue_of_key
+from roquet.client._send.queue_choice import FAILURE_LATENCY_MS, LatencyFaults, RoundRobin, queue_of_key
 from roquet.protocol.records.message import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, queue_id) for broker in ("a", "b") for queue_id in range(2)]
@@ -13,19 +13,19 @@ QUEUES = [MessageQueue("T", broker, queue_id) for broker in ("a", "b") for queue
 
 @given(st.integers(0, 2**31))
 def test_queues_take_turns_from_any_start(start: int) -> None:
-    turn = QueueTurn(start)
+    turn = RoundRobin(start)
     first = [turn.next(QUEUES) for _ in QUEUES]
     assert sorted(first) == sorted(QUEUES)
     assert [turn.next(QUEUES) for _ in QUEUES] == first
 
 
 def test_a_broker_that_failed_is_passed_over() -> None:
-    turn = QueueTurn(0)
+    turn = RoundRobin(0)
     assert {turn.next(QUEUES, lambda broker: broker != "a").broker_name for _ in range(9)} == {"b"}
 
 
 def test_when_no_broker_suits_the_plain_next_queue_is_taken() -> None:
-    turn = QueueTurn(0)
+    turn = RoundRobin(0)
     assert turn.next(QUEUES, lambda _: False) == QUEUES[1]
 
 
@@ -42,7 +42,7 @@ def test_every_key_has_a_queue(key: str, count: int) -> None:
 
 
 def test_a_slow_broker_is_left_alone_for_a_while() -> None:
-    slow = SlowBrokers()
+    slow = LatencyFaults()
     slow.sent("a", 600, now_ms=0)
     assert not slow.suits("a", 29_999)
     assert slow.suits("a", 30_000)
@@ -50,14 +50,14 @@ def test_a_slow_broker_is_left_alone_for_a_while() -> None:
 
 
 def test_a_failed_send_puts_its_broker_aside_for_ten_minutes() -> None:
-    slow = SlowBrokers()
+    slow = LatencyFaults()
     slow.sent("a", FAILURE_LATENCY_MS, now_ms=0)
     assert not slow.suits("a", 599_999)
     assert slow.suits("a", 600_000)
 
 
 def test_a_quick_send_clears_the_broker() -> None:
-    slow = SlowBrokers()
+    slow = LatencyFaults()
     slow.sent("a", FAILURE_LATENCY_MS, now_ms=0)
     slow.sent("a", 10, now_ms=1)
     assert slow.suits("a", 1)

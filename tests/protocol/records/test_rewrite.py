@@ -13,7 +13,7 @@ from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.records.block import RecordBlock, record_starts
 from roquet.protocol.records.message import BORN_HOST_V6, STORE_HOST_V6
 from roquet.protocol.records.record import Record, decode_all, host_bits
-from roquet.protocol.records.rewrite import moved, moved_sizes
+from roquet.protocol.records.rewrite import moved_sizes, rewritten
 from tests.protocol.strategies import int32, names, records
 
 STORE_MS = 1_700_000_000_123
@@ -37,7 +37,7 @@ def test_only_the_place_the_store_time_and_the_transaction_change(
     stored, topics, queue_ids, offsets = zip(*moves, strict=True)
     block, names = block_of(stored), [topic.encode() for topic in topics]
 
-    again = moved(block, names, np.array(queue_ids), np.array(offsets), at, STORE_MS)
+    again = rewritten(block, names, np.array(queue_ids), np.array(offsets), at, STORE_MS)
 
     assert again.at == at
     assert again.sizes.tolist() == moved_sizes(block, names).tolist()

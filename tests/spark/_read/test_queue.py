@@ -19,7 +19,7 @@ from roquet.spark._options.read import ReadOptions
 from roquet.spark._options.selection import Selection
 from roquet.spark._options.start_end import Offsets
 from roquet.spark._read import queue as queue_read
-from roquet.spark._read.queue import NoProgress, QueueRead
+from roquet.spark._read.queue import NoProgress, RangeReader
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 OPTIONS = ReadOptions(
@@ -98,7 +98,7 @@ class Faulty(Broker):
 
 
 async def offsets(broker: Broker, start: int, end: int, options: ReadOptions = OPTIONS) -> list[int]:
-    reading = QueueRead(broker, QueueRange(QUEUE, start, end), options)
+    reading = RangeReader(broker, QueueRange(QUEUE, start, end), options)
     found: list[int] = []
     while (records := await reading.chunk()) is not None:
         found += records.queue_offsets.tolist()
@@ -186,7 +186,7 @@ def test_whatever_brokers_do_each_message_comes_once_and_in_order(
 
 async def test_chunks_hold_as_much_as_a_batch_should(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_read, "CHUNK_RECORDS", 6)
-    reading = QueueRead(Broker(0, 100), QueueRange(QUEUE, 0, 11), OPTIONS)
+    reading = RangeReader(Broker(0, 100), QueueRange(QUEUE, 0, 11), OPTIONS)
     sizes = []
     while (records := await reading.chunk()) is not None:
         sizes.append(len(records))

@@ -17,7 +17,7 @@ from roquet.spark._storefiles.indexed_ranges import Claims, QueuesDisagree
 from roquet.spark._storefiles.plan import SHARE_MIN, parts
 from roquet.spark._storefiles.read import read
 from roquet.storage.queues.consume_queue import ENTRY, ENTRY_SIZE
-from roquet.storetool.files import Series, find_queues
+from roquet.storetool.files import SegmentFiles, find_queues
 from tests.spark.store_rows import ALL, Row, bodies, options, planned
 from tests.storetool.stores import Broker, flip, overwrite
 
@@ -68,21 +68,21 @@ def bytes_read(root: Path, monkeypatch: pytest.MonkeyPatch, **given: str) -> int
     wanted = options(root, **given)
     (part,) = asking(root, wanted)
     sizes: list[int] = []
-    read_spans, read_at = Series.read_spans, Series.read
+    read_spans, read_at = SegmentFiles.read_spans, SegmentFiles.read
 
-    def spans(self: Series, asked: Sequence[tuple[int, int]]) -> list[bytes]:
+    def spans(self: SegmentFiles, asked: Sequence[tuple[int, int]]) -> list[bytes]:
         found = read_spans(self, asked)
         sizes.extend(map(len, found))
         return found
 
-    def at(self: Series, place: int, size: int) -> bytes:
+    def at(self: SegmentFiles, place: int, size: int) -> bytes:
         found = read_at(self, place, size)
         sizes.append(len(found) if self.file_size == LOG_FILE else 0)
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(Series, "read_spans", spans)
-        patched.setattr(Series, "read", at)
+        patched.setattr(SegmentFiles, "read_spans", spans)
+        patched.setattr(SegmentFiles, "read", at)
         for _ in read(part, wanted, ALL):
             pass
     return sum(sizes)

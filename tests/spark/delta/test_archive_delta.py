@@ -16,7 +16,7 @@ from roquet.spark.pipelines.archive.delta import DeltaArchive
 from roquet.spark.pipelines.archive.job import Archive, archive, read_archive
 from roquet.spark.pipelines.archive.sources import StoredTopics, Topics
 from roquet.spark.pipelines.archive.state import ArchiveError
-from roquet.spark.pipelines.archive.stream import Pace, archive_stream
+from roquet.spark.pipelines.archive.stream import ArchiveTrigger, archive_stream
 from roquet.spark.pipelines.send.restore_job import Restore, restore
 from tests.spark.pipelines.conftest import numbers_in, send, store_of
 
@@ -63,7 +63,7 @@ def test_files_are_put_together_while_somebody_reads_and_what_was_restored_comes
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     send(cluster.name_server, "orders", range(120))
-    batches = list(archive_stream(spark, job(cluster, tmp_path), Pace(rows_max=40, available_now=True)))
+    batches = list(archive_stream(spark, job(cluster, tmp_path), ArchiveTrigger(rows_max=40, available_now=True)))
     assert [each.rows for each in batches] == [40, 40, 40]
     reading = read_archive(spark, str(tmp_path))
 

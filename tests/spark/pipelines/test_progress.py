@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from roquet.cli.pipeline.progress import JobProgress
-from roquet.spark.pipelines._shared.job_size import Work
+from roquet.spark.pipelines._shared.job_size import JobSize
 
 pytestmark = pytest.mark.spark
 
@@ -59,7 +59,7 @@ def test_a_terminal_shows_rows_rates_and_what_is_left(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with terminal(monkeypatch) as shown, JobProgress(spark, "archiving") as progress:
-        progress.planned(Work(ROWS, folder=tmp_path))
+        progress.planned(JobSize(ROWS, folder=tmp_path))
         (tmp_path / "part").write_bytes(bytes(FILE_SIZE))
         job(spark)
 
@@ -72,7 +72,7 @@ def test_a_terminal_shows_rows_rates_and_what_is_left(
 
 def test_programs_read_a_line_of_json_each_time(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     with JobProgress(spark, "archiving", as_json=True, tell_s=0.3) as progress:
-        progress.planned(Work(ROWS, size=ROWS * 1000))
+        progress.planned(JobSize(ROWS, size=ROWS * 1000))
         job(spark)
 
     told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
@@ -88,7 +88,7 @@ def test_programs_read_a_line_of_json_each_time(spark: SparkSession, capsys: pyt
 
 def test_nothing_is_shown_where_nobody_looks(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     with JobProgress(spark, "archiving") as progress:
-        progress.planned(Work(ROWS))
+        progress.planned(JobSize(ROWS))
         job(spark)
 
     assert capsys.readouterr() == ("", "")

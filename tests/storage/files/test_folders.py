@@ -13,7 +13,7 @@ import pytest
 
 from roquet.errors import DamagedFiles, StoreError
 from roquet.storage.files.disk import RealDisk
-from roquet.storage.files.folders import Folders
+from roquet.storage.files.folders import LogFolders
 from roquet.storage.files.segments import Segments, file_name
 
 FILE_SIZE = 4096
@@ -30,7 +30,7 @@ class UsedDisk(RealDisk):
         return self.used.get(folder.name, 0.5)
 
 
-def grown(disk: RealDisk, folders: Folders, count: int) -> list[Path]:
+def grown(disk: RealDisk, folders: LogFolders, count: int) -> list[Path]:
     """The files of a log after so many were added."""
     segments = Segments(disk, folders, FILE_SIZE, "fileSize")
     segments.load()
@@ -46,15 +46,15 @@ def names(folder: Path, *numbers: int) -> list[Path]:
 
 def test_files_go_to_the_folders_in_turn(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
-    folders = Folders(RealDisk(), [b, a])
+    folders = LogFolders(RealDisk(), [b, a])
     assert grown(RealDisk(), folders, 5) == names(b, 1, 3) + names(a, 0, 2, 4)
 
 
 def test_a_read_only_folder_and_a_full_one_get_no_new_file(tmp_path: Path) -> None:
     a, b, c = (tmp_path / name for name in "abc")
     disk = UsedDisk(b=0.86)
-    assert grown(disk, Folders(disk, [a, b]), 2) == names(a, 0) + names(b, 1)
-    folders = Folders(disk, [a, b, c], read_only=[a], fullest=0.85)
+    assert grown(disk, LogFolders(disk, [a, b]), 2) == names(a, 0) + names(b, 1)
+    folders = LogFolders(disk, [a, b, c], read_only=[a], fullest=0.85)
     assert grown(disk, folders, 2) == names(a, 0) + names(b, 1) + names(c, 2, 3)
     disk.used["c"] = 0.9
     assert grown(disk, folders, 2) == names(a, 0) + names(b, 1, 4) + names(c, 2, 3, 5)
@@ -65,7 +65,7 @@ def test_a_file_in_two_folders_is_named(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / file_name(0)).write_bytes(bytes(FILE_SIZE))
     with pytest.raises(StoreError, match=f"{tmp_path}/b/0+ is there twice, also as {tmp_path}/a/0+"):
-        Segments(RealDisk(), Folders(RealDisk(), [tmp_path / "a", tmp_path / "b"]), FILE_SIZE, "fileSize").load()
+        Segments(RealDisk(), LogFolders(RealDisk(), [tmp_path / "a", tmp_path / "b"]), FILE_SIZE, "fileSize").load()
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_files_of_another_size_say_which_setting_they_were_made_with(
     for start, size in zip(starts, sizes, strict=True):
         (tmp_path / file_name(start)).write_bytes(bytes(size))
     with pytest.raises(DamagedFiles) as damaged:
-        Segments(RealDisk(), Folders(RealDisk(), [tmp_path]), FILE_SIZE, "fileSize").load()
+        Segments(RealDisk(), LogFolders(RealDisk(), [tmp_path]), FILE_SIZE, "fileSize").load()
     assert re.search(f"{told}$", f"{damaged.value}#{damaged.value.advice}")
 
 
@@ -89,4 +89,4 @@ def test_a_log_of_smaller_files_is_not_to_be_moved_away_by_halves(tmp_path: Path
     for number in range(3):
         (tmp_path / file_name(FILE_SIZE // 2 * number)).write_bytes(bytes(FILE_SIZE // 2))
     with pytest.raises(StoreError, match=f"-byte files; set fileSize={FILE_SIZE // 2} or move it away$"):
-        Segments(RealDisk(), Folders(RealDisk(), [tmp_path]), FILE_SIZE, "fileSize").load()
+        Segments(RealDisk(), LogFolders(RealDisk(), [tmp_path]), FILE_SIZE, "fileSize").load()

@@ -339,7 +339,7 @@ def test_a_search_that_takes_long_is_done_in_parts(drive: Drive, monkeypatch: py
     copy = opened(Drive(random.Random(2)))
     copy.log.replicate(PhysicalOffset(0), bytes(master.log.read(PhysicalOffset(0), FILE)))
     monkeypatch.setattr(holes, "_PIECE", 1024)
-    monkeypatch.setattr(copy.dispatch, "_hole_ends", holes.HoleEnds(copy.log, at_once=4096))
+    monkeypatch.setattr(copy.dispatch, "_hole_ends", holes.HoleScanner(copy.log, at_once=4096))
     copy.replicated()
     assert copy.dispatch.behind > 0
     while copy.dispatch.behind:
@@ -420,7 +420,7 @@ def test_a_search_does_not_read_what_stands_elsewhere(drive: Drive, monkeypatch:
         return data
 
     monkeypatch.setattr(store.log, "read", counted)
-    assert holes.HoleEnds(store.log).find(place) == behind
+    assert holes.HoleScanner(store.log).find(place) == behind
     assert read < 4 * FILE
 
 

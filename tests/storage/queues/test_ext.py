@@ -14,7 +14,7 @@ import pytest
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.message import tag_code
 from roquet.storage.queues.consume_queue import ENTRY
-from roquet.storage.queues.ext import ExtendedQueue, Note
+from roquet.storage.queues.ext import ExtendedQueue, ExtUnit
 from roquet.storage.store import Store, StoreConfig
 from tests.storage.dropping import drop_topic
 from tests.storage.records import bodies_in, records_in
@@ -103,7 +103,7 @@ def test_places_that_stay_blank_have_room_for_notes_too(lives: Lives) -> None:
     queue.make_room(1, 39)
     queue.skip_to(39)
     queue.put(39, 9000, 100, 7, 8)
-    assert queue.note(39) == Note(7, 8)
+    assert queue.note(39) == ExtUnit(7, 8)
 
 
 def test_a_message_whose_note_is_lost_is_left_to_the_client(lives: Lives) -> None:

@@ -10,7 +10,7 @@ from roquet.protocol.records import message as m
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.record import Record
 from roquet.storage.index.layout import key_hash
-from roquet.storage.log.dispatch_request import read_arrival
+from roquet.storage.log.dispatch_request import read_dispatch_request
 from roquet.storetool.read.columns import RowReader
 from roquet.storetool.read.log_scanner import error_of
 from tests.storetool.stores import V4, V6
@@ -51,14 +51,14 @@ def test_columns_say_what_the_records_say(
     keys = sorted(zip(rows.key_at.tolist(), rows.key_hash.tolist(), strict=True))
     expected: list[tuple[int, int]] = []
     for row, (start, end) in enumerate(zip(starts, [*starts[1:], len(data)], strict=True)):
-        arrival = read_arrival(base + start, memoryview(data)[start:end])
-        assert rows.topics[int(rows.topic[row])] == arrival.topic
-        assert (rows.at[row], rows.size[row], rows.queue_id[row]) == (base + start, end - start, arrival.queue_id)
-        assert (rows.queue_offset[row], rows.store_ms[row]) == (arrival.queue_offset, arrival.store_ms)
-        assert rows.tag_code[row] == m.tag_code(arrival.properties.get(m.TAGS))
-        assert rows.takes_slot[row] == arrival.takes_a_queue_slot
-        assert rows.is_delayed[row] == (arrival.topic == m.SCHEDULE_TOPIC and m.DELAY in arrival.properties)
-        expected += [(base + start, key_hash(arrival.topic, key.decode())) for key in arrival.keys]
+        request = read_dispatch_request(base + start, memoryview(data)[start:end])
+        assert rows.topics[int(rows.topic[row])] == request.topic
+        assert (rows.at[row], rows.size[row], rows.queue_id[row]) == (base + start, end - start, request.queue_id)
+        assert (rows.queue_offset[row], rows.store_ms[row]) == (request.queue_offset, request.store_ms)
+        assert rows.tag_code[row] == m.tag_code(request.properties.get(m.TAGS))
+        assert rows.takes_slot[row] == request.is_queued
+        assert rows.is_delayed[row] == (request.topic == m.SCHEDULE_TOPIC and m.DELAY in request.properties)
+        expected += [(base + start, key_hash(request.topic, key.decode())) for key in request.keys]
     assert keys == sorted(expected)
 
 

@@ -24,8 +24,8 @@ import numpy.typing as npt
 from roquet.broker.config.delay_levels import DelayLevels, waiting_queue
 from roquet.broker.delay.due_run import DueRun
 from roquet.broker.delay.stamp_clock import StampClock
-from roquet.broker.delivery.end_of_tick import Turn
-from roquet.broker.offsets.consumer_offsets import DelayProgress
+from roquet.broker.delivery.end_of_turn import EndOfTurn
+from roquet.broker.offsets.consumer_offsets import DelayOffsets
 from roquet.common.limited_log import LimitedLog
 from roquet.errors import Refused, UnreadableFile
 from roquet.protocol.records import message as m
@@ -96,7 +96,7 @@ class _Level:
         return waits_ms
 
 
-class DelayedMessages:
+class DelayedDelivery:
     """Delivers on a master; a slave that becomes one goes on where the copied progress says.
 
     Keeps: no message is delivered before its time, however the wall clock is set meanwhile; progress is noted after
@@ -113,8 +113,8 @@ class DelayedMessages:
         self,
         store: Store,
         levels: DelayLevels,
-        progress: DelayProgress,
-        turn: Turn,
+        progress: DelayOffsets,
+        turn: EndOfTurn,
         clock: StampClock,
         delivered: Callable[[int, int, int], None],
     ) -> None:

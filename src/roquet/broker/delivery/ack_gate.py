@@ -34,7 +34,7 @@ class Replicas(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DurabilityConfig:
+class AckConfig:
     """Which promises a SEND_OK makes; times in ms, `fall_behind_max` in bytes, `waiting_max` in sends."""
 
     flush: bool
@@ -57,7 +57,7 @@ class _Held:
     tells: bool = True
 
 
-class Durability:
+class AckGate:
     """Keeps: an answer is held until its promises hold or its time is over, and leaves once; what waits for the same
     is in order of `end`; `missed` counts the answers that said what is missing, by their code.
 
@@ -67,7 +67,7 @@ class Durability:
 
     def __init__(
         self,
-        config: DurabilityConfig,
+        config: AckConfig,
         flushed_to: Callable[[], int],
         log_end: Callable[[], int],
         replicas: Replicas | None,

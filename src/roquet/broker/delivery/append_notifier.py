@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from roquet.broker.delivery.ack_gate import Durability
-from roquet.broker.delivery.long_polls import Arrivals
+from roquet.broker.delivery.ack_gate import AckGate
+from roquet.broker.delivery.long_polls import LongPolls
 from roquet.replication.server import HaServer
 from roquet.storage.store import Store
 
 
-class Growth:
+class AppendNotifier:
     """Keeps: slaves and pulls are told of no more than `store.shown_to`, and of all of that.
 
     :param ha_server: a master's; None on a slave.
@@ -18,11 +18,11 @@ class Growth:
     """
 
     def __init__(
-        self, store: Store, arrivals: Arrivals, durability: Durability, ha_server: HaServer | None, *, syncs: bool
+        self, store: Store, long_polls: LongPolls, ack_gate: AckGate, ha_server: HaServer | None, *, syncs: bool
     ) -> None:
         self._store = store
-        self._arrivals = arrivals
-        self._durability = durability
+        self._long_polls = long_polls
+        self._ack_gate = ack_gate
         self._ha_server = ha_server
         self._syncs = syncs
         self._shown_to = 0
@@ -38,7 +38,7 @@ class Growth:
             return
         self.slaves_look()
         if grown:
-            self._arrivals.wake(grown)
+            self._long_polls.wake(grown)
 
     def commit(self) -> None:
         """Bring what waits in memory into the log's file."""
@@ -50,8 +50,8 @@ class Growth:
         """More of the log is on disk, or was committed: slaves and waiting pulls may see it now."""
         self.slaves_look()
         shown_to, self._shown_to = self._shown_to, self._store.shown_to
-        self._arrivals.wake_since(shown_to)
-        self._durability.advance()
+        self._long_polls.wake_since(shown_to)
+        self._ack_gate.advance()
 
     def slaves_look(self) -> None:
         """The log has grown, or has lost files, of which no slave can be sent any more."""

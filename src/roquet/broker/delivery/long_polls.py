@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from roquet.broker.delivery.end_of_tick import Turn
+from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.delivery.held_pulls import HeldPull, HeldPulls
 from roquet.common.limited_log import LimitedLog
 from roquet.common.steps import Steps, in_parts
@@ -32,7 +32,7 @@ _ANSWERS_AT_ONCE: Final = 16 * 1024 * 1024
 """Bytes of answers that one look makes before what it made can leave: one large message may be for thousands."""
 
 
-class Arrivals:
+class LongPolls:
     """Keeps: every held pull stands in its queue's `waiting` list exactly once, until it is answered or its
     connection ends; one that is over before its queue is looked at stays until then. A peer that does not read gets no
     answer.
@@ -48,7 +48,7 @@ class Arrivals:
         self._queues: dict[ConsumeQueue, None] = {}
         self._to_wake: dict[ConsumeQueue, int] = {}
         """How many of a queue's pulls, the first ones, are still to be looked at since it grew."""
-        self._waking = Turn(self._wake_some)
+        self._waking = EndOfTurn(self._wake_some)
 
     @property
     def count(self) -> int:

@@ -18,7 +18,7 @@ from roquet.transport.connection import checked
 TIMEOUT_MS: Final = 3000
 
 
-class Life(Enum):
+class BrokerLiveness(Enum):
     ANSWERS = "answers"
     REFUSES = "refuses connections"
     """Its host is there, and says that nobody listens: the process has ended."""
@@ -41,15 +41,15 @@ async def _known(channels: Channels, name_server: str, name: str) -> dict[int, s
     return dict(brokers[name].addresses) if name in brokers else {}
 
 
-async def life_of(channels: Channels, address: str) -> Life:
+async def life_of(channels: Channels, address: str) -> BrokerLiveness:
     """Whether a broker is there."""
     try:
         await channels.call(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), TIMEOUT_MS)
     except ConnectionClosed as error:
-        return Life.REFUSES if isinstance(error.__cause__, ConnectionRefusedError) else Life.SILENT
+        return BrokerLiveness.REFUSES if isinstance(error.__cause__, ConnectionRefusedError) else BrokerLiveness.SILENT
     except CallTimeout:
-        return Life.SILENT
-    return Life.ANSWERS
+        return BrokerLiveness.SILENT
+    return BrokerLiveness.ANSWERS
 
 
 async def log_range_of(channels: Channels, address: str) -> LogRange:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from roquet.broker.config.broker import MASTER_ID, BrokerConfig
 from roquet.broker.config.file import save_role
 from roquet.broker.config.store import BrokerRole
-from roquet.broker.ha.peers import Life, addresses_of, life_of, log_range_of
+from roquet.broker.ha.peers import BrokerLiveness, addresses_of, life_of, log_range_of
 from roquet.broker.ha.slave_sync import SlaveSync
 from roquet.broker.metadata.found_topics import add_found_topics
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.metadata import Metadata
 from roquet.errors import ConfigError, Refused, RoquetError
 from roquet.protocol.headers.admin import PromoteHeader
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
@@ -43,7 +43,7 @@ class Promotion:
         self,
         config: BrokerConfig,
         store: Store,
-        catalogue: Catalogue,
+        metadata: Metadata,
         channels: Channels,
         client: HaClient | None,
         sync: SlaveSync,
@@ -51,7 +51,7 @@ class Promotion:
     ) -> None:
         self._config = config
         self._store = store
-        self._catalogue = catalogue
+        self._metadata = metadata
         self._channels = channels
         self._client = client
         self._sync = sync
@@ -101,7 +101,7 @@ class Promotion:
             connection.send(request.answer(ResponseCode.SYSTEM_ERROR, "; ".join(against)).encode())
             return
         log.warning("promoted to be the %s of %s", role.name, config.broker_name)
-        add_found_topics(self._store, self._catalogue, stored_after=self._sync.topics_to)
+        add_found_topics(self._store, self._metadata, stored_after=self._sync.topics_to)
         connection.send(request.answer(ResponseCode.SUCCESS).encode())
         become(config)
 
@@ -111,9 +111,9 @@ class Promotion:
         against = []
         for address in sorted(addresses - {self._config.address}):
             life = await life_of(self._channels, address)
-            if life is Life.ANSWERS:
+            if life is BrokerLiveness.ANSWERS:
                 against.append(f"the master at {address} answers: stop it first")
-            elif life is Life.SILENT and not is_fenced:
+            elif life is BrokerLiveness.SILENT and not is_fenced:
                 against.append(
                     f"the master at {address} {life.value}, but may live on elsewhere: make sure that it is stopped "
                     "or cut off from its clients, then say that it is fenced"

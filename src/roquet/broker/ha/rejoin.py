@@ -36,7 +36,7 @@ IsSame = Callable[[PhysicalOffset], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class Divergence:
     """Where two logs part, in bytes: before `at` they are equal; `end` is where the one that is to be cut ends."""
 
     at: PhysicalOffset
@@ -47,7 +47,7 @@ class Parting:
         return self.end - self.at
 
 
-class Rejoining:
+class RejoinStore:
     """The store of a broker that does not run, opened to be compared and cut.
 
     :raises StoreError: the store is in use, or cannot be opened.
@@ -59,7 +59,7 @@ class Rejoining:
         self._store = Store(store_config, runtime.now_ms, disk)
         self._store.open()
 
-    async def parting(self, master: str) -> Parting:
+    async def parting(self, master: str) -> Divergence:
         """Where this log and that of the broker at `master` part.
 
         :raises StoreError: they have nothing in common; says what to do.
@@ -73,20 +73,20 @@ class Rejoining:
                 own = log.record_at(at)
                 return own is not None and await _record(channels, master, at, of_master) == own
 
-            return Parting(await common_end(log, of_master, is_same), log.end)
+            return Divergence(await common_end(log, of_master, is_same), log.end)
         finally:
             await channels.close()
 
-    def records(self, parting: Parting) -> Iterator[bytes]:
+    def records(self, parting: Divergence) -> Iterator[bytes]:
         """The records that are going to be cut off."""
         for _, data in records(self._store.log, parting.at):
             yield bytes(data)
 
-    def save(self, parting: Parting) -> Path | None:
+    def save(self, parting: Divergence) -> Path | None:
         """Save what is going to be cut off in a folder of the store, as recovery does; None: that cannot be."""
         return self._store.save_tail(parting.at)
 
-    def cut(self, parting: Parting) -> None:
+    def cut(self, parting: Divergence) -> None:
         """Cut them off, for good."""
         self._store.cut(parting.at)
 

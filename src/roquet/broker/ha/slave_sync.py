@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Final
 
 from roquet.broker.config.broker import FAST_PORT_STEP
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import Changed
-from roquet.broker.offsets.consumer_offsets import Commit, ConsumerProgress, DelayProgress
+from roquet.broker.offsets.consumer_offsets import Commit, ConsumerOffsets, DelayOffsets
 from roquet.common.steps import Steps
 from roquet.errors import RoquetError
 from roquet.protocol.bodies import sliced_tables
@@ -51,9 +51,9 @@ class SlaveSync:
         channels: Channels,
         log_end: Callable[[], int],
         flushed_to: Callable[[], int],
-        catalogue: Catalogue,
-        progress: ConsumerProgress,
-        delays: DelayProgress,
+        metadata: Metadata,
+        progress: ConsumerOffsets,
+        delays: DelayOffsets,
         offsets_changed: Changed,
         delays_changed: Changed,
         slices: Slices,
@@ -63,7 +63,7 @@ class SlaveSync:
         self._channels = channels
         self._log_end = log_end
         self._flushed_to = flushed_to
-        self._catalogue = catalogue
+        self._metadata = metadata
         self._progress = progress
         self._delays = delays
         self._offsets_changed = offsets_changed
@@ -155,10 +155,10 @@ class SlaveSync:
     def _take_topics(self, body: bytes) -> Steps[None]:
         table = yield from sliced_tables.topic_table(body)
         self.topics_to = self._log_end()
-        self._catalogue.copy_master_topics(table)
+        self._metadata.copy_master_topics(table)
 
     def _take_groups(self, body: bytes) -> Steps[None]:
-        self._catalogue.copy_master_groups((yield from sliced_tables.group_table(body)))
+        self._metadata.copy_master_groups((yield from sliced_tables.group_table(body)))
 
     def _take_offsets(self, body: bytes) -> Steps[None]:
         table = yield from sliced_tables.offset_table(body)

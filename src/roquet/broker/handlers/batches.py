@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from roquet.broker.handlers.fastpath.send_template import MakeItem
-from roquet.broker.handlers.send_context import Intake, SendConfig
+from roquet.broker.handlers.send_context import SendConfig, SendContext
 from roquet.broker.transactions.half_messages import is_half_message
 from roquet.common.steps import Steps
 from roquet.errors import MessageError, Refused
@@ -37,10 +37,10 @@ def stored_size_max(config: SendConfig) -> int:
 class Batches:
     """Checks batches and packs their records."""
 
-    def __init__(self, intake: Intake) -> None:
-        self._config = intake.config
-        self._store_host = intake.store.config.store_host
-        self._stored_size_max = stored_size_max(intake.config)
+    def __init__(self, send_context: SendContext) -> None:
+        self._config = send_context.config
+        self._store_host = send_context.store.config.store_host
+        self._stored_size_max = stored_size_max(send_context.config)
 
     def check(self, header: SendHeader, body: bytes) -> None:
         """:raises Refused: no batch may be like that, whatever its messages are."""

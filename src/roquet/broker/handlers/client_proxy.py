@@ -20,7 +20,7 @@ TIMEOUT_MS: Final = 10_000
 """For a client that was asked; who asks over us waits longer than that."""
 
 
-class Relays:
+class ClientProxy:
     """Passes requests on to members of consumer groups, and their answers back as they are."""
 
     def __init__(self, consumers: Consumers[Connection], store: Store, broker_name: str) -> None:

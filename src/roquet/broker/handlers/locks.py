@@ -21,7 +21,7 @@ from roquet.transport.connection import Answer, Handler
 from roquet.transport.slices import Slices
 
 
-class LockRequests:
+class LockHandler:
     """Leases queues to clients.
 
     Keeps: a request is decided in one step, for all of its queues, as Apache's broker does it under one lock. Only what

@@ -13,11 +13,11 @@ from itertools import chain
 from typing import Any, Final
 
 from roquet.broker.config.limits import Limits, refuse_beyond
-from roquet.broker.delivery.end_of_tick import Turn
+from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.handlers.pull import check_length, not_allowed
 from roquet.broker.metadata.filter_data import FilterRegistry, compiled
 from roquet.broker.metadata.members import Consumers, Member, Producers
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.metadata import Metadata
 from roquet.common.limited_log import LimitedLog
 from roquet.common.steps import Steps, in_parts
 from roquet.errors import FilterError, Refused
@@ -40,7 +40,7 @@ UNIT_SUBSCRIPTION: Final = 2
 """Bit of a retry topic's sysFlag: its group consumes units."""
 
 
-class MemberRequests:
+class MemberHandler:
     """Keeps the tables of members in step with heartbeats, farewells and connections that end.
 
     Keeps: a consumer is registered, and its group told unless that is a large one, before its heartbeat is answered;
@@ -57,7 +57,7 @@ class MemberRequests:
         self,
         consumers: Consumers[Connection],
         producers: Producers[Connection],
-        catalogue: Catalogue,
+        metadata: Metadata,
         filters: FilterRegistry,
         now_ms: Callable[[], int],
         clock_ms: Callable[[], float],
@@ -71,10 +71,10 @@ class MemberRequests:
         self._limited_log = LimitedLog(log)
         self._to_tell: dict[str, list[Connection]] = {}
         self._to_tell_again: dict[str, None] = {}
-        self._telling = Turn(self._tell_some)
+        self._telling = EndOfTurn(self._tell_some)
         self._consumers = consumers
         self._producers = producers
-        self._catalogue = catalogue
+        self._metadata = metadata
         self._filters = filters
         self._now_ms = now_ms
         self._clock_ms = clock_ms
@@ -152,7 +152,7 @@ class MemberRequests:
         """
         group = self._known_group(data.group)
         if group is not None:
-            self._catalogue.retry_topic(group, UNIT_SUBSCRIPTION if data.unit_mode else 0)
+            self._metadata.retry_topic(group, UNIT_SUBSCRIPTION if data.unit_mode else 0)
         is_news = self._consumers.register(connection, member, data)
         disagreement = self._consumers.disagreement(connection, data)
         if disagreement:
@@ -167,7 +167,7 @@ class MemberRequests:
     def _known_group(self, name: str) -> GroupConfig | None:
         """None where it may not be made: an admin has to do that, or there are too many."""
         try:
-            return self._catalogue.group(name)
+            return self._metadata.group(name)
         except Refused:
             return None
 
@@ -175,7 +175,7 @@ class MemberRequests:
         """Say to all members of a group that it changed, but for those that do not read: they look for themselves, too,
         as all clients do every 20 s.
         """
-        group = self._catalogue.groups.get(group_name)
+        group = self._metadata.groups.get(group_name)
         if not self._notify or (group is not None and not group.notify_consumer_ids_changed_enable):
             return
         if group_name in self._to_tell:

@@ -5,7 +5,7 @@ See docs/pitfalls.md#trap-29, docs/pitfalls.md#trap-30 and docs/protocol/consumi
 
 from __future__ import annotations
 
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress, start_of_young_queue
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets, start_of_young_queue
 from roquet.errors import Refused
 from roquet.protocol.headers.offsets import (
     OffsetAnswer,
@@ -21,13 +21,13 @@ from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
 
 
-class ProgressRequests:
+class OffsetHandler:
     """Answers where a group stands in a queue, and where the queue begins and ends.
 
     :param is_slave: groups may know more of a queue than is here.
     """
 
-    def __init__(self, progress: ConsumerProgress, store: Store, *, is_slave: bool) -> None:
+    def __init__(self, progress: ConsumerOffsets, store: Store, *, is_slave: bool) -> None:
         self._progress = progress
         self._store = store
         self._is_slave = is_slave

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from roquet.broker.delivery.long_polls import Arrivals
+from roquet.broker.delivery.long_polls import LongPolls
 from roquet.broker.delivery.read_balance import ReadBalance
-from roquet.broker.handlers.fastpath.pull import LearntPulls, PullTerms
-from roquet.broker.metadata.filter_data import FilterRegistry, RetryWanted, SqlWanted, compiled
+from roquet.broker.handlers.fastpath.pull import FastPull, PullTerms
+from roquet.broker.metadata.filter_data import FilterRegistry, RetrySubscription, SqlSubscription, compiled
 from roquet.broker.metadata.members import Consumers
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metrics.traffic import Traffic
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress
-from roquet.broker.offsets.moved_event import OffsetMoves
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
+from roquet.broker.offsets.moved_event import OffsetMovedEvents
 from roquet.errors import FilterError, Refused
 from roquet.protocol.bodies.tables import BROADCASTING, GroupConfig, Subscription, TopicConfig
 from roquet.protocol.filters.tags import EVERYTHING, EXPRESSION_SIZE_MAX, SQL92, TAG, Filter, tag_filter
@@ -26,7 +26,7 @@ from roquet.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, P
 from roquet.protocol.records.message import RETRY_PREFIX, Permission
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.protocol.templates.response import AnswerForm
+from roquet.protocol.templates.response import ResponseTemplate
 from roquet.storage.fetch import Fetched, FetchStatus
 from roquet.storage.store import Store
 from roquet.transport.connection import Answer, Connection, Handler
@@ -65,33 +65,33 @@ class PullConfig:
     filter_retries: bool = False
 
 
-class Pulls:
+class PullHandler:
     """Gives messages out."""
 
     def __init__(
         self,
         config: PullConfig,
         store: Store,
-        catalogue: Catalogue,
+        metadata: Metadata,
         consumers: Consumers[Connection],
-        progress: ConsumerProgress,
+        progress: ConsumerOffsets,
         balance: ReadBalance,
-        arrivals: Arrivals,
+        long_polls: LongPolls,
         filters: FilterRegistry,
         traffic: Traffic,
-        moves: OffsetMoves,
+        moves: OffsetMovedEvents,
     ) -> None:
         self._config = config
         self._store = store
-        self._catalogue = catalogue
+        self._metadata = metadata
         self._consumers = consumers
         self._progress = progress
         self._balance = balance
-        self._arrivals = arrivals
+        self._long_polls = long_polls
         self._filters = filters
         self._traffic = traffic
         self._moves = moves
-        self._found = AnswerForm(ResponseCode.SUCCESS, FetchStatus.FOUND.value, {}, _ANSWER_FIELDS)
+        self._found = ResponseTemplate(ResponseCode.SUCCESS, FetchStatus.FOUND.value, {}, _ANSWER_FIELDS)
 
     def routes(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
@@ -138,12 +138,12 @@ class Pulls:
 
     def _learn(self, request: Command, connection: Connection, header: PullHeader) -> None:
         """Let the connection's next pulls of this kind go the short way."""
-        known = next((known for known in connection.shortcuts if isinstance(known, LearntPulls)), None)
+        known = next((known for known in connection.fast_paths if isinstance(known, FastPull)), None)
         if known is None:
-            known = LearntPulls(
+            known = FastPull(
                 connection, self._terms, self._look, self._suggested, self._found, self._traffic, self._store.log
             )
-            connection.shortcuts.append(known)
+            connection.fast_paths.append(known)
         known.learn(request, header)
 
     # may it be pulled?
@@ -151,7 +151,7 @@ class Pulls:
     def _group(self, name: str) -> GroupConfig:
         if not self._config.is_readable:
             raise Refused(ResponseCode.NO_PERMISSION, "this broker may not be read from")
-        group = self._catalogue.group(name)
+        group = self._metadata.group(name)
         if group is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
         if not group.consume_enable:
@@ -159,7 +159,7 @@ class Pulls:
         return group
 
     def _topic(self, name: str, queue_id: int) -> TopicConfig:
-        topic = self._catalogue.topics.get(name)
+        topic = self._metadata.topics.get(name)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist")
         if not topic.perm & Permission.READ:
@@ -216,15 +216,15 @@ class Pulls:
             sql = compiled(kind, header.subscription or "")
         except FilterError as error:
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-        return self._filtering(SqlWanted(sql), header)
+        return self._filtering(SqlSubscription(sql), header)
 
     def _check_filters_allowed(self, kind: str) -> None:
         if not self._config.filter_by_properties:
             raise Refused(ResponseCode.SYSTEM_ERROR, not_allowed(kind))
 
-    def _filtering(self, wanted: SqlWanted, header: PullHeader) -> Filter:
+    def _filtering(self, wanted: SqlSubscription, header: PullHeader) -> Filter:
         if self._config.filter_retries and header.topic.startswith(RETRY_PREFIX):
-            return RetryWanted(self._filters, header.topic.removeprefix(RETRY_PREFIX))
+            return RetrySubscription(self._filters, header.topic.removeprefix(RETRY_PREFIX))
         return wanted
 
     def _is_broadcast(self, group: str) -> bool:
@@ -275,7 +275,7 @@ class Pulls:
         kept = replace(request, fields={}, body=b"")  # to answer it; either could be 16 MiB
         size = len(header.subscription or "") + len(header.consumer_group) + len(header.topic)
         again = self._again(kept, connection, header, wanted)
-        self._arrivals.hold(connection, queue, header.queue_offset, hold_ms, again, size)
+        self._long_polls.hold(connection, queue, header.queue_offset, hold_ms, again, size)
 
     def _again(
         self, request: Command, connection: Connection, header: PullHeader, wanted: Filter

@@ -16,7 +16,7 @@ from roquet.transport.connection import Connection, Handler
 from roquet.transport.slices import Slices
 
 
-class QueryRequests:
+class QueryHandler:
     """Gives messages by their key or place.
 
     :param unique_key_max: how many records are looked at for a unique key, whatever the request says.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from roquet.broker.handlers.send import Sends
+from roquet.broker.handlers.send import SendHandler
 from roquet.broker.metadata.members import Producers
 from roquet.common.limited_log import LimitedLog
 from roquet.errors import RoquetError
@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 PUSH_TIMEOUT_MS: Final = 10_000
 
 
-class Replies:
+class ReplyHandler:
     """:param stores: whether replies are kept, too."""
 
     def __init__(
         self,
-        sends: Sends,
+        sends: SendHandler,
         producers: Producers[Connection],
         store_host: bytes,
         now_ms: Callable[[], int],

@@ -12,9 +12,9 @@ from typing import Final
 
 from roquet.broker.config.delay_levels import put_aside, waiting_queue
 from roquet.broker.handlers.batches import Batches
-from roquet.broker.handlers.fastpath.send import LearntSends
+from roquet.broker.handlers.fastpath.send import FastSend
 from roquet.broker.handlers.send_answers import SendAnswers
-from roquet.broker.handlers.send_context import Intake, tries_max
+from roquet.broker.handlers.send_context import SendContext, tries_max
 from roquet.broker.transactions.half_messages import HalfMessages, is_half_message
 from roquet.common.steps import Steps
 from roquet.common.units import PhysicalOffset
@@ -36,17 +36,17 @@ _SPELT_OUT: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 """Requests whose header has whole names."""
 
 
-class Sends:
+class SendHandler:
     """Takes messages in."""
 
-    def __init__(self, intake: Intake, halves: HalfMessages, slices: Slices) -> None:
-        self._intake = intake
+    def __init__(self, send_context: SendContext, halves: HalfMessages, slices: Slices) -> None:
+        self._send_context = send_context
         self._slices = slices
-        self._batches = Batches(intake)
-        self._message_id_head = intake.store.config.store_host.hex().upper().encode()
-        self._store = intake.store
+        self._batches = Batches(send_context)
+        self._message_id_head = send_context.store.config.store_host.hex().upper().encode()
+        self._store = send_context.store
         self._halves = halves
-        self.answers = SendAnswers(intake.config.region, intake.config.trace_on)
+        self.answers = SendAnswers(send_context.config.region, send_context.config.trace_on)
 
     def routes(self) -> dict[int, Handler]:
         return dict.fromkeys(_CODES, self.send)
@@ -71,7 +71,7 @@ class Sends:
             queue, at = self._store_half(header, topic.name, queue_id, request.body, pairs, sys_flag, connection)
         elif level:
             queue, aside = self._store.queue(*waiting_queue(level)), put_aside(pairs, level, topic.name, queue_id)
-            delay_ms = self._intake.config.delay_levels.ms[level - 1]
+            delay_ms = self._send_context.config.delay_levels.ms[level - 1]
             at = self._store_one(header, queue, request.body, aside, sys_flag, connection, delay_ms)
         else:
             queue = self._store.queue(topic.name, queue_id)
@@ -98,8 +98,8 @@ class Sends:
 
     def _require_room(self) -> None:
         """:raises Refused: no message is taken from anybody now."""
-        self._intake.check()
-        if why_busy := self._intake.durability.why_busy:
+        self._send_context.check()
+        if why_busy := self._send_context.ack_gate.why_busy:
             raise Refused(ResponseCode.SYSTEM_BUSY, why_busy)
 
     def _topic(self, header: SendHeader) -> TopicConfig:
@@ -110,19 +110,19 @@ class Sends:
         if header.topic in m.NOT_SENDABLE:
             raise Refused(ResponseCode.NO_PERMISSION, f"topic {header.topic} belongs to the broker")
         sys_flag = 1 if header.unit_mode else 0
-        topic = self._intake.catalogue.topic_for_send(
+        topic = self._send_context.metadata.topic_for_send(
             header.topic, header.default_topic, header.default_topic_queue_nums, sys_flag
         )
         if topic is None:
             remark = f"topic {header.topic} does not exist, and topic {header.default_topic} is no pattern for it here"
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
-        if topic.order and not self._intake.config.is_writable:
+        if topic.order and not self._send_context.config.is_writable:
             raise Refused(ResponseCode.NO_PERMISSION, "this broker may not be written to")
         return topic
 
     def _queue_id(self, queue_id: int, topic: TopicConfig) -> int:
         if queue_id < 0:
-            return self._intake.chance.randrange(max(1, topic.write_queues))
+            return self._send_context.chance.randrange(max(1, topic.write_queues))
         if queue_id >= max(topic.write_queues, topic.read_queues):
             queues = f"{topic.write_queues} write and {topic.read_queues} read queues"
             raise Refused(ResponseCode.SYSTEM_ERROR, f"queue {queue_id} of topic {topic.name}, which has {queues}")
@@ -136,22 +136,22 @@ class Sends:
         See docs/protocol/producing.md#sends-to-retry-topics.
         """
         name = header.topic.removeprefix(m.RETRY_PREFIX)
-        group = self._intake.group(name)
+        group = self._send_context.group(name)
         if header.reconsume_times < tries_max(group, version, header.max_reconsume_times):
             return topic, queue_id
-        dead_letters = self._intake.catalogue.dead_letter_topic(name)
+        dead_letters = self._send_context.metadata.dead_letter_topic(name)
         if dead_letters is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"group {name} has a name too long for a dead letter topic")
         return dead_letters, 0
 
     def _delay_level(self, pairs: dict[str, str]) -> int:
         try:
-            return self._intake.config.delay_levels.level_of(pairs)
+            return self._send_context.config.delay_levels.level_of(pairs)
         except MessageError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
 
     def _check_size(self, body: bytes, properties: bytes) -> None:
-        size_max = self._intake.config.message_size_max
+        size_max = self._send_context.config.message_size_max
         if len(body) > size_max:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"body of {len(body)} bytes, maxMessageSize is {size_max}")
         if len(properties) > m.PROPERTIES_SIZE_MAX:
@@ -170,7 +170,7 @@ class Sends:
     def _stored_properties(self, pairs: dict[str, str]) -> str:
         """WAIT is for the broker only; CLUSTER is the broker's (docs/protocol/messages.md#properties)."""
         kept = {name: value for name, value in pairs.items() if name != m.WAIT}
-        kept[m.CLUSTER] = self._intake.config.cluster
+        kept[m.CLUSTER] = self._send_context.config.cluster
         return m.join_properties(kept)
 
     def _store_one(
@@ -210,11 +210,11 @@ class Sends:
         connection: Connection,
     ) -> tuple[ConsumeQueue, PhysicalOffset]:
         """A message that waits for its transaction's end in a queue of its own; the answer tells its place there."""
-        if not self._intake.config.takes_transactions:
+        if not self._send_context.config.takes_transactions:
             remark = "this broker takes no transactional messages (rejectTransactionMessage=true)"
             raise Refused(ResponseCode.NO_PERMISSION, remark)
         self._check_size(body, b"")
-        pairs = {**pairs, m.CLUSTER: self._intake.config.cluster}
+        pairs = {**pairs, m.CLUSTER: self._send_context.config.cluster}
         born = header.born_timestamp, connection.peer_host
         at = self._halves.put(topic, queue_id, body, pairs, header.flag, sys_flag, *born, header.reconsume_times)
         return self._store.queue(m.HALF_TOPIC, 0), at
@@ -242,14 +242,14 @@ class Sends:
         :param ids: of all of them, with a comma behind each.
         :param waits: whether the producer wants it to.
         """
-        self._intake.turn.due()
+        self._send_context.turn.due()
         if request.is_one_way:
             return None
         binary = request.header_type == BINARY
         opaque = request.opaque.to_bytes(4, "big", signed=True) if binary else b"%d" % request.opaque
         (answer,) = self.answers.encode(ids, (b"%d" % queue_id,), (first,), (opaque,), binary=binary)
-        if self._intake.durability.waits and waits:
-            return self._intake.durability.hold(connection, answer, self._store.log.end)
+        if self._send_context.ack_gate.waits and waits:
+            return self._send_context.ack_gate.hold(connection, answer, self._store.log.end)
         return answer
 
     def _learn(
@@ -267,9 +267,9 @@ class Sends:
         """
         if header.topic.startswith(m.RETRY_PREFIX) or topic.order or header.queue_id < 0:
             return
-        known = next((known for known in connection.shortcuts if isinstance(known, LearntSends)), None)
+        known = next((known for known in connection.fast_paths if isinstance(known, FastSend)), None)
         if known is None:
-            known = LearntSends(self._intake, self.answers, connection)
-            connection.shortcuts.insert(0, known)  # it alone gains from getting all frames of a read at once
-        levels = self._intake.config.delay_levels
+            known = FastSend(self._send_context, self.answers, connection)
+            connection.fast_paths.insert(0, known)  # it alone gains from getting all frames of a read at once
+        levels = self._send_context.config.delay_levels
         known.learn(request, topic, sys_flag, levels, self._stored_properties, self._batches.item_maker(header))

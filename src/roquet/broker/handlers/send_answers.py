@@ -7,7 +7,7 @@ from struct import iter_unpack
 
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import to_text
-from roquet.protocol.templates.response import AnswerForm
+from roquet.protocol.templates.response import ResponseTemplate
 
 
 class SendAnswers:
@@ -15,7 +15,7 @@ class SendAnswers:
 
     def __init__(self, region: str, trace_on: bool) -> None:
         always = {"MSG_REGION": region, "TRACE_ON": to_text(trace_on)}
-        self._form = AnswerForm(ResponseCode.SUCCESS, None, always, ("msgId", "queueId", "queueOffset"))
+        self._form = ResponseTemplate(ResponseCode.SUCCESS, None, always, ("msgId", "queueId", "queueOffset"))
 
     def encode(
         self,

@@ -9,7 +9,7 @@ from typing import Final
 
 from roquet.broker.config.delay_levels import put_aside, waiting_queue
 from roquet.broker.handlers.members import UNIT_SUBSCRIPTION
-from roquet.broker.handlers.send_context import Intake, tries_max
+from roquet.broker.handlers.send_context import SendContext, tries_max
 from roquet.broker.metrics.traffic import Traffic
 from roquet.common.units import INT_MAX
 from roquet.errors import Refused
@@ -26,23 +26,23 @@ FIRST_LEVEL: Final = 3
 """The delay level of the first retry where the consumer leaves it to the broker; each one after it is a level up."""
 
 
-class SendBacks:
+class SendBackHandler:
     """Stores a copy of the message for the group alone: in its retry topic after a delay, or among its dead letters.
 
     The answer waits as that of a send does. Where a promise does not hold in time it is a success all the same (the
     copy is stored, and for an error clients would store another one); Apache does not wait at all.
     """
 
-    def __init__(self, intake: Intake, traffic: Traffic) -> None:
-        self._intake = intake
-        self._store = intake.store
+    def __init__(self, send_context: SendContext, traffic: Traffic) -> None:
+        self._send_context = send_context
+        self._store = send_context.store
         self._traffic = traffic
 
     def routes(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.take_back}
 
     def take_back(self, request: Command, connection: Connection) -> Answer:
-        self._intake.check()
+        self._send_context.check()
         header = SendBackHeader.read(request.fields)
         group = self._group(header)
         answer = request.answer(ResponseCode.SUCCESS)
@@ -57,19 +57,19 @@ class SendBacks:
             copy = self._retry(topic, group, header.delay_level, record)
         self._store.append_records([copy])
         self._traffic.sent_back(record.properties.get(m.RETRY_TOPIC, record.topic), group.name)
-        self._intake.turn.due()
-        if self._intake.durability.waits and not request.is_one_way:
-            return self._intake.durability.hold(connection, answer.encode(), self._store.log.end, tells=False)
+        self._send_context.turn.due()
+        if self._send_context.ack_gate.waits and not request.is_one_way:
+            return self._send_context.ack_gate.hold(connection, answer.encode(), self._store.log.end, tells=False)
         return answer
 
     def _group(self, header: SendBackHeader) -> GroupConfig:
-        group = self._intake.group(header.group)
-        if not self._intake.config.is_writable:
+        group = self._send_context.group(header.group)
+        if not self._send_context.config.is_writable:
             raise Refused(ResponseCode.NO_PERMISSION, "this broker may not be written to")
         return group
 
     def _retry_topic(self, group: GroupConfig, header: SendBackHeader) -> TopicConfig:
-        topic = self._intake.catalogue.retry_topic(group, UNIT_SUBSCRIPTION if header.unit_mode else 0)
+        topic = self._send_context.metadata.retry_topic(group, UNIT_SUBSCRIPTION if header.unit_mode else 0)
         if topic is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"group {group.name} has a name too long for a retry topic")
         if not topic.perm & m.Permission.WRITE:
@@ -84,13 +84,13 @@ class SendBacks:
         return decode(data)
 
     def _dead_letter(self, group: GroupConfig, record: Record) -> NewRecord:
-        topic = self._intake.catalogue.dead_letter_topic(group.name)
+        topic = self._send_context.metadata.dead_letter_topic(group.name)
         assert topic is not None, "the name of a retry topic is longer"
         return self._copy(record, {**_properties(record), m.DELAY: "0"}, topic.name, 0)
 
     def _retry(self, topic: TopicConfig, group: GroupConfig, level: int, record: Record) -> NewRecord:
-        queue_id = self._intake.chance.randrange(group.retry_queues)
-        level = self._intake.config.delay_levels.nearest(level or FIRST_LEVEL + record.reconsume_times)
+        queue_id = self._send_context.chance.randrange(group.retry_queues)
+        level = self._send_context.config.delay_levels.nearest(level or FIRST_LEVEL + record.reconsume_times)
         if level == 0:  # a sender may have counted from below zero; Apache's broker does not delay it either
             return self._copy(record, {**_properties(record), m.DELAY: "0"}, topic.name, queue_id)
         aside = put_aside(_properties(record), level, topic.name, queue_id)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from roquet.broker.config.delay_levels import DelayLevels
-from roquet.broker.delivery.ack_gate import Durability
-from roquet.broker.delivery.end_of_tick import Turn
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.delivery.ack_gate import AckGate
+from roquet.broker.delivery.end_of_turn import EndOfTurn
+from roquet.broker.metadata.metadata import Metadata
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import GroupConfig
 from roquet.protocol.remoting.codes import VERSION_MAX_RECONSUME, ResponseCode
@@ -35,7 +35,7 @@ class SendConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class SendContext:
     """Where messages go, and by which rules.
 
     `turn` is told of every append, `now_ms` is the wall clock, `chance` chooses queues for those who leave it open.
@@ -43,9 +43,9 @@ class Intake:
 
     config: SendConfig
     store: Store
-    catalogue: Catalogue
-    durability: Durability
-    turn: Turn
+    metadata: Metadata
+    ack_gate: AckGate
+    turn: EndOfTurn
     now_ms: Callable[[], int]
     chance: random.Random
 
@@ -64,7 +64,7 @@ class Intake:
 
         :raises Refused: an admin has to create it first.
         """
-        group = self.catalogue.group(name)
+        group = self.metadata.group(name)
         if group is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
         return group

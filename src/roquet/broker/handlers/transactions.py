@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from roquet.broker.delivery.ack_gate import Durability
+from roquet.broker.delivery.ack_gate import AckGate
 from roquet.broker.transactions.half_messages import HalfMessages, destination
-from roquet.broker.transactions.open_table import Half
+from roquet.broker.transactions.open_table import HalfRecord
 from roquet.common.limited_log import LimitedLog
 from roquet.errors import MessageError, Refused
 from roquet.protocol.headers.transactions import COMMIT, ROLLBACK, UNKNOWN, EndTransactionHeader, ResumeCheckHeader
@@ -25,7 +25,7 @@ from roquet.transport.connection import Answer, Connection, Handler
 log = logging.getLogger(__name__)
 
 
-class TransactionRequests:
+class TransactionHandler:
     """Commits and rolls back.
 
     Keeps: a transaction ends once. Whoever says so again, or names an earlier record of one that was asked about
@@ -34,10 +34,10 @@ class TransactionRequests:
     :param is_slave: its master's transactions end there.
     """
 
-    def __init__(self, halves: HalfMessages, store: Store, durability: Durability, *, is_slave: bool) -> None:
+    def __init__(self, halves: HalfMessages, store: Store, ack_gate: AckGate, *, is_slave: bool) -> None:
         self._halves = halves
         self._store = store
-        self._durability = durability
+        self._ack_gate = ack_gate
         self._is_slave = is_slave
         self._limited_log = LimitedLog(log)
 
@@ -61,8 +61,8 @@ class TransactionRequests:
             )
             raise
         answer = request.answer(ResponseCode.SUCCESS).encode()
-        if self._durability.waits and not request.is_one_way:
-            return self._durability.hold(connection, answer, self._store.log.end)
+        if self._ack_gate.waits and not request.is_one_way:
+            return self._ack_gate.hold(connection, answer, self._store.log.end)
         return answer
 
     def _end(self, header: EndTransactionHeader) -> None:
@@ -95,7 +95,7 @@ class TransactionRequests:
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         return record
 
-    def _open(self, record: Record) -> Half:
+    def _open(self, record: Record) -> HalfRecord:
         """The newest record of the transaction that this one belongs to.
 
         What lies before all that was read at the start may have ended, or been written again by a broker that does

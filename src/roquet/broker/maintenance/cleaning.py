@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from roquet.broker.delay.stamp_clock import StampClock
-from roquet.broker.maintenance.deletions import Deletions
+from roquet.broker.maintenance.deletions import DeletionQueue
 from roquet.common.runtime import Runtime
 from roquet.storage.retention import PASSES_WHEN_ASKED, Retention, Usage
 from roquet.storage.store import Store
@@ -63,7 +63,7 @@ class Cleaning:
         self._log_pause_s = log_pause_ms / 1000
         self._queue_pause_s = queue_pause_ms / 1000
         self._asked = 0
-        self._deletions = Deletions(runtime, self._period_s)
+        self._deletions = DeletionQueue(runtime, self._period_s)
 
     def ask(self) -> None:
         """Let what has expired go at any hour, in the next passes (DELETE_EXPIRED_COMMITLOG)."""

@@ -31,7 +31,7 @@ class _Row:
         self.tried_at_s = 0.0
 
 
-class Deletions:
+class DeletionQueue:
     """Files of a store that are to be deleted, in rows: one that cannot be deleted holds up those behind it in its row
     and no others.
 

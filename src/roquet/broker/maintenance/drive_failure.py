@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from roquet.broker.config.store import SyncFailureAction
-from roquet.broker.delivery.ack_gate import Durability
+from roquet.broker.delivery.ack_gate import AckGate
 from roquet.errors import DriveFailed, UnreadableFile
 
 log = logging.getLogger(__name__)
@@ -28,11 +28,11 @@ class DriveFailure:
     def __init__(
         self,
         action: SyncFailureAction,
-        durability: Durability,
+        ack_gate: AckGate,
         then: Mapping[SyncFailureAction, Callable[[], None]],
     ) -> None:
         self._action = action
-        self._durability = durability
+        self._ack_gate = ack_gate
         self._then = then[action]
 
     def __call__(self, failure: OSError) -> None:
@@ -45,7 +45,7 @@ class DriveFailure:
             _THEN[self._action],
             _first(failure),
         )
-        self._durability.disk_failed(str(failure))
+        self._ack_gate.disk_failed(str(failure))
         self._then()
 
 

@@ -39,7 +39,7 @@ def compiled(expression_type: str, expression: str) -> SqlFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class SqlWanted:
+class SqlSubscription:
     """What a subscription wants that is an SQL92 expression.
 
     With a `mask`, messages stored after `born_ms` whose notes have bits need just these among them.
@@ -72,7 +72,7 @@ class _Registered:
     """A filter that is in use, or was."""
 
     data: FilterData
-    wanted: SqlWanted
+    wanted: SqlSubscription
 
 
 class FilterRegistry:
@@ -148,7 +148,7 @@ class FilterRegistry:
     def _add(self, data: FilterData) -> None:
         """:raises FilterError: it cannot be compiled."""
         mask = mask_of(data.bloom.positions, data.bloom.bits) if data.bloom is not None else b""
-        wanted = SqlWanted(compiled(data.expression_type, data.expression), mask, data.born_ms)
+        wanted = SqlSubscription(compiled(data.expression_type, data.expression), mask, data.born_ms)
         self._topics.setdefault(data.topic, {})[data.group] = _Registered(data, wanted)
         self._of_group.setdefault(data.group, {})[data.topic] = None
         self._is_changed = True
@@ -189,11 +189,11 @@ class FilterRegistry:
         found = self._registered(topic, group)
         return None if found is None else found.data
 
-    def wanted(self, topic: str, group: str) -> SqlWanted | None:
+    def wanted(self, topic: str, group: str) -> SqlSubscription | None:
         found = self._registered(topic, group)
         return None if found is None else found.wanted
 
-    def of_topic(self, topic: str) -> list[SqlWanted]:
+    def of_topic(self, topic: str) -> list[SqlSubscription]:
         """Those of groups that left, too."""
         return [registered.wanted for registered in self._topics.get(topic, {}).values()]
 
@@ -257,7 +257,7 @@ def _differs(data: FilterData, subscription: Subscription) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryWanted:
+class RetrySubscription:
     """What an SQL92 subscription to a group's retry topic wants: what the group's filter for the message's own topic
     wants, and all messages of topics without one (`filterSupportRetry`).
     """
@@ -275,7 +275,7 @@ class RetryWanted:
         return wanted is None or wanted.sql.matches(properties)
 
 
-class NotedFilters:
+class FilterBitsOf:
     """The bits that notes on queue entries have: those of every filter of the topic that wants the message.
 
     A topic without filters has none.

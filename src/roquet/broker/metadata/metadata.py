@@ -14,7 +14,7 @@ from roquet.protocol.bodies.tables import GroupConfig, GroupTable, TopicConfig, 
 from roquet.protocol.records.message import check_topic
 
 
-class Catalogue:
+class Metadata:
     """The topics and groups of one broker.
 
     Keeps: no change of either goes past `topics_changed` and `groups_changed`; `topics` and `groups` are the

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Final
 
 from roquet.broker.config.limits import Limits
-from roquet.broker.metadata.metadata import Catalogue
-from roquet.broker.metrics.rates import Flow, Rates
+from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.metrics.rates import Rates, TrafficTotals
 from roquet.broker.metrics.stats import Stats, Total, Totals, Window
 from roquet.broker.metrics.traffic import Traffic
 from roquet.common.steps import Steps, in_one, in_parts
@@ -39,7 +39,7 @@ class Measurements:
     def __init__(
         self,
         store: Store,
-        catalogue: Catalogue,
+        metadata: Metadata,
         cluster: str,
         now_ms: Callable[[], int],
         clock_ms: Callable[[], float],
@@ -48,7 +48,7 @@ class Measurements:
         limits: Limits | None = None,
     ) -> None:
         self._store = store
-        self._catalogue = catalogue
+        self._metadata = metadata
         self._cluster = cluster
         self._now_ms = now_ms
         self._clock_ms = clock_ms
@@ -113,7 +113,7 @@ class Measurements:
     def look(self, window: Window) -> Steps[None]:
         """Due each of the window's periods; totals of topics and groups that are no more are forgotten."""
         now_ms = self._clock_ms()
-        yield from self.traffic.keep(self._catalogue.topics, self._catalogue.groups)
+        yield from self.traffic.keep(self._metadata.topics, self._metadata.groups)
         if self.traffic.left_out and not self._is_left_out_told:
             text = "statistics by queue and group are full, further ones are not counted: statisticsNumsMax=%d"
             log.warning(text, self._count_max)
@@ -125,9 +125,9 @@ class Measurements:
         today = datetime.fromtimestamp(self._now_ms() / 1000).astimezone().toordinal()
         self.rates.look(self._flow(), self._clock_ms(), today)
 
-    def _flow(self) -> Flow:
+    def _flow(self) -> TrafficTotals:
         traffic = self.traffic
-        return Flow(self._store.stored, traffic.found, traffic.missed, traffic.messages)
+        return TrafficTotals(self._store.stored, traffic.found, traffic.missed, traffic.messages)
 
     def figures(self) -> Steps[dict[str, str]]:
         """What the broker tells of its rates and totals, under Apache's names."""

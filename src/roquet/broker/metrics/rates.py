@@ -33,7 +33,7 @@ _SHOWN_MS: Final = {
 """The steps that tools show, by name: the upper bound of each."""
 
 
-class Flow(NamedTuple):
+class TrafficTotals(NamedTuple):
     """Totals since the broker started: messages stored, pulls that found something and that did not, messages given."""
 
     stored: int = 0
@@ -46,15 +46,15 @@ class Rates:
     """Keeps: `_looks` are a second apart, or as far as they came; the last 601 of them."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[float, Flow]] = deque(maxlen=SPANS_S[-1] + 1)
+        self._looks: deque[tuple[float, TrafficTotals]] = deque(maxlen=SPANS_S[-1] + 1)
         self._day: int | None = None
-        self._this_morning = self._yesterday_morning = Flow()
+        self._this_morning = self._yesterday_morning = TrafficTotals()
         self._times = [0] * (len(_STEPS_MS) + 1)
         self._last_times = list(self._times)
         self._turned_ms = 0.0
         self._longest_ms = 0
 
-    def look(self, flow: Flow, now_ms: float, day: int) -> None:
+    def look(self, flow: TrafficTotals, now_ms: float, day: int) -> None:
         """Due each second.
 
         :param day: any number that another day makes another one.
@@ -72,7 +72,7 @@ class Rates:
         self._times[bisect_left(_STEPS_MS, ms)] += messages
         self._longest_ms = max(self._longest_ms, ms)
 
-    def figures(self, flow: Flow) -> dict[str, str]:
+    def figures(self, flow: TrafficTotals) -> dict[str, str]:
         """All of it under Apache's names.
 
         :param flow: the present totals.
@@ -100,11 +100,11 @@ class Rates:
             "putLatency999": f"{self._within(0.999):.2f}",
         }
 
-    def _rates(self, of: Callable[[Flow], int]) -> str:
+    def _rates(self, of: Callable[[TrafficTotals], int]) -> str:
         """A second's worth of each span, or of as much of it as there has been; 0.0 before."""
         return " ".join(str(round(self._rate(of, span_s), 3)) for span_s in SPANS_S)
 
-    def _rate(self, of: Callable[[Flow], int], span_s: int) -> float:
+    def _rate(self, of: Callable[[TrafficTotals], int], span_s: int) -> float:
         if len(self._looks) < 2:
             return 0.0
         first_ms, first = self._looks[-min(span_s + 1, len(self._looks))]

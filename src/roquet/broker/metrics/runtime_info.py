@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from roquet.broker.config.broker import BrokerConfig
-from roquet.broker.offsets.consumer_offsets import DelayProgress
+from roquet.broker.offsets.consumer_offsets import DelayOffsets
 from roquet.common.steps import Steps
 from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord
@@ -52,7 +52,7 @@ class RuntimeInfo:
         self,
         config: BrokerConfig,
         store: Store,
-        delays: DelayProgress,
+        delays: DelayOffsets,
         now_ms: Callable[[], int],
         measured: Sequence[Callable[[], Mapping[str, str]]] = (),
         measured_in_steps: Callable[[], Steps[Mapping[str, str]]] | None = None,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 
-from roquet.broker.offsets.consumer_offsets import Commit, ConsumerProgress
+from roquet.broker.offsets.consumer_offsets import Commit, ConsumerOffsets
 from roquet.storage.store import Store
 
 log = logging.getLogger(__name__)
 
 
-def set_back_progress(progress: ConsumerProgress, store: Store) -> None:
+def clamp_offsets(progress: ConsumerOffsets, store: Store) -> None:
     """Let every group go on where its queues end, at the latest; one line for each group."""
     by_group: dict[str, list[Commit]] = {}
     for each in progress.set_back(store.within_queue):

@@ -57,7 +57,7 @@ _Queues: TypeAlias = _Part[int, int]
 _Groups: TypeAlias = _Part[str, _Queues]
 
 
-class ConsumerProgress:
+class ConsumerOffsets:
     """The next offset of each group in each queue.
 
     Keeps: the last word counts, also when it goes backwards or comes from a former owner of the queue
@@ -276,7 +276,7 @@ def _split(key: str) -> tuple[str, str]:
     return topic, group
 
 
-class DelayProgress:
+class DelayOffsets:
     """The next offset to deliver of each delay level.
 
     Keeps: what `to_table` gives, which is saved and told to slaves, is never further than what is safe: whoever goes on

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from roquet.broker.metadata.members import Consumers
-from roquet.broker.metadata.metadata import Catalogue
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress
+from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.common.steps import Steps, in_parts
 from roquet.protocol.bodies.tables import TopicConfig, queue_to_json
 from roquet.protocol.json.dialect import ObjectKeys, dump_bytes, dump_dialect
@@ -18,7 +18,7 @@ from roquet.storage.store import Store
 from roquet.transport.connection import Connection
 
 
-class Positions:
+class GroupLag:
     """Compares progress with the ends of queues.
 
     :param broker_name: as clients know it; queues are told by it.
@@ -27,14 +27,14 @@ class Positions:
 
     def __init__(
         self,
-        catalogue: Catalogue,
+        metadata: Metadata,
         consumers: Consumers[Connection],
-        progress: ConsumerProgress,
+        progress: ConsumerOffsets,
         store: Store,
         broker_name: str,
         tps: Callable[[str, str], float],
     ) -> None:
-        self._catalogue = catalogue
+        self._metadata = metadata
         self._consumers = consumers
         self._progress = progress
         self._store = store
@@ -53,7 +53,7 @@ class Positions:
         return topics
 
     def still_wanted(self, group: str, names: Iterable[str]) -> list[TopicConfig]:
-        topics = (self._catalogue.topics.get(name) for name in names if not self._consumers.gave_up(group, name))
+        topics = (self._metadata.topics.get(name) for name in names if not self._consumers.gave_up(group, name))
         return [topic for topic in topics if topic is not None]
 
     def stats(self, group: str, topics: Sequence[TopicConfig], out: bytearray) -> Steps[int]:
@@ -80,7 +80,7 @@ class Positions:
         return behind
 
     def _places(self, group: str, topic: TopicConfig) -> Iterator[tuple[str, dict[str, int]]]:
-        for queue_id in self._catalogue.topic_registry.queues_to_scan(topic.name, topic.read_queues):
+        for queue_id in self._metadata.topic_registry.queues_to_scan(topic.name, topic.read_queues):
             queue = MessageQueue(topic.name, self._broker_name, queue_id)
             yield dump_bytes(queue_to_json(queue)).decode(), self._position(group, queue)
 

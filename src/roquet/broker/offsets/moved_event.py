@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from roquet.broker.delivery.end_of_tick import Turn
+from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.common.limited_log import LimitedLog
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import queue_to_json
@@ -24,13 +24,13 @@ from roquet.storage.store import Store
 log = logging.getLogger(__name__)
 
 
-class OffsetMoves:
+class OffsetMovedEvents:
     """Operators read there which groups lost their place; nothing else depends on it.
 
     :param broker_name: as clients know it.
     """
 
-    def __init__(self, store: Store, turn: Turn, broker_name: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, store: Store, turn: EndOfTurn, broker_name: str, now_ms: Callable[[], int]) -> None:
         self._store = store
         self._turn = turn
         self._broker_name = broker_name

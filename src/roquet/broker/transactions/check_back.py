@@ -13,7 +13,7 @@ from typing import Final
 
 from roquet.broker.metadata.members import Producers
 from roquet.broker.transactions.half_messages import HalfMessages, destination
-from roquet.broker.transactions.open_table import CheckRules, Due, Half
+from roquet.broker.transactions.open_table import CheckRules, Due, HalfRecord
 from roquet.errors import Refused, UnreadableFile
 from roquet.protocol.headers.transactions import CheckTransactionHeader
 from roquet.protocol.records import message as m
@@ -110,7 +110,7 @@ class CheckBack:
             text = "half messages cannot be committed or are gone from the log, they are given up: count=%d first=%s"
             log.error(text, unusable.count, unusable.first)
 
-    async def _look_at(self, halves: Iterable[Half]) -> None:
+    async def _look_at(self, halves: Iterable[HalfRecord]) -> None:
         """Do what is due of each that still is as it was; others have their turn now and then.
 
         :raises Refused, OSError: the store takes nothing. UnreadableFile: some could not be read, all others are done.
@@ -132,7 +132,7 @@ class CheckBack:
         if unreadable is not None:
             raise unreadable
 
-    async def _settle(self, half: Half, due: Due) -> int:
+    async def _settle(self, half: HalfRecord, due: Due) -> int:
         """Do what is due; gives about how many bytes that was."""
         record = self._halves.record_of(half)
         if record is None:
@@ -155,7 +155,7 @@ class CheckBack:
                     self._ask(half, record, group)
         return 500 + len(record.body)
 
-    def _give_up(self, half: Half, record: Record) -> None:
+    def _give_up(self, half: HalfRecord, record: Record) -> None:
         """It may be resumed by its message id there (RESUME_CHECK_HALF_MESSAGE)."""
         self._given_up.note(_described(record))
         self._halves.give_up(record, half)
@@ -175,7 +175,7 @@ class CheckBack:
         self._do_not_read.add(group)
         return False
 
-    def _ask(self, half: Half, record: Record, group: str) -> None:
+    def _ask(self, half: HalfRecord, record: Record, group: str) -> None:
         """Nobody being there counts as a check, too."""
         renewed = self._halves.renew(record, half, half.checks + 1)
         channel = self._next_of(self._producers.channels(group))

@@ -14,10 +14,10 @@ from typing import Final
 from roquet.broker.config.delay_levels import DelayLevels, put_aside, waiting_queue
 from roquet.broker.config.limits import Limits, refuse_beyond
 from roquet.broker.delay.stamp_clock import StampClock
-from roquet.broker.delivery.end_of_tick import Turn
-from roquet.broker.metadata.metadata import Catalogue
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress
-from roquet.broker.transactions.open_table import END_TAG, GROUP, Half, OpenTransactions, ended_halves, half_with
+from roquet.broker.delivery.end_of_turn import EndOfTurn
+from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
+from roquet.broker.transactions.open_table import END_TAG, GROUP, HalfRecord, OpenTransactions, ended_halves, half_with
 from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import CorruptRecord, Refused, UnreadableFile
 from roquet.protocol.bodies.tables import TopicConfig
@@ -59,16 +59,16 @@ class HalfMessages:
     def __init__(
         self,
         store: Store,
-        catalogue: Catalogue,
-        progress: ConsumerProgress,
-        turn: Turn,
+        metadata: Metadata,
+        progress: ConsumerOffsets,
+        turn: EndOfTurn,
         clock: StampClock,
         levels: DelayLevels,
         limits: Limits | None = None,
     ) -> None:
         self._count_max = (limits or Limits()).transaction_nums_max
         self._store = store
-        self._catalogue = catalogue
+        self._metadata = metadata
         self._progress = progress
         self._turn = turn
         self._clock = clock
@@ -147,7 +147,7 @@ class HalfMessages:
                     self._unreadable_at = at
             offset = offset + len(entries) if entries else queue.next_file(offset)
 
-    def half_of(self, record: Record) -> Half:
+    def half_of(self, record: Record) -> HalfRecord:
         """What a record in the queue of half messages says.
 
         A record that was written again names the first one of its transaction. It is believed if that is the same
@@ -181,7 +181,7 @@ class HalfMessages:
         self._make_readable(at)
         return _decoded(self._store.message_at(at))
 
-    def record_of(self, half: Half) -> Record | None:
+    def record_of(self, half: HalfRecord) -> Record | None:
         """The record of an open transaction; None when the log does not have it any more."""
         return self._half_at(half.offset)
 
@@ -240,7 +240,7 @@ class HalfMessages:
         self.open.opened(half)
         return at
 
-    def renew(self, record: Record, half: Half, checks: int) -> Record:
+    def renew(self, record: Record, half: HalfRecord, checks: int) -> Record:
         """Write a half message again, at the end of its queue; gives the record that counts from now on.
 
         The record before it has an end: else whoever starts with progress of before, a broker of Apache's among them,
@@ -253,7 +253,7 @@ class HalfMessages:
         renewed = half_with(pairs, half.transaction, offset, half.began_ms, stored_ms)
         return self._put_again(record, pairs, half, renewed)
 
-    def resume(self, record: Record, half: Half | None) -> None:
+    def resume(self, record: Record, half: HalfRecord | None) -> None:
         """Make one that was given up an open transaction again, whose producers were not asked yet; or one that is
         `half` still.
         """
@@ -262,7 +262,9 @@ class HalfMessages:
         stored_ms, offset = self._clock.steady_ms(), self._queue(m.HALF_TOPIC).max_offset
         self._put_again(record, pairs, half, half_with(pairs, offset, offset, stored_ms, stored_ms))
 
-    def _put_again(self, record: Record, pairs: Mapping[str, str], before: Half | None, half: Half) -> Record:
+    def _put_again(
+        self, record: Record, pairs: Mapping[str, str], before: HalfRecord | None, half: HalfRecord
+    ) -> Record:
         """Store a half message once more, at the end of the queue, which `half` says of it already."""
         queue, text = self._queue(m.HALF_TOPIC), m.join_properties(pairs)
         at = self._append(self._again(record, queue, text), *self._ends(before))
@@ -279,7 +281,7 @@ class HalfMessages:
         self.open.opened(half)
         return again
 
-    def commit(self, record: Record, half: Half) -> None:
+    def commit(self, record: Record, half: HalfRecord) -> None:
         """Store the message of a half message where it belongs, a delayed one where it waits from now on; that is the
         transaction's end.
 
@@ -306,12 +308,12 @@ class HalfMessages:
         if why := self._store.why_full or self._store.dispatch.why_behind:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"no message is taken: {why}")
 
-    def roll_back(self, half: Half) -> None:
+    def roll_back(self, half: HalfRecord) -> None:
         """Nobody gets the message; that is the transaction's end."""
         self._append(*self._ends(half))
         self._has_ended(half)
 
-    def give_up(self, record: Record, half: Half) -> None:
+    def give_up(self, record: Record, half: HalfRecord) -> None:
         """Store a half message in the topic of those whose producers never gave an answer."""
         copy = self._again(record, self._queue(m.CHECK_MAX_TIME_TOPIC), record.properties_text)
         self._append(copy, *self._ends(half))
@@ -331,14 +333,14 @@ class HalfMessages:
             record.reconsume_times,
         )
 
-    def _ends(self, half: Half | None) -> list[NewRecord]:
+    def _ends(self, half: HalfRecord | None) -> list[NewRecord]:
         """What notes that a half message's record counts no more; nothing where there is none."""
         if half is None:
             return []
         host, body = self._store.config.store_host, b"%d" % half.offset
         return [NewRecord(self._queue(m.HALF_OP_TOPIC), body, _END_PROPERTIES, 0, 0, self._clock.now_ms(), host, host)]
 
-    def _has_ended(self, half: Half) -> None:
+    def _has_ended(self, half: HalfRecord) -> None:
         self.open.end_stored((half.offset,))
         self.open.ended(half)
 
@@ -351,7 +353,7 @@ class HalfMessages:
         return places[0]
 
     def _queue(self, topic: str) -> ConsumeQueue:
-        self._catalogue.system_topic(TopicConfig(topic, 1, 1))
+        self._metadata.system_topic(TopicConfig(topic, 1, 1))
         return self._store.queue(topic, 0)
 
 

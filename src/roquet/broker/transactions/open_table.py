@@ -27,7 +27,7 @@ END_TAG: Final = "d"
 
 
 @dataclass(frozen=True, slots=True)
-class Half:
+class HalfRecord:
     """The newest record of an open transaction.
 
     `transaction` is the queue offset of its first record, `offset` its own. Times are in ms, by a clock that nobody
@@ -43,11 +43,11 @@ class Half:
     immune_ms: int | None = None
 
 
-def half_with(pairs: Mapping[str, str], transaction: int, offset: int, began_ms: float, stored_ms: float) -> Half:
+def half_with(pairs: Mapping[str, str], transaction: int, offset: int, began_ms: float, stored_ms: float) -> HalfRecord:
     """What the properties of a half message say; whatever they are, they say something."""
     immune_s = long_or(pairs.get(m.CHECK_IMMUNITY_SECONDS), -1)
     checks = max(0, int_or(pairs.get(m.CHECK_TIMES), 0))
-    return Half(transaction, offset, began_ms, stored_ms, checks, immune_s * 1000 if immune_s >= 0 else None)
+    return HalfRecord(transaction, offset, began_ms, stored_ms, checks, immune_s * 1000 if immune_s >= 0 else None)
 
 
 def ended_halves(record: Record) -> list[int]:
@@ -83,7 +83,7 @@ class CheckRules:
     period_ms: int = 60_000
     kept_ms: int = 72 * 3_600_000
 
-    def due(self, half: Half, now_ms: float) -> Due | None:
+    def due(self, half: HalfRecord, now_ms: float) -> Due | None:
         """None: not now."""
         age_ms = now_ms - half.began_ms
         is_old = age_ms > self.kept_ms
@@ -104,7 +104,7 @@ class OpenTransactions:
     def __init__(self, begin: int = 0, ends_begin: int = 0) -> None:
         self.begin = begin
         self._next = begin
-        self._open: dict[int, Half] = {}
+        self._open: dict[int, HalfRecord] = {}
         self._not_read: dict[int, None] = {}
         """Queue offsets of half messages that could not be read, which ascend."""
         self._ends: deque[int] = deque()
@@ -114,20 +114,20 @@ class OpenTransactions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def get(self, transaction: int) -> Half | None:
+    def get(self, transaction: int) -> HalfRecord | None:
         return self._open.get(transaction)
 
-    def all(self) -> list[Half]:
+    def all(self) -> list[HalfRecord]:
         """Oldest record first."""
         return list(self._open.values())
 
-    def opened(self, half: Half) -> None:
+    def opened(self, half: HalfRecord) -> None:
         """A half message was stored, the first time or again."""
         self._open.pop(half.transaction, None)
         self._open[half.transaction] = half
         self._next = half.offset + 1
 
-    def ended(self, half: Half) -> None:
+    def ended(self, half: HalfRecord) -> None:
         """A transaction is over."""
         self._open.pop(half.transaction, None)
         self._not_read.pop(half.offset, None)

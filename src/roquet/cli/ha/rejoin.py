@@ -11,7 +11,7 @@ from roquet.admin.cluster import Cluster
 from roquet.broker.config.broker import MASTER_ID, BrokerConfig
 from roquet.broker.config.file import save_role
 from roquet.broker.config.store import BrokerRole
-from roquet.broker.ha.rejoin import Parting, Rejoining
+from roquet.broker.ha.rejoin import Divergence, RejoinStore
 from roquet.cli.access import access
 from roquet.cli.output import json_line, show
 from roquet.common.runtime import Runtime
@@ -30,14 +30,14 @@ class Rejoin:
         self._master = master
         self._broker_id = broker_id
         self._output = output
-        self._store: Rejoining | None = None
-        self._parting: Parting | None = None
+        self._store: RejoinStore | None = None
+        self._parting: Divergence | None = None
 
     def look(self) -> None:
         """Find the master, and where the logs part."""
         asyncio.run(self._ask_around())
         assert self._master is not None
-        self._store = Rejoining(self._config, Runtime())
+        self._store = RejoinStore(self._config, Runtime())
         self._parting = found = asyncio.run(self._store.parting(self._master))
         count = sum(1 for _ in self._store.records(found))
         show(f"the log is that of the master at {self._master} up to {found.at}")
@@ -76,7 +76,7 @@ class Rejoin:
         save_role(config)
         show(f"{config.broker_config_path} says brokerRole=SLAVE, brokerId={self._broker_id}: start the broker")
 
-    def _save(self, store: Rejoining, parting: Parting) -> None:
+    def _save(self, store: RejoinStore, parting: Divergence) -> None:
         """On disk before anything is cut.
 
         :raises OSError: the file cannot be written, or is there already.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from roquet.spark.pipelines.archive.compaction import Compaction
     from roquet.spark.pipelines.archive.job import Archive
     from roquet.spark.pipelines.archive.sources import Source
-    from roquet.spark.pipelines.archive.stream import Pace
+    from roquet.spark.pipelines.archive.stream import ArchiveTrigger
 
 FILES_MIN_OF_A_STREAM: Final = 16
 """So many small files a day has before a stream puts them together: each time they are all written once more."""
@@ -87,7 +87,7 @@ def archive(
     """
     from roquet.spark.pipelines.archive.compaction import Compaction
     from roquet.spark.pipelines.archive.job import Archive
-    from roquet.spark.pipelines.archive.stream import Pace
+    from roquet.spark.pipelines.archive.stream import ArchiveTrigger
 
     if (available_now or rows_max) and not is_stream:
         end("--available-now and --max-rows belong to a --stream")
@@ -96,7 +96,7 @@ def archive(
     if source is not None:
         job = Archive(source, folder, file_format)
         if is_stream:
-            return _stream(spark, job, Pace(trigger_s, rows_max, available_now), compacts, telling)
+            return _stream(spark, job, ArchiveTrigger(trigger_s, rows_max, available_now), compacts, telling)
         _once(spark, job, telling)
     if compacts:
         _compact(spark, Compaction(folder, file_format=file_format), telling)
@@ -134,14 +134,14 @@ def _once(spark: SparkSession, job: Archive, telling: _Telling) -> None:
     telling.added(added)
 
 
-def _stream(spark: SparkSession, job: Archive, pace: Pace, compacts: bool, telling: _Telling) -> None:
+def _stream(spark: SparkSession, job: Archive, trigger: ArchiveTrigger, compacts: bool, telling: _Telling) -> None:
     """An interrupt ends it: what was not added by then is nowhere."""
     from roquet.spark.pipelines.archive.compaction import Compaction, compact
     from roquet.spark.pipelines.archive.stream import archive_stream
 
     small = Compaction(job.folder, files_min=FILES_MIN_OF_A_STREAM, file_format=job.file_format)
     with suppress(KeyboardInterrupt), JobProgress(spark, "archiving", as_json=telling.as_json) as progress:
-        for added in archive_stream(spark, job, pace, progress.planned):
+        for added in archive_stream(spark, job, trigger, progress.planned):
             telling.added(added)
             if compacts and (done := compact(spark, small)).days:
                 telling.compacted(done)

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
-from roquet.spark.pipelines._shared.job_size import Work
+from roquet.spark.pipelines._shared.job_size import JobSize
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,12 +98,12 @@ class JobProgress:
         self._what = what
         self._as_json = as_json
         self._tell_s = tell_s
-        self._work = Work(0)
+        self._work = JobSize(0)
         self._rows_done = self._size_before = 0
         self._over = Event()
         self._thread = Thread(target=self._show, name="progress", daemon=True)
 
-    def planned(self, work: Work) -> None:
+    def planned(self, work: JobSize) -> None:
         """What is to come; a stream says so for each of its batches."""
         self._work, self._size_before = work, _size_of(work.folder)
         self._rows_done = 0

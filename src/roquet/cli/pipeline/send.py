@@ -84,12 +84,12 @@ def restore(
 
     It tells what cannot be sent again: messages without a body, and properties that belong to the protocol.
     """
-    from roquet.spark.pipelines._shared.message_filter import Choice
+    from roquet.spark.pipelines._shared.message_filter import MessageFilter
     from roquet.spark.pipelines.send.restore_job import Restore
     from roquet.spark.pipelines.send.restore_job import restore as send_archive
 
     options = access_values() | write_options
-    job = Restore(folder, name_server, topics, Choice(**choice), to, keep_queues, rate, options, file_format)
+    job = Restore(folder, name_server, topics, MessageFilter(**choice), to, keep_queues, rate, options, file_format)
     with JobProgress(spark, "restoring", as_json=as_json) as progress:
         done = send_archive(spark, job, progress.planned)
     if as_json:
@@ -145,11 +145,11 @@ def _redrive(
     **choice: Any,
 ) -> None:
     from roquet.errors import RouteNotFound
-    from roquet.spark.pipelines._shared.message_filter import Choice
+    from roquet.spark.pipelines._shared.message_filter import MessageFilter
     from roquet.spark.pipelines.send import redrive_job as jobs
 
     known = access_values()
-    job = jobs.Redrive(name_server, topic, Choice(**choice), to, rate, known | options, known | write_options)
+    job = jobs.Redrive(name_server, topic, MessageFilter(**choice), to, rate, known | options, known | write_options)
     try:
         with JobProgress(spark, "sending" if really else "looking", as_json=as_json) as progress:
             found = jobs.redrive(spark, job, progress.planned) if really else jobs.plan(spark, job)

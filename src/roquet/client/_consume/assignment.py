@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from roquet.client._consume.fetcher import PullOrder, QueuePull
-from roquet.client._consume.offsets import Progress
+from roquet.client._consume.fetcher import FetchSettings, QueueFetcher
+from roquet.client._consume.offsets import OffsetStore
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._net.member_calls import QueueState
@@ -27,7 +27,7 @@ BUSY_LOOK_S: Final = 0.1
 
 @dataclass(frozen=True)
 class Running:
-    pull: QueuePull
+    pull: QueueFetcher
     task: asyncio.Task[None]
 
 
@@ -42,8 +42,8 @@ class Assignment:
 
     def __init__(
         self,
-        order: PullOrder,
-        progress: Progress,
+        order: FetchSettings,
+        progress: OffsetStore,
         start: Callable[[MessageQueue], Awaitable[int]],
         locks: OrderLocks | None = None,
         is_busy: Callable[[ProcessQueue], bool] = lambda _: False,
@@ -97,7 +97,7 @@ class Assignment:
             self.waits_for_locks = True  # somebody else may have it by now
             return
         log.info("consuming %s from %s", queue, start)
-        pull = QueuePull(self._order, queue, start, subscription)
+        pull = QueueFetcher(self._order, queue, start, subscription)
         self._running[queue] = Running(pull, self._tasks.start(pull.run(), f"pull {queue}"))
 
     async def drop(self, queues: Iterable[MessageQueue], *, stores: bool = True) -> None:
@@ -117,7 +117,7 @@ class Assignment:
                 work = self._give_back(self._locks, queue, running.pull, stores=stores)
                 self._tasks.start(work, f"unlock {queue}")
 
-    async def _give_back(self, locks: OrderLocks, queue: MessageQueue, pull: QueuePull, *, stores: bool) -> None:
+    async def _give_back(self, locks: OrderLocks, queue: MessageQueue, pull: QueueFetcher, *, stores: bool) -> None:
         """Once its message is dealt with, which then counts, too; the lock goes back after a while in any case."""
         try:
             async with asyncio.timeout(BUSY_S_MAX):
@@ -143,7 +143,7 @@ class Assignment:
         await asyncio.gather(*(self._store(queue, running.pull) for queue, running in list(queues.items())))
         await attempt(self._progress.save, "saving progress")
 
-    async def _store(self, queue: MessageQueue, pull: QueuePull) -> None:
+    async def _store(self, queue: MessageQueue, pull: QueueFetcher) -> None:
         await attempt(
             lambda: self._progress.store(queue, lambda: pull.taken.progress), f"storing the progress of {queue}"
         )

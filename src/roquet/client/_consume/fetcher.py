@@ -13,7 +13,7 @@ from typing import Final
 
 from roquet.client._consume.prefetch import Delivery
 from roquet.client._consume.process_queue import ProcessQueue
-from roquet.client._consume.pull_flow import Limits, PullPosition, delay_after_failure_ms, has_room, sys_flag
+from roquet.client._consume.pull_flow import PrefetchLimits, PullPosition, delay_after_failure_ms, has_room, sys_flag
 from roquet.client._consume.pull_request import pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net.member_calls import QueueState
@@ -32,7 +32,7 @@ TIMEOUT_MS: Final = 30_000
 
 
 @dataclass(frozen=True)
-class PullOrder:
+class FetchSettings:
     """What all pulls of one consumer have in common.
 
     `deliver` takes each message, `set_back` stores where a queue goes on whose offset was not legal, `commits`: pulls
@@ -42,16 +42,16 @@ class PullOrder:
     session: Session
     group: str
     count: int
-    limits: Limits
+    limits: PrefetchLimits
     deliver: Callable[[Delivery], None]
     set_back: Callable[[MessageQueue, int], Awaitable[None]]
     commits: bool = True
 
 
-class QueuePull:
+class QueueFetcher:
     """Keeps: `taken` holds the messages delivered from here and not yet done; at most one pull is under way."""
 
-    def __init__(self, order: PullOrder, queue: MessageQueue, start: int, wanted: Subscription) -> None:
+    def __init__(self, order: FetchSettings, queue: MessageQueue, start: int, wanted: Subscription) -> None:
         self._order = order
         self._queue = queue
         self._wanted = wanted

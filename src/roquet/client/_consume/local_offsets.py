@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 FILE: Final = "offsets.json"
 
 
-class LocalProgress:
+class LocalOffsets:
     """Keeps: the file has what the last `save` found, or the one before if the machine died in between; what it had
     before is in `.bak` beside it. What is stored only grows, unless a queue is set back on purpose. There is one write
     at a time.
@@ -91,13 +91,13 @@ class LocalProgress:
             self._writing = None
 
 
-def local_progress(folder: str | Path | None, client_id: str | None, group: str, runtime: Runtime) -> LocalProgress:
+def local_progress(folder: str | Path | None, client_id: str | None, group: str, runtime: Runtime) -> LocalOffsets:
     """:param folder: None: where Apache's client keeps these files, too.
     :raises ConfigError: as above, or there is no client id.
     """
     if client_id is None:
         raise ConfigError("broadcast=True needs client_id: the same after a restart, another for each process")
-    return LocalProgress(Path(folder or Path.home() / ".rocketmq_offsets"), client_id, group, runtime)
+    return LocalOffsets(Path(folder or Path.home() / ".rocketmq_offsets"), client_id, group, runtime)
 
 
 def _to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from roquet.protocol.records.message import MessageQueue
 TIMEOUT_MS: Final = 3000
 
 
-class Progress(Protocol):
+class OffsetStore(Protocol):
     """Where it is kept: by the brokers for a group, in a file (`local_offsets`) for each member that broadcasts."""
 
     async def open(self) -> None:
@@ -37,7 +37,7 @@ class Progress(Protocol):
         """What was stored shall last from now on."""
 
 
-class BrokerProgress:
+class BrokerOffsets:
     """Keeps: what a broker stores only grows, unless a queue is set back on purpose.
 
     Offsets go to the master, and to a slave while there is no master; what only a slave has heard is told to the

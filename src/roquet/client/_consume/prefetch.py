@@ -80,7 +80,7 @@ class DirectDelivery(Delivery):
         self._tell(False)
 
 
-class Inbox:
+class PrefetchBuffer:
     """Keeps: nothing of a queue that was taken away is handed over; what came first goes first."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class Inbox:
         self._filled.set()
 
 
-class OrderedInbox(Inbox):
+class OrderedPrefetchBuffer(PrefetchBuffer):
     """Keeps: of each queue, one message at most is handed over and not yet dealt with; the others wait behind it."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ STANDSTILL_MS: Final = 1000
 
 
 @dataclass(frozen=True)
-class Limits:
+class PrefetchLimits:
     """What may wait in this process per queue: messages, bytes, and the distance of the last from the first."""
 
     count_max: int = 1000
@@ -31,7 +31,7 @@ class Limits:
     span_max: int = 2000
 
 
-def has_room(taken: ProcessQueue, limits: Limits) -> bool:
+def has_room(taken: ProcessQueue, limits: PrefetchLimits) -> bool:
     return taken.count <= limits.count_max and taken.size <= limits.size_max and taken.span <= limits.span_max
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from roquet.client._consume.allocation import Strategy, allocate
 from roquet.client._consume.assignment import Assignment
-from roquet.client._consume.offsets import Progress
+from roquet.client._consume.offsets import OffsetStore
 from roquet.client._net.group_members import member_ids
 from roquet.client._net.routes import subscribe_queues
 from roquet.client._net.session import Session
@@ -23,7 +23,7 @@ SOON_S: Final = 3.0
 """How often to look again for a topic that does not exist yet, or for a queue that is locked by another member."""
 
 
-class Division:
+class Rebalancer:
     """Keeps: what is assigned is what all members agree on, as far as the brokers tell who they are; while they do not
     tell, nothing changes (docs/protocol/consuming.md#rebalance). A queue in `_resets` is nobody's here before its new
     offset is stored.
@@ -39,7 +39,7 @@ class Division:
         subscriptions: Mapping[str, Subscription],
         strategy: Strategy | None,
         assignment: Assignment,
-        progress: Progress,
+        progress: OffsetStore,
     ) -> None:
         self._session = session
         self._group = group

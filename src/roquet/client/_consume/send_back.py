@@ -10,7 +10,7 @@ from typing import Final
 
 from roquet.client._consume.prefetch import Delivery
 from roquet.client._net.session import Session, masters_only
-from roquet.client._send.encoded_message import Outgoing
+from roquet.client._send.encoded_message import EncodedMessage
 from roquet.client._send.sender import Sender
 from roquet.client.received import NEVER_AGAIN
 from roquet.errors import RoquetError
@@ -46,7 +46,7 @@ _BELONGS_TO_THE_FIRST_SEND: Final = frozenset(
 """Properties that would take effect a second time (docs/pitfalls.md#trap-38)."""
 
 
-class Dropped:
+class NoSendBack:
     """In place of `SendBack` where every member has its own copy: no broker brings a failed message to one of them."""
 
     async def send_back(self, delivery: Delivery, delay_level: int = 0) -> bool:
@@ -113,14 +113,14 @@ class SendBack:
             return False
         return True
 
-    def _copy(self, record: Record, reconsume_times: int, delay_level: int) -> Outgoing:
+    def _copy(self, record: Record, reconsume_times: int, delay_level: int) -> EncodedMessage:
         properties = {
             name: value for name, value in record.properties.items() if name not in _BELONGS_TO_THE_FIRST_SEND
         }
         properties.setdefault(RETRY_TOPIC, record.topic)
         properties[DELAY] = str(delay_level or FIRST_DELAY_LEVEL + reconsume_times)
         unique_key = properties.setdefault(UNIQ_KEY, record.offset_message_id)
-        return Outgoing(
+        return EncodedMessage(
             RETRY_PREFIX + self._group,
             record.body,
             (unique_key,),

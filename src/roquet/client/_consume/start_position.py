@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from roquet.client._consume.offsets import TIMEOUT_MS, Progress
+from roquet.client._consume.offsets import TIMEOUT_MS, OffsetStore
 from roquet.client._net import queue_calls
 from roquet.client._net.session import Session
 from roquet.protocol.bodies.tables import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP
@@ -25,7 +25,7 @@ def wire_name(start: Start) -> str:
     return FROM_FIRST if start == "first" else FROM_LAST
 
 
-async def start_offset(session: Session, progress: Progress, queue: MessageQueue, start: Start) -> int:
+async def start_offset(session: Session, progress: OffsetStore, queue: MessageQueue, start: Start) -> int:
     """The offset stored for the group, else the one that `start` means.
 
     Brokers claim a stored 0 for a young queue, so a new group gets all of a young topic whatever `start` is

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from roquet.protocol.records.message import MessageQueue
 
 
-class FirstCommits:
+class FirstCommitGuard:
     """Keeps: of a group's queues in one topic of a broker, the first try to store one is over before others begin.
 
     When two come at the same time and it knows the group in the topic not yet, Apache's broker (4.9.7) may forget one

@@ -51,7 +51,7 @@ class GroupMember:
     started_ms: int
 
 
-class Membership:
+class Heartbeats:
     """Keeps: every broker process of every known route hears of all groups of this client; only masters do as long as
     there are no consumers (docs/protocol/consuming.md#heartbeats). No heartbeat is under way when a good-bye leaves:
     brokers handle the two in different threads, and after a heartbeat that came last they would keep queues for a

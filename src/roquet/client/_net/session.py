@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from roquet.client._net.first_commit import FirstCommits
-from roquet.client._net.heartbeats import Membership
+from roquet.client._net.first_commit import FirstCommitGuard
+from roquet.client._net.heartbeats import Heartbeats
 from roquet.client._net.identity import new_client_id
 from roquet.client._net.name_servers import NameServers, split_addresses
 from roquet.client._net.replies import Replies
@@ -54,9 +54,9 @@ class Session:
         self.tasks = Tasks()
         self._name_servers = NameServers(split_addresses(name_server), self.call, self.runtime.random)
         self.routes = RouteTable(self._name_servers)
-        self.membership = Membership(self.client_id, self.call, self.routes)
+        self.membership = Heartbeats(self.client_id, self.call, self.routes)
         self.replies = Replies(self.runtime)
-        self.first_commits = FirstCommits()
+        self.first_commits = FirstCommitGuard()
         handlers = {**self.membership.handlers, **self.replies.handlers}
         self._channels = Channels(handlers, credentials=credentials, tls=tls)
         self._connections: dict[str, Connection] = {}

@@ -30,7 +30,7 @@ NEW_TOPIC_QUEUES: Final = "4"
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class EncodedMessage:
     """A message or a batch, encoded once for all tries: retries carry the same ids (docs/pitfalls.md#trap-64).
 
     `reconsume_times` and its maximum only matter for retry topics.
@@ -80,7 +80,7 @@ def outgoing(
     unique_key: str,
     compress_from_size: int = COMPRESS_FROM_SIZE,
     more: Mapping[str, str] | None = None,
-) -> Outgoing:
+) -> EncodedMessage:
     """:param more: properties of the protocol.
 
     :raises MessageError: the body is too large.
@@ -89,10 +89,10 @@ def outgoing(
         raise MessageError(f"body of {len(message.body)} bytes, allowed are {BODY_SIZE_MAX}")
     body, sys_flag = compressed(message.body, compress_from_size)
     properties = message.wire_properties(unique_key, more)
-    return Outgoing(message.topic, body, (unique_key,), properties, message.flag, sys_flag)
+    return EncodedMessage(message.topic, body, (unique_key,), properties, message.flag, sys_flag)
 
 
-def outgoing_half(message: Message, unique_key: str, compress_from_size: int, group: str) -> Outgoing:
+def outgoing_half(message: Message, unique_key: str, compress_from_size: int, group: str) -> EncodedMessage:
     """A message that nobody sees before the transaction of `group` is committed.
 
     See docs/protocol/transactions.md#half-message.
@@ -105,9 +105,9 @@ def outgoing_half(message: Message, unique_key: str, compress_from_size: int, gr
     return replace(half, sys_flag=half.sys_flag | TRANSACTION_PREPARED)
 
 
-def outgoing_batch(topic: str, body: bytes, unique_keys: tuple[str, ...], wait_stored: bool) -> Outgoing:
+def outgoing_batch(topic: str, body: bytes, unique_keys: tuple[str, ...], wait_stored: bool) -> EncodedMessage:
     properties = join_properties({WAIT: "true" if wait_stored else "false"})
-    return Outgoing(topic, body, unique_keys, properties, is_batch=True)
+    return EncodedMessage(topic, body, unique_keys, properties, is_batch=True)
 
 
 def compressed(body: bytes, from_size: int) -> tuple[bytes, int]:

@@ -7,7 +7,7 @@ from collections import deque
 from types import TracebackType
 
 
-class Turns:
+class FifoSemaphore:
     """Keeps: at most `count_max` are inside `async with turns`.
 
     asyncio's own semaphore looks at every waiter whenever one leaves, which ten thousand sends at once would feel.

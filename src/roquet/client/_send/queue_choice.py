@@ -25,7 +25,7 @@ def queue_of_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
     return queues[abs(java_hash(key)) % len(queues)]
 
 
-class QueueTurn:
+class RoundRobin:
     """One queue after the other, from a given start on, so that many producers do not begin at the same one."""
 
     def __init__(self, start: int) -> None:
@@ -50,7 +50,7 @@ class QueueTurn:
         return queues[self._count % len(queues)]
 
 
-class SlowBrokers:
+class LatencyFaults:
     """Which brokers to leave alone for a while, by how long their last send took; `now_ms` is of the loop's clock."""
 
     def __init__(self) -> None:

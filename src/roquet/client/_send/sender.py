@@ -10,9 +10,9 @@ from typing import Final
 
 from roquet.client._net.routes import BrokerAddress, master_of, publish_queues
 from roquet.client._net.session import Session
-from roquet.client._send.encoded_message import Outgoing
-from roquet.client._send.fifo_semaphore import Turns
-from roquet.client._send.queue_choice import FAILURE_LATENCY_MS, QueueTurn, SlowBrokers
+from roquet.client._send.encoded_message import EncodedMessage
+from roquet.client._send.fifo_semaphore import FifoSemaphore
+from roquet.client._send.queue_choice import FAILURE_LATENCY_MS, LatencyFaults, RoundRobin
 from roquet.client.send_result import SendResult, send_results
 from roquet.common.limited_log import LimitedLog
 from roquet.errors import AccessDenied, CallTimeout, ConnectionClosed, ResponseError, RouteNotFound
@@ -52,12 +52,12 @@ Pick = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
 @dataclass
-class Destinations:
+class TopicRoute:
     """What a route means for sending."""
 
     route: Route
     queues: tuple[MessageQueue, ...]
-    turn: QueueTurn
+    turn: RoundRobin
     masters: dict[str, BrokerAddress | None] = field(default_factory=dict)
 
     def master(self, broker_name: str) -> BrokerAddress | None:
@@ -78,12 +78,12 @@ class Sender:
         self._session = session
         self._group = group
         self._retries = retries
-        self._slow = SlowBrokers() if avoid_slow_brokers else None
-        self._destinations: dict[str, Destinations] = {}
-        self._turns = Turns(IN_FLIGHT_MAX)
+        self._slow = LatencyFaults() if avoid_slow_brokers else None
+        self._destinations: dict[str, TopicRoute] = {}
+        self._turns = FifoSemaphore(IN_FLIGHT_MAX)
         self._limited_log = LimitedLog(log)
 
-    async def send(self, message: Outgoing, timeout_ms: int, pick: Pick | None = None) -> list[SendResult]:
+    async def send(self, message: EncodedMessage, timeout_ms: int, pick: Pick | None = None) -> list[SendResult]:
         """One result per message.
 
         :param timeout_ms: for all tries together.
@@ -95,7 +95,7 @@ class Sender:
         async with self._turns:
             return await self._send(message, timeout_ms, pick)
 
-    async def _send(self, message: Outgoing, timeout_ms: int, pick: Pick | None) -> list[SendResult]:
+    async def _send(self, message: EncodedMessage, timeout_ms: int, pick: Pick | None) -> list[SendResult]:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         failed: set[str] = set()
         for tries_left in range(self._retries, -1, -1):
@@ -115,14 +115,14 @@ class Sender:
             await self._before_next_try(message.topic, is_alone, deadline)
         raise AssertionError("the last try returns or raises")
 
-    def _next_queue(self, destinations: Destinations, failed: set[str]) -> MessageQueue:
+    def _next_queue(self, destinations: TopicRoute, failed: set[str]) -> MessageQueue:
         if self._slow is not None:
             slow, now_ms = self._slow, _clock_ms()
             return destinations.turn.next(destinations.queues, lambda name: slow.suits(name, now_ms, failed))
         return destinations.turn.next(destinations.queues, (lambda name: name not in failed) if failed else None)
 
     async def _try(
-        self, message: Outgoing, queue: MessageQueue, destinations: Destinations, deadline: float
+        self, message: EncodedMessage, queue: MessageQueue, destinations: TopicRoute, deadline: float
     ) -> list[SendResult]:
         address = _address(destinations.master(queue.broker_name), queue)
         began_ms = _clock_ms()
@@ -136,7 +136,7 @@ class Sender:
                 self._slow.sent(queue.broker_name, latency_ms, _clock_ms())
         return send_results(response, address, message.topic, queue.broker_name, message.unique_keys)
 
-    async def send_one_way(self, message: Outgoing, timeout_ms: int, pick: Pick | None = None) -> None:
+    async def send_one_way(self, message: EncodedMessage, timeout_ms: int, pick: Pick | None = None) -> None:
         """Send and forget: nobody learns whether it arrived.
 
         :raises RouteNotFound: the topic is nowhere. ConnectionClosed, CallTimeout: no connection to its broker.
@@ -163,7 +163,7 @@ class Sender:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         return (await self._destinations_of(topic, deadline)).queues
 
-    async def _destinations_of(self, topic: str, deadline: float) -> Destinations:
+    async def _destinations_of(self, topic: str, deadline: float) -> TopicRoute:
         """Where the topic can be sent to. A route without a master is asked for anew each time: one may be back."""
         routes = self._session.routes
         route = routes.known_publish_route(topic) or await self._ask(topic, routes.publish_route, deadline)
@@ -174,11 +174,11 @@ class Sender:
             raise RouteNotFound(f"topic {topic} has no queue that may be written and whose master is up")
         return known
 
-    def _seen(self, topic: str, route: Route) -> Destinations:
+    def _seen(self, topic: str, route: Route) -> TopicRoute:
         known = self._destinations.get(topic)
         if known is None or known.route is not route:
             start = self._session.runtime.random.getrandbits(31)
-            known = self._destinations[topic] = Destinations(route, publish_queues(topic, route), QueueTurn(start))
+            known = self._destinations[topic] = TopicRoute(route, publish_queues(topic, route), RoundRobin(start))
         return known
 
     async def _ask(self, topic: str, ask: Callable[[str], Awaitable[Route]], deadline: float) -> Route:

@@ -21,10 +21,10 @@ _CUT: Final = re.compile(rb'\}\s*,\s*(?=")')
 _CUTS_TRIED: Final = 8
 """Entries with objects inside have that many more places that look like their end."""
 
-Parts = tuple[dict[str, Any], list[dict[str, Any]]]
+Components = tuple[dict[str, Any], list[dict[str, Any]]]
 
 
-def load_parts(text: bytes, path: Sequence[str], whole_values_max: int | None = None) -> Steps[Parts]:
+def load_parts(text: bytes, path: Sequence[str], whole_values_max: int | None = None) -> Steps[Components]:
     """A document without the entries of the table at `path`, and these in parts, in their order.
 
     :param whole_values_max: as `load`, for a text that has to be read at once.
@@ -44,7 +44,7 @@ def load_parts(text: bytes, path: Sequence[str], whole_values_max: int | None = 
     return document, [table] if table else []
 
 
-def _cut(text: bytes, path: Sequence[str]) -> Steps[Parts | None]:
+def _cut(text: bytes, path: Sequence[str]) -> Steps[Components | None]:
     """None: it cannot be cut."""
     begins = re.compile(rb'"%b"\s*:\s*\{' % re.escape(path[-1].encode()))
     begin = begins.search(text)

@@ -56,7 +56,7 @@ def _run_of(data: bytes, at: int, size: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RecordLayouts:
     """Indexes in the data of a block: where the parts of each record begin and end; `sound`: they add up."""
 
     body_at: Ints
@@ -66,14 +66,14 @@ class Shape:
     properties_at: Ints
     sound: Bools
 
-    def of(self, rows: Ints) -> Shape:
+    def of(self, rows: Ints) -> RecordLayouts:
         """That of some of the records, by their numbers, which ascend."""
         if len(rows) == len(self.sound):
             return self
         body_at, body_end, topic_at, topic_end, properties_at = (
             part[rows] for part in (self.body_at, self.body_end, self.topic_at, self.topic_end, self.properties_at)
         )
-        return Shape(body_at, body_end, topic_at, topic_end, properties_at, self.sound[rows])
+        return RecordLayouts(body_at, body_end, topic_at, topic_end, properties_at, self.sound[rows])
 
 
 class RecordBlock:
@@ -139,7 +139,7 @@ class RecordBlock:
         return self.column(">i8", self.starts + 56 + v6_more(self.sys_flags, BORN_HOST_V6))
 
     @cached_property
-    def shape(self) -> Shape:
+    def shape(self) -> RecordLayouts:
         """Where the parts of the records are."""
         flags = self.sys_flags
         body_at = self.starts + 88 + v6_more(flags, BORN_HOST_V6) + v6_more(flags, STORE_HOST_V6)
@@ -152,7 +152,7 @@ class RecordBlock:
         topic_end = topic_at + topic_size
         properties_at = topic_end + 2
         adds_up = properties_at + self.column(">u2", topic_end) == self.ends
-        return Shape(body_at, body_end, topic_at, topic_end, properties_at, adds_up & (body_at <= body_end))
+        return RecordLayouts(body_at, body_end, topic_at, topic_end, properties_at, adds_up & (body_at <= body_end))
 
     def sound_count(self, *, verify: bool) -> int:
         """How many records, from the first on, are what `record.check` takes for sound."""

@@ -18,7 +18,7 @@ def moved_sizes(block: RecordBlock, topics: Sequence[bytes]) -> Ints:
     return block.sizes + sizes - (shape.topic_end - shape.topic_at)
 
 
-def moved(
+def rewritten(
     block: RecordBlock, topics: Sequence[bytes], queue_ids: Ints, queue_offsets: Ints, at: int, store_ms: int
 ) -> RecordBlock:
     """The records of `block`, which are sound and have a topic of less than 128 bytes, as they stand from physical

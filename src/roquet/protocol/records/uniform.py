@@ -21,7 +21,7 @@ Checksums = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
-class AlikeMessages:
+class UniformBatch:
     """Messages to store whose records have one size and differ in known places only. Times in ms since the epoch.
 
     `body` and `properties` are those of the first one as it is stored. In the properties of another one, each of
@@ -78,7 +78,7 @@ def _fields(record_size: int) -> np.dtype[np.void]:
 
 
 def record_rows(
-    messages: AlikeMessages,
+    messages: UniformBatch,
     first_record: bytes,
     topic_size: int,
     queue_ids: Ints,

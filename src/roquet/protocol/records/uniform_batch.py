@@ -22,7 +22,7 @@ _KEY_NAME: Final = UNIQ_KEY.encode() + b"\x01"
 
 
 @dataclass(frozen=True, slots=True)
-class BatchForm:
+class BatchTemplate:
     """What all messages of a batch have in common. Sizes and places in bytes, places within one message.
 
     `properties` are those of the message it was learnt from; another message's differ in the unique key only, which
@@ -67,7 +67,7 @@ class BatchForm:
         return checksums(self._body.iter_unpack(data))
 
 
-def learn_form(data: bytes) -> BatchForm | None:
+def learn_form(data: bytes) -> BatchTemplate | None:
     """The form of the first message of a batch; None where its unique key cannot be told for sure.
 
     The batch was split before, so its sizes add up.
@@ -87,7 +87,7 @@ def learn_form(data: bytes) -> BatchForm | None:
     is_shared[_BODY_AT : _BODY_AT + body_size] = 0
     is_shared[key_at:key_end] = 0
     body = Struct(f"{_BODY_AT}x{body_size}s{size - _BODY_AT - body_size}x")
-    return BatchForm(size, flag, body_size, properties, key_at, key_end, first, is_shared, body)
+    return BatchTemplate(size, flag, body_size, properties, key_at, key_end, first, is_shared, body)
 
 
 def _key_places(properties: bytes) -> list[tuple[int, int]]:

@@ -28,7 +28,7 @@ _INT_MAX: Final = b"%d" % INT_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class Varying:
+class VariableFields:
     """What differs from request to request of one kind, beside opaque: fields that are numbers, and properties (in
     the field `properties`) that are text.
 
@@ -45,21 +45,22 @@ _INT: Final = 9
 _LONG: Final = 18
 """Digits with which every number fits an `int`, or a `long`."""
 _PULLED: Final = {"queueId": _INT, "queueOffset": _LONG, "commitOffset": _LONG}
-VARYING: Final[dict[int, Varying]] = {
-    RequestCode.SEND_MESSAGE: Varying({"queueId": _INT, "bornTimestamp": _LONG}, "properties", _MESSAGE_TEXTS),
-    RequestCode.SEND_MESSAGE_V2: Varying({"e": _INT, "g": _LONG}, "i", _MESSAGE_TEXTS),
-    RequestCode.SEND_BATCH_MESSAGE: Varying({"e": _INT, "g": _LONG}, "i", _MESSAGE_TEXTS),
-    RequestCode.PULL_MESSAGE: Varying(_PULLED),
-    RequestCode.LITE_PULL_MESSAGE: Varying(_PULLED),
+VARYING: Final[dict[int, VariableFields]] = {
+    RequestCode.SEND_MESSAGE: VariableFields({"queueId": _INT, "bornTimestamp": _LONG}, "properties", _MESSAGE_TEXTS),
+    RequestCode.SEND_MESSAGE_V2: VariableFields({"e": _INT, "g": _LONG}, "i", _MESSAGE_TEXTS),
+    RequestCode.SEND_BATCH_MESSAGE: VariableFields({"e": _INT, "g": _LONG}, "i", _MESSAGE_TEXTS),
+    RequestCode.PULL_MESSAGE: VariableFields(_PULLED),
+    RequestCode.LITE_PULL_MESSAGE: VariableFields(_PULLED),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class HeaderTemplate:
     """One form of header.
 
     `command` is the request it was learnt from; all of it but what is in `places` holds for every match. `places` are
-    indices in `match`'s answer by name: "opaque" and the names of `Varying`; a property that is not there has none.
+    indices in `match`'s answer by name: "opaque" and the names of `VariableFields`; a property that is not there has
+    none.
     """
 
     command: Command
@@ -91,12 +92,12 @@ def is_number(digits: bytes) -> bool:
     )
 
 
-def shape_key(frame: bytes) -> bytes:
+def template_key(frame: bytes) -> bytes:
     """What all frames of one shape have in common at the least: header type and length."""
     return frame[:4]
 
 
-def learn(frame: bytes, command: Command) -> Shape | None:
+def learn(frame: bytes, command: Command) -> HeaderTemplate | None:
     """The shape of a request that was just decoded to `command`; None where its places cannot be told for sure."""
     varying = VARYING[command.code]
     header_end = len(frame) - len(command.body)
@@ -123,7 +124,9 @@ def learn(frame: bytes, command: Command) -> Shape | None:
 _Span = tuple[int, int]
 
 
-def _shape(frame: bytes, command: Command, header_end: int, spans: list[_Span], places: Mapping[str, int]) -> Shape:
+def _shape(
+    frame: bytes, command: Command, header_end: int, spans: list[_Span], places: Mapping[str, int]
+) -> HeaderTemplate:
     sizes: list[int] = []
     constants: list[bytes] = []
     at = 0
@@ -134,7 +137,7 @@ def _shape(frame: bytes, command: Command, header_end: int, spans: list[_Span], 
     constants.append(frame[at:header_end])
     sizes.append(header_end - at)
     pieces = Struct("".join(f"{size}s" for size in sizes))
-    return Shape(command, pieces, tuple(constants), places, header_end)
+    return HeaderTemplate(command, pieces, tuple(constants), places, header_end)
 
 
 def _find_opaque(frame: bytes, command: Command, header_end: int) -> _Span | None:
@@ -171,7 +174,7 @@ def _only(pattern: re.Pattern[bytes], frame: bytes, header_end: int) -> _Span | 
     return found[0].span(1) if len(found) == 1 else None
 
 
-def _proven(frame: bytes, command: Command, spans: Mapping[str, _Span], varying: Varying) -> bool:
+def _proven(frame: bytes, command: Command, spans: Mapping[str, _Span], varying: VariableFields) -> bool:
     """Whether other values in the places come out as just those values, and all else stays."""
     is_binary = command.header_type == BINARY
     changed = bytearray(frame)

@@ -21,7 +21,7 @@ _MARK: Final = 0xFDD0
 """The first of the characters that Unicode keeps for such internal purposes."""
 
 
-class AnswerForm:
+class ResponseTemplate:
     """Gives, without the body, the frame that `request.answer(code, remark, {**always, **values}, body)` encodes to.
 
     :param always: fields that are the same in every answer.

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord
-from roquet.protocol.records.block import Shape, v6_more
+from roquet.protocol.records.block import RecordLayouts, v6_more
 from roquet.protocol.records.columns import gather
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
 from roquet.protocol.records.message import (
@@ -230,10 +230,10 @@ class _Columns:
         return ends
 
     @cached_property
-    def _shape(self) -> Shape:
+    def _shape(self) -> RecordLayouts:
         return self._records.shape or self._checked_shape()
 
-    def _checked_shape(self) -> Shape:
+    def _checked_shape(self) -> RecordLayouts:
         """:raises CorruptRecord: a part would reach beyond its record, or they leave a rest."""
         head, ends = self._head, self._ends
         flags = head["sysFlag"]
@@ -251,7 +251,7 @@ class _Columns:
         properties_at = topic_end + 2
         sound = properties_at + gather(self._data, ">u2", topic_end).astype(np.int64) == ends
         self._refuse(~sound, "its parts do not add up to its size")
-        return Shape(body_at, body_end, topic_at, topic_end, properties_at, sound)
+        return RecordLayouts(body_at, body_end, topic_at, topic_end, properties_at, sound)
 
     @cached_property
     def _store_host_at(self) -> Ints:

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from roquet.errors import CorruptRecord
-from roquet.protocol.records.block import RecordBlock, Shape, record_starts
+from roquet.protocol.records.block import RecordBlock, RecordLayouts, record_starts
 from roquet.protocol.records.columns import Bools, Ints, gather
 from roquet.protocol.records.record import MAGIC, MAGIC_V2, SIZE_MIN
 
@@ -28,7 +28,7 @@ class Records:
 
     data: bytes = field(repr=False)  # asyncio and logs show task results, these are megabytes
     starts: Ints
-    shape: Shape | None = field(default=None, repr=False)
+    shape: RecordLayouts | None = field(default=None, repr=False)
 
     @classmethod
     def of_block(cls, block: RecordBlock, rows: Ints) -> Records:

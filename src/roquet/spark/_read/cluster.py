@@ -19,8 +19,8 @@ from roquet.spark._arrow.records import Records
 from roquet.spark._options.pushed_filters import EVERYTHING, Narrowing
 from roquet.spark._options.ranges import Bounds, QueueRange, resolve, times_wanted
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._read.cluster_snapshot import Survey, client
-from roquet.spark._read.queue import QueueRead
+from roquet.spark._read.cluster_queries import ClusterQueries, client
+from roquet.spark._read.queue import RangeReader
 from roquet.spark._runtime.worker import begin_task
 
 
@@ -37,18 +37,18 @@ def plan(options: ReadOptions, narrowing: Narrowing = EVERYTHING) -> list[QueueR
 
 async def _plan(options: ReadOptions, narrowing: Narrowing) -> list[QueueRange]:
     async with client(options) as consumer:
-        survey = Survey(consumer, options)
+        survey = ClusterQueries(consumer, options)
         ranges = await survey.patiently(partial(_ranges, survey, options))
         return await _clip_times(survey, narrowing.clip(ranges), narrowing)
 
 
-async def _ranges(survey: Survey, options: ReadOptions) -> list[QueueRange]:
+async def _ranges(survey: ClusterQueries, options: ReadOptions) -> list[QueueRange]:
     bounds = await survey.bounds(await survey.queues())
     wanted = times_wanted(bounds, options.starting_offsets, options.ending_offsets)
     return resolve(bounds, options, await survey.times(bounds, wanted))
 
 
-async def _clip_times(survey: Survey, ranges: list[QueueRange], narrowing: Narrowing) -> list[QueueRange]:
+async def _clip_times(survey: ClusterQueries, ranges: list[QueueRange], narrowing: Narrowing) -> list[QueueRange]:
     """The parts of the ranges stored within the times that a query asks for."""
     times = [ms for ms in (narrowing.time_from_ms, narrowing.time_until_ms) if ms is not None]
     bounds = {each.queue: Bounds(each.start, each.end) for each in ranges}
@@ -90,7 +90,7 @@ def read(part: QueueRange, options: ReadOptions, schema: pa.Schema) -> Iterator[
     with asyncio.Runner() as runner:
         consumer = runner.run(client(options).__aenter__())
         try:
-            reading, report = QueueRead(consumer, part, options), BodyReport(options.mode, schema)
+            reading, report = RangeReader(consumer, part, options), BodyReport(options.mode, schema)
             while (records := runner.run(reading.chunk())) is not None:
                 for each in _decoded(records, part, options, of_messages(schema)):
                     if (rows := report.rows(each)) is not None:

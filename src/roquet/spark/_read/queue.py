@@ -59,7 +59,7 @@ class Puller(Protocol):
     async def pull_all(self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int) -> Sequence[Pulled]: ...
 
 
-class QueueRead:
+class RangeReader:
     """One range on its way, chunk by chunk."""
 
     def __init__(self, puller: Puller, whole: QueueRange, options: ReadOptions) -> None:

@@ -26,8 +26,8 @@ from roquet.spark._arrow.corrupt import schema_with_damage
 from roquet.spark._options.ranges import Bounds, partitions
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._read.backlog import Backlog
+from roquet.spark._read.batch_limits import TriggerDelay, share_bytes, share_rows
 from roquet.spark._read.cluster import read_partition
-from roquet.spark._read.rate_limit import Pace, admitted, within_bytes
 from roquet.spark._read.stream_cluster import StreamCluster
 from roquet.spark._read.stream_offset import StreamOffset
 
@@ -43,7 +43,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema_with_damage(schema)
         self._cluster = StreamCluster(options)
-        self._pace = Pace(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
+        self._pace = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay_ms)
         self._ends_now = False
         self._target: Mapping[MessageQueue, Bounds] | None = None
         self._newest: StreamOffset | None = None
@@ -65,7 +65,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         counts = self._counts(backlog.sizes, limit)
         if self._options.max_bytes_per_trigger is not None and not isinstance(limit, ReadAllAvailable):
             sizes = self._cluster.message_sizes(backlog.firsts, counts, otherwise=self._options.max_bytes_per_trigger)
-            counts = within_bytes(counts, sizes, self._options.max_bytes_per_trigger)
+            counts = share_bytes(counts, sizes, self._options.max_bytes_per_trigger)
         return backlog.taking(counts).to_json()
 
     def reportLatestOffset(self) -> _Json | None:
@@ -104,4 +104,4 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is None and not self._pace.is_due(sum(waiting.values()), now_ms):
             return {}
         most = self._options.max_offsets_per_trigger
-        return waiting if most is None else admitted(waiting, most)
+        return waiting if most is None else share_rows(waiting, most)

@@ -16,7 +16,7 @@ from roquet.protocol.records.message import MessageQueue
 from roquet.spark._arrow.bodies import mean_size
 from roquet.spark._options.ranges import Bounds, lost, settled, starts, times_wanted
 from roquet.spark._options.read import ReadOptions
-from roquet.spark._read.cluster_snapshot import Survey, client
+from roquet.spark._read.cluster_queries import ClusterQueries, client
 from roquet.spark._read.queue import PAUSE_SECONDS_MAX, NoProgress
 from roquet.spark._read.waiting import Waiting
 from roquet.spark._runtime.loop_thread import LoopThread
@@ -91,7 +91,7 @@ class StreamCluster:
         return self._consumer
 
     async def _starts(self) -> dict[MessageQueue, int]:
-        survey = Survey(await self._client(), self._options)
+        survey = ClusterQueries(await self._client(), self._options)
 
         async def found() -> dict[MessageQueue, int]:
             bounds = await survey.bounds(await survey.queues())
@@ -104,7 +104,7 @@ class StreamCluster:
         consumer = await self._client()
         selected = {queue: at for queue, at in positions.items() if self._options.selection.has_queue(queue)}
         listed, away = await self._listed(consumer, selected)
-        bounds = await Survey(consumer, self._options).bounds(listed, wait_for_routes=True)
+        bounds = await ClusterQueries(consumer, self._options).bounds(listed, wait_for_routes=True)
         known, waiting = settled(selected, bounds)
         self._waiting.tell({**waiting, **away})
         return known | {queue: Bounds(selected[queue], selected[queue]) for queue in away}
@@ -140,7 +140,7 @@ class StreamCluster:
         topics = {queue.topic for queue in positions}
         deadline = asyncio.get_running_loop().time() + self._options.no_progress_timeout_ms / 1000
         while True:
-            listed = set(await Survey(consumer, self._options).queues(topics))
+            listed = set(await ClusterQueries(consumer, self._options).queues(topics))
             troubles = {
                 queue: await self._unread(consumer, queue, positions[queue]) for queue in positions.keys() - listed
             }

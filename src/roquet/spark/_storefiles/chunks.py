@@ -14,8 +14,8 @@ from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.columns import Ints
 from roquet.protocol.records.record import MAGIC, MAGIC_V2
 from roquet.spark._storefiles.indexed_ranges import Claimed, Claims, QueuesDisagree, Unclaimed, Wants, to_read
-from roquet.storetool.files import Series, find_queues
-from roquet.storetool.read.log_scanner import Damage, LogWalk
+from roquet.storetool.files import SegmentFiles, find_queues
+from roquet.storetool.read.log_scanner import Damage, LogScanner
 
 PIECE_SIZE: Final = 4 << 20
 """Bytes read at once, all of whose records make one batch: whole columns pay, and a core's caches hold much of it."""
@@ -41,7 +41,7 @@ class StorePart:
     """
 
     broker_name: str
-    log: Series
+    log: SegmentFiles
     start: int
     end: int
     damages: tuple[Damage, ...] = ()
@@ -55,7 +55,7 @@ def pieces(part: StorePart, wants: Wants) -> Iterator[RecordBlock | Damage]:
 
 def _walked(part: StorePart) -> Iterator[RecordBlock | Damage]:
     """All there is from the part's start to its end."""
-    walk, told = LogWalk(part.log, part.end, start=part.start, limit=part.end, piece_size=PIECE_SIZE), 0
+    walk, told = LogScanner(part.log, part.end, start=part.start, limit=part.end, piece_size=PIECE_SIZE), 0
     while walk.end < part.end:
         begun = walk.end
         for block in walk.blocks():
@@ -125,7 +125,7 @@ class GatheredBlock(RecordBlock):
         return self._physical
 
 
-def _gathered(log: Series, records: Claimed) -> RecordBlock:
+def _gathered(log: SegmentFiles, records: Claimed) -> RecordBlock:
     """:raises QueuesDisagree: there is one that is not as its entry says."""
     data = b"".join(log.read_spans(records.spans))
     ends = np.cumsum(records.size)

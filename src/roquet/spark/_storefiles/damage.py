@@ -9,7 +9,7 @@ from roquet.errors import RoquetError
 from roquet.spark._arrow.corrupt import CORRUPT, LeftOut
 from roquet.spark._arrow.slices import numbers, words
 from roquet.spark._options.mode import Mode
-from roquet.storetool.files import Series
+from roquet.storetool.files import SegmentFiles
 from roquet.storetool.read.log_scanner import Damage
 
 
@@ -17,7 +17,7 @@ class CorruptStore(RoquetError):  # noqa: N818
     """A store has bytes that should be records and are none; see option mode."""
 
 
-def in_words(log: Series, damage: Damage) -> str:
+def in_words(log: SegmentFiles, damage: Damage) -> str:
     """File, bytes in it, and what is wrong with them."""
     path, start = log.place(damage.start)
     where = f"{path}, bytes {start} to {start + damage.end - damage.start - 1} ({damage.end - damage.start} bytes)"
@@ -29,7 +29,7 @@ def in_words(log: Series, damage: Damage) -> str:
 class DamageReport:
     """Tells of damages in one part of a store: by an error, or in the log and, where the schema has it, in a row."""
 
-    def __init__(self, log: Series, mode: Mode, schema: pa.Schema, broker_name: str) -> None:
+    def __init__(self, log: SegmentFiles, mode: Mode, schema: pa.Schema, broker_name: str) -> None:
         self._log = log
         self._mode = mode
         self._schema = schema

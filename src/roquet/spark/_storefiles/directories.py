@@ -16,7 +16,7 @@ _USUAL_NAME: Final = "store"
 
 
 @dataclass(frozen=True)
-class StorePlace:
+class StoreDirectory:
     """One store: its root, and the folders of its log where they are not the usual one below it."""
 
     root: Path
@@ -24,7 +24,7 @@ class StorePlace:
     broker_name: str
 
 
-def places(options: StoreOptions) -> list[StorePlace]:
+def places(options: StoreOptions) -> list[StoreDirectory]:
     """The stores to read, each once.
 
     :raises StoreError: a path leads to no directory.
@@ -34,7 +34,7 @@ def places(options: StoreOptions) -> list[StorePlace]:
     if options.commit_log and len(roots) > 1:
         raise OptionError(f"commitLog is for one store, path has {len(roots)}: read each by itself and union them")
     folders = tuple(map(_directory, options.commit_log))
-    return [StorePlace(root, folders, name) for root, name in zip(roots, _names(options, roots), strict=True)]
+    return [StoreDirectory(root, folders, name) for root, name in zip(roots, _names(options, roots), strict=True)]
 
 
 def _roots(path: str) -> list[Path]:

@@ -16,7 +16,7 @@ import numpy as np
 from roquet.protocol.records.columns import Bools, Ints
 from roquet.protocol.records.record import SIZE_MIN
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
-from roquet.storetool.files import Series, StoreFiles
+from roquet.storetool.files import SegmentFiles, StoreFiles
 from roquet.storetool.read.queue_entries import QueueEntries
 
 HOLE_MIN: Final = 16 << 10
@@ -28,7 +28,7 @@ _SAMPLE: Final = 1000
 
 Wants = Callable[[str, int], bool]
 """Whether messages of a topic and queue are wanted."""
-Queues = Mapping[tuple[str, int], Series]
+Queues = Mapping[tuple[str, int], SegmentFiles]
 
 
 class QueuesDisagree(Exception):  # noqa: N818
@@ -145,7 +145,7 @@ def wanted_share(files: StoreFiles, wants: Wants, end: int) -> float:
     return min(1.0, max(0.0, 1 - others / size)) if size else 1.0
 
 
-def _bytes_about(files: Series) -> int:
+def _bytes_about(files: SegmentFiles) -> int:
     entries = QueueEntries(files, _NO_NOTES)
     end = entries.end()
     first = max(entries.first, end - _SAMPLE)
@@ -158,4 +158,4 @@ def _sizes(sizes: Iterable[int]) -> list[int]:
 
 
 _EMPTY: Final = np.empty(0, np.int64)
-_NO_NOTES: Final = Series((), 0)
+_NO_NOTES: Final = SegmentFiles((), 0)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE
-from roquet.storetool.files import DataFile, Series, StoreFiles, data_pieces
-from roquet.storetool.read.log_scanner import Damage, LogWalk, arrival_at
+from roquet.storetool.files import DataFile, SegmentFiles, StoreFiles, data_pieces
+from roquet.storetool.read.log_scanner import Damage, LogScanner, arrival_at
 from roquet.storetool.read.queue_entries import entries_of
 from roquet.storetool.state import read_state
 
@@ -35,7 +35,7 @@ def log_end(files: StoreFiles) -> LogEnd:
     sound = next((at + size for at, size in lasts if _is_record(files.log, at, size)), None)
     if sound is not None and state.is_locked:
         return LogEnd(sound)
-    walk = LogWalk(files.log, dispatched, start=_last_begun(files.log) if sound is None else sound)
+    walk = LogScanner(files.log, dispatched, start=_last_begun(files.log) if sound is None else sound)
     for _ in walk.blocks():
         pass
     if dispatched > walk.end:
@@ -57,18 +57,18 @@ def _last_entries(files: StoreFiles) -> list[tuple[int, int]]:
     return sorted(((at, size) for at, size in found if 0 < size < BLANK_RECORD_SIZE), reverse=True)
 
 
-def _is_record(log: Series, at: int, size: int) -> bool:
+def _is_record(log: SegmentFiles, at: int, size: int) -> bool:
     record = arrival_at(log, at)
     return not isinstance(record, str) and record.size == size
 
 
-def _last_begun(log: Series) -> int:
+def _last_begun(log: SegmentFiles) -> int:
     """The start of the last file that begins with a record; brokers make the next file before they need it."""
     begun = (file.start for file in reversed(log.files) if not isinstance(arrival_at(log, file.start), str))
     return next(begun, log.start)
 
 
-def _last_byte(log: Series, at: int) -> int:
+def _last_byte(log: SegmentFiles, at: int) -> int:
     """Physical offset behind the last byte in the file of `at` that is not zero."""
     file = log.file_at(at)
     assert file is not None, "something was found behind the end"

@@ -14,13 +14,13 @@ from typing import Final
 from roquet.errors import StoreError
 from roquet.spark._options.store import StoreOptions
 from roquet.spark._storefiles.chunks import QueuePlace, StorePart
-from roquet.spark._storefiles.directories import StorePlace, places
+from roquet.spark._storefiles.directories import StoreDirectory, places
 from roquet.spark._storefiles.indexed_ranges import wanted_share
 from roquet.spark._storefiles.log_end import log_end
 from roquet.spark._storefiles.rows import RowChoice
 from roquet.spark._storefiles.times import check_times
-from roquet.storage.log.dispatch_request import Arrival
-from roquet.storetool.files import Series, StoreFiles, find_files
+from roquet.storage.log.dispatch_request import DispatchRequest
+from roquet.storetool.files import SegmentFiles, StoreFiles, find_files
 from roquet.storetool.read.log_scanner import arrival_at, places_of_magic
 from roquet.storetool.read.queue_entries import entries_of
 
@@ -44,7 +44,7 @@ def parts(options: StoreOptions) -> list[StorePart]:
     return [part for place in places(options) for part in _parts_of(place, options)]
 
 
-def _parts_of(place: StorePlace, options: StoreOptions) -> list[StorePart]:
+def _parts_of(place: StoreDirectory, options: StoreOptions) -> list[StorePart]:
     if not options.narrowing.allows("brokerName", place.broker_name):
         return []
     files = find_files(place.root, place.log_folders)
@@ -65,7 +65,9 @@ def _parts_of(place: StorePlace, options: StoreOptions) -> list[StorePart]:
     return kept
 
 
-def _reading(files: StoreFiles, place: StorePlace, options: StoreOptions, end: int) -> tuple[int, QueuePlace | None]:
+def _reading(
+    files: StoreFiles, place: StoreDirectory, options: StoreOptions, end: int
+) -> tuple[int, QueuePlace | None]:
     """Bytes of the log for each part, and the queues by which it is read where that saves most of it.
 
     A task asks each queue, which takes as long as reading some of the log.
@@ -77,14 +79,14 @@ def _reading(files: StoreFiles, place: StorePlace, options: StoreOptions, end: i
     return bytes_each, QueuePlace(files.root, files.queue_file_size)
 
 
-def _part(place: StorePlace, log: Series, start: int, end: int) -> StorePart:
+def _part(place: StoreDirectory, log: SegmentFiles, start: int, end: int) -> StorePart:
     return StorePart(place.broker_name, _files_between(log, start, end), start, end)
 
 
-def _files_between(log: Series, start: int, end: int) -> Series:
+def _files_between(log: SegmentFiles, start: int, end: int) -> SegmentFiles:
     """The log with the files alone that hold something between two physical offsets; tasks take them along."""
     held = [file for file in log.files if file.start < max(end, start + 1) and start < file.start + log.file_size]
-    return Series(log.folders, log.file_size, held)
+    return SegmentFiles(log.folders, log.file_size, held)
 
 
 def _cuts(files: StoreFiles, end: int, bytes_each: int) -> list[tuple[int, int | None]]:
@@ -105,7 +107,7 @@ def _cuts(files: StoreFiles, end: int, bytes_each: int) -> list[tuple[int, int |
     return found
 
 
-def _record_from(files: StoreFiles, target: int) -> Arrival | None:
+def _record_from(files: StoreFiles, target: int) -> DispatchRequest | None:
     """The first record from a physical offset on: one to which its queue points, if there is any near.
 
     A body may hold bytes that look like a record even to its place in the log; a queue that points to it may not.
@@ -125,7 +127,7 @@ def _record_from(files: StoreFiles, target: int) -> Arrival | None:
     return unconfirmed
 
 
-def _is_confirmed(files: StoreFiles, record: Arrival) -> bool:
+def _is_confirmed(files: StoreFiles, record: DispatchRequest) -> bool:
     queue = (record.topic, record.queue_id)
     if queue not in files.queues:
         return False

@@ -11,7 +11,7 @@ from roquet.spark._options.store import StoreOptions
 from roquet.spark._options.values import OptionError
 from roquet.spark._storefiles.rows import RowChoice
 from roquet.storetool.files import StoreFiles
-from roquet.storetool.read.log_scanner import LogWalk, arrival_at
+from roquet.storetool.read.log_scanner import LogScanner, arrival_at
 from roquet.storetool.read.queue_entries import entries_of
 
 
@@ -43,7 +43,7 @@ def _last_ms(files: StoreFiles, key: tuple[str, int]) -> int:
 def _not_in_queues(files: StoreFiles, end: int) -> Iterator[tuple[tuple[str, int], int]]:
     """Queue and store time of what stands at the end of the log and in no queue yet."""
     start = max((entries_of(files, *key).log_end() for key in files.queues), default=files.log.start)
-    for block in LogWalk(files.log, end, start=start, limit=end).blocks():
+    for block in LogScanner(files.log, end, start=start, limit=end).blocks():
         shape = block.shape
         topics = [block.data[at:to].decode() for at, to in zip(shape.topic_at, shape.topic_end, strict=True)]
         yield from zip(zip(topics, block.queue_ids.tolist(), strict=True), block.store_ms.tolist(), strict=True)

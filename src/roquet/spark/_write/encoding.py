@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquet.client._send.batches import BATCH_SIZE_MAX, RECORD_OVERHEAD
-from roquet.client._send.encoded_message import BODY_SIZE_MAX, Outgoing, compressed, outgoing_batch
+from roquet.client._send.encoded_message import BODY_SIZE_MAX, EncodedMessage, compressed, outgoing_batch
 from roquet.protocol.records.batch import batch_item, split_batch
 from roquet.protocol.records.message import (
     DELAY,
@@ -57,7 +57,7 @@ class Piece:
 
     target: int
     rows: Ints
-    outgoing: Outgoing
+    outgoing: EncodedMessage
 
     def without(self, rows: Container[int]) -> Piece:
         """What is left of it when those rows are taken out."""
@@ -129,7 +129,7 @@ class _Elements:
             is_alone |= bits_in(pc.greater(self._rows.delay_level, 0))
         return is_alone
 
-    def batches(self, start: int, stop: int, options: WriteOptions) -> Iterator[tuple[int, int, Outgoing]]:
+    def batches(self, start: int, stop: int, options: WriteOptions) -> Iterator[tuple[int, int, EncodedMessage]]:
         """As few as their size allows: `batch_size` is that of the records that the broker makes of them."""
         while start < stop:
             fitting = int(np.searchsorted(self._stored, self._stored[start] + options.batch_size, "right")) - 1
@@ -138,7 +138,7 @@ class _Elements:
             yield start, end, outgoing_batch(self._topic, body, (), wait_stored=True)
             start = end
 
-    def singles(self, start: int, stop: int, options: WriteOptions) -> Iterator[tuple[int, int, Outgoing]]:
+    def singles(self, start: int, stop: int, options: WriteOptions) -> Iterator[tuple[int, int, EncodedMessage]]:
         levels = self._rows.delay_level
         for row in range(start, stop):
             body, sys_flag = self._rows.body[row].as_py(), 0
@@ -148,7 +148,7 @@ class _Elements:
             level = levels[row].as_py() if levels is not None else None
             if level:
                 properties += f"{PROPERTY_SEPARATOR}{DELAY}{NAME_SEPARATOR}{level}"
-            yield row, row + 1, Outgoing(self._topic, body, (), properties, int(self._flags[row]), sys_flag)
+            yield row, row + 1, EncodedMessage(self._topic, body, (), properties, int(self._flags[row]), sys_flag)
 
     def _refuse(self, is_wrong: Bools, reason: str) -> None:
         if is_wrong.any():

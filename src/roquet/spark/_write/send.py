@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeVar
 
 from roquet.client._net.queue_calls import accepted
 from roquet.client._net.session import Session
-from roquet.client._send.queue_choice import QueueTurn
+from roquet.client._send.queue_choice import RoundRobin
 from roquet.client._send.sender import RETRIED_CODES, Sender
 from roquet.client.send_result import SendStatus
 from roquet.errors import LASTING, CallTimeout, ConnectionClosed, ResponseError, RoquetError, RouteNotFound
@@ -107,7 +107,7 @@ class PieceSender:
         self._options = options
         self._counts = counts
         self._journal = journal
-        self._turn = QueueTurn(session.runtime.random.getrandbits(31))
+        self._turn = RoundRobin(session.runtime.random.getrandbits(31))
         self._lanes: defaultdict[MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def send(self, piece: Piece) -> None:

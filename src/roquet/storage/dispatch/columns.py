@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.protocol.records import message as m
-from roquet.protocol.records.block import RecordBlock, Shape
+from roquet.protocol.records.block import RecordBlock, RecordLayouts
 from roquet.protocol.records.columns import Bools, Bytes, Ints, byte_rows, java_hashes
-from roquet.storage.log.dispatch_request import read_arrival
+from roquet.storage.log.dispatch_request import read_dispatch_request
 from roquet.storage.queues.consume_queue import ENTRY_SIZE, entry_rows
 
 _SEPARATOR: Final = ord(m.PROPERTY_SEPARATOR)
@@ -160,18 +160,18 @@ def _read_alone(rows: Rows, block: RecordBlock, numbers: list[int]) -> None:
     view = memoryview(block.data)
     for number in numbers:
         start, end = int(block.starts[number]), int(block.ends[number])
-        arrival = read_arrival(block.at + start, view[start:end])
-        rows.topic_ids[number] = rows.topic_id(arrival.topic)
-        rows.tag_codes[number] = m.tag_code(arrival.properties.get(m.TAGS))
-        if arrival.delay_level is not None:
-            rows.delayed.append((arrival.delay_level, np.array([number])))
-        for key in arrival.keys:
-            keys.setdefault((arrival.topic, len(key)), []).append((key, number))
+        request = read_dispatch_request(block.at + start, view[start:end])
+        rows.topic_ids[number] = rows.topic_id(request.topic)
+        rows.tag_codes[number] = m.tag_code(request.properties.get(m.TAGS))
+        if request.delay_level is not None:
+            rows.delayed.append((request.delay_level, np.array([number])))
+        for key in request.keys:
+            keys.setdefault((request.topic, len(key)), []).append((key, number))
     for (topic, _), noted in keys.items():
         rows.keys.append((topic, b"".join(key for key, _ in noted), np.array([number for _, number in noted])))
 
 
-def _by_topic(block: RecordBlock, shape: Shape, numbers: Ints, size: int) -> Iterator[tuple[bytes, Ints]]:
+def _by_topic(block: RecordBlock, shape: RecordLayouts, numbers: Ints, size: int) -> Iterator[tuple[bytes, Ints]]:
     """Of records whose topics have one size: each topic, and the numbers of its records."""
     topics = byte_rows(block.data, shape.topic_at[numbers], size)
     while len(numbers):
@@ -223,7 +223,7 @@ def _without(count: int, *odd: Bools) -> Bools:
 
 
 def _keys(text: bytes, values: dict[str, slice]) -> list[slice]:
-    """Where the keys stand that `arrival.keys_of` gives."""
+    """Where the keys stand that `request.keys_of` gives."""
     found = [values[m.UNIQ_KEY]] if m.UNIQ_KEY in values else []
     if m.KEYS in values:
         start, end = values[m.KEYS].start, values[m.KEYS].stop

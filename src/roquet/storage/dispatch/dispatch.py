@@ -22,8 +22,8 @@ from roquet.protocol.records.block import RecordBlock
 from roquet.storage.dispatch.columns import QueuePart, Rows, rows_of
 from roquet.storage.index.index import Index
 from roquet.storage.log.commit_log import CommitLog
-from roquet.storage.log.dispatch_request import Arrival, read_arrival
-from roquet.storage.log.holes import Hole, HoleEnds, pieces, records
+from roquet.storage.log.dispatch_request import DispatchRequest, read_dispatch_request
+from roquet.storage.log.holes import Hole, HoleScanner, pieces, records
 from roquet.storage.queues.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Dispatch:
         queues: QueuesOfRecords,
         index: Index | None,
         delay_ms: DelayMs,
-        hole_ends: HoleEnds | None = None,
+        hole_ends: HoleScanner | None = None,
     ) -> None:
         self._log = commit_log
         self._queues = queues
@@ -87,7 +87,7 @@ class Dispatch:
         self.stopped: CorruptRecord | None = None
         """Where dispatch cannot go on and why, None while it can: nothing valid is known behind a damaged place."""
         self._stopped_with_end = -1
-        self._hole_ends = hole_ends if hole_ends is not None else HoleEnds(commit_log)
+        self._hole_ends = hole_ends if hole_ends is not None else HoleScanner(commit_log)
         self.lose: Callable[[ConsumeQueue], bool] = lambda queue: False
         """Told which queue's files cannot be written; says whether it is made anew, of all that is dispatched then: it
         gets its entries later, and holds up no other."""
@@ -129,10 +129,10 @@ class Dispatch:
         lasts: dict[ConsumeQueue, tuple[int, PhysicalOffset]] = {}
         for part in in_parts(takewhile(lambda record: record[0] < end, records(self._log, begin))):
             for at, data in part:
-                arrival = read_arrival(at, data)
-                queue = self._queue(at, arrival.topic, arrival.queue_id) if arrival.takes_a_queue_slot else None
+                request = read_dispatch_request(at, data)
+                queue = self._queue(at, request.topic, request.queue_id) if request.is_queued else None
                 if queue is not None:
-                    lasts[queue] = arrival.queue_offset, at
+                    lasts[queue] = request.queue_offset, at
             yield
         if self.position != begin:
             return False
@@ -169,7 +169,7 @@ class Dispatch:
                 if isinstance(piece, Hole):
                     grown += self.step_over(piece)
                 else:
-                    grown += self.put_block(piece)
+                    grown += self.dispatch_block(piece)
                     if self._index is not None and self._index.is_due:
                         self._flush_index(self._index)
             for queue, offset, at in self.taken:
@@ -205,8 +205,8 @@ class Dispatch:
         """Go on behind a hole; the queues that grew. Where its record's queue and offset are known, no other message
         gets that offset: it is in the copies of this log, too, and consumers may be past it."""
         queue = self._queue_of_damaged(hole)
-        if queue is not None and hole.arrival is not None:
-            self._keep(queue, hole.arrival.queue_offset, hole.start)
+        if queue is not None and hole.request is not None:
+            self._keep(queue, hole.request.queue_offset, hole.start)
         self.holes += 1
         self.hole_bytes += hole.size
         self.position = max(self.position, hole.end)
@@ -230,10 +230,10 @@ class Dispatch:
 
     def _queue_of_damaged(self, hole: Hole) -> ConsumeQueue | None:
         """The queue that gets a blank for a damaged record; None where that is not known, or it has its entry."""
-        arrival = hole.arrival
-        if arrival is None or not arrival.takes_a_queue_slot:
+        request = hole.request
+        if request is None or not request.is_queued:
             return None
-        queue = self._queue(hole.start, arrival.topic, arrival.queue_id)
+        queue = self._queue(hole.start, request.topic, request.queue_id)
         if queue is None or hole.end <= queue.log_end:
             return None
         return queue
@@ -247,13 +247,17 @@ class Dispatch:
         elif count == _TOLD_ONE_BY_ONE + 1 or count % _TOLD_EACH == 0:
             log.error(text + " (event %d of its kind, most are not logged)", *values, count)
 
-    def put_block(self, block: RecordBlock) -> list[ConsumeQueue]:
+    def dispatch_block(self, block: RecordBlock) -> list[ConsumeQueue]:
         """Dispatch the records of a block, as rows where that is possible and pays; the queues that grew."""
         rows = self._rows(block)
         if rows is None:
             records = block.records()
-            return [queue for at, data in records if (queue := self._put_arrival(read_arrival(at, data))) is not None]
-        return self.put_rows(block, rows)
+            return [
+                queue
+                for at, data in records
+                if (queue := self._put_arrival(read_dispatch_request(at, data))) is not None
+            ]
+        return self.dispatch_rows(block, rows)
 
     def prepared(self, block: RecordBlock) -> Callable[[], list[ConsumeQueue]]:
         """What does the same for a block that is not in the log yet: all of it that can fail has been done by then.
@@ -262,15 +266,15 @@ class Dispatch:
         """
         rows = self._rows(block)
         if rows is not None:
-            return partial(self.put_rows, block, rows)
-        arrivals = [read_arrival(at, data) for at, data in block.records()]
-        return lambda: [queue for arrival in arrivals if (queue := self._put_arrival(arrival)) is not None]
+            return partial(self.dispatch_rows, block, rows)
+        requests = [read_dispatch_request(at, data) for at, data in block.records()]
+        return lambda: [queue for request in requests if (queue := self._put_arrival(request)) is not None]
 
     def _rows(self, block: RecordBlock) -> Rows | None:
         is_new = self._index is None or block.at > self._index.end_at
         return rows_of(block) if is_new and len(block) >= _ROWS_FROM else None
 
-    def put_rows(self, block: RecordBlock, rows: Rows) -> list[ConsumeQueue]:
+    def dispatch_rows(self, block: RecordBlock, rows: Rows) -> list[ConsumeQueue]:
         """Dispatch a block's records; the queues that grew."""
         for level, numbers in rows.delayed:
             rows.tag_codes[numbers] = rows.store_ms[numbers] + self._level_ms(level)
@@ -302,22 +306,22 @@ class Dispatch:
         ]
         return queue if any(written) else None
 
-    def _put_arrival(self, arrival: Arrival) -> ConsumeQueue | None:
-        queue = self.put(arrival)
-        self.store_ms = max(self.store_ms, arrival.store_ms)
-        self.position = PhysicalOffset(arrival.physical + arrival.size)
+    def _put_arrival(self, request: DispatchRequest) -> ConsumeQueue | None:
+        queue = self.put(request)
+        self.store_ms = max(self.store_ms, request.store_ms)
+        self.position = PhysicalOffset(request.physical + request.size)
         return queue
 
-    def put(self, arrival: Arrival) -> ConsumeQueue | None:
+    def put(self, request: DispatchRequest) -> ConsumeQueue | None:
         """Dispatch one record; the queue that grew, None when it takes no slot or was there already."""
-        at, queue = arrival.physical, None
-        if arrival.takes_a_queue_slot:
-            queue, code = self._queue(at, arrival.topic, arrival.queue_id), self._tag_code(arrival)
-            entry = at, arrival.size, code, arrival.store_ms
-            if queue is not None and not self._put_entry(queue, arrival.queue_offset, *entry):
+        at, queue = request.physical, None
+        if request.is_queued:
+            queue, code = self._queue(at, request.topic, request.queue_id), self._tag_code(request)
+            entry = at, request.size, code, request.store_ms
+            if queue is not None and not self._put_entry(queue, request.queue_offset, *entry):
                 queue = None
         if self._index is not None and at >= self._index.end_at:
-            self._index.add(arrival.topic, arrival.keys, at, arrival.store_ms)
+            self._index.add(request.topic, request.keys, at, request.store_ms)
         return queue
 
     def _queue(self, at: int, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -363,11 +367,11 @@ class Dispatch:
         """
         return offset == 0 or (queue.max_offset < offset and queue.log_end <= self._log.start)
 
-    def _tag_code(self, arrival: Arrival) -> int:
-        level = arrival.delay_level
+    def _tag_code(self, request: DispatchRequest) -> int:
+        level = request.delay_level
         if level is not None:
-            return arrival.store_ms + self._level_ms(level)
-        return m.tag_code(arrival.properties.get(m.TAGS))
+            return request.store_ms + self._level_ms(level)
+        return m.tag_code(request.properties.get(m.TAGS))
 
     def _level_ms(self, level: str) -> int:
         return self._delay_ms(int_or(level, 0))

@@ -11,7 +11,7 @@ from pathlib import Path
 from roquet.storage.files.disk import Disk
 
 
-class Folders:
+class LogFolders:
     """One folder, or several that share the files of one log.
 
     :param read_only: of `writable`, or beside them: files in these are read, new ones never go there.

@@ -12,7 +12,7 @@ from roquet.errors import DamagedFiles, StoreError, UnreadableFile
 from roquet.storage.files.deletion import Deletion
 from roquet.storage.files.disk import Disk, DiskFile
 from roquet.storage.files.erasure import erase
-from roquet.storage.files.folders import Folders
+from roquet.storage.files.folders import LogFolders
 
 NAME_DIGITS: Final = 20
 _END_MAX: Final = 1 << 63
@@ -54,7 +54,7 @@ class Segments:
     :param setting: the one that gives `file_size`, for messages.
     """
 
-    def __init__(self, disk: Disk, folders: Folders, file_size: int, setting: str) -> None:
+    def __init__(self, disk: Disk, folders: LogFolders, file_size: int, setting: str) -> None:
         self._disk = disk
         self._folders = folders
         self._setting = setting

@@ -15,7 +15,7 @@ _NOTHING_TRIED: Final = (errno.EMFILE, errno.ENFILE, errno.EBADF)
 """The process has no descriptor to spare for a folder, or has closed the file: the drive was not asked."""
 
 
-class Trust:
+class SyncHealth:
     """Keeps: `failure` is the first sync of a store's files that failed; it stays, and no later one is tried.
 
     Linux marks the pages of a failed write-back clean and reports the error once: the next sync of the same file says
@@ -54,15 +54,15 @@ class Trust:
         self.failure = self.failure or error
 
 
-class TrustedDisk:
-    """A disk all of whose files are of one store, and share its `trust`.
+class SyncCheckedDisk:
+    """A disk all of whose files are of one store, and share its `sync_health`.
 
     Keeps: the first sync of a new file makes its name durable, too, which POSIX does not promise of any.
     """
 
-    def __init__(self, disk: Disk, trust: Trust) -> None:
+    def __init__(self, disk: Disk, sync_health: SyncHealth) -> None:
         self._disk = disk
-        self._trust = trust
+        self._sync_health = sync_health
         self.require_descriptors = disk.require_descriptors
         self.require_file = disk.require_file
         self.names = disk.names
@@ -78,10 +78,10 @@ class TrustedDisk:
         self.lock = disk.lock
 
     def reopen(self, path: Path, size: int) -> DiskFile:
-        return _TrustedFile(self._disk, path, self._disk.reopen(path, size), self._trust)
+        return _TrustedFile(self._disk, path, self._disk.reopen(path, size), self._sync_health)
 
     def open(self, path: Path, size: int) -> DiskFile:
-        return _TrustedFile(self._disk, path, self._disk.open(path, size), self._trust)
+        return _TrustedFile(self._disk, path, self._disk.open(path, size), self._sync_health)
 
 
 class _TrustedFile:
@@ -89,7 +89,7 @@ class _TrustedFile:
         "_disk",
         "_file",
         "_path",
-        "_trust",
+        "_sync_health",
         "close",
         "discard",
         "expect_reads",
@@ -103,11 +103,11 @@ class _TrustedFile:
         "write",
     )
 
-    def __init__(self, disk: Disk, path: Path, file: DiskFile, trust: Trust) -> None:
+    def __init__(self, disk: Disk, path: Path, file: DiskFile, sync_health: SyncHealth) -> None:
         self._disk = disk
         self._path = path
         self._file = file
-        self._trust = trust
+        self._sync_health = sync_health
         self.size = file.size
         self.is_new = file.is_new
         self.read = file.read
@@ -125,7 +125,7 @@ class _TrustedFile:
         return self._file.buffer
 
     def sync(self, start: int, end: int) -> None:
-        self._trust.attempt(lambda: self._file.sync(start, end))
+        self._sync_health.attempt(lambda: self._file.sync(start, end))
         if self.is_new:
-            self._trust.attempt(lambda: self._disk.sync_names(self._path))
+            self._sync_health.attempt(lambda: self._disk.sync_names(self._path))
             self.is_new = False

@@ -29,10 +29,10 @@ from roquet.protocol.records.record import (
 )
 from roquet.storage.files.deletion import Deletion
 from roquet.storage.files.disk import Disk, DiskFile
-from roquet.storage.files.folders import Folders
+from roquet.storage.files.folders import LogFolders
 from roquet.storage.files.segments import Segments
-from roquet.storage.files.sync_failure import Trust
-from roquet.storage.log.write_buffer import Pool
+from roquet.storage.files.sync_failure import SyncHealth
+from roquet.storage.log.write_buffer import WriteBuffer
 
 RESERVED_AT_ONCE: Final = 1024 * 1024
 _NEAR: Final = 256 * 1024
@@ -49,11 +49,16 @@ class CommitLog:
            Once a sync of the store has failed, flushed_to does not move, and no new record is taken.
 
     :param pool: memory where new records wait until `commit` brings them into their file.
-    :param trust: of the store whose log it is.
+    :param sync_health: of the store whose log it is.
     """
 
     def __init__(
-        self, disk: Disk, folders: Folders, file_size: int, pool: Pool | None = None, trust: Trust | None = None
+        self,
+        disk: Disk,
+        folders: LogFolders,
+        file_size: int,
+        pool: WriteBuffer | None = None,
+        sync_health: SyncHealth | None = None,
     ) -> None:
         self.folders = folders.all
         self._segments = Segments(disk, folders, file_size, "mappedFileSizeCommitLog")
@@ -64,7 +69,7 @@ class CommitLog:
         self._buffer: mmap.mmap | bytearray = bytearray()
         self._file_start = 0
         self._pool = pool
-        self._trust = Trust() if trust is None else trust
+        self._sync_health = SyncHealth() if sync_health is None else sync_health
         self._committed_to = PhysicalOffset(0)
         self.mapped_from = PhysicalOffset(0)
         """What stands from there on was written by this process: the system has it in memory, as a rule, and gives it
@@ -153,7 +158,7 @@ class CommitLog:
     def _more_room(self, size: int) -> PhysicalOffset:
         if size + BLANK_SIZE > self.file_size:
             raise ValueError(f"a record of {size} bytes does not fit into a file of {self.file_size}")
-        self._trust.check()
+        self._sync_health.check()
         self._enter_end()
         if self.end + size + BLANK_SIZE > self._file_start + self.file_size:
             self._close_file()
@@ -213,7 +218,7 @@ class CommitLog:
             self.end = self.flushed_to = self._committed_to = at
         if at != self.end:
             raise ValueError(f"bytes for offset {at}, the log ends at {self.end}")
-        self._trust.check()
+        self._sync_health.check()
         while data:
             self._enter_end()
             self.require_whole()
@@ -377,7 +382,7 @@ class CommitLog:
 
         :raises OSError: a sync has failed, now or before; then nothing was cut, or not all of it.
         """
-        self._trust.check()  # the drive may have failed for the copy of what is cut off here
+        self._sync_health.check()  # the drive may have failed for the copy of what is cut off here
         self._segments.drop_after(end)
         self._segments.erase(end)
         self._segments.sync(end, self.next_file(end))  # also where nothing was left: who erased it may not have done so
@@ -392,7 +397,7 @@ class CommitLog:
 
     def synced(self, end: PhysicalOffset) -> None:
         """Note that all bytes before `end` are durable now, unless the log is closed by a failed sync."""
-        if self._trust.failure is None:
+        if self._sync_health.failure is None:
             self.flushed_to = max(self.flushed_to, end)
 
     def take_no_more(self) -> None:
@@ -409,7 +414,7 @@ class CommitLog:
                 for file, first, last in pieces:
                     file.sync(first, last)
             except UnreadableFile as error:  # of a queue's file the log has a copy; of one of the log nobody has
-                self._trust.fail(error)
+                self._sync_health.fail(error)
                 raise
 
         return work

@@ -20,7 +20,7 @@ _SHORT: Final = Struct(">H")
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class DispatchRequest:
     """What dispatch needs of one record."""
 
     topic: str
@@ -33,7 +33,7 @@ class Arrival:
     properties: dict[str, str]
 
     @property
-    def takes_a_queue_slot(self) -> bool:
+    def is_queued(self) -> bool:
         """Prepared and rolled back transaction records do not."""
         return self.sys_flag & m.TRANSACTION_BITS in (0, m.TRANSACTION_COMMIT)
 
@@ -67,7 +67,7 @@ def keys_by_size(keys: Sequence[bytes]) -> dict[int, bytes]:
     return {size: b"".join(alike) for size, alike in found.items()}
 
 
-def read_arrival(at: int, data: memoryview) -> Arrival:
+def read_dispatch_request(at: int, data: memoryview) -> DispatchRequest:
     """The fields of a record that dispatch needs; the body is not looked at. Bytes that are no UTF-8 become U+FFFD."""
     size, magic, _, queue_id, _, queue_offset, _, sys_flag = _HEAD.unpack_from(data)
     born_more = 12 if sys_flag & m.BORN_HOST_V6 else 0
@@ -86,4 +86,4 @@ def read_arrival(at: int, data: memoryview) -> Arrival:
         raise CorruptRecord(at, "its parts do not add up to its size")
     topic = str(data[topic_at:properties_size_at], "utf-8", "replace")
     properties = m.split_properties(str(data[properties_size_at + 2 :], "utf-8", "replace"))
-    return Arrival(topic, queue_id, queue_offset, at, size, sys_flag, store_ms, properties)
+    return DispatchRequest(topic, queue_id, queue_offset, at, size, sys_flag, store_ms, properties)

@@ -17,7 +17,7 @@ from roquet.errors import CorruptRecord
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, check, size_and_magic
 from roquet.storage.log.commit_log import CommitLog
-from roquet.storage.log.dispatch_request import Arrival, read_arrival
+from roquet.storage.log.dispatch_request import DispatchRequest, read_dispatch_request
 
 SEARCHED_AT_ONCE: Final = 64 * 1024 * 1024
 """Bytes: a slave searches on the event loop, this takes some 50 ms."""
@@ -43,13 +43,13 @@ _JUDGED_MAX: Final = 64 * 1024 * 1024
 class Hole:
     """Bytes of the log in which no valid record is; `end` is where the next valid record or blank begins.
 
-    `arrival`: of the record that begins it, if only its body is damaged, so that its queue and offset are known.
+    `request`: of the record that begins it, if only its body is damaged, so that its queue and offset are known.
     """
 
     start: PhysicalOffset
     end: PhysicalOffset
     reason: str
-    arrival: Arrival | None = None
+    request: DispatchRequest | None = None
 
     @property
     def size(self) -> int:
@@ -62,7 +62,7 @@ class _Found(Enum):
     UNFINISHED = "a record that is not all here yet"
 
 
-class HoleEnds:
+class HoleScanner:
     """Finds where holes of one log end.
 
     Keeps: `is_done` is false only while the last search has stopped before the log's end, to go on when asked again.
@@ -161,7 +161,7 @@ def _places_of_magic(data: bytes) -> list[int]:
 
 
 def pieces(
-    log: CommitLog, at: PhysicalOffset, ends: HoleEnds, *, verify: bool = False, known: Collection[int] = ()
+    log: CommitLog, at: PhysicalOffset, ends: HoleScanner, *, verify: bool = False, known: Collection[int] = ()
 ) -> Iterator[RecordBlock | Hole]:
     """The log from `at` to its end: blocks of sound records, and the holes between them.
 
@@ -197,7 +197,7 @@ def pieces(
 def records(log: CommitLog, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, memoryview]]:
     """Where each sound record from `at` on stands, and its bytes; ends where nothing valid follows."""
     try:
-        for piece in pieces(log, at, HoleEnds(log, at_once=log.file_size)):
+        for piece in pieces(log, at, HoleScanner(log, at_once=log.file_size)):
             if not isinstance(piece, Hole):
                 yield from piece.records()
     except CorruptRecord:
@@ -224,7 +224,7 @@ def _sound_count(block: RecordBlock, *, verify: bool, known: Collection[int]) ->
     return count, None
 
 
-def _arrival_of_damaged(log: CommitLog, at: PhysicalOffset, end: PhysicalOffset) -> Arrival | None:
+def _arrival_of_damaged(log: CommitLog, at: PhysicalOffset, end: PhysicalOffset) -> DispatchRequest | None:
     """What a record says that is sound but for its body; None where no more of it can be believed."""
     head = log.read(at, BLANK_SIZE)
     size = size_and_magic(head, 0)[0] if len(head) == BLANK_SIZE else 0
@@ -235,7 +235,7 @@ def _arrival_of_damaged(log: CommitLog, at: PhysicalOffset, end: PhysicalOffset)
         check(memoryview(data), at, verify=False)
     except CorruptRecord:
         return None
-    return read_arrival(at, memoryview(data))
+    return read_dispatch_request(at, memoryview(data))
 
 
 def is_lost_write(log: CommitLog, hole: Hole) -> bool:

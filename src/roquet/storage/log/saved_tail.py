@@ -18,7 +18,7 @@ from roquet.errors import CorruptRecord, UnreadableFile
 from roquet.storage.files.disk import Disk
 from roquet.storage.files.segments import NAME_DIGITS, file_name
 from roquet.storage.log.commit_log import CommitLog
-from roquet.storage.log.holes import Hole, HoleEnds, pieces
+from roquet.storage.log.holes import Hole, HoleScanner, pieces
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _PIECE: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class TailToCut:
     """What a log has behind the place where it is going to end: `size` bytes, up to the last that is not zero, with so
     many whole `records` in them."""
 
@@ -46,12 +46,12 @@ class Tail:
         return self.end - self.at
 
 
-def tail_from(log: CommitLog, at: PhysicalOffset) -> Tail | None:
+def tail_from(log: CommitLog, at: PhysicalOffset) -> TailToCut | None:
     """What stands in the log's files from `at` on; None: only zeros."""
     end = at
     for start, data in _data(log, at):
         end = PhysicalOffset(start + len(data.rstrip(b"\0")))
-    return Tail(at, end, _whole_records(log, at)) if end > at else None
+    return TailToCut(at, end, _whole_records(log, at)) if end > at else None
 
 
 def _data(log: CommitLog, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, bytes]]:
@@ -69,14 +69,14 @@ def _data(log: CommitLog, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, 
 def _whole_records(log: CommitLog, at: PhysicalOffset) -> int:
     records = 0
     try:
-        for piece in pieces(log, at, HoleEnds(log, at_once=SIZE_MAX), verify=True):
+        for piece in pieces(log, at, HoleScanner(log, at_once=SIZE_MAX), verify=True):
             records += 0 if isinstance(piece, Hole) else len(piece)
     except CorruptRecord:
         pass
     return records
 
 
-def save(disk: Disk, root: Path, log: CommitLog, tail: Tail) -> Path | None:
+def save(disk: Disk, root: Path, log: CommitLog, tail: TailToCut) -> Path | None:
     """Copy a tail below the store's folder, durably; the folder, None where that cannot be. One log line says which.
 
     :param root: the store's folder.
@@ -102,7 +102,7 @@ def save(disk: Disk, root: Path, log: CommitLog, tail: Tail) -> Path | None:
     return None
 
 
-def _why_not(disk: Disk, folder: Path, tail: Tail) -> str:
+def _why_not(disk: Disk, folder: Path, tail: TailToCut) -> str:
     """Why a tail is not saved; nothing where it can be."""
     used = disk.used_ratio(folder)
     if used > _FULLEST:
@@ -114,7 +114,7 @@ def _why_not(disk: Disk, folder: Path, tail: Tail) -> str:
     return ""
 
 
-def _saved_before(disk: Disk, folder: Path, log: CommitLog, tail: Tail) -> Path | None:
+def _saved_before(disk: Disk, folder: Path, log: CommitLog, tail: TailToCut) -> Path | None:
     """The folder that has these bytes already: whoever is started again and again, and ends before the log is cut, must
     not fill the drive with copies. A drive that is full lets messages go before their time.
     """
@@ -122,7 +122,7 @@ def _saved_before(disk: Disk, folder: Path, log: CommitLog, tail: Tail) -> Path 
     return next((folder / name for name in names if _has_all(disk, folder / name, log, tail)), None)
 
 
-def _has_all(disk: Disk, saved: Path, log: CommitLog, tail: Tail) -> bool:
+def _has_all(disk: Disk, saved: Path, log: CommitLog, tail: TailToCut) -> bool:
     """Whether a folder has every byte of a tail, durably. It may have more: whoever saved it may have begun to erase it
     from its end.
     """
@@ -141,25 +141,25 @@ def _has_all(disk: Disk, saved: Path, log: CommitLog, tail: Tail) -> bool:
     return True
 
 
-def _file_starts(log: CommitLog, tail: Tail) -> range:
+def _file_starts(log: CommitLog, tail: TailToCut) -> range:
     """Where the files begin that have bytes of the tail."""
     return range(tail.at - tail.at % log.file_size, tail.end, log.file_size)
 
 
-def _data_of_file(log: CommitLog, tail: Tail, start: int) -> Iterator[tuple[PhysicalOffset, bytes]]:
+def _data_of_file(log: CommitLog, tail: TailToCut, start: int) -> Iterator[tuple[PhysicalOffset, bytes]]:
     """As `_data`, of the file that begins at `start`."""
     in_file = _data(log, PhysicalOffset(max(tail.at, start)))
     return takewhile(lambda piece: piece[0] < start + log.file_size, in_file)
 
 
-def _copy(disk: Disk, folder: Path, log: CommitLog, tail: Tail) -> Path:
+def _copy(disk: Disk, folder: Path, log: CommitLog, tail: TailToCut) -> Path:
     name = f"{tail.at:0{NAME_DIGITS}d}"
     taken = set(disk.folders(folder))
     free = next(each for each in chain([name], (f"{name}-{number}" for number in count(2))) if each not in taken)
     return _copied(disk, folder / free, log, tail)
 
 
-def _copied(disk: Disk, folder: Path, log: CommitLog, tail: Tail) -> Path:
+def _copied(disk: Disk, folder: Path, log: CommitLog, tail: TailToCut) -> Path:
     size = log.file_size
     for start in _file_starts(log, tail):
         path = folder / "commitlog" / file_name(start)

@@ -9,7 +9,7 @@ import mmap
 import sys
 
 
-class Pool:
+class WriteBuffer:
     """As much address space as a file of the log has bytes; of it only what waits now takes memory.
 
     A store into memory never waits for the drive, as one into a mapped file may. What waits is lost when the process

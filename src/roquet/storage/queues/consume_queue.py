@@ -22,7 +22,7 @@ from roquet.protocol.records.columns import Ints
 from roquet.protocol.records.record import SIZE_MIN
 from roquet.storage.files.deletion import Deletion
 from roquet.storage.files.disk import Disk
-from roquet.storage.files.folders import Folders
+from roquet.storage.files.folders import LogFolders
 from roquet.storage.files.segments import Durable, Segments
 
 ENTRY: Final = Struct(">qiq")
@@ -115,7 +115,7 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.topic_bytes = topic.encode()
-        self._segments = Segments(disk, Folders(disk, [folder]), file_size, "mappedFileSizeConsumeQueue")
+        self._segments = Segments(disk, LogFolders(disk, [folder]), file_size, "mappedFileSizeConsumeQueue")
         self._file_size = file_size
         self.min_offset = 0
         self.max_offset = 0

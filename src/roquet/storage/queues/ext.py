@@ -20,7 +20,7 @@ import numpy.typing as npt
 from roquet.protocol.records.columns import Ints
 from roquet.storage.files.deletion import Deletion
 from roquet.storage.files.disk import Disk
-from roquet.storage.files.folders import Folders
+from roquet.storage.files.folders import LogFolders
 from roquet.storage.files.segments import Durable, Segments
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ENTRIES, ENTRY, ENTRY_SIZE, ConsumeQueue
 
@@ -39,7 +39,7 @@ BitsOf = Callable[[str, int, int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ExtUnit:
     """`bits` are the filters that the message passed, as a Bloom filter's bits; empty where nobody worked them out."""
 
     tag_code: int
@@ -47,17 +47,17 @@ class Note:
     bits: bytes = b""
 
 
-def read_note(data: bytes | memoryview) -> Note | None:
+def read_note(data: bytes | memoryview) -> ExtUnit | None:
     """The note that `data` begins with, None where there is none."""
     if len(data) < _NOTE.size:
         return None
     size, tag_code, store_ms, bits_size = _NOTE.unpack_from(data)
     if bits_size < 0 or size != _NOTE.size + bits_size or size > len(data):
         return None
-    return Note(tag_code, store_ms, bytes(data[_NOTE.size : size]))
+    return ExtUnit(tag_code, store_ms, bytes(data[_NOTE.size : size]))
 
 
-class Notes:
+class ExtFile:
     """The notes of one queue, in files of one size.
 
     Keeps: a note never crosses a file; -1 stands where the next one did not fit any more.
@@ -66,7 +66,7 @@ class Notes:
     """
 
     def __init__(self, disk: Disk, folder: Path, file_size: int, bits_size: int = 0) -> None:
-        self._segments = Segments(disk, Folders(disk, [folder]), file_size, "mappedFileSizeConsumeQueueExt")
+        self._segments = Segments(disk, LogFolders(disk, [folder]), file_size, "mappedFileSizeConsumeQueueExt")
         self._file_size = file_size
         self._size_max = _NOTE.size + bits_size
         self._end = 0
@@ -107,7 +107,7 @@ class Notes:
         files, more = divmod(count - fitting - 1, (self._file_size - _ROOM_FOR_MARK) // size)
         return file_end + files * self._file_size + (more + 1) * size + _ROOM_FOR_MARK
 
-    def put(self, note: Note) -> int:
+    def put(self, note: ExtUnit) -> int:
         """The address of a new note; there must be room for it."""
         size = _NOTE.size + len(note.bits)
         index = self._end % self._file_size
@@ -127,7 +127,7 @@ class Notes:
         assert file is not None, f"no room was made for a note at {at}"
         return file.buffer
 
-    def get(self, address: int) -> Note | None:
+    def get(self, address: int) -> ExtUnit | None:
         """The note at an address, None where there is none (any more)."""
         at = address - ADDRESS_OF_FIRST
         data = self._segments.read(at, at + self._size_max)
@@ -198,7 +198,7 @@ class ExtendedQueue(ConsumeQueue):
         file_size: int,
         topic: str,
         queue_id: int,
-        notes: Notes,
+        notes: ExtFile,
         bits_of: BitsOf | None = None,
     ) -> None:
         super().__init__(disk, folder, file_size, topic, queue_id)
@@ -219,7 +219,7 @@ class ExtendedQueue(ConsumeQueue):
         bits = b""
         if self._bits_of is not None and size != BLANK_RECORD_SIZE:
             bits = self._bits_of(self.topic, physical, size)
-        super().put(offset, physical, size, self._notes.put(Note(tag_code, store_ms, bits)), store_ms)
+        super().put(offset, physical, size, self._notes.put(ExtUnit(tag_code, store_ms, bits)), store_ms)
 
     def put_many(self, entries: bytes, log_end: int, store_ms: int | Ints) -> None:
         times: list[int] = np.broadcast_to(store_ms, len(entries) // ENTRY_SIZE).tolist()
@@ -234,7 +234,7 @@ class ExtendedQueue(ConsumeQueue):
     def columns(self, offset: int, count_max: int) -> npt.NDArray[np.void]:
         return np.array(list(self.entries(offset, count_max)), ENTRIES)
 
-    def note(self, offset: int) -> Note | None:
+    def note(self, offset: int) -> ExtUnit | None:
         """The note of one entry, None where it has none."""
         last = next(self._entries(offset, offset + 1), None)
         return self._notes.get(last[2]) if last is not None and last[2] <= ADDRESS_MAX else None

@@ -12,7 +12,7 @@ from roquet.protocol.records.message import SCHEDULE_TOPIC, is_legal_name
 from roquet.storage.files.disk import Disk
 from roquet.storage.files.segments import is_number
 from roquet.storage.queues.consume_queue import Appended, ConsumeQueue
-from roquet.storage.queues.ext import BitsOf, ExtendedQueue, Notes
+from roquet.storage.queues.ext import BitsOf, ExtendedQueue, ExtFile
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class Queues:
         folder, size = self._folder / place, self._file_size
         if self._notes_file_size is None:
             return ConsumeQueue(disk, folder, size, topic, queue_id)
-        notes = Notes(disk, self._notes_folder / place, self._notes_file_size, self._bits_size)
+        notes = ExtFile(disk, self._notes_folder / place, self._notes_file_size, self._bits_size)
         return ExtendedQueue(disk, folder, size, topic, queue_id, notes, self._bits_of)
 
     def known(self, topic: str, queue_id: int) -> ConsumeQueue | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from roquet.storage.checkpoint import Checkpoint, Mark
+from roquet.storage.checkpoint import Checkpoint, CheckpointMark
 from roquet.storetool.check.findings import Findings, Kind
 from roquet.storetool.files import StoreFiles, read_at
 from roquet.storetool.read.index_files import read_header
@@ -34,7 +34,7 @@ def check_checkpoint(files: StoreFiles, findings: Findings, checkpoint: Checkpoi
         findings.add(Kind.CHECKPOINT, _NAME, _MARK_AT, "the mark does not have its checksum")
 
 
-def _wrong(files: StoreFiles, mark: Mark, findings: Findings) -> list[str]:
+def _wrong(files: StoreFiles, mark: CheckpointMark, findings: Findings) -> list[str]:
     found: list[str] = []
     record = arrival_at(files.log, mark.last_at)
     if mark.last_at >= files.log.start:

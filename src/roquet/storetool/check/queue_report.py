@@ -8,11 +8,11 @@ from typing import Any, Final
 import numpy as np
 
 from roquet.protocol.records.columns import Ints
-from roquet.storage.log.dispatch_request import Arrival
+from roquet.storage.log.dispatch_request import DispatchRequest
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE
 from roquet.storage.queues.ext import ADDRESS_MAX
 from roquet.storetool.check.findings import Findings, Kind
-from roquet.storetool.check.queue_walk import QueueWalk, Slots
+from roquet.storetool.check.queue_walk import QueueScan, Slots
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.read.log_scan import LogScan
 from roquet.storetool.read.log_scanner import arrival_at
@@ -37,7 +37,7 @@ class QueueReport:
     """Physical offsets of records that say another queue or offset than the entry that points to them."""
     topic: str
     queue_id: int
-    walk: QueueWalk
+    walk: QueueScan
 
     @property
     def _name(self) -> str:
@@ -185,7 +185,7 @@ class QueueReport:
                 self._add(Kind.ENTRY, self.walk.entries.files.place(offset * ENTRY_SIZE), what)
         return self.findings.count - count
 
-    def _is_stranger(self, offset: int, entry: Any, record: Arrival | str) -> bool:
+    def _is_stranger(self, offset: int, entry: Any, record: DispatchRequest | str) -> bool:
         """Whether an entry, none of a record that was walked, is wrong; it may be that of a newer one."""
         at, size = int(entry["physical"]), int(entry["size"])
         why = f"and {record}"

@@ -29,7 +29,7 @@ def slots_of(rows: Rows, group: Ints) -> Slots:
 
 
 @dataclass(slots=True)
-class QueueWalk:
+class QueueScan:
     """One queue, as far as the log was walked.
 
     Keeps: `next` is the queue offset that the next record should have; None before the first.

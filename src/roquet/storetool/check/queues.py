@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from roquet.storetool.check.findings import Findings
 from roquet.storetool.check.queue_report import QueueReport
-from roquet.storetool.check.queue_walk import QueueWalk, slots_of
+from roquet.storetool.check.queue_walk import QueueScan, slots_of
 from roquet.storetool.files import StoreFiles
 from roquet.storetool.read.columns import Rows
 from roquet.storetool.read.log_scan import LogScan
@@ -30,7 +30,7 @@ class QueueCheck:
         self._findings = findings
         self._kept_topics = kept_topics
         self.redone_from = redone_from
-        self.walks: dict[tuple[str, int], QueueWalk] = {key: QueueWalk(entries_of(files, *key)) for key in files.queues}
+        self.walks: dict[tuple[str, int], QueueScan] = {key: QueueScan(entries_of(files, *key)) for key in files.queues}
         self.entries = 0
 
     def take(self, rows: Rows) -> None:
@@ -38,7 +38,7 @@ class QueueCheck:
         for key, group in rows.by_queue():
             walk = self.walks.get(key)
             if walk is None:
-                walk = self.walks[key] = QueueWalk(entries_of(self._files, *key))
+                walk = self.walks[key] = QueueScan(entries_of(self._files, *key))
             walk.take(slots_of(rows, group))
 
     def finish(self, scan: LogScan) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from roquet.storetool.files import Series
+from roquet.storetool.files import SegmentFiles
 from roquet.storetool.read.columns import RowReader, Rows
-from roquet.storetool.read.log_scanner import LogWalk
+from roquet.storetool.read.log_scanner import LogScanner
 
 
-class LogScan(LogWalk):
+class LogScan(LogScanner):
     """One walk through a log.
 
     :param dispatched: queue entries point to records up to this physical offset, so the log must reach as far.
@@ -20,7 +20,7 @@ class LogScan(LogWalk):
 
     def __init__(
         self,
-        log: Series,
+        log: SegmentFiles,
         dispatched: int,
         progress: Callable[[int], None] = lambda size: None,
         *,

@@ -14,8 +14,8 @@ from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord
 from roquet.protocol.records.block import RecordBlock, record_starts
 from roquet.protocol.records.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, check, size_and_magic
-from roquet.storage.log.dispatch_request import Arrival, read_arrival
-from roquet.storetool.files import DataFile, Series, data_pieces
+from roquet.storage.log.dispatch_request import DispatchRequest, read_dispatch_request
+from roquet.storetool.files import DataFile, SegmentFiles, data_pieces
 
 PIECE_SIZE: Final = 8 << 20
 NO_FILE: Final = "no file has these bytes"
@@ -32,7 +32,7 @@ class Damage:
     reason: str
 
 
-class LogWalk:
+class LogScanner:
     """One walk through a log, or through a part of it.
 
     Keeps, while it goes on: all from `start` to `end` is in the blocks given so far, in a blank, or in `damages`.
@@ -46,7 +46,7 @@ class LogWalk:
 
     def __init__(
         self,
-        log: Series,
+        log: SegmentFiles,
         dispatched: int,
         progress: Callable[[int], None] = lambda size: None,
         *,
@@ -171,7 +171,7 @@ def _all_places(text: bytes, wanted: bytes) -> Iterator[int]:
         place = text.find(wanted, place + 1)
 
 
-def arrival_at(log: Series, at: int) -> Arrival | str:
+def arrival_at(log: SegmentFiles, at: int) -> DispatchRequest | str:
     """The record at a physical offset, read anew; in words, what there is instead."""
     data = log.read(at, SIZE_MIN)
     if len(data) < SIZE_MIN:
@@ -184,6 +184,6 @@ def arrival_at(log: Series, at: int) -> Arrival | str:
         if len(record) < size:
             return "its file ends within the record"
         check(record, PhysicalOffset(at), verify=False)
-        return read_arrival(at, record)
+        return read_dispatch_request(at, record)
     except CorruptRecord as error:
         return error.reason

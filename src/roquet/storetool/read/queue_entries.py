@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ENTRIES, ENTRY_SIZE
-from roquet.storage.queues.ext import ADDRESS_OF_FIRST, NOTE_SIZE_MAX, Note, read_note
-from roquet.storetool.files import QUEUE_FILE_SIZE, DataFile, Series, StoreFiles, series
+from roquet.storage.queues.ext import ADDRESS_OF_FIRST, NOTE_SIZE_MAX, ExtUnit, read_note
+from roquet.storetool.files import QUEUE_FILE_SIZE, DataFile, SegmentFiles, StoreFiles, series
 
 Entries = npt.NDArray[Any]
 _AT_ONCE: Final = 50_000
@@ -30,7 +30,7 @@ class QueueEntries:
     Keeps: an entry of size 0 or less is none; the queue ends before the first such one in the last file that has any.
     """
 
-    def __init__(self, files: Series, notes: Series) -> None:
+    def __init__(self, files: SegmentFiles, notes: SegmentFiles) -> None:
         self.files = files
         self._notes = notes
 
@@ -110,7 +110,7 @@ class QueueEntries:
         size = int(last[0]["size"])
         return int(last[0]["physical"]) + (size if size != BLANK_RECORD_SIZE else 0)
 
-    def note(self, address: int) -> Note | None:
+    def note(self, address: int) -> ExtUnit | None:
         """The note at an address that an entry holds in place of its tag code, None where there is none."""
         return read_note(self._notes.read(address - ADDRESS_OF_FIRST, NOTE_SIZE_MAX)) if self._notes.files else None
 

@@ -60,7 +60,7 @@ def test_a_slaves_groups_are_its_masters(sim: Simulation) -> None:
 
 def test_a_deleted_group_keeps_its_progress_unless_asked_otherwise(world: World) -> None:
     client = world.client()
-    world.on_broker(lambda: world.catalogue.update_group(STRICT))
+    world.on_broker(lambda: world.metadata.update_group(STRICT))
     world.progress.commit("g", "T", 0, 5)
     assert client.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g").code == ResponseCode.SUCCESS
     assert "g" not in world.groups.groups
@@ -97,8 +97,8 @@ def test_who_is_connected(world: World) -> None:
 
 def test_where_a_group_stands_in_the_queues_of_its_topics(world: World) -> None:
     client = world.client()
-    world.on_broker(lambda: world.catalogue.update_topic(TopicConfig("T", 2, 2)))
-    world.on_broker(lambda: world.catalogue.update_topic(TopicConfig("U", 1, 1)))
+    world.on_broker(lambda: world.metadata.update_topic(TopicConfig("T", 2, 2)))
+    world.on_broker(lambda: world.metadata.update_topic(TopicConfig("U", 1, 1)))
     for _ in range(3):
         world.put("T", 1)
         world.sim.run_for(1)

@@ -144,7 +144,7 @@ def test_a_deletion_goes_on_when_the_client_that_asked_for_it_is_gone(sim: Simul
     tool.host.start(delete)
     sim.run_for(0.02)
     assert "T" in serving(node).store.queues.topics
-    sim.run_until(lambda: "T" not in serving(node).parts.tables.catalogue.topics, 10)
+    sim.run_until(lambda: "T" not in serving(node).parts.tables.metadata.topics, 10)
     assert "T" not in serving(node).store.queues.topics
     assert bodies_in(serving(node).store, "other") == [b"before"]
 
@@ -199,7 +199,7 @@ def test_a_stop_during_a_deletion_saves_what_was_acknowledged(sim: Simulation, a
     node.start()
     sim.run_until(lambda: node.broker is not None, 10)
     assert bodies_in(serving(node).store, "late") == [b"last"]
-    assert "late" in serving(node).parts.tables.catalogue.topics
+    assert "late" in serving(node).parts.tables.metadata.topics
 
 
 def test_a_topic_that_is_sent_to_while_it_is_deleted_does_not_come_back_with_a_crash(sim: Simulation) -> None:

@@ -18,19 +18,19 @@ from roquet.protocol.remoting.command import BINARY, JSON, Command, decode
 from tests.broker.pulls import FORBID, PER_QUEUE, QUEUES, USUAL, Side, pull_frame
 
 
-def compare(frames: list[bytes], learning: Side, general: Side, *, per_read: int = 3) -> bytes:
+def compare(frames: list[bytes], learning: Side, by_slow_path: Side, *, per_read: int = 3) -> bytes:
     """Give frames to both sides, and compare all they did; the answers."""
     reads = [frames[at : at + per_read] for at in range(0, len(frames), per_read)]
     answers = [learning.connection._answers(read) for read in reads]
-    by_general = [general.connection._take(frame) or b"" for frame in frames]
+    by_general = [by_slow_path.connection._take(frame) or b"" for frame in frames]
     assert b"".join(answers) == b"".join(by_general)
-    assert learning.progress.to_table() == general.progress.to_table()
-    assert learning.held() == general.held()
+    assert learning.progress.to_table() == by_slow_path.progress.to_table()
+    assert learning.held() == by_slow_path.held()
     return b"".join(answers)
 
 
 def random_pull(chance: random.Random) -> PullHeader:
-    subscription, kind = chance.choice((("*", TAG), ("*", TAG), ("a", TAG), ("TAGS = 'b'", SQL92)))
+    subscription, plan = chance.choice((("*", TAG), ("*", TAG), ("a", TAG), ("TAGS = 'b'", SQL92)))
     return replace(
         USUAL,
         queue_id=chance.choice((*range(QUEUES), QUEUES, -1)),
@@ -39,123 +39,127 @@ def random_pull(chance: random.Random) -> PullHeader:
         max_msg_nums=chance.choice((1, 32)),
         sys_flag=chance.choice((3, 3, 3, 2, 7)),
         subscription=subscription,
-        expression_type=kind,
+        expression_type=plan,
         consumer_group=chance.choice(("group", "group", "group", "other")),
     )
 
 
-@pytest.mark.parametrize("form", [JSON, BINARY])
+@pytest.mark.parametrize("header_type", [JSON, BINARY])
 @pytest.mark.parametrize("is_slave", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_any_pulls_are_answered_as_on_the_general_path(seed: int, form: int, is_slave: bool) -> None:
+def test_any_pulls_are_answered_as_on_the_general_path(seed: int, header_type: int, is_slave: bool) -> None:
     async def run() -> int:
         config = PullConfig(is_slave=is_slave, filter_by_properties=True)
-        learning, general = Side(config), Side(config)
+        learning, by_slow_path = Side(config), Side(config)
         chance = random.Random(seed)
-        frames = [pull_frame(number, random_pull(chance), form) for number in range(100, 500)]
-        compare(frames, learning, general)
-        return learning.forms()
+        frames = [pull_frame(number, random_pull(chance), header_type) for number in range(100, 500)]
+        compare(frames, learning, by_slow_path)
+        return learning.templates()
 
     assert asyncio.run(run()) > 10
 
 
-@pytest.mark.parametrize("form", [JSON, BINARY])
-def test_what_changes_meanwhile_counts_for_learnt_pulls_too(form: int) -> None:
+@pytest.mark.parametrize("header_type", [JSON, BINARY])
+def test_what_changes_meanwhile_counts_for_learnt_pulls_too(header_type: int) -> None:
     async def run() -> None:
         config = PullConfig(filter_by_properties=True)
-        learning, general = Side(config), Side(config)
-        frames = [pull_frame(n, replace(USUAL, queue_offset=n, commit_offset=n), form) for n in range(20, 40)]
-        everything = compare(frames, learning, general)
-        for side in (learning, general):
+        learning, by_slow_path = Side(config), Side(config)
+        frames = [pull_frame(n, replace(USUAL, queue_offset=n, commit_offset=n), header_type) for n in range(20, 40)]
+        everything = compare(frames, learning, by_slow_path)
+        for side in (learning, by_slow_path):
             side.subscribe("a", version=2)
-        by_tag = compare(frames, learning, general)
-        for side in (learning, general):
+        by_tag = compare(frames, learning, by_slow_path)
+        for side in (learning, by_slow_path):
             side.subscribe("TAGS = 'a' OR TAGS = 'b'", version=3, kind=SQL92)
-        assert compare(frames, learning, general) == everything != by_tag
-        for side in (learning, general):
+        assert compare(frames, learning, by_slow_path) == everything != by_tag
+        for side in (learning, by_slow_path):
             side.subscribe("TAGS = 'a'", version=4, kind=SQL92)
-        assert compare(frames, learning, general) == by_tag
-        for side in (learning, general):
+        assert compare(frames, learning, by_slow_path) == by_tag
+        for side in (learning, by_slow_path):
             side.forbid_reading()
-        refusals = compare(frames[:1], learning, general)
+        refusals = compare(frames[:1], learning, by_slow_path)
         assert decode(refusals[4:]).code == ResponseCode.NO_PERMISSION
 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("form", [JSON, BINARY])
-def test_what_a_request_changes_counts_for_pulls_of_the_same_read(form: int) -> None:
+@pytest.mark.parametrize("header_type", [JSON, BINARY])
+def test_what_a_request_changes_counts_for_pulls_of_the_same_read(header_type: int) -> None:
     async def run() -> None:
-        learning, general = Side(), Side()
-        frames = [pull_frame(n, replace(USUAL, queue_offset=n), form) for n in range(1, 9)]
-        compare(frames, learning, general)
-        forbid = Command(FORBID, {}, b"", 99, header_type=form).encode()[4:]
-        answers = compare([*frames, forbid, *frames], learning, general, per_read=17)
+        learning, by_slow_path = Side(), Side()
+        frames = [pull_frame(n, replace(USUAL, queue_offset=n), header_type) for n in range(1, 9)]
+        compare(frames, learning, by_slow_path)
+        forbid = Command(FORBID, {}, b"", 99, header_type=header_type).encode()[4:]
+        answers = compare([*frames, forbid, *frames], learning, by_slow_path, per_read=17)
         assert answers.count(b"may not be read") == len(frames)
 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("form", [JSON, BINARY])
-def test_no_changed_byte_makes_a_learnt_pull_mean_something_else(form: int) -> None:
+@pytest.mark.parametrize("header_type", [JSON, BINARY])
+def test_no_changed_byte_makes_a_learnt_pull_mean_something_else(header_type: int) -> None:
     async def run() -> None:
-        learning, general = Side(), Side()
-        frame = pull_frame(1234, replace(USUAL, queue_id=3, queue_offset=45, commit_offset=40), form)
-        compare([frame, frame], learning, general, per_read=1)
-        assert learning.forms() == 1
-        chance = random.Random(form)
+        learning, by_slow_path = Side(), Side()
+        frame = pull_frame(1234, replace(USUAL, queue_id=3, queue_offset=45, commit_offset=40), header_type)
+        compare([frame, frame], learning, by_slow_path, per_read=1)
+        assert learning.templates() == 1
+        chance = random.Random(header_type)
         for at in range(4, len(frame)):
             for byte in (*b'0 -9"x', chance.randrange(256)):
                 changed = frame[:at] + bytes([byte]) + frame[at + 1 :]
                 try:
-                    expected = general.connection._take(changed)
+                    expected = by_slow_path.connection._take(changed)
                 except Exception as error:
                     with pytest.raises(type(error)):
                         learning.connection._answers([changed])
                 else:
                     assert learning.connection._answers([changed]) == (expected or b"")
-        assert learning.progress.to_table() == general.progress.to_table()
+        assert learning.progress.to_table() == by_slow_path.progress.to_table()
 
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("form", [JSON, BINARY])
+@pytest.mark.parametrize("header_type", [JSON, BINARY])
 @pytest.mark.parametrize("number", ["queueId", "queueOffset", "commitOffset", "maxMsgNums", "subVersion"])
-def test_a_number_at_or_beyond_javas_range_is_answered_as_on_the_general_path(number: str, form: int) -> None:
+def test_a_number_at_or_beyond_javas_range_is_answered_as_on_the_general_path(number: str, header_type: int) -> None:
     async def run() -> None:
-        learning, general = Side(), Side()
-        usual = decode(pull_frame(1234, USUAL, form))
+        learning, by_slow_path = Side(), Side()
+        usual = decode(pull_frame(1234, USUAL, header_type))
         for text in (
             *("1", "000000000001", "2147483647", "2147483648", "9999999999", "+1", "1_0", "-1", "-2147483649"),
             *("0000000000000000001", "9223372036854775807", "9223372036854775808", "9999999999999999999"),
         ):
             usual.fields[number] = text
-            compare([usual.encode()[4:]] * 4, learning, general, per_read=1)
+            compare([usual.encode()[4:]] * 4, learning, by_slow_path, per_read=1)
 
     asyncio.run(run())
 
 
-def with_odd_field(number: int, size: int, form: int) -> bytes:
-    command = decode(pull_frame(number, replace(USUAL, queue_offset=number), form))
+def with_odd_field(number: int, size: int, header_type: int) -> bytes:
+    command = decode(pull_frame(number, replace(USUAL, queue_offset=number), header_type))
     command.fields["odd"] = "x" * size
     return command.encode()[4:]
 
 
-@pytest.mark.parametrize("form", [JSON, BINARY])
-def test_long_headers_are_not_learnt_and_all_that_are_have_a_bound(form: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("header_type", [JSON, BINARY])
+def test_long_headers_are_not_learnt_and_all_that_are_have_a_bound(
+    header_type: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A header may have 16 MiB; 64 of them would be a GiB for one connection, which nobody counts."""
     monkeypatch.setattr("roquet.broker.handlers.fastpath.cache._SIZE_MAX", 50_000)
 
     async def run() -> None:
-        learning, general = Side(), Side()
-        compare([with_odd_field(number, 9_000 + number, form) for number in range(40)], learning, general)
-        assert learning.forms() == 0
-        compare([with_odd_field(number, 5_000 + number, form) for number in range(60)], learning, general)
-        assert 0 < learning.forms() <= 50_000 // 5_000
+        learning, by_slow_path = Side(), Side()
+        compare([with_odd_field(number, 9_000 + number, header_type) for number in range(40)], learning, by_slow_path)
+        assert learning.templates() == 0
+        compare([with_odd_field(number, 5_000 + number, header_type) for number in range(60)], learning, by_slow_path)
+        assert 0 < learning.templates() <= 50_000 // 5_000
         compare(
-            [pull_frame(number, replace(USUAL, queue_offset=number), form) for number in range(4)], learning, general
+            [pull_frame(number, replace(USUAL, queue_offset=number), header_type) for number in range(4)],
+            learning,
+            by_slow_path,
         )
-        assert learning.forms() > 0
+        assert learning.templates() > 0
 
     asyncio.run(run())
 
@@ -184,7 +188,7 @@ def test_a_log_file_is_looked_at_once_for_all_pulls_of_a_read_and_again_for_the_
         frames = [pull_frame(n, replace(USUAL, queue_id=n % 4, queue_offset=PER_QUEUE - 8)) for n in range(1, 9)]
         for _ in range(2):  # the first pull is the one that is learnt from
             side.connection._answers(frames)
-        assert side.forms() > 0
+        assert side.templates() > 0
         log, looks = side.store.log, 0
         file = log._segments.file_at(log.end - 1)
         assert file is not None

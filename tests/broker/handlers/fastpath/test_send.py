@@ -19,7 +19,7 @@ from roquet.protocol.records.batch import batch_item
 from roquet.protocol.records.record import decode
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import BINARY, JSON, ONE_WAY, Command
-from roquet.transport.connection import Otherwise
+from roquet.transport.connection import SlowPath
 from tests.broker.send_sides import NOW_MS, Side, assert_same_store, batch_frame, run_both, send_frame
 from tests.simulation.disk import Drive
 
@@ -139,10 +139,10 @@ NUMBER_TEXTS = [
 @pytest.mark.parametrize("number", ["queue_id", "born_timestamp", "flag", "sys_flag", "reconsume_times"])
 def test_a_number_at_or_beyond_javas_range_comes_out_the_same(header_type: int, code: int, number: str) -> None:
     """Each after one of the same length that is learnt where that may be."""
-    kind = SendHeader if code == RequestCode.SEND_MESSAGE else SendHeaderV2
+    plan = SendHeader if code == RequestCode.SEND_MESSAGE else SendHeaderV2
     is_batch = code == RequestCode.SEND_BATCH_MESSAGE
-    header = kind("group", "TopicTest", 3, 0, NOW_MS, 0, properties="WAIT\x01true", batch=is_batch)
-    wire = kind.SPELLING.get(number) or {"queue_id": "queueId", "born_timestamp": "bornTimestamp"}.get(number, number)
+    header = plan("group", "TopicTest", 3, 0, NOW_MS, 0, properties="WAIT\x01true", batch=is_batch)
+    wire = plan.SPELLING.get(number) or {"queue_id": "queueId", "born_timestamp": "bornTimestamp"}.get(number, number)
     wire = {"sys_flag": "sysFlag", "reconsume_times": "reconsumeTimes"}.get(wire, wire)
     body = batch_item(0, b"body", b"UNIQ_KEY\x01" + b"k" * 32) if is_batch else b"body"
     frames = []
@@ -150,7 +150,7 @@ def test_a_number_at_or_beyond_javas_range_comes_out_the_same(header_type: int, 
         command = Command(code, {**header.write(), wire: text}, body, 1234, header_type=header_type)
         frames += [command.encode()[4:]] * 7
     learning, _ = run_both(frames, [1])
-    assert learning.forms
+    assert learning.templates
     run_both([*frames[::7], *frames[::-7], *frames], [1, 1, 3, 40])
 
 
@@ -159,7 +159,7 @@ def test_an_opaque_beyond_javas_range_comes_out_the_same() -> None:
     beyond = [send_frame(opaque, 1, {"UNIQ_KEY": UNIQUE_KEY.format(1)}) for opaque in (2_147_483_648, 9_999_999_999)]
     for reads in ([1], [8]):
         learning, _ = run_both([*frames * 4, *(frames + beyond) * 4], [1, 1, *reads])
-        assert learning.forms == 1
+        assert learning.templates == 1
 
 
 @pytest.mark.parametrize("flag", [0, -1, (1 << 31) - 1, -(1 << 31)])
@@ -196,7 +196,7 @@ def test_a_producers_usual_sends_are_learnt_once(header_type: int, code: int, mo
     ]
     for reads in ([1], [20]):
         learning, _ = run_both(frames, [1, 1, *reads])
-        assert learning.forms == 1
+        assert learning.templates == 1
 
 
 @pytest.mark.parametrize("header_type", [JSON, BINARY])
@@ -213,10 +213,10 @@ def test_one_way_sends_are_learnt_and_told_nothing_even_where_there_is_no_room(h
         drive.trouble = errno.ENOSPC
         assert side.take(*frames[2:]) == []
         drive.trouble = None
-        assert (side.forms, side.store.max_offset("TopicTest", 1)) == (1, 12), "a file of the queue has 12 entries"
-        general = side.connection._general
+        assert (side.templates, side.store.max_offset("TopicTest", 1)) == (1, 12), "a file of the queue has 12 entries"
+        by_slow_path = side.connection._general
         assert (side.take(*frames[2:]), side.take(frames[2])) == ([], [])
-        assert (side.store.max_offset("TopicTest", 1), side.connection._general) == (25, general)
+        assert (side.store.max_offset("TopicTest", 1), side.connection._general) == (25, by_slow_path)
         side.store.abandon()
 
     asyncio.run(run())
@@ -274,7 +274,7 @@ def test_a_producers_usual_batches_are_learnt_once(header_type: int) -> None:
     ]
     for reads in ([1], [20]):
         learning, _ = run_both(frames, [1, 1, *reads])
-        assert learning.forms == 1
+        assert learning.templates == 1
 
 
 def test_a_changed_topic_is_learnt_anew() -> None:
@@ -315,12 +315,12 @@ def test_of_a_run_that_finds_no_room_the_first_ones_that_do_are_taken(is_batch: 
             answers = side.take(*frames(2, 12))
             assert [b'"code":0' in answer for answer in answers] == [True] * 12
             sides.append(side)
-        learning, general = sides
+        learning, by_slow_path = sides
         refused = [b"No space left" in refusal for refusal in refusals[0]]
         assert refusals[0] == refusals[1]
         assert refused == sorted(refused), "those that find room are the first ones"
         assert any(refused)
-        assert_same_store(learning, general)
+        assert_same_store(learning, by_slow_path)
         records = [decode(data) for _, data in learning.store.log.walk(learning.store.log.start)]
         taken = 14 + refused.count(False)
         assert [record.queue_offset for record in records] == list(range(taken * (2 if is_batch else 1)))
@@ -335,7 +335,7 @@ def test_a_full_drive_refuses_what_was_learnt_too() -> None:
         side = Side(folder, learns=True)
         frames = [send_frame(1000, 1, {"UNIQ_KEY": UNIQUE_KEY.format(n)}) for n in range(8)]
         side.take(*frames)
-        assert side.forms
+        assert side.templates
         end, side.store.why_full = side.store.log.end, "the drive is used beyond 90%"
         answers = side.take(*frames)
         assert [b"used beyond 90%" in answer and b'"code":14' in answer for answer in answers] == [True] * 8
@@ -352,16 +352,16 @@ class Watching:
     def __init__(self) -> None:
         self.seen: list[bytes] = []
 
-    def take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
+    def take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
         known = list(frames)
         self.seen += known
-        return [answer for frame in known if (answer := otherwise(frame)) is not None]
+        return [answer for frame in known if (answer := slow_path(frame)) is not None]
 
 
 def test_sends_come_in_whole_reads_even_where_another_shortcut_was_learnt_before(tmp_path: Path) -> None:
     async def run() -> None:
         side, watching = Side(tmp_path, learns=True), Watching()
-        side.connection.shortcuts.append(watching)
+        side.connection.fast_paths.append(watching)
         frames = [send_frame(opaque, 1, {"UNIQ_KEY": f"{opaque:032X}"}, header_type=BINARY) for opaque in range(12)]
         side.connection._answers(frames[:1])
         side.connection._answers(frames[1:2])
@@ -386,7 +386,7 @@ def test_the_first_message_of_each_queue_goes_the_general_way_which_makes_its_fi
             before = side.connection._general
             assert len(side.take(*frames)) == 8
             assert side.connection._general - before == new_queues
-        assert side.forms == 1
+        assert side.templates == 1
         side.store.abandon()
 
     asyncio.run(run())

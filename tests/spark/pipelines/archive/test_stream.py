@@ -16,7 +16,7 @@ from roquet.dev import Cluster
 from roquet.spark.pipelines.archive.folder import STATES
 from roquet.spark.pipelines.archive.job import Archive, archive, read_archive
 from roquet.spark.pipelines.archive.sources import Topics
-from roquet.spark.pipelines.archive.stream import Pace, archive_stream
+from roquet.spark.pipelines.archive.stream import ArchiveTrigger, archive_stream
 from tests.interop.processes import Program
 from tests.spark.pipelines.conftest import numbers_in, send
 
@@ -35,7 +35,7 @@ def test_batches_of_a_bounded_size_follow_each_other_to_where_the_queues_ended_i
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     send(cluster.name_server, "orders", range(100))
-    batches = archive_stream(spark, job(cluster, tmp_path), Pace(rows_max=40, available_now=True))
+    batches = archive_stream(spark, job(cluster, tmp_path), ArchiveTrigger(rows_max=40, available_now=True))
     first = next(batches)
     send(cluster.name_server, "orders", range(100, 200))
     others = list(batches)
@@ -49,7 +49,7 @@ def test_a_stream_waits_for_what_comes_and_goes_on_where_the_archive_ends(
 ) -> None:
     send(cluster.name_server, "orders", range(50))
     for life in (1, 2):
-        batches = archive_stream(spark, job(cluster, tmp_path), Pace())
+        batches = archive_stream(spark, job(cluster, tmp_path), ArchiveTrigger())
         if life == 1:
             assert next(batches).rows == 50
         send(cluster.name_server, "orders", range(life * 50, life * 50 + 50))

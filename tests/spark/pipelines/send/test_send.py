@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from roquet import Consumer, Message, Producer
 from roquet.dev import Cluster
 from roquet.spark._options.values import OptionError
-from roquet.spark.pipelines._shared.job_size import Work
-from roquet.spark.pipelines._shared.message_filter import Choice
+from roquet.spark.pipelines._shared.job_size import JobSize
+from roquet.spark.pipelines._shared.message_filter import MessageFilter
 from roquet.spark.pipelines.archive.job import Archive, archive
 from roquet.spark.pipelines.archive.sources import StoredTopics, Topics
 from roquet.spark.pipelines.send.redrive_job import NoOrigin, Redrive, plan, redrive
@@ -56,17 +56,17 @@ def test_what_was_archived_comes_back_as_it_was(spark: SparkSession, cluster: Cl
     asyncio.run(sending())
     archive(spark, Archive(Topics(cluster.name_server, ("orders",)), str(tmp_path)))
 
-    told: list[Work] = []
+    told: list[JobSize] = []
     done = restore(spark, Restore(str(tmp_path), cluster.name_server, ("orders",), to="again"), told.append)
 
     assert done == Restored(40, 0, {})
-    assert told == [Work(40, size=10 + 2 * 30)]
+    assert told == [JobSize(40, size=10 + 2 * 30)]
     columns = ["body", "tags", "keys", "flag", "properties.shop", "properties.note"]
     before, after = (set(read(spark, cluster, topic).select(*columns).collect()) for topic in ("orders", "again"))
     assert len(before) == 40
     assert after == before
 
-    some = Choice(key="k1.", where="properties.shop = 's1'")
+    some = MessageFilter(key="k1.", where="properties.shop = 's1'")
     job = Restore(str(tmp_path), cluster.name_server, choice=some, to="some", keep_queues=True, rate=50.0)
     began = time.monotonic()
     assert restore(spark, job).rows == 5
@@ -74,7 +74,7 @@ def test_what_was_archived_comes_back_as_it_was(spark: SparkSession, cluster: Cl
     assert numbers_in(read(spark, cluster, "some")) == [11, 13, 15, 17, 19]
     place = {row.keys: row.queueId for row in read(spark, cluster, "orders").collect()}
     assert all(place[row.keys] == row.queueId for row in read(spark, cluster, "some").collect())
-    nothing = Choice(until_ms=1)
+    nothing = MessageFilter(until_ms=1)
     assert restore(spark, Restore(str(tmp_path), cluster.name_server, choice=nothing, to="none")).rows == 0
 
 
@@ -103,7 +103,7 @@ def test_what_no_client_can_send_is_left_out_and_counted(spark: SparkSession, cl
 def test_dead_letters_go_back_to_where_they_came_from(spark: SparkSession, cluster: Cluster) -> None:
     send(cluster.name_server, "orders", range(10))
     refuse(cluster.name_server, "orders", "billing", 10)
-    job = Redrive(cluster.name_server, "%DLQ%billing", Choice(where="cast(body AS string) >= '5'"))
+    job = Redrive(cluster.name_server, "%DLQ%billing", MessageFilter(where="cast(body AS string) >= '5'"))
 
     found = plan(spark, job)
 
@@ -111,9 +111,9 @@ def test_dead_letters_go_back_to_where_they_came_from(spark: SparkSession, clust
     assert sorted(row["keys"] for row in found.sample) == [f"k{number}" for number in range(5, 10)]
     assert read(spark, cluster, "orders").count() == 10, "a plan sends nothing"
 
-    told: list[Work] = []
+    told: list[JobSize] = []
     assert redrive(spark, job, told.append).count == 5
-    assert told == [Work(5, size=5)]
+    assert told == [JobSize(5, size=5)]
 
     assert numbers_in(read(spark, cluster, "orders")) == sorted([*range(10), *range(5, 10)])
     assert read(spark, cluster, "%DLQ%billing").count() == 10, "dead letters stay"

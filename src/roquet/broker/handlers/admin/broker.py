@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from roquet.broker.config.broker import BrokerConfig
 from roquet.broker.metrics.runtime_info import RuntimeInfo
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress, DelayProgress
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets, DelayOffsets
 from roquet.common.properties import dump
 from roquet.common.settings import show_settings
 from roquet.common.steps import Steps
@@ -31,8 +31,8 @@ class BrokerAdmin:
         config: BrokerConfig,
         config_version: DataVersion,
         info: RuntimeInfo,
-        progress: ConsumerProgress,
-        delays: DelayProgress,
+        progress: ConsumerOffsets,
+        delays: DelayOffsets,
         slices: Slices,
     ) -> None:
         self._slices = slices

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from roquet.broker.handlers.admin.saved import answer_saved, refuse_on_slave
 from roquet.broker.metadata.members import Consumers, Member, Producers
-from roquet.broker.metadata.metadata import Catalogue
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress
-from roquet.broker.offsets.group_lag import Positions
+from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
+from roquet.broker.offsets.group_lag import GroupLag
 from roquet.common.steps import Steps, in_parts
 from roquet.errors import MessageError, Refused
 from roquet.protocol.bodies import sliced as sliced_bodies
@@ -45,17 +45,17 @@ class GroupAdmin:
 
     def __init__(
         self,
-        catalogue: Catalogue,
+        metadata: Metadata,
         consumers: Consumers[Connection],
         producers: Producers[Connection],
-        progress: ConsumerProgress,
-        positions: Positions,
+        progress: ConsumerOffsets,
+        positions: GroupLag,
         slices: Slices,
         *,
         is_slave: bool,
     ) -> None:
         self._slices = slices
-        self._catalogue = catalogue
+        self._metadata = metadata
         self._consumers = consumers
         self._producers = producers
         self._progress = progress
@@ -82,17 +82,17 @@ class GroupAdmin:
             check_group(group.name)
         except MessageError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        self._catalogue.update_group(group, partial(answer_saved, request, connection))
+        self._metadata.update_group(group, partial(answer_saved, request, connection))
 
     def delete(self, request: Command, connection: Connection) -> None:
         refuse_on_slave(self._is_slave)
         header = DeleteGroupHeader.read(request.fields)
         if header.remove_offset or header.clean_offset:
             self._progress.forget_group(header.group_name)
-        self._catalogue.delete_group(header.group_name, partial(answer_saved, request, connection))
+        self._metadata.delete_group(header.group_name, partial(answer_saved, request, connection))
 
     def all_groups(self, request: Command) -> Steps[Command]:
-        body = yield from sliced_bodies.group_table(self._catalogue.group_registry.to_table())
+        body = yield from sliced_bodies.group_table(self._metadata.group_registry.to_table())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def consumer_connections(self, request: Command) -> Steps[Command]:
@@ -132,7 +132,7 @@ class GroupAdmin:
 
     def one_group(self, request: Command, connection: Connection) -> Command:
         name = GroupConfigHeader.read(request.fields).group
-        group = self._catalogue.groups.get(name)
+        group = self._metadata.groups.get(name)
         if group is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes(group.to_json()))

@@ -9,9 +9,9 @@ from roquet.protocol.bodies.ha_status import FollowerStatus, HaStatus, SlaveStat
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
-from roquet.replication.client import HaClient, MasterProgress
+from roquet.replication.client import HaClient, MasterStatus
 from roquet.replication.master import Phase
-from roquet.replication.server import HaServer, SlaveProgress
+from roquet.replication.server import HaServer, SlaveFollow
 from roquet.replication.slave import Phase as FollowerPhase
 from roquet.storage.store import Store
 from roquet.transport.connection import Connection, Handler
@@ -46,7 +46,7 @@ class HaAdmin:
         status = HaStatus(self._store.log.end, slaves, follower, self._store.trouble)
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes(status.to_json()))
 
-    def _slave(self, slave: SlaveProgress) -> SlaveStatus:
+    def _slave(self, slave: SlaveFollow) -> SlaveStatus:
         is_streaming = slave.phase is Phase.STREAMING and not slave.reason
         return SlaveStatus(
             slave.address,
@@ -61,7 +61,7 @@ class HaAdmin:
             slave.reason,
         )
 
-    def _follower(self, own: MasterProgress) -> FollowerStatus:
+    def _follower(self, own: MasterStatus) -> FollowerStatus:
         now_ms = self._now_ms()
         return FollowerStatus(
             own.master or "",

@@ -11,8 +11,8 @@ import logging
 from typing import Final
 
 from roquet.broker.metadata.members import Consumers
-from roquet.broker.metadata.metadata import Catalogue
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress
+from roquet.broker.metadata.metadata import Metadata
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.common.limited_log import LimitedLog
 from roquet.common.steps import Steps
 from roquet.errors import Refused
@@ -33,7 +33,7 @@ _QUEUES_SHOWN: Final = 32
 TO_THE_END: Final = -1
 
 
-class ProgressAdmin:
+class OffsetAdmin:
     """Sets groups back or ahead, copies one group's progress to another.
 
     :param broker_name: as clients know it; queues are told by it.
@@ -41,16 +41,16 @@ class ProgressAdmin:
 
     def __init__(
         self,
-        catalogue: Catalogue,
+        metadata: Metadata,
         consumers: Consumers[Connection],
-        progress: ConsumerProgress,
+        progress: ConsumerOffsets,
         store: Store,
         broker_name: str,
         slices: Slices,
     ) -> None:
         self._limited_log = LimitedLog(log)
         self._slices = slices
-        self._catalogue = catalogue
+        self._metadata = metadata
         self._consumers = consumers
         self._progress = progress
         self._store = store
@@ -67,7 +67,7 @@ class ProgressAdmin:
     def reset(self, request: Command) -> Steps[Command]:
         """Tell each member of an online group where to go on; it is they who store that."""
         header = ResetOffsetHeader.read(request.fields)
-        topic = self._catalogue.topics.get(header.topic)
+        topic = self._metadata.topics.get(header.topic)
         if topic is None:
             remark = f"topic {header.topic} does not exist here: nothing is reset"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
@@ -96,7 +96,7 @@ class ProgressAdmin:
 
     def _queues(self, topic: TopicConfig, wanted: int | None) -> list[MessageQueue]:
         """All of the topic, or the one that 5.x names."""
-        queue_ids = self._catalogue.topic_registry.queues_to_scan(topic.name, topic.write_queues)
+        queue_ids = self._metadata.topic_registry.queues_to_scan(topic.name, topic.write_queues)
         if wanted is not None and wanted >= 0:
             if wanted not in queue_ids:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {topic.name} has no queue {wanted}")
@@ -129,7 +129,7 @@ class ProgressAdmin:
         header = CloneOffsetHeader.read(request.fields)
         source = header.src_group
         for name in [header.topic] if header.topic else self._progress.topics_of(source):
-            if name not in self._catalogue.topics:
+            if name not in self._metadata.topics:
                 text = "the progress of %.200s in %s is not cloned: there is no such topic"
                 self._tell(logging.WARNING, "no topic", text, source, name)
             elif not header.offline and self._consumers.gave_up(source, name):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metrics.stats import Stats
-from roquet.broker.offsets.group_lag import Positions
+from roquet.broker.offsets.group_lag import GroupLag
 from roquet.common.steps import Steps
 from roquet.errors import Refused
 from roquet.protocol.headers.admin import ConsumeStatsHeader, StatsHeader
@@ -26,11 +26,11 @@ class StatsAdmin:
     :param address: the broker's own, as clients know it.
     """
 
-    def __init__(self, stats: Stats, positions: Positions, catalogue: Catalogue, address: str, slices: Slices) -> None:
+    def __init__(self, stats: Stats, positions: GroupLag, metadata: Metadata, address: str, slices: Slices) -> None:
         self._slices = slices
         self._stats = stats
         self._positions = positions
-        self._catalogue = catalogue
+        self._metadata = metadata
         self._address = address
 
     def routes(self) -> dict[int, Handler]:
@@ -53,7 +53,7 @@ class StatsAdmin:
         only_ordered = ConsumeStatsHeader.read(request.fields).is_order
         body = bytearray(b'{"brokerAddr":%b,"consumeStatsList":[' % dump_bytes(self._address))
         behind, comma = 0, b""
-        for group in list(self._catalogue.groups):
+        for group in list(self._metadata.groups):
             body += b"%b{%b:[" % (comma, dump_bytes(group))
             topics = yield from self._positions.topics_of(group)
             comma = b""

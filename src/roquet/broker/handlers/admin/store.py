@@ -12,7 +12,7 @@ from typing import Final
 from roquet.broker.handlers.admin.jobs import Jobs
 from roquet.broker.maintenance.cleaning import Cleaning
 from roquet.broker.maintenance.queue_deletion import QueueDeletion
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.metadata import Metadata
 from roquet.protocol.records.message import HALF_OP_TOPIC, SCHEDULE_TOPIC
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
@@ -27,10 +27,10 @@ class StoreAdmin:
     """Deletes expired files, and queues that are not needed any more."""
 
     def __init__(
-        self, store: Store, catalogue: Catalogue, cleaning: Cleaning, deletion: QueueDeletion, jobs: Jobs
+        self, store: Store, metadata: Metadata, cleaning: Cleaning, deletion: QueueDeletion, jobs: Jobs
     ) -> None:
         self._store = store
-        self._catalogue = catalogue
+        self._metadata = metadata
         self._cleaning = cleaning
         self._deletion = deletion
         self._jobs = jobs
@@ -58,7 +58,7 @@ class StoreAdmin:
         return request.answer(ResponseCode.SUCCESS)
 
     def _is_unused(self, topic: str) -> bool:
-        return topic not in self._catalogue.topics and topic not in _NEVER_UNUSED
+        return topic not in self._metadata.topics and topic not in _NEVER_UNUSED
 
     def delete_expired_files(self, request: Command, connection: Connection) -> Command:
         """Answered at once; the next passes of cleaning do it, at whatever hour."""

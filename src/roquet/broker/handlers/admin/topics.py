@@ -10,10 +10,10 @@ from functools import partial
 from roquet.broker.handlers.admin.jobs import Jobs
 from roquet.broker.handlers.admin.saved import answer_saved, not_saved, refuse_on_slave
 from roquet.broker.maintenance.queue_deletion import QueueDeletion
-from roquet.broker.metadata.metadata import Catalogue
+from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import until_saved
 from roquet.broker.metadata.topics import FILTER_TYPES
-from roquet.broker.offsets.consumer_offsets import ConsumerProgress
+from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.common.steps import Steps
 from roquet.errors import MessageError, Refused
 from roquet.protocol.bodies import sliced as sliced_bodies
@@ -37,8 +37,8 @@ class TopicAdmin:
 
     def __init__(
         self,
-        catalogue: Catalogue,
-        progress: ConsumerProgress,
+        metadata: Metadata,
+        progress: ConsumerOffsets,
         store: Store,
         broker_name: str,
         deletion: QueueDeletion,
@@ -48,7 +48,7 @@ class TopicAdmin:
         is_slave: bool,
     ) -> None:
         self._slices = slices
-        self._catalogue = catalogue
+        self._metadata = metadata
         self._progress = progress
         self._store = store
         self._broker_name = broker_name
@@ -71,7 +71,7 @@ class TopicAdmin:
         refuse_on_slave(self._is_slave)
         topic = _requested(CreateTopicHeader.read(request.fields))
         self._refuse_system(topic.name)
-        self._catalogue.update_topic(topic, partial(answer_saved, request, connection))
+        self._metadata.update_topic(topic, partial(answer_saved, request, connection))
 
     def delete(self, request: Command, connection: Connection) -> None:
         """A later topic of that name starts anew, so nobody may have progress in it."""
@@ -89,16 +89,16 @@ class TopicAdmin:
         await self._deletion.of_topic(name)
         self._progress.forget_topic(name)
         try:
-            await until_saved(partial(self._catalogue.delete_topic, name))
+            await until_saved(partial(self._metadata.delete_topic, name))
         except OSError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, not_saved(error)) from error
 
     def _refuse_system(self, name: str) -> None:
-        if self._catalogue.topic_registry.is_system(name):
+        if self._metadata.topic_registry.is_system(name):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {name} belongs to the broker, it stays as it is")
 
     def all_topics(self, request: Command) -> Steps[Command]:
-        body = yield from sliced_bodies.topic_table(self._catalogue.topic_registry.to_table())
+        body = yield from sliced_bodies.topic_table(self._metadata.topic_registry.to_table())
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def one_topic(self, request: Command, connection: Connection) -> Command:
@@ -106,14 +106,14 @@ class TopicAdmin:
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes(topic.to_json()))
 
     def _known(self, name: str) -> TopicConfig:
-        topic = self._catalogue.topics.get(name)
+        topic = self._metadata.topics.get(name)
         if topic is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name} does not exist")
         return topic
 
     def stats(self, request: Command) -> Steps[Command]:
         name = TopicHeader.read(request.fields).topic
-        queue_ids = self._catalogue.topic_registry.queues_to_scan(name, self._known(name).write_queues)
+        queue_ids = self._metadata.topic_registry.queues_to_scan(name, self._known(name).write_queues)
         offsets = yield from sliced_bodies.object_keys(
             (dump_bytes(queue_to_json(MessageQueue(name, self._broker_name, queue_id))).decode(), bounds)
             for queue_id, bounds in enumerate(map(partial(self._bounds, name), queue_ids))
@@ -129,7 +129,7 @@ class TopicAdmin:
         }
 
     def system_topics(self, request: Command, connection: Connection) -> Command:
-        body = dump_bytes({"topicList": self._catalogue.topic_registry.system_names})
+        body = dump_bytes({"topicList": self._metadata.topic_registry.system_names})
         return request.answer(ResponseCode.SUCCESS, body=body)
 
 

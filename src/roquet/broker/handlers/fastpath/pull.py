@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from roquet.broker.handlers.fastpath.cache import LearntForm, LearntForms
+from roquet.broker.handlers.fastpath.cache import CachedTemplate, TemplateCache
 from roquet.broker.metrics.traffic import Traffic
 from roquet.protocol.bodies.tables import GroupConfig
 from roquet.protocol.filters.tags import Filter
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.remoting.command import Command
-from roquet.protocol.templates.request import Shape, is_number
-from roquet.protocol.templates.response import AnswerForm
+from roquet.protocol.templates.request import HeaderTemplate, is_number
+from roquet.protocol.templates.response import ResponseTemplate
 from roquet.storage.fetch import Fetched, FetchStatus
 from roquet.storage.log.commit_log import CommitLog
-from roquet.transport.connection import Connection, Otherwise
+from roquet.transport.connection import Connection, SlowPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ Look = Callable[[PullHeader, Filter, int, int, int], Fetched]
 """Queue id, queue offset and commit offset of a pull that is otherwise like the header given -> what it finds."""
 
 
-class LearntPulls:
+class FastPull:
     """Answers pulls that find something; the others go the general way, which looks again.
 
     :param suggest: which broker to pull from next.
@@ -49,7 +49,7 @@ class LearntPulls:
         terms: Terms,
         look: Look,
         suggest: Callable[[GroupConfig, Fetched], int],
-        found: AnswerForm,
+        found: ResponseTemplate,
         traffic: Traffic,
         log: CommitLog,
     ) -> None:
@@ -60,23 +60,23 @@ class LearntPulls:
         self._found = found
         self._traffic = traffic
         self._log = log
-        self._forms: LearntForms[_LearntPull] = LearntForms()
+        self._templates: TemplateCache[_LearntPull] = TemplateCache()
         self._terms: dict[_LearntPull, PullTerms] = {}
         """Of the pulls since the last request that went the general way: that may change groups and topics."""
 
-    def take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
-        """The answers to frames of learnt forms; any other frame goes `otherwise`, in its turn."""
+    def take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
+        """The answers to frames of learnt forms; any other frame goes `slow_path`, in its turn."""
         self._log.keep_looks(True)
         try:
-            return self._take(frames, otherwise)
+            return self._take(frames, slow_path)
         finally:
             self._log.keep_looks(False)
             self._terms.clear()
 
-    def _take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
+    def _take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
         answers: list[bytes] = []
         for frame in frames:
-            for known in self._forms.known.get(frame[:4], ()):
+            for known in self._templates.known.get(frame[:4], ()):
                 pieces = known.unpack_from(frame) if len(frame) == known.header_end else ()
                 if pieces[::2] == known.constants:
                     answer = self._answer(frame, known, known.pick(pieces))
@@ -84,7 +84,7 @@ class LearntPulls:
             else:
                 answer = None
             if answer is None:
-                answer = self._forms.general(frame, otherwise)
+                answer = self._templates.by_slow_path(frame, slow_path)
                 self._terms.clear()
             if answer is not None:
                 answers.append(answer)
@@ -119,14 +119,14 @@ class LearntPulls:
 
     def learn(self, request: Command, header: PullHeader) -> None:
         """Learn the form of the pull that `take` did not know a moment ago."""
-        shape = self._forms.learn(request)
-        if shape is not None and not request.body:
-            self._forms.add(_LearntPull(shape, header))
+        header_template = self._templates.learn(request)
+        if header_template is not None and not request.body:
+            self._templates.add(_LearntPull(header_template, header))
 
 
-class _LearntPull(LearntForm):
+class _LearntPull(CachedTemplate):
     """One form of pull; `pick` finds opaque, queue id, queue offset and commit offset."""
 
-    def __init__(self, shape: Shape, header: PullHeader) -> None:
-        super().__init__(shape)
+    def __init__(self, header_template: HeaderTemplate, header: PullHeader) -> None:
+        super().__init__(header_template)
         self.header = header

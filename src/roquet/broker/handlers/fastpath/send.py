@@ -14,17 +14,17 @@ from typing import Final
 
 from roquet.broker.config.delay_levels import DelayLevels
 from roquet.broker.handlers.batches import stored_size_max
-from roquet.broker.handlers.fastpath.cache import LearntForms
-from roquet.broker.handlers.fastpath.send_template import Columns, LearntSend, MakeItem, SendKind, Taken
+from roquet.broker.handlers.fastpath.cache import TemplateCache
+from roquet.broker.handlers.fastpath.send_template import MakeItem, SendColumns, SendPlan, SendTemplate, Taken
 from roquet.broker.handlers.send_answers import SendAnswers
-from roquet.broker.handlers.send_context import Intake
+from roquet.broker.handlers.send_context import SendContext
 from roquet.protocol.bodies.tables import TopicConfig
 from roquet.protocol.records import message as m
 from roquet.protocol.records.columns import Ints
-from roquet.protocol.records.uniform import AlikeMessages, message_ids
+from roquet.protocol.records.uniform import UniformBatch, message_ids
 from roquet.protocol.remoting.command import Command
 from roquet.protocol.templates.request import is_number, is_safe
-from roquet.transport.connection import Connection, Otherwise
+from roquet.transport.connection import Connection, SlowPath
 
 _KINDS_MAX: Final = 256
 _TAGS_MAX: Final = 1024
@@ -33,29 +33,29 @@ _COLUMNS_FROM: Final = 9
 with 11 they take 9 % less."""
 
 
-class LearntSends:
-    """Keeps: `_forms` only holds what was valid under the topic table's `_version`."""
+class FastSend:
+    """Keeps: `_templates` only holds what was valid under the topic table's `_version`."""
 
-    def __init__(self, intake: Intake, answers: SendAnswers, connection: Connection) -> None:
-        self._store = intake.store
-        self._durability = intake.durability
-        self._turn = intake.turn
-        self._topics = intake.catalogue.topic_registry
+    def __init__(self, send_context: SendContext, answers: SendAnswers, connection: Connection) -> None:
+        self._store = send_context.store
+        self._ack_gate = send_context.ack_gate
+        self._turn = send_context.turn
+        self._topics = send_context.metadata.topic_registry
         self._answers = answers
         self._connection = connection
         self._message_id_head = self._store.config.store_host.hex().upper().encode()
-        self._size_max = intake.config.message_size_max
-        self._stored_size_max = stored_size_max(intake.config)
+        self._size_max = send_context.config.message_size_max
+        self._stored_size_max = stored_size_max(send_context.config)
         self._version = self._topics.version
-        self._forms: LearntForms[LearntSend] = LearntForms()
-        self._kinds: dict[Hashable, SendKind] = {}
+        self._templates: TemplateCache[SendTemplate] = TemplateCache()
+        self._plans: dict[Hashable, SendPlan] = {}
         self._tag_codes: dict[bytes, int] = {}
 
-    def take(self, frames: Iterable[bytes], otherwise: Otherwise) -> list[bytes]:
-        """The answers to frames of learnt forms; any other frame goes `otherwise`, in its turn."""
+    def take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
+        """The answers to frames of learnt forms; any other frame goes `slow_path`, in its turn."""
         answers: list[bytes] = []
         run: list[Taken] = []
-        kind: SendKind | None = None
+        plan: SendPlan | None = None
         body_size = -1
         sends, size_max = self._valid_sends(), self._size_max
         for frame in frames:
@@ -64,125 +64,125 @@ class LearntSends:
                 pieces = known.unpack_from(frame) if size >= 0 else ()
                 if pieces[::2] == known.constants:  # `known`, `values` and `queue` are those of the form that fits
                     values = known.pick(pieces)
-                    queue = known.queues.get(values[1]) or known.kind.find_queue(values[1])
+                    queue = known.queues.get(values[1]) or known.plan.find_queue(values[1])
                     break
             else:
                 queue, size = None, -1
             if queue is None or size > size_max:
-                answers += self._store_run(kind, run, otherwise)
+                answers += self._store_run(plan, run, slow_path)
                 run = []
-                answers += self._otherwise(frame, otherwise, learns=size < 0)
+                answers += self._by_slow_path(frame, slow_path, learns=size < 0)
                 sends = self._valid_sends()
                 continue
-            if size != body_size or known.kind is not kind:
-                answers += self._store_run(kind, run, otherwise)
+            if size != body_size or known.plan is not plan:
+                answers += self._store_run(plan, run, slow_path)
                 run = []
-                kind, body_size = known.kind, size
+                plan, body_size = known.plan, size
             run.append((known, values, queue, frame))
-        return answers + self._store_run(kind, run, otherwise)
+        return answers + self._store_run(plan, run, slow_path)
 
-    def _valid_sends(self) -> dict[bytes, list[LearntSend]]:
+    def _valid_sends(self) -> dict[bytes, list[SendTemplate]]:
         """None of them while no message is taken: the general path says why."""
-        if self._store.why_full or self._durability.why_busy:
+        if self._store.why_full or self._ack_gate.why_busy:
             return {}
         if self._version is not self._topics.version:
             self._version = self._topics.version
-            self._forms.clear()
-            self._kinds.clear()
-        return self._forms.known
+            self._templates.clear()
+            self._plans.clear()
+        return self._templates.known
 
-    def _otherwise(self, frame: bytes, otherwise: Otherwise, *, learns: bool = True) -> list[bytes]:
+    def _by_slow_path(self, frame: bytes, slow_path: SlowPath, *, learns: bool = True) -> list[bytes]:
         """:param learns: whether its form is not known."""
-        answer = self._forms.general(frame, otherwise) if learns else otherwise(frame)
+        answer = self._templates.by_slow_path(frame, slow_path) if learns else slow_path(frame)
         return [answer] if answer is not None else []
 
     # storing
 
-    def _store_run(self, kind: SendKind | None, run: list[Taken], otherwise: Otherwise) -> list[bytes]:
+    def _store_run(self, plan: SendPlan | None, run: list[Taken], slow_path: SlowPath) -> list[bytes]:
         """Store sends of one kind, whose bodies have one size; at once when they suit that."""
-        if kind is None or not run:
+        if plan is None or not run:
             return []
-        if len(run) < (1 if kind.is_batch else _COLUMNS_FROM):
-            return [answer for taken in run for answer in self._store_one(kind, taken, otherwise)]
-        columns = Columns.of_run(run)
+        if len(run) < (1 if plan.is_batch else _COLUMNS_FROM):
+            return [answer for taken in run for answer in self._store_one(plan, taken, slow_path)]
+        columns = SendColumns.of_run(run)
         messages = (
-            kind.alike_in_batches(columns, self._stored_size_max) if kind.is_batch else self._alike(kind, columns)
+            plan.alike_in_batches(columns, self._stored_size_max) if plan.is_batch else self._alike(plan, columns)
         )
         is_one = len(run) == 1
-        if messages is not None and (is_one or kind.size_in_log(messages) <= self._store.log.room):
+        if messages is not None and (is_one or plan.size_in_log(messages) <= self._store.log.room):
             try:
-                offsets, physical = self._store.append_alike(messages, columns.queues, kind.delay_ms)
+                offsets, physical = self._store.append_alike(messages, columns.queues, plan.delay_ms)
             except Exception as error:
                 if is_one or not isinstance(error, OSError):
-                    return self._failed(kind, columns.frames, error)
+                    return self._failed(plan, columns.frames, error)
                 # there is no room for all, or the file of one queue was cut: it goes message by message
             else:
-                return self._stored(kind, columns, offsets, physical)
+                return self._stored(plan, columns, offsets, physical)
         if not is_one:
-            return [answer for taken in run for answer in self._store_run(kind, [taken], otherwise)]
-        return self._otherwise(run[0][3], otherwise)
+            return [answer for taken in run for answer in self._store_run(plan, [taken], slow_path)]
+        return self._by_slow_path(run[0][3], slow_path)
 
-    def _store_one(self, kind: SendKind, taken: Taken, otherwise: Otherwise) -> list[bytes]:
-        """Store a single message by itself; `otherwise` where a value could mean something."""
+    def _store_one(self, plan: SendPlan, taken: Taken, slow_path: SlowPath) -> list[bytes]:
+        """Store a single message by itself; `slow_path` where a value could mean something."""
         known, values, queue, frame = taken
         opaque, queue_id, born, *texts = values
-        if not born.isdigit() or not (kind.is_binary or is_number(opaque)) or not is_safe(b"".join(texts)):
-            return self._otherwise(frame, otherwise)
+        if not born.isdigit() or not (plan.is_binary or is_number(opaque)) or not is_safe(b"".join(texts)):
+            return self._by_slow_path(frame, slow_path)
         keys: Sequence[bytes] = ()
-        if kind.unique_key_at >= 0:
-            keys = (texts[kind.unique_key_at],)
-        if kind.keys_at >= 0:
-            keys = (*keys, *texts[kind.keys_at].split())
+        if plan.unique_key_at >= 0:
+            keys = (texts[plan.unique_key_at],)
+        if plan.keys_at >= 0:
+            keys = (*keys, *texts[plan.keys_at].split())
         try:
             at = self._store.append(
                 queue,
                 frame[known.header_end :],
-                kind.properties(texts, queue_id),
+                plan.properties(texts, queue_id),
                 keys,
-                self._tag_code(texts[kind.tags_at]) if kind.tags_at >= 0 else 0,
-                kind.flag,
-                kind.sys_flag,
+                self._tag_code(texts[plan.tags_at]) if plan.tags_at >= 0 else 0,
+                plan.flag,
+                plan.sys_flag,
                 int(born),
                 self._connection.peer_host,
-                kind.reconsume_times,
-                kind.delay_ms,
+                plan.reconsume_times,
+                plan.delay_ms,
             )
         except Exception as error:
-            return self._failed(kind, (frame,), error)
+            return self._failed(plan, (frame,), error)
         self._turn.due()
-        if kind.is_one_way:
+        if plan.is_one_way:
             return []
         message_id = b"%b%016X," % (self._message_id_head, at)
-        return self._safe(kind, kind.answers(message_id, (queue_id,), (queue.max_offset - 1,), (opaque,)))
+        return self._safe(plan, plan.answers(message_id, (queue_id,), (queue.max_offset - 1,), (opaque,)))
 
-    def _alike(self, kind: SendKind, columns: Columns) -> AlikeMessages | None:
+    def _alike(self, plan: SendPlan, columns: SendColumns) -> UniformBatch | None:
         tag_codes: int | list[int] = 0
-        if kind.tags_at >= 0:
-            texts = columns.texts[kind.tags_at]
+        if plan.tags_at >= 0:
+            texts = columns.texts[plan.tags_at]
             if not is_safe(b"".join(texts)):
                 return None
             tag_codes = [self._tag_codes.get(tags) or self._tag_code(tags) for tags in texts]
-        return kind.alike(columns, tag_codes)
+        return plan.alike(columns, tag_codes)
 
-    def _stored(self, kind: SendKind, columns: Columns, offsets: Sequence[int], physical: Ints) -> list[bytes]:
+    def _stored(self, plan: SendPlan, columns: SendColumns, offsets: Sequence[int], physical: Ints) -> list[bytes]:
         """The answers to a run that is in the log, as many messages from each send."""
         self._turn.due()
-        if kind.is_one_way:
+        if plan.is_one_way:
             return []
         ids = message_ids(self._message_id_head, physical)
-        return self._safe(kind, kind.answers(ids, columns.queue_ids, offsets, columns.opaques))
+        return self._safe(plan, plan.answers(ids, columns.queue_ids, offsets, columns.opaques))
 
-    def _failed(self, kind: SendKind, frames: Iterable[bytes], error: Exception) -> list[bytes]:
+    def _failed(self, plan: SendPlan, frames: Iterable[bytes], error: Exception) -> list[bytes]:
         """The answers; who sent one way gets none, but what goes wrong here is in the log."""
         answers = [self._connection.failed(frame, error) for frame in frames]
-        return [] if kind.is_one_way else answers
+        return [] if plan.is_one_way else answers
 
-    def _safe(self, kind: SendKind, answers: list[bytes]) -> list[bytes]:
+    def _safe(self, plan: SendPlan, answers: list[bytes]) -> list[bytes]:
         """The answers that can leave now."""
-        if not kind.waits:
+        if not plan.waits:
             return answers
         end = self._store.log.end
-        return [now for answer in answers if (now := self._durability.hold(self._connection, answer, end))]
+        return [now for answer in answers if (now := self._ack_gate.hold(self._connection, answer, end))]
 
     def _tag_code(self, tags: bytes) -> int:
         code = self._tag_codes.get(tags)
@@ -204,15 +204,24 @@ class LearntSends:
         batch_item: MakeItem,
     ) -> None:
         """Learn the form of the send that `take` did not know a moment ago and the general path has now stored."""
-        shape = self._forms.learn(request)
-        if shape is None:
+        header_template = self._templates.learn(request)
+        if header_template is None:
             return
-        if len(self._kinds) >= _KINDS_MAX:
-            self._kinds.clear()
-        host, waits = self._connection.peer_host, self._durability.waits
-        kind = SendKind(
-            shape, self._store, topic, sys_flag, host, waits, self._answers, levels, stored_properties, batch_item
+        if len(self._plans) >= _KINDS_MAX:
+            self._plans.clear()
+        host, waits = self._connection.peer_host, self._ack_gate.waits
+        plan = SendPlan(
+            header_template,
+            self._store,
+            topic,
+            sys_flag,
+            host,
+            waits,
+            self._answers,
+            levels,
+            stored_properties,
+            batch_item,
         )
-        if kind.is_takeable:
-            kind = self._kinds.setdefault(kind.identity, kind)
-            self._forms.add(LearntSend(shape, kind))
+        if plan.is_takeable:
+            plan = self._plans.setdefault(plan.identity, plan)
+            self._templates.add(SendTemplate(header_template, plan))

@@ -10,7 +10,7 @@ from itertools import accumulate
 import numpy as np
 
 from roquet.broker.config.delay_levels import DelayLevels, put_aside, waiting_queue
-from roquet.broker.handlers.fastpath.cache import LearntForm
+from roquet.broker.handlers.fastpath.cache import CachedTemplate
 from roquet.broker.handlers.send_answers import SendAnswers
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import TopicConfig
@@ -18,11 +18,11 @@ from roquet.protocol.headers.send import SendHeader, SendHeaderV2
 from roquet.protocol.records import message as m
 from roquet.protocol.records.batch import split_batch
 from roquet.protocol.records.record import layout
-from roquet.protocol.records.uniform import AlikeMessages, checksums, rows_of
-from roquet.protocol.records.uniform_batch import BatchForm, learn_form
+from roquet.protocol.records.uniform import UniformBatch, checksums, rows_of
+from roquet.protocol.records.uniform_batch import BatchTemplate, learn_form
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import BINARY
-from roquet.protocol.templates.request import Shape, is_number, is_safe
+from roquet.protocol.templates.request import HeaderTemplate, is_number, is_safe
 from roquet.storage.batch_records import BatchItem
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.store import Store
@@ -31,7 +31,7 @@ MakeItem = Callable[[int, bytes, bytes], BatchItem]
 """Flag, body and properties of a message in a batch -> the message as it is stored, or Refused."""
 
 
-class SendKind:
+class SendPlan:
     """What sends have in common whose headers may differ in the length of a number.
 
     `unique_key_at`, `keys_at` and `tags_at` are places among the texts of a send, -1 for what it does not have. Two
@@ -40,7 +40,7 @@ class SendKind:
 
     def __init__(
         self,
-        shape: Shape,
+        header_template: HeaderTemplate,
         store: Store,
         topic: TopicConfig,
         sys_flag: int,
@@ -51,8 +51,8 @@ class SendKind:
         stored_properties: Callable[[dict[str, str]], str],
         batch_item: MakeItem,
     ) -> None:
-        kind = SendHeader if shape.command.code == RequestCode.SEND_MESSAGE else SendHeaderV2
-        header = kind.read(shape.command.fields)
+        plan = SendHeader if header_template.command.code == RequestCode.SEND_MESSAGE else SendHeaderV2
+        header = plan.read(header_template.command.fields)
         pairs = m.split_properties(header.properties)
         level = levels.level_of(pairs)
         self.delay_ms = levels.ms[level - 1] if level else None
@@ -62,11 +62,11 @@ class SendKind:
         self._topic_size = len((m.SCHEDULE_TOPIC if level else topic.name).encode())
         self._queue_limit = max(topic.write_queues, topic.read_queues)
         self._batch_item = batch_item
-        self._batch: tuple[BatchForm, BatchItem] | None = None
+        self._batch: tuple[BatchTemplate, BatchItem] | None = None
         self.queues: dict[bytes, ConsumeQueue] = {}
         """By queue id as it stands in the header."""
-        self.is_binary = shape.command.header_type == BINARY
-        self.is_one_way = shape.command.is_one_way
+        self.is_binary = header_template.command.header_type == BINARY
+        self.is_one_way = header_template.command.is_one_way
         self.answers = partial(answers.encode, binary=self.is_binary)
         self.is_batch = header.batch
         self.flag = header.flag
@@ -124,7 +124,7 @@ class SendKind:
         """What is stored as properties of a message with these texts; a delayed one says which queue it is for."""
         return self._properties_format % ((*texts, queue_id) if self.delay_ms is not None else tuple(texts))
 
-    def _is_plain(self, columns: Columns) -> bool:
+    def _is_plain(self, columns: SendColumns) -> bool:
         """Whether every value means just itself."""
         return (
             b"".join(columns.born).isdigit()
@@ -132,13 +132,13 @@ class SendKind:
             and (self.is_binary or all(map(is_number, columns.opaques)))
         )
 
-    def size_in_log(self, messages: AlikeMessages) -> int:
+    def size_in_log(self, messages: UniformBatch) -> int:
         return len(messages) * self._record_size(messages.body, messages.properties)
 
     def _record_size(self, body: bytes, properties: bytes) -> int:
         return layout(self.sys_flag, len(body), self._topic_size, len(properties)).size
 
-    def alike(self, columns: Columns, tag_codes: int | list[int]) -> AlikeMessages | None:
+    def alike(self, columns: SendColumns, tag_codes: int | list[int]) -> UniformBatch | None:
         """Single messages whose bodies have one size; None where a value could mean something."""
         if not self._is_plain(columns) or (self.keys_at >= 0 and b" " in columns.blocks[self.keys_at]):
             return None
@@ -146,7 +146,7 @@ class SendKind:
         first, blocks = [text[0] for text in columns.texts], columns.blocks
         if self.delay_ms is not None:
             blocks = [*blocks, b"".join(columns.queue_ids)]
-        return AlikeMessages(
+        return UniformBatch(
             self.flag,
             self.sys_flag,
             self.reconsume_times,
@@ -163,7 +163,7 @@ class SendKind:
 
     # batches
 
-    def alike_in_batches(self, columns: Columns, stored_size_max: int) -> AlikeMessages | None:
+    def alike_in_batches(self, columns: SendColumns, stored_size_max: int) -> UniformBatch | None:
         """The messages of batches of one size; None where they are not all alike, or a value could mean something.
 
         :param stored_size_max: of each batch; where their records are larger, it is None as well.
@@ -174,56 +174,56 @@ class SendKind:
             self._batch = self._learn_batch(batches[0])
         if self._batch is None or len(batches[0]) % self._batch[0].item_size or not self._is_plain(columns):
             return None
-        form, first = self._batch
-        stored_size = len(batches[0]) // form.item_size * self._record_size(first.body, first.properties)
+        template, first = self._batch
+        stored_size = len(batches[0]) // template.item_size * self._record_size(first.body, first.properties)
         if stored_size > stored_size_max:
             return None
-        rows = form.rows(data)
+        rows = template.rows(data)
         if rows is None:
             return None
         count = len(rows)
-        unique_keys = form.unique_keys(rows)
-        return AlikeMessages(
+        unique_keys = template.unique_keys(rows)
+        return UniformBatch(
             first.flag,
             self.sys_flag,
             self.reconsume_times,
             self.born_host,
             np.repeat(np.array([int(born) for born in columns.born]), count // len(batches)),
-            form.bodies(rows)[0].tobytes(),
+            template.bodies(rows)[0].tobytes(),
             first.properties,
-            form.bodies(rows),
-            form.checksums(data),
-            [(form.key_in_properties, unique_keys)],
+            template.bodies(rows),
+            template.checksums(data),
+            [(template.key_in_properties, unique_keys)],
             [unique_keys.tobytes(), *(key * count for key in first.keys[1:])],
             first.tag_code,
         )
 
-    def _learn_batch(self, data: bytes) -> tuple[BatchForm, BatchItem] | None:
+    def _learn_batch(self, data: bytes) -> tuple[BatchTemplate, BatchItem] | None:
         try:
             flag, body, properties = next(split_batch(data))
-            form = learn_form(data)
-            if form is None or form.key_at == form.key_end:
+            template = learn_form(data)
+            if template is None or template.key_at == template.key_end:
                 return None
-            return form, self._batch_item(flag, body, properties)
+            return template, self._batch_item(flag, body, properties)
         except (ValueError, StopIteration, Refused):
             return None
 
 
-class LearntSend(LearntForm):
+class SendTemplate(CachedTemplate):
     """One form of send header; `pick` finds opaque, queue id, time of birth and the kind's texts."""
 
-    def __init__(self, shape: Shape, kind: SendKind) -> None:
-        super().__init__(shape, kind.names)
-        self.kind = kind
-        self.queues = kind.queues
+    def __init__(self, header_template: HeaderTemplate, plan: SendPlan) -> None:
+        super().__init__(header_template, plan.names)
+        self.plan = plan
+        self.queues = plan.queues
 
 
-Taken = tuple[LearntSend, tuple[bytes, ...], ConsumeQueue, bytes]
-"""A send: its form, what `LearntSend.pick` found, its queue and the frame."""
+Taken = tuple[SendTemplate, tuple[bytes, ...], ConsumeQueue, bytes]
+"""A send: its form, what `SendTemplate.pick` found, its queue and the frame."""
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class SendColumns:
     """Sends of one kind, taken apart, field by field; `blocks` are the texts of each kind end to end."""
 
     queues: tuple[ConsumeQueue, ...]
@@ -236,8 +236,8 @@ class Columns:
     bodies: list[bytes]
 
     @classmethod
-    def of_run(cls, run: Sequence[Taken]) -> Columns:
-        forms, values, queues, frames = zip(*run, strict=True)
+    def of_run(cls, run: Sequence[Taken]) -> SendColumns:
+        templates, values, queues, frames = zip(*run, strict=True)
         opaques, queue_ids, born, *texts = zip(*values, strict=True)
-        bodies = [frame[form.header_end :] for form, frame in zip(forms, frames, strict=True)]
+        bodies = [frame[template.header_end :] for template, frame in zip(templates, frames, strict=True)]
         return cls(queues, frames, opaques, queue_ids, born, texts, [b"".join(text) for text in texts], bodies)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 
 @dataclass(frozen=True)
-class Work:
+class JobSize:
     """So many rows are to come; 0 where nobody can tell.
 
     `size` are the bytes of all their bodies, for what is sent; else the files in `folder` grow, if it can be told.
@@ -20,8 +20,8 @@ class Work:
     folder: Path | None = None
 
 
-Planned: TypeAlias = Callable[[Work], None]
+Planned: TypeAlias = Callable[[JobSize], None]
 
 
-def nobody_asks(work: Work) -> None:
+def nobody_asks(work: JobSize) -> None:
     """For those who call a pipeline and do not watch it."""

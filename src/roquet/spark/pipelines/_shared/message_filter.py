@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 
 @dataclass(frozen=True)
-class Choice:
+class MessageFilter:
     """All that is given has to be so. Times in ms since the epoch: stored at `since_ms` or later, before `until_ms`.
 
     `key`: a regular expression (Java's) that one of a message's keys matches as a whole; `where`: a condition of Spark
@@ -35,5 +35,5 @@ class Choice:
         return messages if self.where is None else messages.where(self.where)
 
 
-ALL: Final = Choice()
+ALL: Final = MessageFilter()
 """Every message."""

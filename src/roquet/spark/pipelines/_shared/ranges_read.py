@@ -16,8 +16,8 @@ from roquet.spark._options.queue_json import to_tree
 from roquet.spark._options.ranges import Bounds, QueueRange, check_certain
 from roquet.spark._options.read import ReadOptions
 from roquet.spark._options.values import OptionError
-from roquet.spark._read.cluster_snapshot import Survey, client
-from roquet.spark.pipelines._shared.run_sync import answer_of
+from roquet.spark._read.cluster_queries import ClusterQueries, client
+from roquet.spark.pipelines._shared.run_sync import run_sync
 
 T = TypeVar("T")
 QUEUE: Final = ("topic", "brokerName", "queueId")
@@ -81,14 +81,14 @@ def from_bounds(options: ReadOptions, settle: Callable[[dict[MessageQueue, Bound
 
     async def asking() -> T:
         async with client(options) as consumer:
-            survey = Survey(consumer, options)
+            survey = ClusterQueries(consumer, options)
 
             async def settling() -> T:
                 return settle(await survey.bounds(await survey.queues()))
 
             return await survey.patiently(settling)
 
-    return answer_of(asking)
+    return run_sync(asking)
 
 
 def read_ranges(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def answer_of(ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def run_sync(ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """What `ask()` comes to, in an event loop of its own."""
 
     def asking() -> T:

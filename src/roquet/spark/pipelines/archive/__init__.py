@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from roquet.spark.pipelines.archive.job import Archive, archive, read_archive
     from roquet.spark.pipelines.archive.sources import StoredTopics, Topics
     from roquet.spark.pipelines.archive.state import ArchiveError
-    from roquet.spark.pipelines.archive.stream import Pace, archive_stream
+    from roquet.spark.pipelines.archive.stream import ArchiveTrigger, archive_stream
 
 __all__ = [
     "Archive",
     "ArchiveError",
+    "ArchiveTrigger",
     "Archived",
     "Compacted",
     "Compaction",
-    "Pace",
     "StoredTopics",
     "Topics",
     "archive",
@@ -40,7 +40,7 @@ if not TYPE_CHECKING:  # a type checker would take any name at all for one of th
             "Archived": "roquet.spark.pipelines.archive.change",
             "Compacted": "roquet.spark.pipelines.archive.change",
             "Compaction": "roquet.spark.pipelines.archive.compaction",
-            "Pace": "roquet.spark.pipelines.archive.stream",
+            "ArchiveTrigger": "roquet.spark.pipelines.archive.stream",
             "StoredTopics": "roquet.spark.pipelines.archive.sources",
             "Topics": "roquet.spark.pipelines.archive.sources",
             "archive": "roquet.spark.pipelines.archive.job",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from roquet.spark._options.values import one_of
-from roquet.spark.pipelines.archive.change import Keeper
+from roquet.spark.pipelines.archive.change import ArchiveBackend
 from roquet.spark.pipelines.archive.delta import DeltaArchive
 from roquet.spark.pipelines.archive.folder import STATES
 from roquet.spark.pipelines.archive.parquet import ParquetArchive
@@ -15,7 +15,7 @@ from roquet.spark.pipelines.archive.state import ArchiveError
 FORMATS: Final = ("parquet", "delta")
 
 
-def keeper_of(folder: str, file_format: str = "") -> Keeper:
+def keeper_of(folder: str, file_format: str = "") -> ArchiveBackend:
     """The keeper of an archive of that format; without one, of the archive that is there, or plain Parquet.
 
     :param folder: a path; or a URL, if the format is delta.

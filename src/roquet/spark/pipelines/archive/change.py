@@ -56,7 +56,7 @@ class Change(Protocol):
         """
 
 
-class Keeper(Protocol):
+class ArchiveBackend(Protocol):
     """Where an archive is, and in what form."""
 
     def changing(self, spark: SparkSession) -> AbstractContextManager[Change]:

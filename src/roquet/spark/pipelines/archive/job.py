@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.ranges import QueueRange
-from roquet.spark.pipelines._shared.job_size import Planned, Work, nobody_asks
+from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
 from roquet.spark.pipelines.archive.backends import keeper_of
-from roquet.spark.pipelines.archive.change import Archived, Change, Keeper
+from roquet.spark.pipelines.archive.change import ArchiveBackend, Archived, Change
 from roquet.spark.pipelines.archive.columns import with_day
 from roquet.spark.pipelines.archive.plan import ends
 from roquet.spark.pipelines.archive.sources import Source
@@ -34,7 +34,7 @@ class Archive:
     file_format: str = ""
 
     @property
-    def keeper(self) -> Keeper:
+    def keeper(self) -> ArchiveBackend:
         """:raises ArchiveError: the folder has an archive of another format, or can have none."""
         return keeper_of(self.folder, self.file_format)
 
@@ -57,7 +57,7 @@ def add(
     rows = sum(each.size for each in ranges)
     if not rows:
         return change.nothing()
-    planned(Work(rows, folder=change.staging))
+    planned(JobSize(rows, folder=change.staging))
     messages = with_day(source.messages(spark, (each for each in ranges if each.size)))
     return change.add(messages, ends(ranges), rows if source.is_exact else None)
 

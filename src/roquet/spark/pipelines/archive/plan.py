@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.ranges import Bounds, DataLoss, QueueRange, read_on
-from roquet.spark._read.rate_limit import admitted
+from roquet.spark._read.batch_limits import share_rows
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def batch_of(
         parts = [_up_to(each, until[each.queue]) for each in parts if each.queue in until]
     if rows_max is None:
         return parts
-    counts = admitted({each.queue: each.size for each in parts}, rows_max)
+    counts = share_rows({each.queue: each.size for each in parts}, rows_max)
     return [_up_to(each, each.start + counts.get(each.queue, 0)) for each in parts]
 
 

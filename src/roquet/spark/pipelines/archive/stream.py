@@ -26,7 +26,7 @@ IDLE_S: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Pace:
+class ArchiveTrigger:
     """A batch begins `trigger_s` after the one before began, or when that is done; it takes `rows_max` at most.
 
     `available_now`: batches follow each other to where the queues ended when the stream began; there it ends, too.
@@ -38,7 +38,7 @@ class Pace:
 
 
 def archive_stream(
-    spark: SparkSession, job: Archive, pace: Pace, planned: Planned = nobody_asks
+    spark: SparkSession, job: Archive, trigger: ArchiveTrigger, planned: Planned = nobody_asks
 ) -> Generator[Archived, None, None]:
     """Add to the archive what comes, batch by batch; gives each that had messages, when it is part of the archive.
 
@@ -49,9 +49,9 @@ def archive_stream(
         began = time.monotonic()
         with keeper.changing(spark) as change:
             backlog = job.source.backlog(spark, change.progress)
-            if pace.available_now and until is None:
+            if trigger.available_now and until is None:
                 until = ends(backlog)
-            batch = batch_of(backlog, until, pace.rows_max)
+            batch = batch_of(backlog, until, trigger.rows_max)
             added = add(spark, change, job.source, batch, planned)
         is_idle = not any(each.size for each in batch)
         if not is_idle:
@@ -59,4 +59,4 @@ def archive_stream(
         if until is not None and all(until[queue] == end for queue, end in ends(batch).items()):
             return
         if until is None or is_idle:  # to an end that is settled, only a queue that waits for its master holds up
-            time.sleep(max(IDLE_S if is_idle else 0.0, began + pace.trigger_s - time.monotonic()))
+            time.sleep(max(IDLE_S if is_idle else 0.0, began + trigger.trigger_s - time.monotonic()))

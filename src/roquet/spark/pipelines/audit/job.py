@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.ranges import QueueRange
 from roquet.spark._options.values import OptionError
-from roquet.spark.pipelines._shared.job_size import Planned, Work, nobody_asks
+from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
 from roquet.spark.pipelines._shared.ranges_read import QUEUE, bounds_now, chosen, read_options, read_ranges, selected
 from roquet.spark.pipelines.audit.report import AuditReport, QueueAudit
 
@@ -108,7 +108,7 @@ def audit(spark: SparkSession, job: Audit, planned: Planned = nobody_asks) -> Au
     job.check()
     live = next((side for side in (job.left, job.right) if isinstance(side, Live)), None)
     ranges = None if live is None else _ranges(job, live)
-    planned(Work(2 * sum(each.size for each in ranges or ())))
+    planned(JobSize(2 * sum(each.size for each in ranges or ())))
     if ranges == []:
         return AuditReport(job.left.name, job.right.name, ())
     left, right = (_rows(spark, job, side, ranges) for side in (job.left, job.right))

@@ -21,7 +21,7 @@ from roquet.admin.backlog import Backlog, QueueBacklog, backlog
 from roquet.admin.cluster import Cluster
 from roquet.common.runtime import Runtime
 from roquet.errors import RoquetError
-from roquet.spark.pipelines._shared.run_sync import answer_of
+from roquet.spark.pipelines._shared.run_sync import run_sync
 
 SCHEMA: Final = (
     "sampledAt timestamp, consumerGroup string, topic string, brokerName string, queueId int, "
@@ -97,7 +97,7 @@ class _Watching:
     def _sample(self) -> None:
         now_ms = Runtime().now_ms()
         try:
-            found = answer_of(self._ask)
+            found = run_sync(self._ask)
         except (RoquetError, OSError) as error:
             found = Backlog((), (str(error),))
         for trouble in found.troubles:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from roquet.common.lazy import attributes_of
 
 if TYPE_CHECKING:
-    from roquet.spark.pipelines._shared.message_filter import Choice
+    from roquet.spark.pipelines._shared.message_filter import MessageFilter
     from roquet.spark.pipelines.send.redrive_job import Redrive, plan, redrive
     from roquet.spark.pipelines.send.restore_job import Restore, restore
 
 __all__ = [
-    "Choice",
+    "MessageFilter",
     "Redrive",
     "Restore",
     "plan",
@@ -24,7 +24,7 @@ if not TYPE_CHECKING:  # a type checker would take any name at all for one of th
     __getattr__ = attributes_of(
         __name__,
         {
-            "Choice": "roquet.spark.pipelines._shared.message_filter",
+            "MessageFilter": "roquet.spark.pipelines._shared.message_filter",
             "Redrive": "roquet.spark.pipelines.send.redrive_job",
             "Restore": "roquet.spark.pipelines.send.restore_job",
             "plan": "roquet.spark.pipelines.send.redrive_job",

@@ -17,8 +17,8 @@ from roquet.protocol.records.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, RE
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.ranges import QueueRange
 from roquet.spark._options.values import OptionError
-from roquet.spark.pipelines._shared.job_size import Planned, Work, nobody_asks
-from roquet.spark.pipelines._shared.message_filter import ALL, Choice
+from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
+from roquet.spark.pipelines._shared.message_filter import ALL, MessageFilter
 from roquet.spark.pipelines._shared.ranges_read import bounds_now, read_options, read_ranges, selected
 from roquet.spark.pipelines.send.send import BODY_BYTES, body_bytes, send, sendable
 
@@ -43,7 +43,7 @@ class Redrive:
 
     name_server: str
     topic: str
-    choice: Choice = ALL
+    choice: MessageFilter = ALL
     to: str | None = None
     rate: float | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -88,7 +88,7 @@ def redrive(spark: SparkSession, job: Redrive, planned: Planned = nobody_asks) -
     """
     messages = _chosen(spark, job)
     found, size = _found(job, messages, 0)
-    planned(Work(found.count, size))
+    planned(JobSize(found.count, size))
     if found.count:
         sent = sendable(messages, f.col("to"))
         send(sent, {"nameServer": job.name_server, **job.write_options}, job.rate)

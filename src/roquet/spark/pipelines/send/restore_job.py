@@ -13,8 +13,8 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from roquet.spark.pipelines._shared.job_size import Planned, Work, nobody_asks
-from roquet.spark.pipelines._shared.message_filter import ALL, Choice
+from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
+from roquet.spark.pipelines._shared.message_filter import ALL, MessageFilter
 from roquet.spark.pipelines.archive.job import read_archive
 from roquet.spark.pipelines.send.send import BODY_BYTES, body_bytes, left_out, send, sendable
 
@@ -32,7 +32,7 @@ class Restore:
     folder: str
     name_server: str
     topics: tuple[str, ...] = ()
-    choice: Choice = ALL
+    choice: MessageFilter = ALL
     to: str | None = None
     keep_queues: bool = False
     rate: float | None = None
@@ -63,7 +63,7 @@ def restore(spark: SparkSession, job: Restore, planned: Planned = nobody_asks) -
         stored = stored.where(f.col("topic").isin(*job.topics))
     chosen = job.choice.of(stored)
     found, size = _looked_at(chosen)
-    planned(Work(found.rows, size))
+    planned(JobSize(found.rows, size))
     topic = f.col("topic") if job.to is None else f.lit(job.to)
     if found.rows:
         messages = sendable(chosen.where(_HAS_BODY), topic, keep_queues=job.keep_queues)

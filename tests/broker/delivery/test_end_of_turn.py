@@ -1,4 +1,4 @@
-"""What is done once for many: in the turn that asked for it, or at a pace."""
+"""What is done once for many: in the turn that asked for it, or at a throttled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from roquet.broker.delivery.end_of_tick import NEXT_TURN_S, Pace, Turn
+from roquet.broker.delivery.end_of_turn import NEXT_TURN_S, EndOfTurn, ThrottledWork
 from tests.simulation.loop import VirtualLoop
 
 PERIOD_S = 0.005
@@ -35,29 +35,29 @@ def clock() -> Iterator[Clock]:
 
 
 def test_a_turn_s_work_is_done_once_and_before_time_passes(clock: Clock) -> None:
-    turn = Turn(clock.work)
+    turn = EndOfTurn(clock.work)
     clock.at(1.0, 1.0, 1.0, 2.0, do=turn.due)
     clock.loop.run_for(3)
     assert clock.ran_s == [1.0, 2.0]
 
 
 def test_paced_work_waits_for_the_turn_that_asked_for_it_to_send_what_it_wrote(clock: Clock) -> None:
-    pace = Pace(clock.work, PERIOD_S)
-    clock.at(1.0, 2.0, do=pace.due)
+    throttled = ThrottledWork(clock.work, PERIOD_S)
+    clock.at(1.0, 2.0, do=throttled.due)
     clock.loop.run_for(3)
     assert clock.ran_s == [1.0 + NEXT_TURN_S, 2.0 + NEXT_TURN_S]
 
 
 def test_paced_work_is_done_once_for_all_that_came_within_its_period(clock: Clock) -> None:
-    pace = Pace(clock.work, PERIOD_S)
-    clock.at(*(1.0 + number / 1000 for number in range(11)), do=pace.due)
+    throttled = ThrottledWork(clock.work, PERIOD_S)
+    clock.at(*(1.0 + number / 1000 for number in range(11)), do=throttled.due)
     clock.loop.run_for(3)
     assert clock.ran_s == pytest.approx([1.001, 1.006, 1.011])
 
 
 def test_nothing_runs_once_the_pace_was_stopped(clock: Clock) -> None:
-    pace = Pace(clock.work, PERIOD_S)
-    clock.at(1.0, do=pace.due)
-    clock.at(1.0 + NEXT_TURN_S / 2, do=pace.stop)
+    throttled = ThrottledWork(clock.work, PERIOD_S)
+    clock.at(1.0, do=throttled.due)
+    clock.at(1.0 + NEXT_TURN_S / 2, do=throttled.stop)
     clock.loop.run_for(3)
     assert clock.ran_s == []

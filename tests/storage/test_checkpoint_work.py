@@ -11,7 +11,7 @@ import pytest
 
 from roquet.common.steps import finished
 from roquet.protocol.records.record import decode
-from roquet.storage import gathering
+from roquet.storage import checkpoint_work
 from roquet.storage.store import Store
 from tests.storage.records import bodies_in, found_by_key
 from tests.storage.test_store import Clock, opened, put
@@ -29,7 +29,7 @@ def clock() -> Clock:
 @pytest.fixture
 def store(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """One message in each of some queues, which are gathered in three steps."""
-    monkeypatch.setattr(gathering, "_QUEUES_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(checkpoint_work, "_QUEUES_AT_ONCE", AT_ONCE)
     store = opened(tmp_path / "store", clock, **CHANGES)
     for queue_id in range(QUEUES):
         put(store, b"%d" % queue_id, queue_id=queue_id, key=f"key{queue_id}")

@@ -10,7 +10,7 @@ NEXT_TURN_S: Final = 0.001
 """The least that lets a loop send what was written to connections before."""
 
 
-class Turn:
+class EndOfTurn:
     """Keeps: while `is_due`, the work is scheduled and will run before the loop waits for anything.
 
     :param work: index, wake-ups and replication of what this turn appended.
@@ -41,7 +41,7 @@ class Turn:
         self._took(loop.time() - self._began_s)
 
 
-class Pace:
+class ThrottledWork:
     """Keeps: the work runs after what `due` was told in, when that has left, and never twice within `period_s`.
 
     :param work: what is cheaper for a lot at once, and nobody waits for.

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from roquet.common.steps import Steps, in_parts
 from roquet.errors import UnreadableFile
-from roquet.storage.checkpoint import Mark
+from roquet.storage.checkpoint import CheckpointMark
 from roquet.storage.index.index import Index
 from roquet.storage.log.commit_log import CommitLog
-from roquet.storage.log.dispatch_request import read_arrival
+from roquet.storage.log.dispatch_request import read_dispatch_request
 from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.storage.queues.queues import Queues
 
@@ -24,7 +24,7 @@ class Gathered(NamedTuple):
     """What makes log, queues and index durable, in this order, and the mark that holds after that."""
 
     syncs: list[Sync]
-    mark: Mark | None
+    mark: CheckpointMark | None
 
 
 def gather(
@@ -58,7 +58,9 @@ def gather(
         yield
     record = newest.record() if position is not None else None
     mark = (
-        Mark(position, *record, *index_mark, used, entry_count) if position is not None and record is not None else None
+        CheckpointMark(position, *record, *index_mark, used, entry_count)
+        if position is not None and record is not None
+        else None
     )
     return Gathered([log.sync_work(log.end), *syncs, *of_index], mark)
 
@@ -115,4 +117,4 @@ class _Newest:
             record = self._log.record_at(self._at)
         except UnreadableFile:
             return None
-        return None if record is None else (self._at, read_arrival(self._at, memoryview(record)).store_ms)
+        return None if record is None else (self._at, read_dispatch_request(self._at, memoryview(record)).store_ms)

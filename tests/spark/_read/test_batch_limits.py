@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.protocol.records.message import MessageQueue
-from roquet.spark._read.rate_limit import Pace, admitted, within_bytes
+from roquet.spark._read.batch_limits import TriggerDelay, share_bytes, share_rows
 
 QUEUES = [MessageQueue("orders", "broker-a", queue_id) for queue_id in range(6)]
 BACKLOGS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 10**7))
@@ -17,7 +17,7 @@ BACKLOGS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 10**7))
 
 @given(BACKLOGS, st.integers(1, 10**7))
 def test_a_limit_is_used_up_and_kept_and_no_queue_starves(backlog: Mapping[MessageQueue, int], most: int) -> None:
-    given = admitted(backlog, most)
+    given = share_rows(backlog, most)
     waiting = {queue for queue, count in backlog.items() if count}
     assert given.keys() == waiting
     assert all(1 <= count <= backlog[queue] for queue, count in given.items())
@@ -25,11 +25,11 @@ def test_a_limit_is_used_up_and_kept_and_no_queue_starves(backlog: Mapping[Messa
 
 
 def test_larger_queues_get_more() -> None:
-    assert list(admitted(dict(zip(QUEUES, (900, 90, 10), strict=False)), 100).values()) == [88, 10, 2]
+    assert list(share_rows(dict(zip(QUEUES, (900, 90, 10), strict=False)), 100).values()) == [88, 10, 2]
 
 
 def test_a_small_queue_is_read_beside_large_ones_however_small_the_limit() -> None:
-    assert admitted({QUEUES[0]: 10**6, QUEUES[1]: 10**6, QUEUES[2]: 1}, 2)[QUEUES[2]] == 1
+    assert share_rows({QUEUES[0]: 10**6, QUEUES[1]: 10**6, QUEUES[2]: 1}, 2)[QUEUES[2]] == 1
 
 
 @pytest.mark.parametrize(
@@ -37,21 +37,21 @@ def test_a_small_queue_is_read_beside_large_ones_however_small_the_limit() -> No
     [(9, 1000, False), (10, 1000, True), (1, 1999, False), (1, 2000, True), (0, 2000, True)],
 )
 def test_a_batch_waits_for_enough_messages_but_not_for_ever(waiting: int, at_ms: int, due: bool) -> None:
-    pace = Pace(10, 1000)
-    assert not pace.is_due(9, 1000)
-    assert pace.is_due(waiting, at_ms) == due
+    delay = TriggerDelay(10, 1000)
+    assert not delay.is_due(9, 1000)
+    assert delay.is_due(waiting, at_ms) == due
 
 
 def test_the_wait_counts_from_the_batch_before() -> None:
-    pace = Pace(10, 1000)
-    assert pace.is_due(10, 500)
-    assert not pace.is_due(1, 1499)
-    assert pace.is_due(1, 1500)
-    assert not pace.is_due(1, 2499)
+    delay = TriggerDelay(10, 1000)
+    assert delay.is_due(10, 500)
+    assert not delay.is_due(1, 1499)
+    assert delay.is_due(1, 1500)
+    assert not delay.is_due(1, 2499)
 
 
 def test_without_a_least_number_every_batch_is_due() -> None:
-    assert Pace(None, 1000).is_due(0, 0)
+    assert TriggerDelay(None, 1000).is_due(0, 0)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 5000)), max_size=8), st.integers(1, 100_000))
@@ -60,7 +60,7 @@ def test_a_batch_has_so_many_bytes_or_one_message_of_each_queue(waiting: list[tu
     counts = {queue: count for queue, (count, _) in zip(queues, waiting, strict=True) if count}
     sizes = {queue: size for queue, (_, size) in zip(queues, waiting, strict=True)}
 
-    taken = within_bytes(counts, sizes, most)
+    taken = share_bytes(counts, sizes, most)
 
     assert taken.keys() == counts.keys(), "no queue is left behind"
     assert all(1 <= taken[queue] <= counts[queue] for queue in counts)

@@ -38,7 +38,7 @@ def client(options: ReadOptions) -> PullConsumer:
     )
 
 
-class Survey:
+class ClusterQueries:
     """Asks through a client that somebody else opens and closes."""
 
     def __init__(self, consumer: PullConsumer, options: ReadOptions) -> None:

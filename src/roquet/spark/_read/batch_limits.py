@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from roquet.protocol.records.message import MessageQueue
 
 
-def admitted(backlog: Mapping[MessageQueue, int], most: int) -> dict[MessageQueue, int]:
+def share_rows(backlog: Mapping[MessageQueue, int], most: int) -> dict[MessageQueue, int]:
     """`most` messages, shared out in proportion to what waits in each queue; all that wait if these are fewer.
 
     Every queue in which something waits gets at least one message, also if there are more such queues than `most`:
@@ -27,19 +27,19 @@ def admitted(backlog: Mapping[MessageQueue, int], most: int) -> dict[MessageQueu
     return given
 
 
-def within_bytes(
+def share_bytes(
     counts: Mapping[MessageQueue, int], sizes: Mapping[MessageQueue, int], most: int
 ) -> dict[MessageQueue, int]:
     """As many messages of each queue as make `most` bytes together, in proportion; at least one of each.
 
-    :param counts: as from `admitted`: no more of a queue are taken.
+    :param counts: as from `share_rows`: no more of a queue are taken.
     :param sizes: bytes of a message of each queue, on average.
     """
-    shares = admitted({queue: count * sizes[queue] for queue, count in counts.items() if count}, most)
+    shares = share_rows({queue: count * sizes[queue] for queue, count in counts.items() if count}, most)
     return {queue: min(counts[queue], max(1, share // sizes[queue])) for queue, share in shares.items()}
 
 
-class Pace:
+class TriggerDelay:
     """Waits for `least` messages, but not longer than `delay_ms`, counted from the batch before."""
 
     def __init__(self, least: int | None, delay_ms: int) -> None:
