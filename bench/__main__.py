@@ -24,7 +24,9 @@ OUT = HERE / "out"
 
 def main(arguments: Sequence[str]) -> None:
     options = read_options(arguments)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # So that nothing is left running.
+    signal.signal(
+        signal.SIGTERM, lambda number, _: sys.exit(128 + number)
+    )  # So that nothing is left running.
     OUT.mkdir(exist_ok=True)
     compile_roquet()
     if options.profiler is not None:
@@ -80,7 +82,10 @@ def _setting(options: Options, arguments: Sequence[str], began: datetime) -> lis
 
 
 def _say(run: Run) -> None:
-    print(f"round {run.round}, {run.load}, {run.side}: first message after {run.start_s:.2f} s", flush=True)
+    print(
+        f"round {run.round}, {run.load}, {run.side}: first message after {run.start_s:.2f} s",
+        flush=True,
+    )
     for window in run.windows:
         print(
             f"  {window.messages_per_s:>9,.0f} messages/s, CPU µs/message: broker {window.broker_cpu_us:.1f},"
@@ -90,7 +95,9 @@ def _say(run: Run) -> None:
 
 
 def _save(file: Path, setting: Sequence[str], runs: Sequence[Run]) -> None:
-    file.write_text(json.dumps({"setting": setting, "runs": [asdict(run) for run in runs]}, indent=1))
+    file.write_text(
+        json.dumps({"setting": setting, "runs": [asdict(run) for run in runs]}, indent=1)
+    )
 
 
 if __name__ == "__main__":

@@ -94,7 +94,9 @@ def team(load: Load, source: Path, home: Path, stack: ExitStack, backlog: int) -
     names.start()
     broker = stack.enter_context(roquet_broker(home / "broker", names.address, source=source))
     broker.start()
-    wait_until(lambda: wire.has_broker(names.address, broker.address), f"{broker.address} to be listed")
+    wait_until(
+        lambda: wire.has_broker(names.address, broker.address), f"{broker.address} to be listed"
+    )
     if load.drains:
         write_backlog(broker.address, backlog)
     client = stack.enter_context(start_benchmark(load, names.address, home / "client"))
@@ -113,11 +115,19 @@ def pairs_of(two: Sequence[Team], pairs: int, seconds: float) -> Iterator[tuple[
         yield windows[0], windows[1]
 
 
-def measured(load: Load, sources: Sequence[Path], options: argparse.Namespace) -> list[tuple[Seconds, Seconds]]:
+def measured(
+    load: Load, sources: Sequence[Path], options: argparse.Namespace
+) -> list[tuple[Seconds, Seconds]]:
     """One round: fresh processes and empty stores, a warm-up in turn, too."""
     backlog = int((options.warmup + options.pairs) * (options.window + SETTLE_S) * BACKLOG_RATE)
-    with tempfile.TemporaryDirectory(prefix="roquet-bench-", dir=options.folder) as folder, ExitStack() as stack:
-        two = [team(load, source, Path(folder, str(side)), stack, backlog) for side, source in enumerate(sources)]
+    with (
+        tempfile.TemporaryDirectory(prefix="roquet-bench-", dir=options.folder) as folder,
+        ExitStack() as stack,
+    ):
+        two = [
+            team(load, source, Path(folder, str(side)), stack, backlog)
+            for side, source in enumerate(sources)
+        ]
         for _ in pairs_of(two, options.warmup, options.window):
             pass
         return list(pairs_of(two, options.pairs, options.window))
@@ -137,25 +147,34 @@ def row(load: str, pairs: Sequence[tuple[Seconds, Seconds]]) -> str:
     for figure, digits in (("messages_per_s", 0), ("broker_us", 2), ("client_us", 2)):
         before, after = (median(getattr(pair[side], figure) for pair in pairs) for side in (0, 1))
         middle, low, high = ratio_of(pairs, figure)
-        cells.append(f"{before:,.{digits}f} | {after:,.{digits}f} | **{middle:.3f}** ({low:.3f} – {high:.3f})")
+        cells.append(
+            f"{before:,.{digits}f} | {after:,.{digits}f} | **{middle:.3f}** ({low:.3f} – {high:.3f})"
+        )
     return f"| `{load}` | {len(pairs)} | " + " | ".join(cells) + " |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description="Two states of the source under one load.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description="Two states of the source under one load.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--before", type=Path, required=True, help="the `src` folder of the one state")
+    parser.add_argument(
+        "--before", type=Path, required=True, help="the `src` folder of the one state"
+    )
     parser.add_argument("--after", type=Path, default=HERE.parent / "src", help="and of the other")
     parser.add_argument("--loads", default="sync128,keyed,consume", metavar="A,B")
     parser.add_argument("--rounds", type=int, default=3, help="each with fresh processes")
     parser.add_argument("--warmup", type=int, default=12, metavar="PAIRS")
     parser.add_argument("--pairs", type=int, default=40, help="of neighbouring windows in a round")
     parser.add_argument("--window", type=float, default=1.0, metavar="S")
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where stores are")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(tempfile.gettempdir()), help="where stores are"
+    )
     options = parser.parse_args()
     if options.window + SETTLE_S > STOPPED_S_MAX:
-        parser.error(f"in a window of more than {STOPPED_S_MAX - SETTLE_S} s sends of the stopped client time out")
+        parser.error(
+            f"in a window of more than {STOPPED_S_MAX - SETTLE_S} s sends of the stopped client time out"
+        )
     sources = [options.before.resolve(), options.after.resolve()]
     lines = [
         f"{datetime.now(UTC):%Y-%m-%d}, {machine.describe()}, {machine.describe_python()}",

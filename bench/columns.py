@@ -60,7 +60,9 @@ def one_by_one(data: bytes) -> list[dict[str, str]]:
 
 WORK: dict[str, Callable[[bytes], object]] = {
     "all columns": partial(columns, ARROW_SCHEMA.names),
-    "without properties": partial(columns, [name for name in ARROW_SCHEMA.names if name != "properties"]),
+    "without properties": partial(
+        columns, [name for name in ARROW_SCHEMA.names if name != "properties"]
+    ),
     "body, tags, queueOffset": partial(columns, ["body", "tags", "queueOffset"]),
     "body": partial(columns, ["body"]),
     "only find the records": Records.walk,
@@ -84,7 +86,9 @@ def main() -> None:
         print(f"{count:,} messages in one batch, {shape}, {len(data) / count:.0f} bytes each:")
         for name, work in WORK.items():
             seconds = best_seconds(work, data)
-            print(f"  {name:<42} {count / seconds:>12,.0f} messages/s  {len(data) / seconds / 1e6:>7,.0f} MB/s")
+            print(
+                f"  {name:<42} {count / seconds:>12,.0f} messages/s  {len(data) / seconds / 1e6:>7,.0f} MB/s"
+            )
 
 
 if __name__ == "__main__":

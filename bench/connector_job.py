@@ -64,7 +64,11 @@ class Order:
 def started(order: Order) -> SparkSession:
     from roquet.spark.session import session
 
-    conf = {"spark.master": f"local[{CORES}]", "spark.driver.memory": "2g", "spark.local.dir": order.folder}
+    conf = {
+        "spark.master": f"local[{CORES}]",
+        "spark.driver.memory": "2g",
+        "spark.local.dir": order.folder,
+    }
     if order.class_path:
         conf["spark.driver.extraClassPath"] = order.class_path
     spark = session("bench", **conf)
@@ -132,7 +136,9 @@ def read(order: Order) -> dict[str, Any]:
             work = Work(order.broker_pid)
             frame.write.mode("overwrite").parquet(to)
             found.append(work.figures(name, figures["sums"][0]))
-            assert sums(spark.read.parquet(to), column) == figures["sums"], f"{name}: rows are wrong"
+            assert sums(spark.read.parquet(to), column) == figures["sums"], (
+                f"{name}: rows are wrong"
+            )
         figures |= {figure: median(each[figure] for each in found) for figure in found[0]}
     if order.streams:
         figures |= stream(spark, order)
@@ -151,7 +157,9 @@ def memory(spark: SparkSession) -> dict[str, float]:
 
 def query(spark: SparkSession, order: Order, name: str, options: dict[str, str]) -> StreamingQuery:
     reader = spark.readStream.format(order.format).options(**order.options, **options)
-    frame = (reader.schema(order.schema) if order.schema else reader).load().selectExpr(*order.columns)
+    frame = (
+        (reader.schema(order.schema) if order.schema else reader).load().selectExpr(*order.columns)
+    )
     checkpoint = str(Path(order.folder) / f"checkpoint-{name}")
     return frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
 
@@ -160,12 +168,19 @@ def stream(spark: SparkSession, order: Order) -> dict[str, float]:
     """Milliseconds of a batch, of a look that finds nothing, and how busy Spark is while nothing comes."""
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "0")
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "1000")
-    running = query(spark, order, "batches", {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(BATCH_ROWS)})
+    running = query(
+        spark,
+        order,
+        "batches",
+        {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(BATCH_ROWS)},
+    )
     done = wait_for(running, BATCHES_LEFT_OUT + BATCHES)[BATCHES_LEFT_OUT:]
     running.stop()
     off = max(abs(each["numInputRows"] - BATCH_ROWS) for each in done)
     assert off <= ROUNDED, f"a batch is {off} rows off"
-    return {"batch, ms": median(each["durationMs"]["triggerExecution"] for each in done)} | idle(spark, order)
+    return {"batch, ms": median(each["durationMs"]["triggerExecution"] for each in done)} | idle(
+        spark, order
+    )
 
 
 def wait_for(running: StreamingQuery, count: int) -> list[Any]:
@@ -220,7 +235,9 @@ def write(order: Order) -> dict[str, Any]:
         frame = spark.read.parquet(rows)
         if order.format == "kafka":
             frame = frame.withColumnRenamed("body", "value")
-        frame.write.format(order.format).mode("append").options(**{**order.options, **options}).save()
+        frame.write.format(order.format).mode("append").options(
+            **{**order.options, **options}
+        ).save()
 
     send(order.few_rows, order.warm_options)
     frame = spark.read.parquet(order.rows)

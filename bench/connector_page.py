@@ -55,17 +55,29 @@ LIVE: Final = (Side.ROQUET, Side.APACHE, KAFKA)
 TABLES: Final = (
     Table(
         "Topic to Parquet, five columns",
-        {"few: rows/s": "rows/s", "few: CPU": "CPU of Spark, µs/row", "few: broker's CPU": "of the broker, µs/row"},
+        {
+            "few: rows/s": "rows/s",
+            "few: CPU": "CPU of Spark, µs/row",
+            "few: broker's CPU": "of the broker, µs/row",
+        },
         tuple(SIDES),
     ),
     Table(
         "Topic to Parquet, all columns: RocketMQ's 18, Kafka's 7",
-        {"all: rows/s": "rows/s", "all: CPU": "CPU of Spark, µs/row", "all: broker's CPU": "of the broker, µs/row"},
+        {
+            "all: rows/s": "rows/s",
+            "all: CPU": "CPU of Spark, µs/row",
+            "all: broker's CPU": "of the broker, µs/row",
+        },
         tuple(side for side in SIDES if side != READY),
     ),
     Table(
         "Parquet to topic",
-        {"sink: rows/s": "rows/s", "sink: CPU": "CPU of Spark, µs/row", "sink: broker's CPU": "of the broker, µs/row"},
+        {
+            "sink: rows/s": "rows/s",
+            "sink: CPU": "CPU of Spark, µs/row",
+            "sink: broker's CPU": "of the broker, µs/row",
+        },
         LIVE,
     ),
     Table(
@@ -94,7 +106,9 @@ def page(readings: Sequence[SlowReader], rows: int) -> str:
     for size in sizes:
         found = {tuple(reading.sums) for reading in readings if reading.size == size}
         assert len(found) == 1, f"sides read other rows: {found}"
-    rounds = {size: sum(each.size == size and each.side == KAFKA for each in readings) for size in sizes}
+    rounds = {
+        size: sum(each.size == size and each.side == KAFKA for each in readings) for size in sizes
+    }
     said = ", ".join(f"{count} with {size:,} bytes" for size, count in rounds.items())
     lines = [
         "# Spark's connectors: RocketMQ's by roquet, and Kafka's",
@@ -121,7 +135,9 @@ def page(readings: Sequence[SlowReader], rows: int) -> str:
         " the end; Python's is without the workers",
     ]
     for size in sizes:
-        for table in (table for table in TABLES if _values(next(iter(table.figures)), size, KAFKA, readings)):
+        for table in (
+            table for table in TABLES if _values(next(iter(table.figures)), size, KAFKA, readings)
+        ):
             lines += ["", f"## {size:,} bytes: {table.title}", "", *_lines(table, size, readings)]
     return "\n".join(lines) + "\n"
 
@@ -130,7 +146,9 @@ def _lines(table: Table, size: int, readings: Sequence[SlowReader]) -> Iterator[
     first, *others = table.figures.values()
     yield f"| | {' | '.join((first, '/ Kafka', *others))} |"
     yield f"|{' --- |' * (len(table.figures) + 2)}"
-    for side in (side for side in table.sides if _values(next(iter(table.figures)), size, side, readings)):
+    for side in (
+        side for side in table.sides if _values(next(iter(table.figures)), size, side, readings)
+    ):
         each = [_values(name, size, side, readings) for name in table.figures]
         ratio = median(each[0]) / median(_values(next(iter(table.figures)), size, KAFKA, readings))
         shown = [spread(values) for values in each]
@@ -138,4 +156,8 @@ def _lines(table: Table, size: int, readings: Sequence[SlowReader]) -> Iterator[
 
 
 def _values(name: str, size: int, side: str, readings: Sequence[SlowReader]) -> list[float]:
-    return [each.figures[name] for each in readings if each.size == size and each.side == side and name in each.figures]
+    return [
+        each.figures[name]
+        for each in readings
+        if each.size == size and each.side == side and name in each.figures
+    ]

@@ -23,7 +23,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.connector_job import Order
-from bench.connector_page import KAFKA, LARGE, LARGE_CONF, LARGE_PULL, PARQUET, READY, STORE, SlowReader, page
+from bench.connector_page import (
+    KAFKA,
+    LARGE,
+    LARGE_CONF,
+    LARGE_PULL,
+    PARQUET,
+    READY,
+    STORE,
+    SlowReader,
+    page,
+)
 from bench.couples import HEAP
 from bench.kafka_broker import KafkaBroker, jars
 from bench.options import Side
@@ -71,7 +81,13 @@ def job(order: Order) -> dict[str, Any]:
     """What one process of Spark found."""
     command = [sys.executable, "-m", "bench.connector_job", order.text()]
     done = subprocess.run(
-        command, cwd=REPOSITORY, env=os.environ | PYTHON, capture_output=True, text=True, timeout=JOB_S_MAX, check=False
+        command,
+        cwd=REPOSITORY,
+        env=os.environ | PYTHON,
+        capture_output=True,
+        text=True,
+        timeout=JOB_S_MAX,
+        check=False,
     )
     if done.returncode != 0:
         raise RuntimeError(f"{order.format} failed:\n{done.stderr[-6000:]}")
@@ -90,7 +106,11 @@ class Round:
 
     def all(self, only: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
         """Sides and what was found."""
-        for name, work in {Side.ROQUET: self._with_roquet, Side.APACHE: self._with_apache, KAFKA: self._kafka}.items():
+        for name, work in {
+            Side.ROQUET: self._with_roquet,
+            Side.APACHE: self._with_apache,
+            KAFKA: self._kafka,
+        }.items():
             if only in (None, name):
                 with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=self._folder) as folder:
                     yield from work(Path(folder))
@@ -101,7 +121,9 @@ class Round:
         yield STORE, job(self._store(folder))
         yield LARGE, self._large_pulls(folder)
         make_ready(folder / "read" / "few", folder / "ready")
-        ready = Order("ready", {"path": str(folder / "ready")}, SCHEMA, COLUMNS, str(folder / "from-ready"))
+        ready = Order(
+            "ready", {"path": str(folder / "ready")}, SCHEMA, COLUMNS, str(folder / "from-ready")
+        )
         yield READY, job(replace(ready, all_columns=False))
         options = {"path": str(folder / "read" / "all")}
         yield PARQUET, job(Order("parquet", options, None, COLUMNS, str(folder / "parquet")))
@@ -117,8 +139,13 @@ class Round:
                 broker.start()
                 for topic in (TOPIC, WARM_TOPIC):
                     create_topic(broker.address, topic, QUEUES)
-                    wait_until(lambda topic=topic: wire.has_topic(names.address, topic), f"a route of {topic}")  # type: ignore[misc]
-                found = self._both(self._live(names.address, broker.pid), {"nameServer": names.address}, folder)
+                    wait_until(
+                        lambda topic=topic: wire.has_topic(names.address, topic),  # type: ignore[misc]
+                        f"a route of {topic}",
+                    )
+                found = self._both(
+                    self._live(names.address, broker.pid), {"nameServer": names.address}, folder
+                )
                 broker.stop()
         return found
 
@@ -131,13 +158,18 @@ class Round:
     def _large_pulls(self, folder: Path) -> dict[str, Any]:
         with name_server(folder / "namesrv") as names:
             names.start()
-            conf = broker_conf(free_port(-2, 1), names.address, folder / "broker" / "store") | LARGE_CONF
+            conf = (
+                broker_conf(free_port(-2, 1), names.address, folder / "broker" / "store")
+                | LARGE_CONF
+            )
             with RoquetServer("broker", folder / "broker", conf) as broker:
                 broker.start()
                 wait_until(lambda: wire.has_topic(names.address, TOPIC), f"a route of {TOPIC}")
                 order = self._live(names.address, broker.pid)
                 options = order.options | {"pullBatchSize": str(LARGE_PULL)}
-                found = job(replace(order, options=options, folder=str(folder / "large"), streams=False))
+                found = job(
+                    replace(order, options=options, folder=str(folder / "large"), streams=False)
+                )
                 broker.stop()
         return found
 
@@ -150,7 +182,9 @@ class Round:
             broker.start()
             server = {"kafka.bootstrap.servers": broker.address}
             options, path = server | {"subscribe": TOPIC}, jars()["connector"]
-            order = Order("kafka", options, None, KAFKA_COLUMNS, "", broker.pid, path, self._streams)
+            order = Order(
+                "kafka", options, None, KAFKA_COLUMNS, "", broker.pid, path, self._streams
+            )
             yield KAFKA, self._both(order, server, folder)
 
     def _both(self, order: Order, server: dict[str, str], folder: Path) -> dict[str, Any]:
@@ -159,7 +193,9 @@ class Round:
         to = replace(order, options=server | {"topic": TOPIC}, warm_options={"topic": WARM_TOPIC})
         written = job(replace(to, rows=str(self._rows), few_rows=str(self._few)))
         found = job(order)
-        assert found["sums"] == written["sums"], f"{order.format}: sent {written['sums']}, read {found['sums']}"
+        assert found["sums"] == written["sums"], (
+            f"{order.format}: sent {written['sums']}, read {found['sums']}"
+        )
         return written | found
 
     def _store(self, folder: Path) -> Order:
@@ -167,7 +203,9 @@ class Round:
         return Order("rocketmq-store", options, SCHEMA, COLUMNS, str(folder / "from-store"))
 
 
-def measured(folder: Path, options: argparse.Namespace, size: int, number: int) -> Iterator[SlowReader]:
+def measured(
+    folder: Path, options: argparse.Namespace, size: int, number: int
+) -> Iterator[SlowReader]:
     rows, few = folder / f"rows-{size}", folder / f"few-{size}"
     if not rows.exists():
         make_rows(rows, options.rows, size)
@@ -180,14 +218,22 @@ def measured(folder: Path, options: argparse.Namespace, size: int, number: int) 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Measure Spark's connectors to roquet, Apache RocketMQ and Kafka.")
+    parser = argparse.ArgumentParser(
+        description="Measure Spark's connectors to roquet, Apache RocketMQ and Kafka."
+    )
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--results", type=Path, default=Path(__file__).with_name("CONNECTORS.md"))
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--sizes", default=SIZES, type=lambda text: [int(size) for size in text.split(",")])
-    parser.add_argument("--only", choices=(Side.ROQUET, Side.APACHE, KAFKA), help="the broker to measure with")
-    parser.add_argument("--readings", type=Path, help="add to the readings there, and show all of them")
+    parser.add_argument(
+        "--sizes", default=SIZES, type=lambda text: [int(size) for size in text.split(",")]
+    )
+    parser.add_argument(
+        "--only", choices=(Side.ROQUET, Side.APACHE, KAFKA), help="the broker to measure with"
+    )
+    parser.add_argument(
+        "--readings", type=Path, help="add to the readings there, and show all of them"
+    )
     options = parser.parse_args(arguments)
     compile_roquet()
     with tempfile.TemporaryDirectory(prefix="roquet-bench-", dir=options.folder) as folder:

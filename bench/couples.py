@@ -30,16 +30,27 @@ class Couple:
         self.master_address, self.master = self._broker(side, "master", 0, role)
         self.slave_address, self.slave = self._broker(side, "slave", 1, "SLAVE")
 
-    def _broker(self, side: Side, name: str, broker_id: int, role: str) -> tuple[str, RoquetServer | ApacheBroker]:
+    def _broker(
+        self, side: Side, name: str, broker_id: int, role: str
+    ) -> tuple[str, RoquetServer | ApacheBroker]:
         home, port = self.folder / name, free_port(-2, 1)
-        conf = broker_conf(port, self.names, home / "store") | {"brokerId": broker_id, "brokerRole": role}
+        conf = broker_conf(port, self.names, home / "store") | {
+            "brokerId": broker_id,
+            "brokerRole": role,
+        }
         conf |= {"slaveTimeout": 20_000}
         if side is Side.ROQUET:
             broker = RoquetServer("broker", home, conf)
             return broker.address, broker
         jvm = broker_jvm(HEAP)
         apache = ApacheBroker(
-            self.names, role=role, broker_id=broker_id, port=port, directory=home, properties=conf, jvm=jvm
+            self.names,
+            role=role,
+            broker_id=broker_id,
+            port=port,
+            directory=home,
+            properties=conf,
+            jvm=jvm,
         )
         return apache.address, apache
 
@@ -49,14 +60,21 @@ class Couple:
             assert isinstance(broker, RoquetServer | ApacheBroker)
             broker.start()
             address = broker.address
-            wait_until(lambda address=address: wire.has_broker(self.names, address), f"{address} to be listed")  # type: ignore[misc]
+            wait_until(
+                lambda address=address: wire.has_broker(self.names, address),  # type: ignore[misc]
+                f"{address} to be listed",
+            )
 
     def follow(self) -> None:
         """Returns when the slave has what the master has, some bytes that are sent for it among them."""
         self.create_topic()
-        wait_until(lambda: send(self.master_address) == 0, "a send that the slave has, where that is asked for")
         wait_until(
-            lambda: log_end(self.slave_address) == log_end(self.master_address) > 0, "the slave has what the master has"
+            lambda: send(self.master_address) == 0,
+            "a send that the slave has, where that is asked for",
+        )
+        wait_until(
+            lambda: log_end(self.slave_address) == log_end(self.master_address) > 0,
+            "the slave has what the master has",
         )
 
     def create_topic(self) -> None:
@@ -70,8 +88,20 @@ class Couple:
 
 def send(address: str) -> int:
     """The code of the answer to one send."""
-    fields = {"a": "bench", "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0", "i": ""}
-    return wire.ask(address, RequestCode.SEND_MESSAGE_V2, fields | {"j": "0", "k": "false"}, b"x", timeout_s=30).code
+    fields = {
+        "a": "bench",
+        "b": TOPIC,
+        "c": "TBW102",
+        "d": "1",
+        "e": "0",
+        "f": "0",
+        "g": "1",
+        "h": "0",
+        "i": "",
+    }
+    return wire.ask(
+        address, RequestCode.SEND_MESSAGE_V2, fields | {"j": "0", "k": "false"}, b"x", timeout_s=30
+    ).code
 
 
 def log_end(address: str) -> int:

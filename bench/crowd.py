@@ -42,21 +42,36 @@ def crowd(side: Side, folder: Path) -> Iterator[Figure]:
         names.start()
         home = folder / f"{side}-{time.monotonic_ns()}"
         broker: RoquetServer | ApacheBroker = (
-            roquet_broker(home, names.address) if side is Side.ROQUET else apache_broker(home, names.address, HEAP)
+            roquet_broker(home, names.address)
+            if side is Side.ROQUET
+            else apache_broker(home, names.address, HEAP)
         )
         stack.callback(broker.close)
         broker.start()
-        wait_until(lambda: wire.has_broker(names.address, broker.address), "the broker to be listed")
+        wait_until(
+            lambda: wire.has_broker(names.address, broker.address), "the broker to be listed"
+        )
         asyncio.run(latencies_ms(names.address, WARMUP))
-        yield from percentiles("a send, nobody else there", asyncio.run(latencies_ms(names.address, SENDS)))
+        yield from percentiles(
+            "a send, nobody else there", asyncio.run(latencies_ms(names.address, SENDS))
+        )
         before = procfs.memory(broker.pid).resident
-        links = [stack.enter_context(socket.create_connection(wire.parse_address(broker.address))) for _ in range(IDLE)]
+        links = [
+            stack.enter_context(socket.create_connection(wire.parse_address(broker.address)))
+            for _ in range(IDLE)
+        ]
         for link in links:
             heartbeat(link)
-        yield lower("an idle connection, KiB", (procfs.memory(broker.pid).resident - before) / IDLE / 1024)
-        yield from percentiles(f"a send beside {IDLE:,} idle", asyncio.run(latencies_ms(names.address, SENDS)))
+        yield lower(
+            "an idle connection, KiB", (procfs.memory(broker.pid).resident - before) / IDLE / 1024
+        )
+        yield from percentiles(
+            f"a send beside {IDLE:,} idle", asyncio.run(latencies_ms(names.address, SENDS))
+        )
         with Flood(broker.address) as flood:
-            yield from percentiles("a send beside a flood", asyncio.run(latencies_ms(names.address, SENDS)))
+            yield from percentiles(
+                "a send beside a flood", asyncio.run(latencies_ms(names.address, SENDS))
+            )
             yield higher("requests of the flood taken a second", flood.rate)
 
 
@@ -70,8 +85,20 @@ class Flood:
     """One-way sends from one connection, as many as are taken, as long as the broker keeps it open."""
 
     def __init__(self, address: str) -> None:
-        fields = {"a": "flood", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": ""}
-        request = Command(RequestCode.SEND_MESSAGE_V2, fields | {"j": "0", "k": "false"}, FLOOD_BODY, flag=ONE_WAY)
+        fields = {
+            "a": "flood",
+            "b": TOPIC,
+            "c": "TBW102",
+            "d": "4",
+            "e": "0",
+            "f": "0",
+            "g": "1",
+            "h": "0",
+            "i": "",
+        }
+        request = Command(
+            RequestCode.SEND_MESSAGE_V2, fields | {"j": "0", "k": "false"}, FLOOD_BODY, flag=ONE_WAY
+        )
         self._batch = request.encode() * FLOOD_BATCH
         self._address = address
         self._is_over = threading.Event()

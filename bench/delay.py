@@ -43,7 +43,9 @@ DELIVERED_S_MAX: Final = 60.0
 
 def started(stack: ExitStack, side: Side, folder: Path) -> RoquetServer | ApacheBroker:
     """A broker whose first delay level is `DELAY_S`, with the topic."""
-    home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"roquet-delay-{side}-", dir=folder)))
+    home = Path(
+        stack.enter_context(tempfile.TemporaryDirectory(prefix=f"roquet-delay-{side}-", dir=folder))
+    )
     names = stack.enter_context(name_server(home / "namesrv"))
     names.start()
     port = free_port(-2, 1)
@@ -54,7 +56,9 @@ def started(stack: ExitStack, side: Side, folder: Path) -> RoquetServer | Apache
         broker = RoquetServer("broker", home / "broker", conf)
     else:
         jvm = broker_jvm(HEAP)
-        broker = ApacheBroker(names.address, port=port, directory=home / "broker", properties=conf, jvm=jvm)
+        broker = ApacheBroker(
+            names.address, port=port, directory=home / "broker", properties=conf, jvm=jvm
+        )
     stack.callback(broker.close)
     broker.start()
     create_topic(broker.address, TOPIC, QUEUES)
@@ -82,7 +86,10 @@ class Sender(threading.Thread):
                 time.sleep(left)
             numbers = range(first, min(first + STEP, COUNT))
             keys = ((KEY % number).encode() for number in numbers)
-            frames = (key.join(requests[number % QUEUES]) for number, key in zip(numbers, keys, strict=True))
+            frames = (
+                key.join(requests[number % QUEUES])
+                for number, key in zip(numbers, keys, strict=True)
+            )
             self._link.sendall(b"".join(frames))
         answers.join()
         self._link.close()
@@ -90,7 +97,15 @@ class Sender(threading.Thread):
     def _template(self, queue_id: int) -> list[bytes]:
         """What stands around the key in a request for a queue."""
         key = KEY % 0
-        fields = {"a": "bench", "b": TOPIC, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "h": "0"}
+        fields = {
+            "a": "bench",
+            "b": TOPIC,
+            "c": "TBW102",
+            "d": "4",
+            "e": str(queue_id),
+            "f": "0",
+            "h": "0",
+        }
         fields |= {"g": str(wall_clock_ms()), "j": "0", "k": "false", "m": "false"}
         fields["i"] = f"UNIQ_KEY\x01{key}\x02DELAY\x011\x02WAIT\x01true"
         return wire.request(RequestCode.SEND_MESSAGE_V2, fields, BODY).split(key.encode())
@@ -145,7 +160,10 @@ def delivery(side: Side, folder: Path) -> Iterator[Figure]:
     yield from percentiles("late", late)
     yield lower("late: the greatest, ms", late[-1])
     if wanted - before > RATE:
-        yield lower("the broker's CPU while nothing was sent any more, µs/message", cpu_s * 1e6 / (wanted - before))
+        yield lower(
+            "the broker's CPU while nothing was sent any more, µs/message",
+            cpu_s * 1e6 / (wanted - before),
+        )
 
 
 PAGE: Final = Page(

@@ -58,7 +58,11 @@ class Place:
         return self.log
 
     def couple(self, stack: ExitStack, side: Side, role: str) -> Couple:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=f"roquet-ha-{side}-", dir=self.folder)))
+        folder = Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(prefix=f"roquet-ha-{side}-", dir=self.folder)
+            )
+        )
         names = stack.enter_context(name_server(folder / "namesrv"))
         names.start()
         couple = Couple(side, folder, names.address, role)
@@ -96,7 +100,11 @@ def catching_up(side: Side, place: Place) -> Iterator[Figure]:
         shutil.copytree(place.full_store(), couple.folder / "master" / "store")
         begin = seed(place.log, couple.folder / "slave" / "store")
         couple.start(couple.master)
-        wait_until(lambda: log_end(couple.master_address) >= CATCH_UP_BYTES, "the master to know its log", 300)
+        wait_until(
+            lambda: log_end(couple.master_address) >= CATCH_UP_BYTES,
+            "the master to know its log",
+            300,
+        )
         end, count = log_end(couple.master_address), queue_ends(couple.master_address, STORED_TOPIC)
         couple.start(couple.slave)
         wait_until(lambda: log_end(couple.slave_address) > begin, "the slave to begin")
@@ -106,13 +114,20 @@ def catching_up(side: Side, place: Place) -> Iterator[Figure]:
         assert begin < copied < end
         wait_until(lambda: log_end(couple.slave_address) >= end, "the log to be copied", 600)
         taken = time.perf_counter() - start
-        wait_until(lambda: queue_ends(couple.slave_address, STORED_TOPIC) == count, "the queues to be full", 600)
+        wait_until(
+            lambda: queue_ends(couple.slave_address, STORED_TOPIC) == count,
+            "the queues to be full",
+            600,
+        )
         dispatched = time.perf_counter() - start
         cpu = [procfs.cpu_s(pid) - spent for pid, spent in zip(pids, before, strict=True)]
         size = (end - copied) / 1e6
         yield higher("catching up: MB/s", size / taken)
         yield higher("catching up, queues and index made: MB/s", size / dispatched)
-        yield higher("catching up, queues and index made: messages/s", count * (end - copied) / end / dispatched)
+        yield higher(
+            "catching up, queues and index made: messages/s",
+            count * (end - copied) / end / dispatched,
+        )
         yield lower("catching up: master's CPU, ms/MB", cpu[0] * 1e3 / size)
         yield lower("catching up: slave's CPU, ms/MB", cpu[1] * 1e3 / size)
 
@@ -129,7 +144,8 @@ def lag(side: Side, place: Place) -> Iterator[Figure]:
         time.sleep(WARMUP_S)
         seen: list[list[tuple[float, int]]] = [[], []]
         askers = [
-            stack.enter_context(queue_end_asker(address)) for address in (couple.master_address, couple.slave_address)
+            stack.enter_context(queue_end_asker(address))
+            for address in (couple.master_address, couple.slave_address)
         ]
         until = time.perf_counter() + LAG_S
         while time.perf_counter() < until:
@@ -140,7 +156,9 @@ def lag(side: Side, place: Place) -> Iterator[Figure]:
         yield from percentiles("lag under load", list(lags_ms(*seen)))
 
 
-def lags_ms(master: Sequence[tuple[float, int]], slave: Sequence[tuple[float, int]]) -> Iterator[float]:
+def lags_ms(
+    master: Sequence[tuple[float, int]], slave: Sequence[tuple[float, int]]
+) -> Iterator[float]:
     """For each look at the master, how long it was until the slave had as much."""
     later = iter(slave)
     at, has = next(later)
@@ -191,14 +209,27 @@ def taking_over(side: Side, place: Place) -> Iterator[Figure]:
         couple.start()
         couple.follow()
         asyncio.run(write(couple.names, BACKLOG))
-        words = ("consume", couple.names, TOPIC, "taking-over", BACKLOG, int(STALL_S_MAX) * 2, "--cache", 200)
+        words = (
+            "consume",
+            couple.names,
+            TOPIC,
+            "taking-over",
+            BACKLOG,
+            int(STALL_S_MAX) * 2,
+            "--cache",
+            200,
+        )
         consumer = stack.enter_context(start_driver(Version.V4, *words, "--threads", 1))
         output = consumer.directory / "out"
-        wait_until(lambda: output.read_bytes().count(b"\n") > KILL_AFTER, "the consumer to be on its way")
+        wait_until(
+            lambda: output.read_bytes().count(b"\n") > KILL_AFTER, "the consumer to be on its way"
+        )
         couple.master.kill()
         killed = time.perf_counter()
         size, grew, stall = output.stat().st_size, killed, 0.0
-        while time.perf_counter() - grew < STALL_S_MAX and (stall < 1 or time.perf_counter() - grew < 3):
+        while time.perf_counter() - grew < STALL_S_MAX and (
+            stall < 1 or time.perf_counter() - grew < 3
+        ):
             time.sleep(0.002)
             now = time.perf_counter()
             if output.stat().st_size != size:
@@ -212,7 +243,12 @@ async def write(names: str, count: int) -> None:
             await producer.send_batch([Message(TOPIC, bytes(32)) for _ in range(250)])
 
 
-MEASURED: Final[Sequence[Callable[[Side, Place], Iterator[Figure]]]] = (catching_up, lag, sync_sends, taking_over)
+MEASURED: Final[Sequence[Callable[[Side, Place], Iterator[Figure]]]] = (
+    catching_up,
+    lag,
+    sync_sends,
+    taking_over,
+)
 
 
 PAGE: Final = Page(

@@ -44,7 +44,9 @@ class Clients:
     """
 
     def __init__(self) -> None:
-        self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin)
+        self._pool = ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn"), initializer=_begin
+        )
 
     async def call(self, address: str, request: Command, connection: int = 0) -> Command:
         """Ask, with its extension fields and body, and give the answer."""
@@ -96,7 +98,12 @@ def broker_in(folder: Path, **settings: str) -> Broker:
 
     :param settings: of broker.conf, beside these.
     """
-    pairs = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "bindAddress": "127.0.0.1", "listenPort": "0"}
+    pairs = {
+        "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
+        "bindAddress": "127.0.0.1",
+        "listenPort": "0",
+    }
     pairs |= {"storePathRootDir": str(folder), "brokerName": "broker-a"}
     pairs |= {"osPageCacheBusyTimeOutMills": "600000", "loopDelayWarningMs": "0"}
     return Broker(read_config(list((pairs | settings).items()), environment={})[0])

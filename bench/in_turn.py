@@ -62,7 +62,9 @@ class Page(NamedTuple):
             sides = [[run[side][number].value for run in runs] for side in Side]
             ratio = median(sides[0]) / median(sides[1])
             better = "above 1" if figure.is_better_above else "below 1"
-            lines.append(f"| {figure.name} | {spread(sides[0])} | {spread(sides[1])} | {ratio:.2f} | {better} |")
+            lines.append(
+                f"| {figure.name} | {spread(sides[0])} | {spread(sides[1])} | {ratio:.2f} | {better} |"
+            )
         return "\n".join(lines) + "\n"
 
 
@@ -101,5 +103,8 @@ def run(
                 for side in Side if options.only in (None, work.__name__) else ():
                     for figure in work(side, place):
                         runs[-1][side].append(figure)
-                        print(f"round {len(runs)}, {side}: {figure.name} {shown(figure.value)}", flush=True)
+                        print(
+                            f"round {len(runs)}, {side}: {figure.name} {shown(figure.value)}",
+                            flush=True,
+                        )
     options.results.write_text(page.text(runs, heap))

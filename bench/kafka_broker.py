@@ -15,7 +15,12 @@ from tests.interop.toolchain import class_paths, java
 _POM: Final = Path(__file__).with_name("kafka")
 _CLUSTER_ID: Final = "cm9xdWV0LWJlbmNoLTAwMA"
 """16 bytes of our own, as Kafka writes them."""
-_JVM: Final = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+_JVM: Final = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+)
 """From Kafka's start script."""
 
 
@@ -49,9 +54,13 @@ class KafkaBroker(Program):
     def start(self) -> None:
         """With a fresh store; returns when it accepts."""
         configuration = self.directory / "server.properties"
-        configuration.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
+        configuration.write_text(
+            "".join(f"{key}={value}\n" for key, value in self._properties.items())
+        )
         command = [str(java()), *self._jvm, "-cp", jars()["broker"]]
         made = ["kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(configuration)]
-        subprocess.run([*command, *made], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            [*command, *made], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
+        )
         self.launch([*command, "kafka.Kafka", str(configuration)])
         self.wait_ready(lambda: wire.accepts(self.address), f"{self.address} accepts")

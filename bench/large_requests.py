@@ -26,7 +26,13 @@ import uvloop
 from bench import in_process, machine
 from bench.in_process import TIMEOUT_MS, Clients, broker_in, serving
 from bench.loop_delay import TIMES, Probe, in_bold
-from roquet.protocol.bodies.tables import ConsumerData, GroupConfig, Heartbeat, QueueLocks, Subscription
+from roquet.protocol.bodies.tables import (
+    ConsumerData,
+    GroupConfig,
+    Heartbeat,
+    QueueLocks,
+    Subscription,
+)
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.records.batch import batch_item
 from roquet.protocol.records.message import MessageQueue
@@ -67,10 +73,14 @@ def single(body: bytes, properties: str = "") -> Command:
 
 
 def batch(items: Sequence[bytes], properties: str = "") -> Command:
-    return Command(RequestCode.SEND_BATCH_MESSAGE, {**SEND, "i": properties, "m": "true"}, b"".join(items))
+    return Command(
+        RequestCode.SEND_BATCH_MESSAGE, {**SEND, "i": properties, "m": "true"}, b"".join(items)
+    )
 
 
-def filled(make: Iterator[bytes], *, stored_max: int = STORED_MAX, body_max: int = BODY_MAX) -> list[bytes]:
+def filled(
+    make: Iterator[bytes], *, stored_max: int = STORED_MAX, body_max: int = BODY_MAX
+) -> list[bytes]:
     """As many elements as a batch takes."""
     items: list[bytes] = []
     size = stored = 0
@@ -98,10 +108,16 @@ def various() -> Iterator[bytes]:
     chance = random.Random(1)
     while True:
         properties = b"".join(
-            b"p%d\x01%s\x02" % (n, b"v" * chance.randrange(1, 20)) for n in range(chance.randrange(4))
+            b"p%d\x01%s\x02" % (n, b"v" * chance.randrange(1, 20))
+            for n in range(chance.randrange(4))
         )
-        keys = b"TAGS\x01t%d\x02UNIQ_KEY\x01%032X\x02" % (chance.randrange(50), chance.getrandbits(100))
-        yield batch_item(chance.randrange(9), chance.randbytes(chance.randrange(1, 60)), properties + keys)
+        keys = b"TAGS\x01t%d\x02UNIQ_KEY\x01%032X\x02" % (
+            chance.randrange(50),
+            chance.getrandbits(100),
+        )
+        yield batch_item(
+            chance.randrange(9), chance.randbytes(chance.randrange(1, 60)), properties + keys
+        )
 
 
 def keyed(count: int, size: int) -> Iterator[bytes]:
@@ -109,20 +125,29 @@ def keyed(count: int, size: int) -> Iterator[bytes]:
     while True:
         number += 1
         yield batch_item(
-            0, b"x", b"KEYS\x01" + b" ".join(b"%0*d" % (size, (number + n) % 10**size) for n in range(count))
+            0,
+            b"x",
+            b"KEYS\x01"
+            + b" ".join(b"%0*d" % (size, (number + n) % 10**size) for n in range(count)),
         )
 
 
 def locks(count: int) -> bytes:
     return dump_bytes(
-        QueueLocks("g", "c", frozenset(MessageQueue("T", "b", number) for number in range(count))).to_json()
+        QueueLocks(
+            "g", "c", frozenset(MessageQueue("T", "b", number) for number in range(count))
+        ).to_json()
     )
 
 
 def requests() -> dict[str, Command]:
     """The largest of each kind that has a body, and what is refused for its size."""
     code = RequestCode
-    beat = Heartbeat("c", (), (ConsumerData("g", subscriptions=tuple(Subscription(f"T{n}") for n in range(1900))),))
+    beat = Heartbeat(
+        "c",
+        (),
+        (ConsumerData("g", subscriptions=tuple(Subscription(f"T{n}") for n in range(1900))),),
+    )
     many = {"stored_max": 1 << 30}
     return {
         "SEND_MESSAGE_V2, 4 MiB": single(bytes(BODY_MAX)),
@@ -172,7 +197,9 @@ class Served:
         await asyncio.sleep(0.02)
         probe.longest_s = 0.0
         await self.clients.do(answered)
-        await asyncio.sleep(0.02)  # what is done for the turn, such as chaining keys, comes behind the answer
+        await asyncio.sleep(
+            0.02
+        )  # what is done for the turn, such as chaining keys, comes behind the answer
         task.cancel()
         return probe.longest_s * 1000
 

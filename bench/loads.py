@@ -41,7 +41,10 @@ class Load:
 
     def with_json_headers(self) -> Load:
         return replace(
-            self, name=self.name + JSON_SUFFIX, title=f"{self.title}, JSON headers", settings=(*self.settings, JSON)
+            self,
+            name=self.name + JSON_SUFFIX,
+            title=f"{self.title}, JSON headers",
+            settings=(*self.settings, JSON),
         )
 
 
@@ -62,7 +65,10 @@ LOADS: Final = (
         ("-w", "64", "-s", "128", "-y", "true"),
     ),
     Load(
-        "keyed", "sync, 64 threads, 128 B, key, 5 tags", "Producer", ("-w", "64", "-s", "128", "-k", "true", "-l", "5")
+        "keyed",
+        "sync, 64 threads, 128 B, key, 5 tags",
+        "Producer",
+        ("-w", "64", "-s", "128", "-k", "true", "-l", "5"),
     ),
     Load(
         "batch",

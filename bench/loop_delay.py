@@ -32,7 +32,13 @@ from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.server import NameServer
 from roquet.protocol.bodies import sliced as sliced_bodies
 from roquet.protocol.bodies import sliced_tables
-from roquet.protocol.bodies.tables import ConsumerData, GroupConfig, Heartbeat, Subscription, TopicConfig
+from roquet.protocol.bodies.tables import (
+    ConsumerData,
+    GroupConfig,
+    Heartbeat,
+    Subscription,
+    TopicConfig,
+)
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.headers.routing import RegisterBrokerHeader
 from roquet.protocol.json.dialect import dump_bytes
@@ -73,7 +79,12 @@ class Crowded:
         self.broker = broker_in(folder, **files, **index)
         kept, settings = str(folder / "kv"), str(folder / "namesrv")
         self.name_server = NameServer(
-            NamesrvConfig(listen_port=0, bind_address="127.0.0.1", kv_config_path=kept, config_store_path=settings)
+            NamesrvConfig(
+                listen_port=0,
+                bind_address="127.0.0.1",
+                kv_config_path=kept,
+                config_store_path=settings,
+            )
         )
         self.clients = Clients()
         self.address = self.names = ""
@@ -84,7 +95,9 @@ class Crowded:
         for step in (self._fill, self._join, self._hold):
             began = time.perf_counter()
             await step()
-            print(f"{step.__name__}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+            print(
+                f"{step.__name__}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True
+            )
 
     async def _fill(self) -> None:
         parts, store = self.broker.parts, self.broker.store
@@ -102,7 +115,9 @@ class Crowded:
                 tables.progress.commit(f"group-{number}", f"topic-{number % WRITTEN}", queue_id, 0)
                 tables.progress.commit("group-0", f"topic-{number}", queue_id, 0)
                 tables.progress.commit("crowd", "topic-0", queue_id, 0)
-                parts.measurements.traffic.given(f"topic-{number}", "group-0", queue_id, 1, 100, 0.0)
+                parts.measurements.traffic.given(
+                    f"topic-{number}", "group-0", queue_id, 1, 100, 0.0
+                )
         store.end_turn()
 
     async def _join(self) -> None:
@@ -120,7 +135,9 @@ class Crowded:
         while self.broker.parts.long_polls.count < PULLS:
             await asyncio.sleep(0.01)
 
-    def asked(self, code: RequestCode, body: bytes = b"", /, **fields: object) -> Callable[[], Awaitable[object]]:
+    def asked(
+        self, code: RequestCode, body: bytes = b"", /, **fields: object
+    ) -> Callable[[], Awaitable[object]]:
         """A request to the broker."""
 
         async def ask() -> object:
@@ -132,14 +149,20 @@ class Crowded:
     def registered(self) -> Callable[[], Awaitable[object]]:
         """A registration at the name server, with all topics."""
         body = finished(sliced_bodies.registration(self.broker.parts.tables.topics.to_table()))
-        fields = RegisterBrokerHeader("a", "10.0.0.1:10911", "c", "10.0.0.1:10912", 0, False, 0).write()
+        fields = RegisterBrokerHeader(
+            "a", "10.0.0.1:10911", "c", "10.0.0.1:10912", 0, False, 0
+        ).write()
 
         async def ask() -> object:
-            return await self.clients.call(self.names, Command(RequestCode.REGISTER_BROKER, dict(fields), body))
+            return await self.clients.call(
+                self.names, Command(RequestCode.REGISTER_BROKER, dict(fields), body)
+            )
 
         return ask
 
-    def name_server_asked(self, code: RequestCode, **fields: object) -> Callable[[], Awaitable[object]]:
+    def name_server_asked(
+        self, code: RequestCode, **fields: object
+    ) -> Callable[[], Awaitable[object]]:
         async def ask() -> object:
             request = Command(code, {name: str(value) for name, value in fields.items()})
             return await self.clients.call(self.names, request)
@@ -154,7 +177,9 @@ class Crowded:
 
 def heartbeat(number: int) -> Command:
     data = ConsumerData("crowd", subscriptions=(Subscription("topic-0"),))
-    return Command(RequestCode.HEART_BEAT, {}, dump_bytes(Heartbeat(f"c{number}", (), (data,)).to_json()))
+    return Command(
+        RequestCode.HEART_BEAT, {}, dump_bytes(Heartbeat(f"c{number}", (), (data,)).to_json())
+    )
 
 
 def join(address: str) -> None:
@@ -203,7 +228,10 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
     sliced: dict[str, Callable[[], Steps[None]]] = {
         f"statistics, {window.title}": partial(parts.measurements.look, window) for window in Window
     }
-    sliced |= {"sweep of held pulls": parts.long_polls.sweep, "silent members": parts.members.close_silent}
+    sliced |= {
+        "sweep of held pulls": parts.long_polls.sweep,
+        "silent members": parts.members.close_silent,
+    }
     sliced |= {"expired locks": parts.tables.drop_expired_leases}
 
     def at_once(work: Callable[[], object]) -> Callable[[], Awaitable[object]]:
@@ -214,7 +242,19 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
 
     async def send_to_many() -> None:
         await ask(
-            code.SEND_MESSAGE_V2, b"x", a="P", b="topic-0", c="TBW102", d=4, e=0, f=0, g=1, h=0, i="", j=0, k="false"
+            code.SEND_MESSAGE_V2,
+            b"x",
+            a="P",
+            b="topic-0",
+            c="TBW102",
+            d=4,
+            e=0,
+            f=0,
+            g=1,
+            h=0,
+            i="",
+            j=0,
+            k="false",
         )()
         await asyncio.sleep(0.2)
 
@@ -234,20 +274,35 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
         "GET_BROKER_CONSUME_STATS": ask(code.GET_BROKER_CONSUME_STATS, isOrder="false"),
         "GET_CONSUME_STATS, 5,000 topics": ask(code.GET_CONSUME_STATS, consumerGroup="group-0"),
         "GET_TOPIC_STATS_INFO": ask(code.GET_TOPIC_STATS_INFO, topic="topic-0"),
-        "VIEW_BROKER_STATS_DATA": ask(code.VIEW_BROKER_STATS_DATA, statsName="TOPIC_PUT_NUMS", statsKey="topic-0"),
+        "VIEW_BROKER_STATS_DATA": ask(
+            code.VIEW_BROKER_STATS_DATA, statsName="TOPIC_PUT_NUMS", statsKey="topic-0"
+        ),
         "QUERY_TOPIC_CONSUME_BY_WHO": ask(code.QUERY_TOPIC_CONSUME_BY_WHO, topic="topic-0"),
-        "GET_CONSUMER_CONNECTION_LIST": ask(code.GET_CONSUMER_CONNECTION_LIST, consumerGroup="crowd"),
+        "GET_CONSUMER_CONNECTION_LIST": ask(
+            code.GET_CONSUMER_CONNECTION_LIST, consumerGroup="crowd"
+        ),
         "GET_CONSUMER_LIST_BY_GROUP": ask(code.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="crowd"),
         "CLONE_GROUP_OFFSET, 5,000 topics": ask(
             code.CLONE_GROUP_OFFSET, srcGroup="group-0", destGroup="clone", topic="", offline="true"
         ),
         "INVOKE_BROKER_TO_RESET_OFFSET, 2,000 members": ask(
-            code.INVOKE_BROKER_TO_RESET_OFFSET, topic="topic-0", group="crowd", timestamp=0, isForce="true"
+            code.INVOKE_BROKER_TO_RESET_OFFSET,
+            topic="topic-0",
+            group="crowd",
+            timestamp=0,
+            isForce="true",
         ),
         "QUERY_MESSAGE": ask(
-            code.QUERY_MESSAGE, topic="topic-0", key="key", maxNum=64, beginTimestamp=0, endTimestamp=1 << 60
+            code.QUERY_MESSAGE,
+            topic="topic-0",
+            key="key",
+            maxNum=64,
+            beginTimestamp=0,
+            endTimestamp=1 << 60,
         ),
-        "SEARCH_OFFSET_BY_TIMESTAMP": ask(code.SEARCH_OFFSET_BY_TIMESTAMP, topic="topic-0", queueId=0, timestamp=5),
+        "SEARCH_OFFSET_BY_TIMESTAMP": ask(
+            code.SEARCH_OFFSET_BY_TIMESTAMP, topic="topic-0", queueId=0, timestamp=5
+        ),
         "a member joins 2,000 others": newcomer,
         "a message for 1,100 held pulls": send_to_many,
         **{name: in_slices(parts, work) for name, work in sliced.items()},
@@ -255,14 +310,22 @@ def works(crowded: Crowded) -> dict[str, Callable[[], Awaitable[object]]]:
         "save of topics": parts.tables._topics_file.flush,
         "checkpoint": partial(checkpointed, crowded),
         "a slave reads its master's tables": partial(copied, crowded),
-        "registration is made": lambda: parts.slices.run(sliced_bodies.registration(parts.tables.topics.to_table())),
+        "registration is made": lambda: parts.slices.run(
+            sliced_bodies.registration(parts.tables.topics.to_table())
+        ),
         "rates": at_once(parts.measurements.look_at_rates),
         "filters looked at": at_once(parts.tables.save_filters),
         "name server: REGISTER_BROKER, 10,000 topics": crowded.registered(),
         "name server: the same again": crowded.registered(),
-        "name server: GET_ALL_TOPIC_LIST": crowded.name_server_asked(code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER),
-        "name server: GET_ROUTEINFO_BY_TOPIC": crowded.name_server_asked(code.GET_ROUTEINFO_BY_TOPIC, topic="topic-7"),
-        "name server: GET_TOPICS_BY_CLUSTER": crowded.name_server_asked(code.GET_TOPICS_BY_CLUSTER, cluster="c"),
+        "name server: GET_ALL_TOPIC_LIST": crowded.name_server_asked(
+            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        ),
+        "name server: GET_ROUTEINFO_BY_TOPIC": crowded.name_server_asked(
+            code.GET_ROUTEINFO_BY_TOPIC, topic="topic-7"
+        ),
+        "name server: GET_TOPICS_BY_CLUSTER": crowded.name_server_asked(
+            code.GET_TOPICS_BY_CLUSTER, cluster="c"
+        ),
         "name server: WIPE_WRITE_PERM_OF_BROKER": crowded.name_server_asked(
             code.WIPE_WRITE_PERM_OF_BROKER, brokerName="a"
         ),
@@ -346,7 +409,10 @@ def page(rows: list[Row]) -> str:
         "",
         "| request or periodic work | done, ms | held, ms | worst, ms |",
         "| --- | --- | --- | --- |",
-        *(f"| {row.name} | {row.ms:,.1f} | {in_bold(row.held_ms)} | {in_bold(row.worst_ms)} |" for row in rows),
+        *(
+            f"| {row.name} | {row.ms:,.1f} | {in_bold(row.held_ms)} | {in_bold(row.worst_ms)} |"
+            for row in rows
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -16,7 +16,9 @@ LIBRARIES: Final = ("uvloop", "orjson", "numpy")
 def describe() -> str:
     memory = round(procfs.memory_of_machine() / 1024**3)
     system = f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}"
-    return f"{procfs.CORES} cores for clients and brokers together, {memory} GiB of memory, {system}"
+    return (
+        f"{procfs.CORES} cores for clients and brokers together, {memory} GiB of memory, {system}"
+    )
 
 
 def describe_python() -> str:
@@ -25,7 +27,9 @@ def describe_python() -> str:
 
 
 def describe_java() -> str:
-    shown = subprocess.run([java(), "-version"], capture_output=True, text=True, check=True).stderr.splitlines()
+    shown = subprocess.run(
+        [java(), "-version"], capture_output=True, text=True, check=True
+    ).stderr.splitlines()
     return next(line for line in shown if " version " in line).replace('"', "")
 
 

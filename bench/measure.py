@@ -40,7 +40,10 @@ class Run:
 
 def measure(load: Load, side: Side, number: int, options: Options, profile: Profile) -> Run:
     """One run; all that it started is gone when this returns."""
-    with TemporaryDirectory(prefix=f"roquet-bench-{side}-", dir=options.folder) as folder, ExitStack() as stack:
+    with (
+        TemporaryDirectory(prefix=f"roquet-bench-{side}-", dir=options.folder) as folder,
+        ExitStack() as stack,
+    ):
         names = stack.enter_context(name_server(Path(folder, "namesrv")))
         names.start()
         home = Path(folder, "broker")
@@ -82,6 +85,8 @@ def _windows(load: Load, broker: str, readings: Readings, options: Options) -> I
         window = readings.window(options.window_s)
         if load.drains and unread(broker) <= STORED_AFTER_S * window.messages_per_s:
             if number == 0:
-                raise RuntimeError("the backlog may have ended within the first window: give a larger --backlog")
+                raise RuntimeError(
+                    "the backlog may have ended within the first window: give a larger --backlog"
+                )
             return
         yield window

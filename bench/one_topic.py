@@ -60,8 +60,12 @@ def measure(folder: Path, *, by_queues: bool, is_cold: bool, expected: int) -> R
         forget(folder)
     options = StoreOptions.of({"path": str(folder), "subscribe": TOPIC})
     before, begun, cpu = counted(), time.perf_counter(), time.process_time()
-    planned = parts(options) if by_queues else [replace(part, queues=None) for part in parts(options)]
-    assert not by_queues or all(part.queues for part in planned), "the planner does not ask the queues"
+    planned = (
+        parts(options) if by_queues else [replace(part, queues=None) for part in parts(options)]
+    )
+    assert not by_queues or all(part.queues for part in planned), (
+        "the planner does not ask the queues"
+    )
     read_from = time.perf_counter()
     count = sum(batch.num_rows for part in planned for batch in read(part, options, ARROW_SCHEMA))
     assert count == expected, f"{count} messages, {expected} were written"
@@ -72,33 +76,57 @@ def measure(folder: Path, *, by_queues: bool, is_cold: bool, expected: int) -> R
 
 def measured(folder: Path, count: int, group: int, rounds: int) -> Iterator[tuple[str, list[Read]]]:
     """Both ways in turn, from memory and from the drive."""
-    expected = sum(group for number in range(count // group) if TOPICS[number % len(TOPICS)] == TOPIC)
+    expected = sum(
+        group for number in range(count // group) if TOPICS[number % len(TOPICS)] == TOPIC
+    )
     fill(folder, count // group * group, BODY_SIZE, TOPICS, QUEUES, group)
     for is_cold in (False, True):
         found: dict[str, list[Read]] = {name: [] for name in WAYS}
         for _ in range(rounds):
             for name, by_queues in WAYS.items():
-                found[name].append(measure(folder, by_queues=by_queues, is_cold=is_cold, expected=expected))
+                found[name].append(
+                    measure(folder, by_queues=by_queues, is_cold=is_cold, expected=expected)
+                )
         for name, reads in found.items():
-            yield f"groups of {group}, {'from the drive' if is_cold else 'in memory'}: {name}", reads
+            yield (
+                f"groups of {group}, {'from the drive' if is_cold else 'in memory'}: {name}",
+                reads,
+            )
 
 
 def line(name: str, reads: Sequence[Read]) -> str:
     """A row of a table, with medians."""
-    plan_s, read_s, cpu_s = (median(getattr(each, field) for each in reads) for field in ("plan_s", "read_s", "cpu_s"))
-    asked, from_drive = (median(getattr(each, field) / 1e6 for each in reads) for field in ("asked", "from_drive"))
-    return f"| {name} | {plan_s:.2f} | {read_s:.2f} | {cpu_s:.2f} | {asked:,.0f} | {from_drive:,.0f} |"
+    plan_s, read_s, cpu_s = (
+        median(getattr(each, field) for each in reads) for field in ("plan_s", "read_s", "cpu_s")
+    )
+    asked, from_drive = (
+        median(getattr(each, field) / 1e6 for each in reads) for field in ("asked", "from_drive")
+    )
+    return (
+        f"| {name} | {plan_s:.2f} | {read_s:.2f} | {cpu_s:.2f} | {asked:,.0f} | {from_drive:,.0f} |"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure how one topic of twenty is read from store files.")
+    parser = argparse.ArgumentParser(
+        description="Measure how one topic of twenty is read from store files."
+    )
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--messages", type=int, default=2_500_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--group", type=int, action="append", help="Messages of one topic in a row; may be repeated.")
+    parser.add_argument(
+        "--group",
+        type=int,
+        action="append",
+        help="Messages of one topic in a row; may be repeated.",
+    )
     options = parser.parse_args()
-    print(f"{machine.describe()}; {options.messages:,} messages of 1 KiB, {len(TOPICS)} topics, one core")
-    print("| | plan s | read s | CPU s | MB asked for | MB from the drive |\n| --- | --- | --- | --- | --- | --- |")
+    print(
+        f"{machine.describe()}; {options.messages:,} messages of 1 KiB, {len(TOPICS)} topics, one core"
+    )
+    print(
+        "| | plan s | read s | CPU s | MB asked for | MB from the drive |\n| --- | --- | --- | --- | --- | --- |"
+    )
     for group in options.group or [1, 64]:
         with tempfile.TemporaryDirectory(prefix="roquet-bench-", dir=options.folder) as folder:
             for name, reads in measured(Path(folder), options.messages, group, options.rounds):

@@ -79,15 +79,35 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     known = ", ".join(load.name for load in LOADS)
-    parser.add_argument("--loads", default=DEFAULT, metavar="A,B", help=f"of {known}; -json behind one: JSON headers")
+    parser.add_argument(
+        "--loads",
+        default=DEFAULT,
+        metavar="A,B",
+        help=f"of {known}; -json behind one: JSON headers",
+    )
     parser.add_argument("--only", choices=[*Side], help="leave the other broker out")
-    parser.add_argument("--rounds", type=int, default=3, help="so often everything, each time with fresh processes")
-    parser.add_argument("--warmup", type=float, default=35, metavar="S", help="from the start of the benchmark class")
-    parser.add_argument("--window", type=float, default=10, metavar="S", help="a figure covers so much time")
-    parser.add_argument("--windows", type=int, default=3, help="figures in a round, one after the other")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="so often everything, each time with fresh processes"
+    )
+    parser.add_argument(
+        "--warmup",
+        type=float,
+        default=35,
+        metavar="S",
+        help="from the start of the benchmark class",
+    )
+    parser.add_argument(
+        "--window", type=float, default=10, metavar="S", help="a figure covers so much time"
+    )
+    parser.add_argument(
+        "--windows", type=int, default=3, help="figures in a round, one after the other"
+    )
     parser.add_argument("--heap", default="1g", help="of Apache's broker")
     parser.add_argument(
-        "--backlog", type=int, metavar="N", help=f"messages to drain; enough for {BACKLOG_RATE:,} a second without"
+        "--backlog",
+        type=int,
+        metavar="N",
+        help=f"messages to drain; enough for {BACKLOG_RATE:,} a second without",
     )
     parser.add_argument(
         "--profile",
@@ -97,7 +117,12 @@ def _parser() -> argparse.ArgumentParser:
         help="one round of roquet's broker under a profiler, and no table",
     )
     parser.add_argument(
-        "--folder", type=Path, default=Path(tempfile.gettempdir()), help="where stores are while it runs"
+        "--folder",
+        type=Path,
+        default=Path(tempfile.gettempdir()),
+        help="where stores are while it runs",
     )
-    parser.add_argument("--results", type=Path, default=HERE / "RESULTS.md", help="where the table goes")
+    parser.add_argument(
+        "--results", type=Path, default=HERE / "RESULTS.md", help="where the table goes"
+    )
     return parser

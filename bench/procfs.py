@@ -36,7 +36,13 @@ def cpu_s(pid: int) -> float:
 
 def exact_cpu_s(pid: int) -> float:
     """Time of all threads that a process has now, to the nanosecond: `cpu_s` counts in hundredths of a second."""
-    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+    return (
+        sum(
+            int(path.read_text().split()[0])
+            for path in Path(f"/proc/{pid}/task").glob("*/schedstat")
+        )
+        / 1e9
+    )
 
 
 def tree_cpu_s(pid: int) -> float:

@@ -70,7 +70,9 @@ class Samples(Profile):
         total = functions.total()
         return "\n\n".join(
             f"{total:,} samples, own time by {title}\n"
-            + "\n".join(f"{count / total:7.1%}  {place}" for place, count in counts.most_common(TOP))
+            + "\n".join(
+                f"{count / total:7.1%}  {place}" for place, count in counts.most_common(TOP)
+            )
             for title, counts in (("function", functions), ("line", lines))
         )
 
@@ -100,7 +102,9 @@ class Perf(Profile):
     @contextmanager
     def attached(self, pid: int) -> Iterator[None]:
         with Program("perf") as perf:
-            perf.launch(["perf", "record", "-q", "-F", "499", "-p", str(pid), "-o", str(self._file)])
+            perf.launch(
+                ["perf", "record", "-q", "-F", "499", "-p", str(pid), "-o", str(self._file)]
+            )
             yield
             perf.stop()
 
@@ -110,7 +114,9 @@ class Perf(Profile):
     def _report(self, keys: str) -> str:
         command = ["perf", "report", "-i", str(self._file), "--stdio", "-q", "--sort", keys]
         report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        return "\n".join([line.rstrip() for line in report.splitlines() if line.strip()][:PERF_LINES])
+        return "\n".join(
+            [line.rstrip() for line in report.splitlines() if line.strip()][:PERF_LINES]
+        )
 
 
 def profile_into(folder: Path, load: str, profiler: Profiler | None) -> Profile:

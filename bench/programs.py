@@ -75,13 +75,19 @@ class RoquetServer(Program):
         self._kind = kind
         self._properties = properties
         self._under = under
-        self._environment = PYTHON | {"NAMESRV_ADDR": ""} | ({"PYTHONPATH": str(source)} if source else {})
+        self._environment = (
+            PYTHON | {"NAMESRV_ADDR": ""} | ({"PYTHONPATH": str(source)} if source else {})
+        )
 
     def start(self) -> None:
         """Returns when it accepts."""
         configuration = self.directory / "server.conf"
-        configuration.write_text("".join(f"{key}={value}\n" for key, value in self._properties.items()))
-        self.launch([*self._under, str(ROQUET), self._kind, "-c", str(configuration)], self._environment)
+        configuration.write_text(
+            "".join(f"{key}={value}\n" for key, value in self._properties.items())
+        )
+        self.launch(
+            [*self._under, str(ROQUET), self._kind, "-c", str(configuration)], self._environment
+        )
         self.wait_ready(lambda: wire.accepts(self.address), f"{self.address} accepts")
 
 
@@ -95,8 +101,16 @@ def name_server(directory: Path) -> RoquetServer:
     return RoquetServer("namesrv", directory, {"listenPort": free_port(), "bindAddress": HOST})
 
 
-def roquet_broker(directory: Path, names: str, under: Sequence[str] = (), source: Path | None = None) -> RoquetServer:
-    return RoquetServer("broker", directory, broker_conf(free_port(-2, 1), names, directory / "store"), under, source)
+def roquet_broker(
+    directory: Path, names: str, under: Sequence[str] = (), source: Path | None = None
+) -> RoquetServer:
+    return RoquetServer(
+        "broker",
+        directory,
+        broker_conf(free_port(-2, 1), names, directory / "store"),
+        under,
+        source,
+    )
 
 
 def apache_broker(directory: Path, names: str, heap: str) -> ApacheBroker:
@@ -113,9 +127,17 @@ def apache_broker(directory: Path, names: str, heap: str) -> ApacheBroker:
 
 def create_topic(broker: str, topic: str, queues: int) -> None:
     """Returns when the broker has it; a young one may not take it at once."""
-    fields = {"topic": topic, "defaultTopic": "TBW102", "perm": "6", "topicFilterType": "SINGLE_TAG"}
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+    }
     fields |= {"readQueueNums": str(queues), "writeQueueNums": str(queues), "order": "false"}
-    wait_until(lambda: wire.ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0, f"topic {topic}")
+    wait_until(
+        lambda: wire.ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0,
+        f"topic {topic}",
+    )
 
 
 def start_benchmark(load: Load, names: str, directory: Path, topic: str = TOPIC) -> Program:
@@ -125,6 +147,14 @@ def start_benchmark(load: Load, names: str, directory: Path, topic: str = TOPIC)
     logging.write_text(LOGBACK.format(level="OFF"))
     home = [f"-Duser.home={directory}", f"-Drmq.logback.configurationFile={logging}"]
     launcher = [str(LAUNCHER), *load.settings] if load.settings else []
-    command = [*CLIENT_JVM, *OPENED, *home, "-cp", java_classpath(Version.V5), *launcher, *load.command(names, topic)]
+    command = [
+        *CLIENT_JVM,
+        *OPENED,
+        *home,
+        "-cp",
+        java_classpath(Version.V5),
+        *launcher,
+        *load.command(names, topic),
+    ]
     client.launch([str(java()), *command], {"ROCKETMQ_HOME": str(directory), "NAMESRV_ADDR": ""})
     return client

@@ -16,7 +16,9 @@ from typing import Final
 from roquet import Message, Producer, dev
 
 MIB: Final = 1 << 20
-LINE: Final = b'{"order": 4711, "state": "paid", "lines": [{"article": "book", "count": 1, "price": 12.5}]}\n'
+LINE: Final = (
+    b'{"order": 4711, "state": "paid", "lines": [{"article": "book", "count": 1, "price": 12.5}]}\n'
+)
 CASES: Final[dict[str, tuple[int, Callable[[], bytes]]]] = {
     "60 x 4 MiB of zeros": (60, lambda: bytes(4 * MIB)),
     "300 x 4 MiB of zeros": (300, lambda: bytes(4 * MIB)),
@@ -40,7 +42,9 @@ def task(name_server: str, topic: str) -> None:
     from roquet.spark._options.read import ReadOptions
     from roquet.spark._read.cluster import plan, read
 
-    schema = arrow_schema(type(SPARK_SCHEMA)([SPARK_SCHEMA[name] for name in ("queueOffset", "body")]))
+    schema = arrow_schema(
+        type(SPARK_SCHEMA)([SPARK_SCHEMA[name] for name in ("queueOffset", "body")])
+    )
     options = ReadOptions.of_batch({"nameserver": name_server, "subscribe": topic})
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     batches = rows = largest = 0
@@ -59,20 +63,26 @@ def task(name_server: str, topic: str) -> None:
 
 
 async def run() -> None:
-    print("| topic | rows | batches | the largest, MiB | task before reading, MiB | at its peak, MiB |")
+    print(
+        "| topic | rows | batches | the largest, MiB | task before reading, MiB | at its peak, MiB |"
+    )
     print("|---|---|---|---|---|---|")
     async with dev.Cluster() as cluster:
         for number, (name, (count, body)) in enumerate(CASES.items()):
             topic = f"Large-{number}"
             await fill(cluster.name_server, topic, count, body())
             words = [sys.executable, "-m", "bench.read_memory", cluster.name_server, topic]
-            reading = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            reading = await asyncio.create_subprocess_exec(
+                *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
             told, errors = await reading.communicate()
             if reading.returncode:
                 print(f"| {name} | {errors.decode().strip().splitlines()[-1]} |", flush=True)
                 continue
             found = json.loads(told)
-            print(f"| {name} | " + " | ".join(str(each) for each in found.values()) + " |", flush=True)
+            print(
+                f"| {name} | " + " | ".join(str(each) for each in found.values()) + " |", flush=True
+            )
 
 
 if __name__ == "__main__":

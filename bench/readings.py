@@ -59,13 +59,17 @@ class Readings:
         self._poll_until(until)
         while (rate := rate_within(self._reports, begin.at_s, time.monotonic())) is None:
             if time.monotonic() > until + REPORT_LATE_S:
-                raise TimeoutError(f"{self._load.name}: no report of a whole window:\n{self._client.log()[-2000:]}")
+                raise TimeoutError(
+                    f"{self._load.name}: no report of a whole window:\n{self._client.log()[-2000:]}"
+                )
             self._poll_until(time.monotonic() + POLL_S)
         end = self._look()
         elapsed = end.at_s - begin.at_s
         messages = rate.messages_per_s * elapsed
         if not messages:
-            raise RuntimeError(f"nothing got through, {end.failed - begin.failed:,} requests failed: a starved client?")
+            raise RuntimeError(
+                f"nothing got through, {end.failed - begin.failed:,} requests failed: a starved client?"
+            )
         broker_s, client_s = end.broker_s - begin.broker_s, end.client_s - begin.client_s
         return Window(
             rate.messages_per_s,
@@ -89,7 +93,9 @@ class Readings:
         while time.monotonic() < deadline:
             for program in (self._client, self._broker):
                 if not program.alive:
-                    raise RuntimeError(f"{program.name} ended with {program.status}:\n{program.log()[-4000:]}")
+                    raise RuntimeError(
+                        f"{program.name} ended with {program.status}:\n{program.log()[-4000:]}"
+                    )
             self._read_reports()
             time.sleep(POLL_S)
 

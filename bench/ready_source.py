@@ -23,7 +23,10 @@ def make_ready(rows: Path, folder: Path) -> None:
     folder.mkdir()
     for number, file in enumerate(sorted(rows.glob("*.parquet"))):
         table = pq.read_table(file, coerce_int96_timestamp_unit="us").cast(_SCHEMA)
-        with pa.OSFile(str(folder / f"{number}.arrow"), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
+        with (
+            pa.OSFile(str(folder / f"{number}.arrow"), "wb") as sink,
+            pa.ipc.new_file(sink, _SCHEMA) as writer,
+        ):
             writer.write_table(table, max_chunksize=BATCH_ROWS)
 
 

@@ -41,7 +41,9 @@ def parse_report(line: str, load: Load, at_s: float) -> Report | None:
     if not line.startswith(_OPENING):
         return None
     figures = dict(part.rpartition(":")[::2] for part in line.strip().split(" | "))
-    average_ms = float(figures.get(_AVERAGE, "nan"))  # And where nothing was sent, NaN is what it says.
+    average_ms = float(
+        figures.get(_AVERAGE, "nan")
+    )  # And where nothing was sent, NaN is what it says.
     return Report(
         at_s,
         float(figures[load.rate]),
@@ -56,4 +58,6 @@ def rate_within(reports: Sequence[Report], begin_s: float, end_s: float) -> Rate
     if not inside:
         return None
     averages = [report.average_ms for report in inside if report.average_ms is not None]
-    return Rate(fmean(report.messages_per_s for report in inside), fmean(averages) if averages else None)
+    return Rate(
+        fmean(report.messages_per_s for report in inside), fmean(averages) if averages else None
+    )

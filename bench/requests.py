@@ -49,7 +49,9 @@ class FirstSend(threading.Thread):
         }
         while not self._given_up.is_set():
             try:
-                answer = wire.ask(self._broker, RequestCode.SEND_MESSAGE, fields, BODY, timeout_s=wire.PROBE_S_MAX)
+                answer = wire.ask(
+                    self._broker, RequestCode.SEND_MESSAGE, fields, BODY, timeout_s=wire.PROBE_S_MAX
+                )
             except OSError:
                 time.sleep(_POLL_S)
                 continue
@@ -94,15 +96,30 @@ def _send_all(link: socket.socket, batches: int) -> None:
         refused += 1
         sent -= 1
         if refused > _REFUSED_MAX:
-            raise RuntimeError(f"the broker refused a batch with {answer.code}: {answer.header.get('remark')}")
+            raise RuntimeError(
+                f"the broker refused a batch with {answer.code}: {answer.header.get('remark')}"
+            )
         time.sleep(0.01)
 
 
 def _frames() -> Iterator[bytes]:
     """Requests with a batch each, queue after queue; bodies and unique keys repeat from batch to batch."""
-    body = b"".join(batch_item(0, BODY, f"UNIQ_KEY\x01{index:032X}\x02WAIT\x01true".encode()) for index in range(BATCH))
+    body = b"".join(
+        batch_item(0, BODY, f"UNIQ_KEY\x01{index:032X}\x02WAIT\x01true".encode())
+        for index in range(BATCH)
+    )
     born = str(time.time_ns() // 1_000_000)
-    fixed = {"a": "bench", "b": TOPIC, "c": "TBW102", "d": "4", "f": "0", "g": born, "h": "0", "i": "", "j": "0"}
+    fixed = {
+        "a": "bench",
+        "b": TOPIC,
+        "c": "TBW102",
+        "d": "4",
+        "f": "0",
+        "g": born,
+        "h": "0",
+        "i": "",
+        "j": "0",
+    }
     frames = [
         wire.request(
             RequestCode.SEND_BATCH_MESSAGE,
@@ -123,7 +140,12 @@ def greatest_offsets(broker: str) -> int:
 
 def unread(broker: str) -> int:
     """How far the group's stored progress is behind; it is stored every five seconds."""
-    answer = wire.ask(broker, RequestCode.GET_CONSUME_STATS, {"consumerGroup": GROUP, "topic": TOPIC}, timeout_s=30)
+    answer = wire.ask(
+        broker,
+        RequestCode.GET_CONSUME_STATS,
+        {"consumerGroup": GROUP, "topic": TOPIC},
+        timeout_s=30,
+    )
     return _sum("brokerOffset", answer.body) - _sum("consumerOffset", answer.body)
 
 

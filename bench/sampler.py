@@ -43,7 +43,9 @@ class Sampler:
 
     def sample(self, _number: int, frame: FrameType | None) -> None:
         if frame is not None:
-            self._samples[frame.f_code.co_filename, frame.f_code.co_qualname, frame.f_lineno or 0] += 1
+            self._samples[
+                frame.f_code.co_filename, frame.f_code.co_qualname, frame.f_lineno or 0
+            ] += 1
 
 
 def main(file: Path, program: list[str]) -> None:

@@ -110,7 +110,10 @@ def copy_into_file(folder: Path, size: int, chunk: bytes) -> float:
 def appends(folder: Path) -> Iterator[Row]:
     """Messages and bytes of the log a second, beside plain writes of as many bytes to a file."""
     for size, name in ((128, "128 B"), (1024, "1 KiB"), (65536, "64 KiB")):
-        body, count = bytes(range(97, 123)) * (size // 26 + 1), min(COUNT_MAX, BYTES // size) // GROUP * GROUP
+        body, count = (
+            bytes(range(97, 123)) * (size // 26 + 1),
+            min(COUNT_MAX, BYTES // size) // GROUP * GROUP,
+        )
         body = body[:size]
         for kind, work in (("one at a time", put), ("in batches of 32", put_groups)):
             with fresh(folder) as store:
@@ -265,7 +268,9 @@ def number(value: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure roquet's store beside the machine's own limits.")
+    parser = argparse.ArgumentParser(
+        description="Measure roquet's store beside the machine's own limits."
+    )
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "STORE.md")
     parser.add_argument("--rounds", type=int, default=3)

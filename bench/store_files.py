@@ -55,7 +55,12 @@ class Row(NamedTuple):
 
 
 def fill(
-    folder: Path, count: int, size: int, topics: Sequence[str] = (TOPIC,), queues: int = QUEUES, group: int = GROUP
+    folder: Path,
+    count: int,
+    size: int,
+    topics: Sequence[str] = (TOPIC,),
+    queues: int = QUEUES,
+    group: int = GROUP,
 ) -> None:
     """A store with messages, each with tags, keys and a unique key as a Java producer makes it.
 
@@ -67,7 +72,9 @@ def fill(
     for number, first in enumerate(range(0, count, group)):
         numbers = range(first, min(first + group, count))
         queue = store.queue(topics[number % len(topics)], number // len(topics) % queues)
-        records = BatchRecords(queue.topic_bytes, queue.queue_id, 0, START_MS + first, BORN_HOST, bytes(8))
+        records = BatchRecords(
+            queue.topic_bytes, queue.queue_id, 0, START_MS + first, BORN_HOST, bytes(8)
+        )
         for each in numbers:
             records.add(BatchItem(0, body, PROPERTIES % (each, each), (), code))
         store.append_batch(queue, records)
@@ -85,8 +92,15 @@ def alone(store: Path, size: str) -> Iterator[Row]:
         options = StoreOptions.of({"path": str(store)})
         schema = pa.schema([ARROW_SCHEMA.field(column) for column in columns])
         begun, cpu = time.perf_counter(), time.process_time()
-        count = sum(batch.num_rows for part in parts(options) for batch in read(part, options, schema))
-        yield rate(count, time.perf_counter() - begun, time.process_time() - cpu, f"{size}, decoded alone: {name}")
+        count = sum(
+            batch.num_rows for part in parts(options) for batch in read(part, options, schema)
+        )
+        yield rate(
+            count,
+            time.perf_counter() - begun,
+            time.process_time() - cpu,
+            f"{size}, decoded alone: {name}",
+        )
 
 
 def to_parquet(frame: DataFrame, place: Path, count: int, name: str) -> Row:
@@ -119,7 +133,10 @@ def measured(spark: SparkSession, folder: Path, count: int, rounds: int) -> list
         for number, rows in enumerate(found, 1):
             for row in (*alone(store, size), *in_spark(spark, store, place, count, size)):
                 rows.append(row)
-                print(f"round {number}, {row.name}: {row.of_time:,.0f}/s, {row.of_cpu:,.0f}/s of CPU", flush=True)
+                print(
+                    f"round {number}, {row.name}: {row.of_time:,.0f}/s, {row.of_cpu:,.0f}/s of CPU",
+                    flush=True,
+                )
         shutil.rmtree(store)
     return found
 
@@ -149,7 +166,9 @@ def spread(values: Sequence[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure how Spark reads store files, beside Parquet.")
+    parser = argparse.ArgumentParser(
+        description="Measure how Spark reads store files, beside Parquet."
+    )
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "STORE_FILES.md")
     parser.add_argument("--messages", type=int, default=1_000_000)

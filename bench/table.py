@@ -17,7 +17,9 @@ NONE: Final = "–"
 Cell = Callable[[float], str]
 
 
-def page(loads: Sequence[Load], runs: Sequence[Run], setting: Sequence[str], failures: Sequence[str]) -> str:
+def page(
+    loads: Sequence[Load], runs: Sequence[Run], setting: Sequence[str], failures: Sequence[str]
+) -> str:
     """All that was measured; a load without a run yet is left out.
 
     :param failures: the runs that gave no figures, and why.
@@ -35,10 +37,15 @@ def page(loads: Sequence[Load], runs: Sequence[Run], setting: Sequence[str], fai
         ),
         "## Memory at the end of a round, MiB",
         "All of the process, and in brackets what are no pages of the store's files; medians.",
-        _table(("load", "roquet", "Apache", "ratio"), [_memory_row(load, runs) for load in measured]),
+        _table(
+            ("load", "roquet", "Apache", "ratio"), [_memory_row(load, runs) for load in measured]
+        ),
         "## From a process's start to its first acknowledged message, s",
         "Empty store; the client runs before the broker does. Median (least – greatest) over all runs.",
-        _table(("roquet", "Apache", "ratio"), [_pair([run.start_s for run in _of(runs, side)] for side in Side)]),
+        _table(
+            ("roquet", "Apache", "ratio"),
+            [_pair([run.start_s for run in _of(runs, side)] for side in Side)],
+        ),
         "## How far to trust this",
         *_doubts(runs, failures),
         "## More",
@@ -52,15 +59,27 @@ def _load_rows(load: Load, runs: Sequence[Run]) -> list[list[str]]:
     windows = [[window for run in _of(runs, side, load) for window in run.windows] for side in Side]
     figures: list[tuple[str, Callable[[Window], float | None], Cell]] = [
         ("messages/s", lambda window: window.messages_per_s, lambda value: f"{value:,.0f}"),
-        ("broker CPU, µs/message", lambda window: window.broker_cpu_us, lambda value: f"{value:.1f}"),
-        ("client CPU, µs/message", lambda window: window.client_cpu_us, lambda value: f"{value:.1f}"),
+        (
+            "broker CPU, µs/message",
+            lambda window: window.broker_cpu_us,
+            lambda value: f"{value:.1f}",
+        ),
+        (
+            "client CPU, µs/message",
+            lambda window: window.client_cpu_us,
+            lambda value: f"{value:.1f}",
+        ),
         ("mean latency, ms", lambda window: window.average_ms, lambda value: f"{value:.2f}"),
     ]
     rows: list[list[str]] = []
     for name, figure, cell in figures:
-        sides = [[value for window in side if (value := figure(window)) is not None] for side in windows]
+        sides = [
+            [value for window in side if (value := figure(window)) is not None] for side in windows
+        ]
         if any(sides):
-            rows.append([f"{load.title} (`{load.name}`)" if not rows else "", name, *_pair(sides, cell)])
+            rows.append(
+                [f"{load.title} (`{load.name}`)" if not rows else "", name, *_pair(sides, cell)]
+            )
     return rows
 
 

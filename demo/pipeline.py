@@ -24,7 +24,9 @@ class Archived:
 
 def archive_flights(name_server: str, folder: Path) -> Archived:
     """Archive the topic from its brokers, compute from what is in the archive."""
-    spark = session("roquet demo", **{"spark.driver.memory": "1g", "spark.sql.session.timeZone": "UTC"})
+    spark = session(
+        "roquet demo", **{"spark.driver.memory": "1g", "spark.sql.session.timeZone": "UTC"}
+    )
     spark.sparkContext.setLogLevel("ERROR")
     try:
         done = archive(spark, Archive(Topics(name_server, (TOPIC,)), str(folder)))

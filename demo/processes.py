@@ -115,7 +115,9 @@ class ClusterOfThree:
             "configStorePath": folder / "namesrv.properties",
         }
         self.name_server = Process("namesrv", "namesrv", names, folder)
-        self.master = Process("master", "broker", self._settings(folder, "master", "SYNC_MASTER", 0), folder)
+        self.master = Process(
+            "master", "broker", self._settings(folder, "master", "SYNC_MASTER", 0), folder
+        )
         self.slave = Process("slave", "broker", self._settings(folder, "slave", "SLAVE", 1), folder)
 
     def _settings(self, folder: Path, name: str, role: str, broker_id: int) -> dict[str, object]:
@@ -145,7 +147,10 @@ class ClusterOfThree:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for process in (self.slave, self.master, self.name_server):
             process.stop()

@@ -46,7 +46,9 @@ DelaysByCarrier = Mapping[str, Delays]
 
 def flight_columns(messages: DataFrame) -> DataFrame:
     """Messages of topic flights, as read by `format("rocketmq")`, to a column per value and the message's key."""
-    parsed = messages.select("keys", fn.from_json(fn.col("body").cast("string"), FLIGHT_COLUMNS).alias("row"))
+    parsed = messages.select(
+        "keys", fn.from_json(fn.col("body").cast("string"), FLIGHT_COLUMNS).alias("row")
+    )
     return parsed.select(fn.col("keys").alias("key"), "row.*")
 
 
@@ -78,7 +80,9 @@ def delays_in(stored: DataFrame) -> DelaysByCarrier:
             fn.coalesce(fn.sum("arr_delay"), fn.lit(0)).alias("late_minutes"),
         )
     )
-    return {row.carrier: Delays(row.flights, row.arrived, row.late_minutes) for row in totals.collect()}
+    return {
+        row.carrier: Delays(row.flights, row.arrived, row.late_minutes) for row in totals.collect()
+    }
 
 
 def differences(file: DelaysByCarrier, parquet: DelaysByCarrier) -> list[str]:
@@ -96,7 +100,9 @@ def table(file: DelaysByCarrier, parquet: DelaysByCarrier) -> str:
     lines = [f"{'carrier':<8}{'flights':>9}{'file, min':>12}{'Parquet, min':>14}"]
     for carrier in sorted(file, key=lambda each: -file[each].mean_minutes):
         ours = parquet.get(carrier, nothing)
-        lines.append(f"{carrier:<8}{ours.flights:>9,}{file[carrier].mean_minutes:>12.3f}{ours.mean_minutes:>14.3f}")
+        lines.append(
+            f"{carrier:<8}{ours.flights:>9,}{file[carrier].mean_minutes:>12.3f}{ours.mean_minutes:>14.3f}"
+        )
     return "\n".join(lines)
 
 
@@ -110,12 +116,18 @@ def plot(file: DelaysByCarrier, parquet: DelaysByCarrier, path: Path) -> None:
     means = [parquet[carrier].mean_minutes for carrier in carriers]
     axes.barh(carriers, means, alpha=0.6, label="through the cluster, Spark and Parquet")
     axes.plot(
-        [file[carrier].mean_minutes for carrier in carriers], carriers, "k|", markersize=14, label="the original file"
+        [file[carrier].mean_minutes for carrier in carriers],
+        carriers,
+        "k|",
+        markersize=14,
+        label="the original file",
     )
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_xlabel("mean arrival delay, minutes")
     axes.set_ylabel("carrier")
-    axes.set_title(f"{sum(each.flights for each in parquet.values()):,} flights out of New York, 2013")
+    axes.set_title(
+        f"{sum(each.flights for each in parquet.values()):,} flights out of New York, 2013"
+    )
     axes.legend(loc="lower right")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

@@ -94,7 +94,9 @@ class Followers:
 async def keys_on(name_server: str, read_from: str) -> Counter[str]:
     """How often each key stands in the topic, read from the master or from the slave only."""
     keys: Counter[str] = Counter()
-    async with PullConsumer(name_server, read_from="slave" if read_from == "slave" else "master") as consumer:
+    async with PullConsumer(
+        name_server, read_from="slave" if read_from == "slave" else "master"
+    ) as consumer:
         for queue in await consumer.queues(TOPIC):
             offset, end = await consumer.min_offset(queue), await consumer.max_offset(queue)
             while offset < end:

@@ -30,7 +30,9 @@ async def produce(name_server: str) -> None:
                 TOPIC, b"order %d" % number, tags="new", keys=f"o-{number}", sharding_key=customer
             )
             if result.status is not SendStatus.SEND_OK:
-                print(f"stored, but less safely than asked for: {result.status.name} {result.remark}")
+                print(
+                    f"stored, but less safely than asked for: {result.status.name} {result.remark}"
+                )
             print(f"sent      {result.queue} {result.queue_offset}: order {number} of {customer}")
 
 
@@ -39,7 +41,9 @@ async def consume(name_server: str) -> None:
     received = 0
     async with Consumer(name_server, GROUP, {TOPIC: "new"}, "first") as consumer:
         async for message in consumer:
-            async with message:  # acknowledged at the end of the block; an exception in it would bring it again
+            async with (
+                message
+            ):  # acknowledged at the end of the block; an exception in it would bring it again
                 print(f"received  {message.queue} {message.queue_offset}: {message.body.decode()}")
             received += 1
             if received == COUNT:

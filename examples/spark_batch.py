@@ -35,10 +35,17 @@ def sale(branch: str, amount: int) -> Message:
 
 def sales_by_branch(spark: SparkSession, name_server: str) -> DataFrame:
     """Everything that is in the topic when this is planned; messages are JSON in the column `body`."""
-    messages = spark.read.format("rocketmq").option("nameServer", name_server).option("subscribe", TOPIC).load()
+    messages = (
+        spark.read.format("rocketmq")
+        .option("nameServer", name_server)
+        .option("subscribe", TOPIC)
+        .load()
+    )
     parsed = f.from_json(messages.body.cast("string"), "branch string, amount bigint")
     return (
-        messages.dropDuplicates(["msgId"])  # a send that was tried again may be stored twice, with one id
+        messages.dropDuplicates(
+            ["msgId"]
+        )  # a send that was tried again may be stored twice, with one id
         .select(parsed.alias("sale"))
         .groupBy("sale.branch")
         .agg(f.count("*").alias("sales"), f.sum("sale.amount").alias("amount"))

@@ -18,7 +18,9 @@ from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadFileScheduling
 
 settings.register_profile("roquet", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("unshrunk", settings.get_profile("roquet"), phases=(Phase.explicit, Phase.generate))
+settings.register_profile(
+    "unshrunk", settings.get_profile("roquet"), phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile("roquet")
 
 
@@ -38,7 +40,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="so often a side of a cluster on a real network is killed (default: %(default)s)",
     )
     parser.addoption(
-        "--kill-seed", type=int, default=1, metavar="N", help="of those kills and their moments (default: %(default)s)"
+        "--kill-seed",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of those kills and their moments (default: %(default)s)",
     )
     parser.addoption(
         "--histories",
@@ -48,13 +54,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="let a simulated cluster go through N different series of troubles (default: %(default)s)",
     )
     parser.addoption(
-        "--baseline", action="store_true", help="let the interop scenarios judge Apache's own broker instead of ours"
+        "--baseline",
+        action="store_true",
+        help="let the interop scenarios judge Apache's own broker instead of ours",
     )
     parser.addoption(
-        "--fuzz-seconds", type=float, default=24, metavar="N", help="of hostile requests (default: %(default)s)"
+        "--fuzz-seconds",
+        type=float,
+        default=24,
+        metavar="N",
+        help="of hostile requests (default: %(default)s)",
     )
     parser.addoption(
-        "--fuzz-seed", type=int, default=1, metavar="N", help="of their first round (default: %(default)s)"
+        "--fuzz-seed",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of their first round (default: %(default)s)",
     )
     parser.addoption(
         "--answered-within-ms",
@@ -62,13 +78,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help="99 in 100 questions of others must be answered within N ms meanwhile (default: no bound)",
     )
-    parser.addoption("--part", default="1/1", metavar="I/N", help="run only every Nth test, from the Ith on")
+    parser.addoption(
+        "--part", default="1/1", metavar="I/N", help="run only every Nth test, from the Ith on"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "also_seeds(*seeds): seeds that once failed; they run whatever --seeds says")
     config.addinivalue_line(
-        "markers", "shares_histories(part, of): runs each seed of --histories whose rest by `of` is `part`"
+        "markers", "also_seeds(*seeds): seeds that once failed; they run whatever --seeds says"
+    )
+    config.addinivalue_line(
+        "markers",
+        "shares_histories(part, of): runs each seed of --histories whose rest by `of` is `part`",
     )
 
 
@@ -77,7 +98,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     named = [str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize")]
     if "seed" not in metafunc.fixturenames or any("seed" in names.split(",") for names in named):
         return
-    once_failed = [seed for mark in metafunc.definition.iter_markers("also_seeds") for seed in mark.args]
+    once_failed = [
+        seed for mark in metafunc.definition.iter_markers("also_seeds") for seed in mark.args
+    ]
     share = metafunc.definition.get_closest_marker("shares_histories")
     if share is None:
         due = range(metafunc.config.getoption("--seeds"))
@@ -88,7 +111,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     part, of = map(int, config.getoption("--part").split("/"))
-    config.hook.pytest_deselected(items=[item for number, item in enumerate(items) if number % of != part - 1])
+    config.hook.pytest_deselected(
+        items=[item for number, item in enumerate(items) if number % of != part - 1]
+    )
     items[:] = items[part - 1 :: of]
 
 

@@ -56,7 +56,11 @@ FOLDERS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
             "dispatch": "log queues index",
         },
         "storetool": {"read": "files", "check": "files read state"},
-        "client": {"_net": "received", "_send": "_net send_result", "_consume": "_net _send received"},
+        "client": {
+            "_net": "received",
+            "_send": "_net send_result",
+            "_consume": "_net _send received",
+        },
         "broker": {
             "config": "",
             "metadata": "config",
@@ -102,7 +106,9 @@ def says_pure(path: Path) -> bool:
     return (ast.get_docstring(ast.parse(path.read_bytes())) or "").startswith("PURE")
 
 
-PURE_MODULES: Final = [name for name, path in MODULES.items() if name.startswith("roquet.protocol.") or says_pure(path)]
+PURE_MODULES: Final = [
+    name for name, path in MODULES.items() if name.startswith("roquet.protocol.") or says_pure(path)
+]
 """The protocol, and whoever says that it is pure."""
 
 
@@ -143,7 +149,11 @@ def child_of(module: str) -> str:
 @pytest.mark.parametrize("module", MODULES)
 def test_a_module_imports_only_what_stands_below_it(module: str) -> None:
     package = package_of(module)
-    allowed = {"common", "errors"} if package == "common" else {package, *EVERYBODY, *MAY_IMPORT.get(package, ())}
+    allowed = (
+        {"common", "errors"}
+        if package == "common"
+        else {package, *EVERYBODY, *MAY_IMPORT.get(package, ())}
+    )
 
     assert {package_of(name) for name in ours(module)} <= allowed
 
@@ -162,7 +172,9 @@ def test_folders_and_modules_of_a_package_import_each_other_in_no_circle(package
     inside = [module for module in MODULES if package_of(module) == package]
     arrows = {child_of(module): set[str]() for module in inside}
     for module in inside:
-        arrows[child_of(module)] |= {child_of(name) for name in ours(module) if package_of(name) == package}
+        arrows[child_of(module)] |= {
+            child_of(name) for name in ours(module) if package_of(name) == package
+        }
     order = TopologicalSorter({child: below - {child} for child, below in arrows.items()})
 
     assert len(list(order.static_order())) == len(arrows)
@@ -176,7 +188,9 @@ def test_a_circle_of_folders_would_be_seen() -> None:
 def test_every_folder_of_a_package_has_its_place_in_the_table() -> None:
     found = {(package_of(name), child_of(name)) for name in MODULES if len(name.split(".")) > 3}
 
-    assert found == {(package, folder) for package, folders in FOLDERS.items() for folder in folders}
+    assert found == {
+        (package, folder) for package, folders in FOLDERS.items() for folder in folders
+    }
 
 
 @pytest.mark.parametrize("module", PURE_MODULES)
@@ -192,7 +206,9 @@ def test_a_pure_module_reaches_nothing_outside_not_even_through_others(module: s
 
 @pytest.mark.parametrize("package", sorted(MAY_IMPORT.keys() - {"__init__", "dev"}))
 def test_a_package_says_what_it_may_import(package: str) -> None:
-    assert f"May import: {', '.join(sorted(MAY_IMPORT[package])) or 'nothing'}." in docstring_of(package)
+    assert f"May import: {', '.join(sorted(MAY_IMPORT[package])) or 'nothing'}." in docstring_of(
+        package
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,7 +221,9 @@ def test_a_folder_says_what_it_may_import(folder: str) -> None:
 
 
 def docstring_of(package: str) -> str:
-    return " ".join((ast.get_docstring(ast.parse(MODULES[f"roquet.{package}"].read_bytes())) or "").split())
+    return " ".join(
+        (ast.get_docstring(ast.parse(MODULES[f"roquet.{package}"].read_bytes())) or "").split()
+    )
 
 
 def test_every_package_has_its_place_in_the_table() -> None:

@@ -24,7 +24,12 @@ def _with_code(lines: list[str]) -> list[str]:
     for line in lines:
         if not line.startswith(" "):
             outer = line or outer
-        elif found and not found[-1] and not outer.startswith(_LIST_OR_FIELD) and not outer.endswith("::"):
+        elif (
+            found
+            and not found[-1]
+            and not outer.startswith(_LIST_OR_FIELD)
+            and not outer.endswith("::")
+        ):
             found += [".. code-block:: python", ""]
             outer = "::"
         found.append(line)
@@ -33,5 +38,7 @@ def _with_code(lines: list[str]) -> list[str]:
 
 def _link(cited: re.Match[str]) -> str:
     page, place = cited.groups()
-    is_named = place is not None and f'<a id="{place}">' in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    is_named = place is not None and f'<a id="{place}">' in (
+        ROOT / "docs" / f"{page}.md"
+    ).read_text(encoding="utf-8")
     return f":ref:`{cited[0]} <{place}>`" if is_named else f":doc:`{cited[0]} </docs/{page}>`"

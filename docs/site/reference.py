@@ -23,12 +23,20 @@ def setup(app: Sphinx) -> dict[str, bool]:
     return {"parallel_read_safe": True}
 
 
-def translate(app: Sphinx, kind: str, name: str, thing: object, options: Any, lines: list[str]) -> None:
+def translate(
+    app: Sphinx, kind: str, name: str, thing: object, options: Any, lines: list[str]
+) -> None:
     lines[:] = as_restructured_text(lines)
 
 
 def sign(
-    app: Sphinx, kind: str, name: str, thing: object, options: Any, signature: str | None, returned: str | None
+    app: Sphinx,
+    kind: str,
+    name: str,
+    thing: object,
+    options: Any,
+    signature: str | None,
+    returned: str | None,
 ) -> tuple[str | None, str | None]:
     """Defaults are values. Of a function, its name says what it does; `...` is one that has no name."""
     return signature and _UNNAMED.sub("...", _FUNCTION.sub(r"\1", signature)), returned
@@ -52,7 +60,11 @@ def resolve(
 
 
 def _resolved(
-    app: Sphinx, environment: BuildEnvironment, node: pending_xref, content: nodes.TextElement, name: str
+    app: Sphinx,
+    environment: BuildEnvironment,
+    node: pending_xref,
+    content: nodes.TextElement,
+    name: str,
 ) -> nodes.Node | None:
     """A link to what the reference has under the last part of that name, if that is one thing."""
     domain = environment.domains.python_domain

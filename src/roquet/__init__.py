@@ -94,7 +94,9 @@ _HOMES = {
 
 
 if not TYPE_CHECKING:  # a type checker would take any name at all for one of these
-    __getattr__ = attributes_of(__name__, {name: f"roquet.{_HOMES.get(name, 'errors')}" for name in __all__})
+    __getattr__ = attributes_of(
+        __name__, {name: f"roquet.{_HOMES.get(name, 'errors')}" for name in __all__}
+    )
 
 
 def __dir__() -> list[str]:

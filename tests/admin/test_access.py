@@ -17,7 +17,13 @@ def test_nothing_said_is_neither_signed_nor_encrypted() -> None:
 
 
 def test_names_mean_what_they_say() -> None:
-    values = {"accessKey": "a", "secretKey": "b", "securityToken": "c", "tlsCaFile": "ca.pem", "tlsVerify": "ca"}
+    values = {
+        "accessKey": "a",
+        "secretKey": "b",
+        "securityToken": "c",
+        "tlsCaFile": "ca.pem",
+        "tlsVerify": "ca",
+    }
     assert access_of(values) == Access(Credentials("a", "b", "c"), Tls("ca.pem", verify="ca"))
 
 

@@ -62,7 +62,9 @@ class World:
         pairs = {"brokerName": "broker-a", "brokerIP1": ADDRESS, "brokerIP2": ADDRESS, **settings}
         self.sim = sim
         self.slices = Slices()
-        self.config, _ = read_config([(name, str(value)) for name, value in pairs.items()], environment={})
+        self.config, _ = read_config(
+            [(name, str(value)) for name, value in pairs.items()], environment={}
+        )
         self.host = sim.host(ADDRESS)
         self.host.boot()
         self.store = self._opened_store()
@@ -103,16 +105,27 @@ class World:
         runtime, now_ms = self.host.runtime(), self.host.now_ms()
         at_start = topics_at_start(config.broker_cluster_name, config.broker_name)
         limits = config.limits
-        self.topics = TopicRegistry(at_start, now_ms, auto_create=config.auto_create_topic_enable, limits=limits)
-        self.groups = GroupRegistry(now_ms, auto_create=config.auto_create_subscription_group, limits=limits)
+        self.topics = TopicRegistry(
+            at_start, now_ms, auto_create=config.auto_create_topic_enable, limits=limits
+        )
+        self.groups = GroupRegistry(
+            now_ms, auto_create=config.auto_create_subscription_group, limits=limits
+        )
         folder, disk = config.state_folder, self.host.disk
         self.topics_file = StateFile(disk, folder / TOPICS, self.topics.to_table, runtime)
         self.groups_file = StateFile(disk, folder / GROUPS, self.groups.to_table, runtime)
-        self.filters = FilterRegistry(config.filters.bloom, config.filters.filter_data_clean_time_span, limits)
+        self.filters = FilterRegistry(
+            config.filters.bloom, config.filters.filter_data_clean_time_span, limits
+        )
         self.progress, self.delays = ConsumerOffsets(limits=limits), DelayOffsets()
         self.consumers, self.producers = Consumers[Connection](), Producers[Connection]()
         self.metadata = Metadata(
-            self.topics, self.groups, self._topics_changed, self.groups_file.changed, self.host.now_ms, limits
+            self.topics,
+            self.groups,
+            self._topics_changed,
+            self.groups_file.changed,
+            self.host.now_ms,
+            limits,
         )
 
     def _topics_changed(self, then: Then | None = None) -> None:
@@ -121,15 +134,32 @@ class World:
 
     def _routes(self) -> dict[int, Any]:
         config, now_ms, name = self.config, self.host.now_ms, self.config.broker_name
-        metadata, progress, store, is_slave = self.metadata, self.progress, self.store, config.is_slave
+        metadata, progress, store, is_slave = (
+            self.metadata,
+            self.progress,
+            self.store,
+            config.is_slave,
+        )
         cluster, detailed = config.broker_cluster_name, config.enable_detail_stat
         self.measurements = Measurements(
-            store, metadata, cluster, now_ms, lambda: self.sim.now_s * 1000, detailed=detailed, limits=config.limits
+            store,
+            metadata,
+            cluster,
+            now_ms,
+            lambda: self.sim.now_s * 1000,
+            detailed=detailed,
+            limits=config.limits,
         )
         info = RuntimeInfo(config, store, self.delays, now_ms, (), self.measurements.figures)
         positions = GroupLag(metadata, self.consumers, progress, store, name, self.measurements.tps)
         groups = GroupAdmin(
-            metadata, self.consumers, self.producers, progress, positions, self.slices, is_slave=is_slave
+            metadata,
+            self.consumers,
+            self.producers,
+            progress,
+            positions,
+            self.slices,
+            is_slave=is_slave,
         )
         deletion = QueueDeletion(store, self.host.runtime(), asyncio.Lock(), self.slices)
         return {
@@ -137,10 +167,16 @@ class World:
             **OffsetHandler(progress, store, is_slave=is_slave).routes(),
             **LockHandler(LeaseTable(config.limits), now_ms, self.slices, config.limits).routes(),
             **QueryHandler(store, 32, 64, self.slices).routes(),
-            **TopicAdmin(metadata, progress, store, name, deletion, Jobs(), self.slices, is_slave=is_slave).routes(),
+            **TopicAdmin(
+                metadata, progress, store, name, deletion, Jobs(), self.slices, is_slave=is_slave
+            ).routes(),
             **groups.routes(),
-            **StatsAdmin(self.measurements.stats, positions, metadata, BROKER, self.slices).routes(),
-            **BrokerAdmin(config, DataVersion(now_ms()), info, progress, self.delays, self.slices).routes(),
+            **StatsAdmin(
+                self.measurements.stats, positions, metadata, BROKER, self.slices
+            ).routes(),
+            **BrokerAdmin(
+                config, DataVersion(now_ms()), info, progress, self.delays, self.slices
+            ).routes(),
         }
 
     def on_broker(self, work: Callable[[], T]) -> T:
@@ -151,14 +187,18 @@ class World:
 
         return self.host.call(do)
 
-    def put(self, topic: str, queue_id: int = 0, body: bytes = b"body", keys: tuple[str, ...] = ()) -> int:
+    def put(
+        self, topic: str, queue_id: int = 0, body: bytes = b"body", keys: tuple[str, ...] = ()
+    ) -> int:
         """Store a message; its physical offset."""
 
         def append() -> int:
             queue = self.store.queue(topic, queue_id)
             properties = m.join_properties({m.KEYS: " ".join(keys)} if keys else {}).encode()
             encoded = tuple(key.encode() for key in keys)
-            at = self.store.append(queue, body, properties, encoded, 0, 0, 0, self.host.now_ms(), bytes(8))
+            at = self.store.append(
+                queue, body, properties, encoded, 0, 0, 0, self.host.now_ms(), bytes(8)
+            )
             self.store.end_turn()
             return at
 
@@ -175,14 +215,20 @@ class Client:
     """
 
     def __init__(
-        self, sim: Simulation, host: Host, broker: str = BROKER, handlers: Mapping[int, Handler] | None = None
+        self,
+        sim: Simulation,
+        host: Host,
+        broker: str = BROKER,
+        handlers: Mapping[int, Handler] | None = None,
     ) -> None:
         self.broker = broker
         self.sim = sim
         self.host = host
         self.told: list[str] = []
         self.told_before_answer: list[str] = []
-        self.channels = Channels({RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._told, **(handlers or {})})
+        self.channels = Channels(
+            {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._told, **(handlers or {})}
+        )
 
     def _told(self, request: Command, connection: Connection) -> None:
         self.told.append(request.fields["consumerGroup"])

@@ -45,18 +45,34 @@ USUAL = PullHeader("group", "T", 0, 0, 32, 3, 0, 15_000, "*", 1, "TAG")
 class Side:
     """Keeps: what is further than `ON_DISK` bytes behind the log's end counts as no longer in memory."""
 
-    def __init__(self, config: PullConfig | None = None, *, slave_reads: bool = True, held_max: int = 1000) -> None:
+    def __init__(
+        self, config: PullConfig | None = None, *, slave_reads: bool = True, held_max: int = 1000
+    ) -> None:
         self.loop_ms = 0.0
         limits = FetchLimits(20_000, size_in_memory=4000, size_on_disk=1500)
-        of_store = StoreConfig(Path("/s"), [Path("/s/commitlog")], 1 << 16, 20 * 50, index_enabled=False, limits=limits)
+        of_store = StoreConfig(
+            Path("/s"), [Path("/s/commitlog")], 1 << 16, 20 * 50, index_enabled=False, limits=limits
+        )
         self.drive = Drive(random.Random(1))
         self.store = Store(of_store, lambda: NOW_MS, self.drive.mount())
         self.store.open()
         for number in range(QUEUES * PER_QUEUE):
             queue, tag = self.store.queue("T", number // 7 % QUEUES), "ab"[number % 2]
-            self.store.append(queue, b"%d" % number, f"TAGS\x01{tag}".encode(), (), tag_code(tag), 0, 0, 1, bytes(8))
+            self.store.append(
+                queue,
+                b"%d" % number,
+                f"TAGS\x01{tag}".encode(),
+                (),
+                tag_code(tag),
+                0,
+                0,
+                1,
+                bytes(8),
+            )
         self.topics = TopicRegistry(topics_at_start("C", "b"), NOW_MS)
-        self.topics.update(TopicConfig("T", QUEUES, QUEUES, Permission.READ | Permission.WRITE), NOW_MS)
+        self.topics.update(
+            TopicConfig("T", QUEUES, QUEUES, Permission.READ | Permission.WRITE), NOW_MS
+        )
         self.groups = GroupRegistry(NOW_MS)
         metadata = Metadata(self.topics, self.groups, self._changed, self._changed, lambda: NOW_MS)
         self.consumers: Consumers[Connection] = Consumers()
@@ -85,7 +101,9 @@ class Side:
     def subscribe(self, expression: str, version: int = 1, kind: str = TAG) -> None:
         wanted = (Subscription("T", expression, version, kind),)
         self.filters.register("group", wanted, NOW_MS)
-        data = ConsumerData("group", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", wanted)
+        data = ConsumerData(
+            "group", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", wanted
+        )
         self.consumers.register(self.connection, Member("c@1", "JAVA", 399, "10.0.0.9:1", 0), data)
 
     def _forbid(self, request: Command, connection: Connection) -> Command:
@@ -108,5 +126,9 @@ class Side:
         return sum(len(alike) for known in learnt for alike in known._templates.known.values())
 
 
-def pull_frame(opaque: int, header: PullHeader, header_type: int = JSON, code: int = RequestCode.PULL_MESSAGE) -> bytes:
-    return Command(code, header.write(), b"", opaque, header_type=header_type, language="JAVA").encode()[4:]
+def pull_frame(
+    opaque: int, header: PullHeader, header_type: int = JSON, code: int = RequestCode.PULL_MESSAGE
+) -> bytes:
+    return Command(
+        code, header.write(), b"", opaque, header_type=header_type, language="JAVA"
+    ).encode()[4:]

@@ -41,7 +41,9 @@ NOW_MS = 1_700_000_000_000
 class Side:
     """One broker's send path on one connection, with or without learning."""
 
-    def __init__(self, folder: Path, *, learns: bool, entries_per_file: int = 1000, disk: Disk | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, learns: bool, entries_per_file: int = 1000, disk: Disk | None = None
+    ) -> None:
         self.learns = learns
         config = StoreConfig(
             folder,
@@ -62,9 +64,13 @@ class Side:
         turn, levels = EndOfTurn(self.store.end_turn), DelayLevels((1000, 5000))
         now_ms, chance = lambda: NOW_MS, random.Random(1)
         clock = StampClock(Runtime(now_ms, chance, lambda: 0.0), lambda: log.end)
-        send_context = SendContext(SendConfig("C", levels), self.store, metadata, ack_gate, turn, now_ms, chance)
+        send_context = SendContext(
+            SendConfig("C", levels), self.store, metadata, ack_gate, turn, now_ms, chance
+        )
         sends = SendHandler(
-            send_context, HalfMessages(self.store, metadata, ConsumerOffsets(), turn, clock, levels), Slices()
+            send_context,
+            HalfMessages(self.store, metadata, ConsumerOffsets(), turn, clock, levels),
+            Slices(),
         )
         self.connection = Connection(sends.routes())
         self.connection.peer_host = bytes([10, 0, 0, 9, 0, 0, 0xC3, 0x50])
@@ -94,7 +100,10 @@ class Side:
 
     def entries(self) -> list[tuple[str, int, list[tuple[int, int, int]]]]:
         """Everything in all consume queues."""
-        return [(queue.topic, queue.queue_id, list(queue.entries(0, 1000))) for queue in self.store.queues]
+        return [
+            (queue.topic, queue.queue_id, list(queue.entries(0, 1000)))
+            for queue in self.store.queues
+        ]
 
     @property
     def templates(self) -> int:
@@ -128,7 +137,9 @@ def send_frame(
         properties=join_properties(properties),
         reconsume_times=reconsume_times,
     )
-    command = Command(code, header.write(), body, opaque, flag, header_type=header_type, language="JAVA")
+    command = Command(
+        code, header.write(), body, opaque, flag, header_type=header_type, language="JAVA"
+    )
     return command.encode()[4:]
 
 
@@ -141,15 +152,23 @@ def batch_frame(
 ) -> bytes:
     """A batch; clients of 5.x give it a unique key of its own."""
     shared = {"UNIQ_KEY": batch_key, "WAIT": "true"} if batch_key else {"WAIT": "true"}
-    header = SendHeaderV2("group", "TopicTest", 1, 0, NOW_MS, 0, properties=join_properties(shared), batch=True)
-    body = b"".join(batch_item(0, body, join_properties(pairs).encode()) for body, pairs in messages)
-    command = Command(RequestCode.SEND_BATCH_MESSAGE, header.write(), body, opaque, header_type=header_type)
+    header = SendHeaderV2(
+        "group", "TopicTest", 1, 0, NOW_MS, 0, properties=join_properties(shared), batch=True
+    )
+    body = b"".join(
+        batch_item(0, body, join_properties(pairs).encode()) for body, pairs in messages
+    )
+    command = Command(
+        RequestCode.SEND_BATCH_MESSAGE, header.write(), body, opaque, header_type=header_type
+    )
     return command.encode()[4:]
 
 
 def counted(store: Store) -> tuple[int, list[tuple[str, tuple[int, int]]]]:
     """Messages in all, and messages and bytes by topic, of delayed ones by level."""
-    return store.stored, sorted((topic, astuple(appended)) for topic, appended in store.queues.appended())
+    return store.stored, sorted(
+        (topic, astuple(appended)) for topic, appended in store.queues.appended()
+    )
 
 
 def assert_same_store(one: Side, other: Side) -> None:

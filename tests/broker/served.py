@@ -25,7 +25,13 @@ SMALL: Final = {
 
 def config(address: str, **settings: object) -> BrokerConfig:
     """A broker `broker-a` with small files; settings by their names in broker.conf."""
-    named = {"brokerName": "broker-a", "brokerIP1": address, "brokerIP2": address, **SMALL, **settings}
+    named = {
+        "brokerName": "broker-a",
+        "brokerIP1": address,
+        "brokerIP2": address,
+        **SMALL,
+        **settings,
+    }
     return read_config([(name, str(value)) for name, value in named.items()], environment={})[0]
 
 

@@ -46,7 +46,9 @@ class SendsAndChanges(RuleBasedStateMachine):
         queue_id=st.integers(0, 5),
         count=counts,
         reads=counts,
-        properties=st.fixed_dictionaries({}, optional={"TAGS": st.just("t"), "DELAY": st.just("1")}),
+        properties=st.fixed_dictionaries(
+            {}, optional={"TAGS": st.just("t"), "DELAY": st.just("1")}
+        ),
         header_type=st.sampled_from([JSON, BINARY]),
         code=st.sampled_from([RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2]),
         flag=st.sampled_from([0, 0, ONE_WAY]),

@@ -29,7 +29,9 @@ def has_lock(client: Client, client_id: str) -> bool:
 
 
 @STEPS
-def test_a_lock_ends_after_a_minute_whatever_the_clock_says(sim: Simulation, node: BrokerNode, step_ms: int) -> None:
+def test_a_lock_ends_after_a_minute_whatever_the_clock_says(
+    sim: Simulation, node: BrokerNode, step_ms: int
+) -> None:
     client = Client(sim, sim.host("10.0.0.9"))
     assert has_lock(client, "one")
     node.host.clock_ahead_ms += step_ms
@@ -44,7 +46,10 @@ def test_a_member_is_silent_after_two_minutes_whatever_the_clock_says(
     sim: Simulation, node: BrokerNode, step_ms: int
 ) -> None:
     client = Client(sim, sim.host("10.0.0.9"))
-    assert client.call(RequestCode.HEART_BEAT, dump_bytes(Heartbeat("c", ("p",), ()).to_json())).code == 0
+    assert (
+        client.call(RequestCode.HEART_BEAT, dump_bytes(Heartbeat("c", ("p",), ()).to_json())).code
+        == 0
+    )
     node.host.clock_ahead_ms += step_ms
     sim.run_for(110)
     producers = serving(node).parts.tables.producers
@@ -54,7 +59,9 @@ def test_a_member_is_silent_after_two_minutes_whatever_the_clock_says(
 
 
 @STEPS
-def test_messages_are_taken_while_the_clock_is_set(sim: Simulation, node: BrokerNode, step_ms: int) -> None:
+def test_messages_are_taken_while_the_clock_is_set(
+    sim: Simulation, node: BrokerNode, step_ms: int
+) -> None:
     client = Client(sim, sim.host("10.0.0.9"))
     for number in range(4):
         assert send(client, b"%d" % number).code == 0

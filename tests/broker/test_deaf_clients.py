@@ -64,14 +64,18 @@ class Deaf(Client):
 class Replier(Client):
     def reply(self, body: bytes) -> Command:
         pairs = {"MSG_TYPE": "reply", "CORRELATION_ID": "7", "REPLY_TO_CLIENT": "10.0.0.9"}
-        header = SendHeaderV2("R", TOPIC, 0, 0, self.host.now_ms(), 3, properties=join_properties(pairs))
+        header = SendHeaderV2(
+            "R", TOPIC, 0, 0, self.host.now_ms(), 3, properties=join_properties(pairs)
+        )
         request = Command(RequestCode.SEND_REPLY_MESSAGE_V2, header.write(), body)
         return self.host.call(lambda: self.channels.call(self.broker, request, 20_000))
 
 
 @pytest.fixture
 def node(sim: Simulation) -> BrokerNode:
-    return started(sim, ADDRESS, storeReplyMessageEnable="false", answerBytesPerConnectionMax=UNREAD_MAX)
+    return started(
+        sim, ADDRESS, storeReplyMessageEnable="false", answerBytesPerConnectionMax=UNREAD_MAX
+    )
 
 
 @pytest.fixture
@@ -109,10 +113,14 @@ def test_replies_for_a_client_that_does_not_read_are_refused_and_their_sender_is
     assert {answer.code for answer in answers} == {ResponseCode.SYSTEM_ERROR}
     assert "bytes wait for it" in (late[0].remark or "")
     assert answer_bytes(node) <= UNREAD_MAX + 2 * LARGE
-    assert len([line for line in caplog.messages if "reply not handed over" in line]) == 1, "one a minute"
+    assert len([line for line in caplog.messages if "reply not handed over" in line]) == 1, (
+        "one a minute"
+    )
 
 
-def test_relays_and_resets_for_it_are_refused_as_well(node: BrokerNode, deaf: Deaf, other: Replier) -> None:
+def test_relays_and_resets_for_it_are_refused_as_well(
+    node: BrokerNode, deaf: Deaf, other: Replier
+) -> None:
     assert send(other, b"one").code == 0
     fill(deaf, other)
     before = answer_bytes(node)
@@ -120,7 +128,12 @@ def test_relays_and_resets_for_it_are_refused_as_well(node: BrokerNode, deaf: De
     assert info.code == ResponseCode.SYSTEM_BUSY
     assert "does not read" in (info.remark or "")
     place = {"topic": "T", "queueId": 0}
-    assert other.call(RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="g", commitOffset=0, **place).code == 0
+    assert (
+        other.call(
+            RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="g", commitOffset=0, **place
+        ).code
+        == 0
+    )
     asked = {"group": "g", "timestamp": -1, "isForce": "true", **place}
     reset = other.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **asked)
     assert reset.code == ResponseCode.SYSTEM_BUSY
@@ -128,13 +141,18 @@ def test_relays_and_resets_for_it_are_refused_as_well(node: BrokerNode, deaf: De
     assert answer_bytes(node) == before
 
 
-def test_the_group_goes_on_without_it_and_nothing_piles_up(sim: Simulation, node: BrokerNode, deaf: Deaf) -> None:
+def test_the_group_goes_on_without_it_and_nothing_piles_up(
+    sim: Simulation, node: BrokerNode, deaf: Deaf
+) -> None:
     other = Replier(sim, sim.host("10.0.0.8"), node.address)
     fill(deaf, other)
     before = answer_bytes(node)
     member = Deaf(sim, node, "10.0.0.7")
     for _ in range(20):
-        assert member.call(RequestCode.UNREGISTER_CLIENT, clientID="10.0.0.7", consumerGroup="g").code == 0
+        assert (
+            member.call(RequestCode.UNREGISTER_CLIENT, clientID="10.0.0.7", consumerGroup="g").code
+            == 0
+        )
         assert member.call(RequestCode.HEART_BEAT, member.heartbeat).code == 0
     assert answer_bytes(node) == before
     assert member.heard.count(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED) >= 20
@@ -162,7 +180,13 @@ def test_it_is_ended_after_the_idle_time_whatever_is_sent_to_it(
 def test_the_broker_shows_what_it_holds(node: BrokerNode, deaf: Deaf, other: Replier) -> None:
     fill(deaf, other)
     body = other.call(RequestCode.GET_BROKER_RUNTIME_INFO).body.decode()
-    for name in ("connections", "connectionsPeak", "connectionsEnded", "answerBytesPeak", "requestBytesMax"):
+    for name in (
+        "connections",
+        "connectionsPeak",
+        "connectionsEnded",
+        "answerBytesPeak",
+        "requestBytesMax",
+    ):
         assert f'"{name}"' in body
     assert '"answerBytes":"0"' not in body.replace(" ", "")
 
@@ -180,7 +204,9 @@ def test_what_held_pulls_keep_is_bounded_for_each_client(node: BrokerNode, other
 
     def request(text: str, body: bytes = b"") -> Command:
         fields = {**place, **kinds, "subscription": text}
-        return Command(RequestCode.PULL_MESSAGE, {name: str(value) for name, value in fields.items()}, body)
+        return Command(
+            RequestCode.PULL_MESSAGE, {name: str(value) for name, value in fields.items()}, body
+        )
 
     async def pull_all() -> list[Command | BaseException]:
         calls = [other.channels.call(other.broker, request("a" * 8_000), 8_000) for _ in range(20)]
@@ -197,12 +223,22 @@ def test_what_held_pulls_keep_is_bounded_for_each_client(node: BrokerNode, other
 
     other.host.call(pull_with_a_body)
     gc.collect()
-    assert not [each for each in gc.get_objects() if isinstance(each, Command) and len(each.body) == UNREAD_MAX]
-    held = [peer.held(0.0) for peer in serving(node).parts.peers.connections if peer.peer_host_name == "10.0.0.8"]
+    assert not [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, Command) and len(each.body) == UNREAD_MAX
+    ]
+    held = [
+        peer.held(0.0)
+        for peer in serving(node).parts.peers.connections
+        if peer.peer_host_name == "10.0.0.8"
+    ]
     assert [requests < 1_000 for _, requests in held] == [True], "neither body nor header stay"
 
 
-def test_a_one_way_sender_waits_for_a_broker_that_does_not_read(sim: Simulation, node: BrokerNode) -> None:
+def test_a_one_way_sender_waits_for_a_broker_that_does_not_read(
+    sim: Simulation, node: BrokerNode
+) -> None:
     host = sim.host("10.0.0.6")
     sent = 0
 

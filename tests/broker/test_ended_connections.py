@@ -16,7 +16,18 @@ from roquet.protocol.remoting.command import Command
 from roquet.transport.channels import Channels
 from roquet.transport.connection import Connection
 
-SEND: Final = {"a": "P", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "", "j": "0"}
+SEND: Final = {
+    "a": "P",
+    "b": "T",
+    "c": "TBW102",
+    "d": "4",
+    "e": "0",
+    "f": "0",
+    "g": "1",
+    "h": "0",
+    "i": "",
+    "j": "0",
+}
 PULL: Final = PullHeader("g", "T", 0, 0, 32, 2 | 4, 0, 15_000, "*", 1, "TAG").write()
 SETTINGS: Final = {
     "brokerIP1": "127.0.0.1",
@@ -41,7 +52,10 @@ async def ended(broker: Broker) -> int:
     gc.disable()
     try:
         channels = Channels()
-        for code, fields in [(RequestCode.SEND_MESSAGE_V2, SEND), (RequestCode.PULL_MESSAGE, PULL)] * 20:
+        for code, fields in [
+            (RequestCode.SEND_MESSAGE_V2, SEND),
+            (RequestCode.PULL_MESSAGE, PULL),
+        ] * 20:
             assert (await channels.call(address, Command(code, dict(fields), b"x"), 3000)).code == 0
         await channels.call(address, Command(RequestCode.GET_ALL_TOPIC_CONFIG), 3000)
         seen = [ref(each) for each in connections() if id(each) not in others]

@@ -74,7 +74,9 @@ class BrokerLiveness:
         self.client.call(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
     def refuse_deletions(self) -> None:
-        self.host.drive.refuse("delete", self.chance.choice(TROUBLES), self.chance.choice((1, 1, 3, 20)))
+        self.host.drive.refuse(
+            "delete", self.chance.choice(TROUBLES), self.chance.choice((1, 1, 3, 20))
+        )
 
     def wait(self) -> None:
         self.sim.run_for(self.chance.uniform(0, 3))
@@ -168,15 +170,21 @@ def test_a_file_that_cannot_be_deleted_is_told_of_once_and_holds_up_no_other_fol
             life.send_kept()
         sim.run_for(61)
         drive = life.host.drive
-        first = sorted(path for path in drive.names.files if path.parent == Path("/store/commitlog"))[0]
-        queue = sorted(path for path in drive.names.files if path.parent == Path("/store/consumequeue/T/0"))[0]
+        first = sorted(
+            path for path in drive.names.files if path.parent == Path("/store/commitlog")
+        )[0]
+        queue = sorted(
+            path for path in drive.names.files if path.parent == Path("/store/consumequeue/T/0")
+        )[0]
         drive.undeletable[first] = 0
         drive.used_ratio = 0.86
         sim.run_for(600)
         assert drive.undeletable[first] in range(4, 8), "after 10, 20, 40, ... seconds"
         assert first in drive.names.files
         assert queue not in drive.names.files
-        assert len([record for record in caplog.records if "cannot be deleted" in record.message]) == 1
+        assert (
+            len([record for record in caplog.records if "cannot be deleted" in record.message]) == 1
+        )
         life.send_kept()
         drive.undeletable.clear()
         sim.run_for(600)
@@ -192,8 +200,13 @@ def test_files_behind_one_that_cannot_be_deleted_wait_for_it() -> None:
             life.send_kept()
         sim.run_for(61)
         drive = life.host.drive
-        files = sorted(path for path in drive.names.files if path.parent == Path("/store/commitlog"))
+        files = sorted(
+            path for path in drive.names.files if path.parent == Path("/store/commitlog")
+        )
         drive.undeletable[files[2]] = 0
         drive.used_ratio = 0.86
         sim.run_for(100)
-        assert sorted(path for path in drive.names.files if path.parent == Path("/store/commitlog")) == files[2:]
+        assert (
+            sorted(path for path in drive.names.files if path.parent == Path("/store/commitlog"))
+            == files[2:]
+        )

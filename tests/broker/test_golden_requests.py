@@ -43,7 +43,9 @@ def answer_to(path: Path) -> Path:
 def recorded_answer(path: Path) -> Command:
     """Go's client was gone before its last offset was answered; the answer to mqadmin's has no more to say."""
     if path.name == "15-update-consumer-offset-unanswered-json.request.bin":
-        return frame(GOLDEN / "frames" / "mqadmin-4.9.7" / "15-update-consumer-offset-json.response.bin")
+        return frame(
+            GOLDEN / "frames" / "mqadmin-4.9.7" / "15-update-consumer-offset-json.response.bin"
+        )
     return frame(answer_to(path))
 
 
@@ -52,7 +54,9 @@ def is_refused(path: Path) -> bool:
 
 
 def of_requests(is_meant: Callable[[Path], bool]) -> list[Any]:
-    return [pytest.param(path, id=str(path.relative_to(GOLDEN))) for path in REQUESTS if is_meant(path)]
+    return [
+        pytest.param(path, id=str(path.relative_to(GOLDEN))) for path in REQUESTS if is_meant(path)
+    ]
 
 
 def ask(client: Client, request: Command) -> Command:
@@ -81,7 +85,10 @@ def members_in(request: Command, answer: Command) -> list[Heartbeat]:
     match request.code:
         case RequestCode.GET_CONSUMER_LIST_BY_GROUP:
             group = ConsumerData(request.fields["consumerGroup"])
-            return [Heartbeat(client_id, (), (group,)) for client_id in load(answer.body)["consumerIdList"]]
+            return [
+                Heartbeat(client_id, (), (group,))
+                for client_id in load(answer.body)["consumerIdList"]
+            ]
         case RequestCode.GET_CONSUMER_CONNECTION_LIST:
             told = load(answer.body)
             wanted = tuple(map(Subscription.from_json, told["subscriptionTable"].values()))
@@ -90,18 +97,26 @@ def members_in(request: Command, answer: Command) -> list[Heartbeat]:
             return [Heartbeat(member["clientId"], (), (group,)) for member in told["connectionSet"]]
         case RequestCode.GET_PRODUCER_CONNECTION_LIST:
             members = load(answer.body)["connectionSet"]
-            return [Heartbeat(member["clientId"], (request.fields["producerGroup"],)) for member in members]
+            return [
+                Heartbeat(member["clientId"], (request.fields["producerGroup"],))
+                for member in members
+            ]
         case _:
             return []
 
 
-@pytest.mark.parametrize("path", of_requests(lambda path: not (frame(path).is_one_way or is_refused(path))))
+@pytest.mark.parametrize(
+    "path", of_requests(lambda path: not (frame(path).is_one_way or is_refused(path)))
+)
 def test_a_recorded_request_is_answered_as_apache_did(world: World, path: Path) -> None:
     request, golden = frame(path), recorded_answer(path)
 
     answer = ask(prepared(world, path), request)
 
-    assert (answer.code, answer.remark) == (golden.code, OUR_REMARKS.get(golden.remark or "", golden.remark))
+    assert (answer.code, answer.remark) == (
+        golden.code,
+        OUR_REMARKS.get(golden.remark or "", golden.remark),
+    )
     assert answer.fields.keys() == golden.fields.keys()
     assert answer.header_type == request.header_type
     assert bool(answer.body) == bool(golden.body)
@@ -109,8 +124,12 @@ def test_a_recorded_request_is_answered_as_apache_did(world: World, path: Path) 
         assert load(answer.body).keys() == load(golden.body).keys()
 
 
-@pytest.mark.parametrize("path", of_requests(lambda path: frame(path).code == RequestCode.UPDATE_CONSUMER_OFFSET))
-def test_a_recorded_offset_counts_whether_it_wants_an_answer_or_not(world: World, path: Path) -> None:
+@pytest.mark.parametrize(
+    "path", of_requests(lambda path: frame(path).code == RequestCode.UPDATE_CONSUMER_OFFSET)
+)
+def test_a_recorded_offset_counts_whether_it_wants_an_answer_or_not(
+    world: World, path: Path
+) -> None:
     client, request = prepared(world, path), frame(path)
 
     if request.is_one_way:
@@ -120,14 +139,20 @@ def test_a_recorded_offset_counts_whether_it_wants_an_answer_or_not(world: World
         ask(client, request)
 
     header = request.fields
-    committed = world.progress.committed(header["consumerGroup"], header["topic"], int(header["queueId"]))
+    committed = world.progress.committed(
+        header["consumerGroup"], header["topic"], int(header["queueId"])
+    )
     assert committed == int(header["commitOffset"])
 
 
 @pytest.mark.parametrize("path", of_requests(is_refused))
 def test_what_apaches_access_control_refused_is_answered(world: World, path: Path) -> None:
-    assert ask(prepared(world, path), frame(path)).code == OUR_ANSWERS[RequestCode(frame(path).code)]
+    assert (
+        ask(prepared(world, path), frame(path)).code == OUR_ANSWERS[RequestCode(frame(path).code)]
+    )
 
 
 def test_only_offsets_are_sent_one_way() -> None:
-    assert {frame(path).code for path in REQUESTS if frame(path).is_one_way} == {RequestCode.UPDATE_CONSUMER_OFFSET}
+    assert {frame(path).code for path in REQUESTS if frame(path).is_one_way} == {
+        RequestCode.UPDATE_CONSUMER_OFFSET
+    }

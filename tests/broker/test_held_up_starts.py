@@ -25,7 +25,9 @@ def node(sim: Simulation) -> BrokerNode:
     return started(sim, ADDRESS, flushDiskType="SYNC_FLUSH", **SMALL_LOG)
 
 
-def start_without_room(sim: Simulation, node: BrokerNode, *topics: str, topics_file: bytes | None = None) -> None:
+def start_without_room(
+    sim: Simulation, node: BrokerNode, *topics: str, topics_file: bytes | None = None
+) -> None:
     """Kill the broker, lose the queues of these topics, start it where none of them gets a file.
 
     :param topics_file: what has become of the topics' file and its backup.
@@ -55,10 +57,16 @@ def make_room(sim: Simulation, node: BrokerNode) -> None:
     sim.run_until(lambda: not serving(node).store.dispatch.is_held_up, 60)
 
 
-def test_transactions_whose_queue_entries_come_late_can_be_committed(sim: Simulation, node: BrokerNode) -> None:
+def test_transactions_whose_queue_entries_come_late_can_be_committed(
+    sim: Simulation, node: BrokerNode
+) -> None:
     """They would count as ended: what an acknowledged half message says would be lost."""
     producer = TransactionProducer(sim, node)
-    committed, opened, ended = producer.half(b"committed"), producer.half(b"open"), producer.half(b"ended")
+    committed, opened, ended = (
+        producer.half(b"committed"),
+        producer.half(b"open"),
+        producer.half(b"ended"),
+    )
     assert producer.end(ended, COMMIT).code == 0
     start_without_room(sim, node, HALF_TOPIC, HALF_OP_TOPIC)
     producer.announce()
@@ -72,7 +80,9 @@ def test_transactions_whose_queue_entries_come_late_can_be_committed(sim: Simula
     assert sorted(bodies(node)) == ["committed", "ended", "open"]
 
 
-def test_groups_stay_where_they_are_until_their_queues_have_all_entries(sim: Simulation, node: BrokerNode) -> None:
+def test_groups_stay_where_they_are_until_their_queues_have_all_entries(
+    sim: Simulation, node: BrokerNode
+) -> None:
     """Nobody knows yet where the queues end; groups that were set back would get everything again."""
     client = Client(sim, sim.host("10.0.0.9"))
     for number in range(3):
@@ -83,24 +93,46 @@ def test_groups_stay_where_they_are_until_their_queues_have_all_entries(sim: Sim
     client = Client(sim, sim.host("10.0.0.8"))
     assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **QUEUE).fields == {"offset": "3"}
     assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, **QUEUE, commitOffset=2).code == 0
-    pull = {**QUEUE, "queueOffset": 2, "maxMsgNums": 1, "sysFlag": 4, "commitOffset": 0, "subscription": "*"}
+    pull = {
+        **QUEUE,
+        "queueOffset": 2,
+        "maxMsgNums": 1,
+        "sysFlag": 4,
+        "commitOffset": 0,
+        "subscription": "*",
+    }
     refused = client.call(RequestCode.PULL_MESSAGE, **pull, suspendTimeoutMillis=0, subVersion=0)
-    assert (refused.code, "dispatch is" in (refused.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+    assert (refused.code, "dispatch is" in (refused.remark or "")) == (
+        ResponseCode.SYSTEM_ERROR,
+        True,
+    )
     ahead = {**QUEUE, "consumerGroup": "h"}
     assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, **ahead, commitOffset=7).code == 0
     make_room(sim, node)
     assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **QUEUE).fields == {"offset": "2"}
     assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, **ahead).fields == {"offset": "3"}
-    assert client.call(RequestCode.PULL_MESSAGE, **pull, suspendTimeoutMillis=0, subVersion=0).code == 0
+    assert (
+        client.call(RequestCode.PULL_MESSAGE, **pull, suspendTimeoutMillis=0, subVersion=0).code
+        == 0
+    )
 
 
 def pulled(sim: Simulation) -> int:
-    pull = {**QUEUE, "queueOffset": 0, "maxMsgNums": 1, "sysFlag": 4, "commitOffset": 0, "subscription": "*"}
+    pull = {
+        **QUEUE,
+        "queueOffset": 0,
+        "maxMsgNums": 1,
+        "sysFlag": 4,
+        "commitOffset": 0,
+        "subscription": "*",
+    }
     client = Client(sim, sim.host("10.0.0.8"))
     return client.call(RequestCode.PULL_MESSAGE, **pull, suspendTimeoutMillis=0, subVersion=0).code
 
 
-def test_topics_in_no_table_are_found_once_their_queues_have_entries(sim: Simulation, node: BrokerNode) -> None:
+def test_topics_in_no_table_are_found_once_their_queues_have_entries(
+    sim: Simulation, node: BrokerNode
+) -> None:
     """Else their messages are there, and nobody can pull them."""
     assert send(Client(sim, sim.host("10.0.0.9")), b"x").code == 0
     sim.run_for(10)
@@ -130,7 +162,9 @@ def test_a_broker_stops_as_usual_while_entries_have_no_room(
     start_without_room(sim, node, "T")
     caplog.clear()
     node.stop()
-    assert [line for line in caplog.messages if "the next start writes them" in line] == caplog.messages
+    assert [
+        line for line in caplog.messages if "the next start writes them" in line
+    ] == caplog.messages
     assert len(caplog.messages) == 1
     node.host.drive.room = None
     start(sim, node)
@@ -157,7 +191,9 @@ def test_what_was_delivered_is_not_delivered_again_when_its_entries_come_late(
     assert bodies(delaying, queue_id=0) == ["x"]
 
 
-def test_no_message_comes_early_when_its_entry_comes_late(sim: Simulation, delaying: BrokerNode) -> None:
+def test_no_message_comes_early_when_its_entry_comes_late(
+    sim: Simulation, delaying: BrokerNode
+) -> None:
     """The clock was set back by an hour: nobody knows when it is due, but a minute after the start for sure."""
     assert send(Client(sim, sim.host("10.0.0.9")), b"x", properties="DELAY\x011").code == 0
     delaying.host.clock_ahead_ms -= 3_600_000

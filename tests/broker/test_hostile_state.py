@@ -29,7 +29,22 @@ NAMES: Final = (
     state_files.DELAY_OFFSETS,
     state_files.CONSUMER_FILTERS,
 )
-NUMBERS: Final[tuple[object, ...]] = (-1, 0, 1, 2**31, 2**63, -(2**63) - 1, 10**30, 1.5, True, "7", "x", None, [], {})
+NUMBERS: Final[tuple[object, ...]] = (
+    -1,
+    0,
+    1,
+    2**31,
+    2**63,
+    -(2**63) - 1,
+    10**30,
+    1.5,
+    True,
+    "7",
+    "x",
+    None,
+    [],
+    {},
+)
 FILES: Final[dict[str, str]] = {
     state_files.TOPICS: '{"topicConfigTable":{"T":{"topicName":"T","readQueueNums":?,"writeQueueNums":?,"perm":?,'
     '"topicSysFlag":?}},"dataVersion":{"counter":?,"timestamp":?}}',
@@ -59,7 +74,9 @@ ODD: Final = (
     b'{"offsetTable":"$ref"}',
     b'{"subscriptionGroupTable":{"../x":{"groupName":"../x"},"g":{"groupName":"h"}},"dataVersion":[]}',
     b'{"filterDataByTopic":{"T":{"groupFilterData":{"g":{"topic":"T","consumerGroup":"g","expression":"((("}}}}}',
-    json.dumps({"filterDataByTopic": {"T": {"groupFilterData": {"g": {"expression": "a>1 OR " * 3000}}}}}).encode(),
+    json.dumps(
+        {"filterDataByTopic": {"T": {"groupFilterData": {"g": {"expression": "a>1 OR " * 3000}}}}}
+    ).encode(),
 )
 
 
@@ -68,7 +85,9 @@ def integers(value: object) -> Iterator[int]:
     yield 0
     if isinstance(value, int):
         yield value
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for each in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from integers(each)
 
 
@@ -90,7 +109,11 @@ def serves(files: dict[str, bytes]) -> list[str]:
         node.start()
         sim.run_until(lambda: node.broker is not None, 10)
         client = Client(sim, sim.host("10.0.0.7"))
-        assert send(client, b"2").code in (ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR)
+        assert send(client, b"2").code in (
+            ResponseCode.SUCCESS,
+            ResponseCode.NO_PERMISSION,
+            ResponseCode.SYSTEM_ERROR,
+        )
         assert bodies_in(serving(node).store, "T")[:2] == [b"0", b"1"]
         for code in (
             RequestCode.GET_ALL_TOPIC_CONFIG,
@@ -135,7 +158,9 @@ def test_odd_members_cost_themselves_only(name: str, number: object) -> None:
         (state_files.DELAY_OFFSETS, 2**63),
     ],
 )
-def test_a_file_is_copied_before_members_are_lost_whose_numbers_java_does_not_hold(name: str, number: int) -> None:
+def test_a_file_is_copied_before_members_are_lost_whose_numbers_java_does_not_hold(
+    name: str, number: int
+) -> None:
     data = (
         FILES[name]
         .replace(',"T@":?', "")

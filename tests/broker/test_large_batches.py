@@ -22,7 +22,11 @@ from tests.storage.records import bodies_in
 COUNT: Final = 34_000
 """More than one slice takes where the clock stands still within it."""
 ONE_BY_ONE: Final = [b"%d" % (number % 977) for number in range(COUNT)]
-LARGE: Final = {"mapedFileSizeCommitLog": 1 << 23, "mapedFileSizeConsumeQueue": 20 * 10_000, "maxIndexNum": 100_000}
+LARGE: Final = {
+    "mapedFileSizeCommitLog": 1 << 23,
+    "mapedFileSizeConsumeQueue": 20 * 10_000,
+    "maxIndexNum": 100_000,
+}
 
 
 @pytest.fixture
@@ -33,12 +37,16 @@ def broker(sim: Simulation) -> Broker:
 def batch(bodies: list[bytes], properties: str = "", **fields: object) -> Command:
     named = {**SEND, "b": "T", "e": 0, "i": properties, "m": "true", **fields}
     body = b"".join(batch_item(0, each, b"") for each in bodies)
-    return Command(RequestCode.SEND_BATCH_MESSAGE, {name: str(value) for name, value in named.items()}, body)
+    return Command(
+        RequestCode.SEND_BATCH_MESSAGE, {name: str(value) for name, value in named.items()}, body
+    )
 
 
 def single(body: bytes) -> Command:
     named = {**SEND, "b": "T", "e": 0, "i": ""}
-    return Command(RequestCode.SEND_MESSAGE_V2, {name: str(value) for name, value in named.items()}, body)
+    return Command(
+        RequestCode.SEND_MESSAGE_V2, {name: str(value) for name, value in named.items()}, body
+    )
 
 
 class Asked:
@@ -56,7 +64,9 @@ class Asked:
         waiting = [connection._expect(request.opaque) for request in self._requests]
         for each in waiting:
             each.add_done_callback(
-                lambda done: None if done.cancelled() or done.exception() else self._came(done.result())
+                lambda done: (
+                    None if done.cancelled() or done.exception() else self._came(done.result())
+                )
             )
         connection.send(b"".join(frames))
         await asyncio.wait(waiting)
@@ -74,21 +84,31 @@ def under_way(sim: Simulation, broker: Broker, before: int) -> None:
     sim.run_until(lambda: broker.parts.slices.count > before, 10)
 
 
-def test_others_are_served_between_its_parts_and_it_is_stored_as_one(sim: Simulation, broker: Broker) -> None:
+def test_others_are_served_between_its_parts_and_it_is_stored_as_one(
+    sim: Simulation, broker: Broker
+) -> None:
     before, count = broker.parts.slices.count, broker.store.stored
     large = Asked(sim, "10.0.0.9", [batch(ONE_BY_ONE)])
     under_way(sim, broker, before)
-    assert (broker.store.stored, large.answers) == (count, []), "nothing of it is stored before all of it is packed"
-    assert not any(peer._transport is not None and peer._transport.is_reading() for peer in peers(broker))
+    assert (broker.store.stored, large.answers) == (count, []), (
+        "nothing of it is stored before all of it is packed"
+    )
+    assert not any(
+        peer._transport is not None and peer._transport.is_reading() for peer in peers(broker)
+    )
     broker.store.append(broker.store.queue("T", 0), b"meanwhile", b"", (), 0, 0, 0, 1, bytes(8))
     sim.run_until(lambda: bool(large.answers), 60)
     assert large.answers[0].code == ResponseCode.SUCCESS
     assert bodies_in(broker.store, "T") == [b"meanwhile", *ONE_BY_ONE]
-    assert all(peer._transport is not None and peer._transport.is_reading() for peer in peers(broker))
+    assert all(
+        peer._transport is not None and peer._transport.is_reading() for peer in peers(broker)
+    )
     assert broker.parts.slices.count - before > COUNT // 32 // STEPS_MAX
 
 
-def test_what_a_client_sends_after_it_is_stored_and_answered_after_it(sim: Simulation, broker: Broker) -> None:
+def test_what_a_client_sends_after_it_is_stored_and_answered_after_it(
+    sim: Simulation, broker: Broker
+) -> None:
     after = [single(b"1"), batch([b"2", b"3"]), single(b"4"), single(b"5")]
     before = broker.parts.slices.count
     asked = Asked(sim, "10.0.0.9", [single(b"0"), batch(ONE_BY_ONE), *after])
@@ -98,7 +118,11 @@ def test_what_a_client_sends_after_it_is_stored_and_answered_after_it(sim: Simul
     assert [answer.code for answer in asked.answers] == [0] * 6
     offsets = [int(answer.fields["queueOffset"]) for answer in asked.answers]
     assert offsets == [0, 1, COUNT + 1, COUNT + 2, COUNT + 4, COUNT + 5]
-    assert bodies_in(broker.store, "T") == [b"0", *ONE_BY_ONE, *(b"%d" % number for number in range(1, 7))]
+    assert bodies_in(broker.store, "T") == [
+        b"0",
+        *ONE_BY_ONE,
+        *(b"%d" % number for number in range(1, 7)),
+    ]
 
 
 def deleted(broker: Broker) -> None:
@@ -126,7 +150,13 @@ def test_what_changes_while_it_is_packed_counts(
 ) -> None:
     broker = serving(started(sim, "10.0.0.1", autoCreateTopicEnable="false", **LARGE))
     client = Client(sim, sim.host("10.0.0.7"))
-    fields = {"defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0}
+    fields = {
+        "defaultTopic": "TBW102",
+        "readQueueNums": 4,
+        "writeQueueNums": 4,
+        "perm": 6,
+        "topicSysFlag": 0,
+    }
     fields |= {"topic": "T", "topicFilterType": "SINGLE_TAG", "order": "false"}
     assert client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields).code == 0
     before, end = broker.parts.slices.count, broker.store.log.end
@@ -151,7 +181,9 @@ def test_of_a_client_that_leaves_nothing_is_stored(sim: Simulation, broker: Brok
     assert bodies_in(broker.store, "T") == [b"of another"]
 
 
-def test_records_that_take_much_more_than_the_body_are_refused(sim: Simulation, broker: Broker) -> None:
+def test_records_that_take_much_more_than_the_body_are_refused(
+    sim: Simulation, broker: Broker
+) -> None:
     """Each has the properties of the whole batch: 100 KB could become gigabytes."""
     client, end = Client(sim, sim.host("10.0.0.9")), broker.store.log.end
     for bodies, properties in (([b"x"] * 50_000, ""), ([b"x"] * 200, "p\x01" + "v" * 30_000)):
@@ -164,11 +196,15 @@ def test_records_that_take_much_more_than_the_body_are_refused(sim: Simulation, 
     assert broker.store.log.end == end
 
 
-def test_the_same_limit_holds_for_batches_whose_form_is_learnt(sim: Simulation, broker: Broker) -> None:
+def test_the_same_limit_holds_for_batches_whose_form_is_learnt(
+    sim: Simulation, broker: Broker
+) -> None:
     client = Client(sim, sim.host("10.0.0.9"))
 
     def alike(count: int) -> int:
-        body = b"".join(batch_item(0, b"body", b"UNIQ_KEY\x01%032X" % number) for number in range(count))
+        body = b"".join(
+            batch_item(0, b"body", b"UNIQ_KEY\x01%032X" % number) for number in range(count)
+        )
         return client.call(RequestCode.SEND_BATCH_MESSAGE, body, **batch([]).fields).code
 
     fitting = (4 * 1024 * 1024 + 65536) // (91 + 1 + 4 + 41 + 1 + len("CLUSTER\x01DefaultCluster"))

@@ -67,14 +67,30 @@ def requests(draw: Callable[..., object], code: int) -> Command:
     """Like a known one, but for some of its fields, or its body."""
     known = draw(st.sampled_from(KNOWN.get(code) or [Command(code)]))
     assert isinstance(known, Command)
-    changed = draw(st.dictionaries(st.sampled_from(sorted(known.fields)), VALUES, max_size=3)) if known.fields else {}
-    dropped = draw(st.sets(st.sampled_from(sorted(known.fields)), max_size=2)) if known.fields else set()
-    added = draw(st.dictionaries(st.sampled_from(("topic", "queueId", "group", "consumerGroup", "a", "i")), VALUES))
+    changed = (
+        draw(st.dictionaries(st.sampled_from(sorted(known.fields)), VALUES, max_size=3))
+        if known.fields
+        else {}
+    )
+    dropped = (
+        draw(st.sets(st.sampled_from(sorted(known.fields)), max_size=2)) if known.fields else set()
+    )
+    added = draw(
+        st.dictionaries(
+            st.sampled_from(("topic", "queueId", "group", "consumerGroup", "a", "i")), VALUES
+        )
+    )
     assert isinstance(changed, dict)
     assert isinstance(added, dict)
     assert isinstance(dropped, set)
-    fields = {name: value for name, value in (known.fields | changed | added).items() if name not in dropped}
-    body = draw(st.just(known.body) | BODIES | st.integers(0, 80).map(lambda size: known.body[:size]))
+    fields = {
+        name: value
+        for name, value in (known.fields | changed | added).items()
+        if name not in dropped
+    }
+    body = draw(
+        st.just(known.body) | BODIES | st.integers(0, 80).map(lambda size: known.body[:size])
+    )
     form, version = draw(st.sampled_from((JSON, BINARY))), draw(st.sampled_from((0, 100, 409, 479)))
     return Command(code, fields, body, version=version, header_type=form)  # type: ignore[arg-type]
 
@@ -82,7 +98,13 @@ def requests(draw: Callable[..., object], code: int) -> Command:
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     with Simulation(1) as sim:
-        started(sim, ADDRESS, brokerRole="ASYNC_MASTER", enablePropertyFilter="true", messageDelayLevel="1s 2s")
+        started(
+            sim,
+            ADDRESS,
+            brokerRole="ASYNC_MASTER",
+            enablePropertyFilter="true",
+            messageDelayLevel="1s 2s",
+        )
         client = Client(sim, sim.host("10.0.0.9"))
         assert send(client, b"first").code == ResponseCode.SUCCESS
         yield client
@@ -92,7 +114,13 @@ def client() -> Iterator[Client]:
 def test_it_is_answered_or_its_connection_ends(
     client: Client, caplog: pytest.LogCaptureFixture, code: RequestCode
 ) -> None:
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    @settings(
+        max_examples=25,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+        database=None,
+    )
     @given(requests(code))
     def ask(request: Command) -> None:
         caplog.clear()

@@ -22,7 +22,15 @@ from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
 
 ADDRESS: Final = "10.0.0.1"
-BEYOND_EVERY_RANGE: Final = ("9223372036854775808", "-9223372036854775809", "9" * 5000, "1_0", "0x10", "NaN", "1e400")
+BEYOND_EVERY_RANGE: Final = (
+    "9223372036854775808",
+    "-9223372036854775809",
+    "9" * 5000,
+    "1_0",
+    "0x10",
+    "NaN",
+    "1e400",
+)
 BORDERS: Final = (
     *("-1", "0", "2147483647", "-2147483648", "2147483648", "-2147483649"),
     *("9223372036854775807", "-9223372036854775808", "+7", *BEYOND_EVERY_RANGE),
@@ -36,7 +44,11 @@ def number_fields(request: Command) -> list[str]:
 def number_places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Where a JSON document has a number."""
     items = (
-        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+        document.items()
+        if isinstance(document, dict)
+        else enumerate(document)
+        if isinstance(document, list)
+        else ()
     )
     for key, value in items:
         if isinstance(value, int) and not isinstance(value, bool):
@@ -56,7 +68,10 @@ def variants(code: int) -> Iterator[tuple[Command, bool]]:
             for value in BORDERS:
                 form = (JSON, BINARY)[number % 2]
                 fields = {**known.fields, name: value}
-                yield Command(code, fields, known.body, version=409, header_type=form), value in BEYOND_EVERY_RANGE
+                yield (
+                    Command(code, fields, known.body, version=409, header_type=form),
+                    value in BEYOND_EVERY_RANGE,
+                )
         try:
             document = json.loads(known.body)
         except ValueError:
@@ -76,7 +91,13 @@ def variants(code: int) -> Iterator[tuple[Command, bool]]:
 @pytest.fixture
 def node() -> Iterator[tuple[BrokerNode, Client]]:
     with Simulation(1) as sim:
-        node = started(sim, ADDRESS, brokerRole="ASYNC_MASTER", enablePropertyFilter="true", messageDelayLevel="1s 2s")
+        node = started(
+            sim,
+            ADDRESS,
+            brokerRole="ASYNC_MASTER",
+            enablePropertyFilter="true",
+            messageDelayLevel="1s 2s",
+        )
         client = Client(sim, sim.host("10.0.0.9"))
         for number in range(3):
             assert send(client, b"before %d" % number).code == ResponseCode.SUCCESS
@@ -110,15 +131,26 @@ def test_any_number_is_answered_and_leaves_the_store_whole(
         end = store.log.end
         caplog.clear()
         try:
-            answer = client.host.call(lambda request=request: client.channels.call(client.broker, request, 3000))  # type: ignore[misc]
+            answer = client.host.call(
+                lambda request=request: client.channels.call(client.broker, request, 3000)  # type: ignore[misc]
+            )
         except CallTimeout:
-            assert code in MAY_NOT_BE_ANSWERED, f"nobody answered {request.fields} {request.body[:200]!r}"
+            assert code in MAY_NOT_BE_ANSWERED, (
+                f"nobody answered {request.fields} {request.body[:200]!r}"
+            )
             continue
         except ConnectionClosed:
             pytest.fail(f"the connection was closed by {request.fields} {request.body[:200]!r}")
         assert answer.code in set(ResponseCode), f"{answer.code}: {answer.remark}"
-        bugs = [record for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info]
-        assert not bugs, [(record.getMessage(), record.exc_info, request.fields, request.body[:200]) for record in bugs]
+        bugs = [
+            record
+            for record in caplog.records
+            if record.levelno >= logging.ERROR or record.exc_info
+        ]
+        assert not bugs, [
+            (record.getMessage(), record.exc_info, request.fields, request.body[:200])
+            for record in bugs
+        ]
         if is_no_number and answer.code == ResponseCode.SYSTEM_ERROR:
             assert store.log.end == end
         bodies_of(store)
@@ -134,12 +166,17 @@ def test_a_prepared_message_is_answered_with_the_offset_0(node: tuple[BrokerNode
     """It is in no queue (Apache's broker says 0 as well)."""
     broker, client = node
     fields = {"a": "P", "b": "T", "c": "TBW102", "d": 4, "e": 0, "g": 1, "h": 0, "i": ""}
-    offsets = [client.call(310, b"body", **fields, f=sys_flag).fields["queueOffset"] for sys_flag in (4, 0, 12, 0, 4)]
+    offsets = [
+        client.call(310, b"body", **fields, f=sys_flag).fields["queueOffset"]
+        for sys_flag in (4, 0, 12, 0, 4)
+    ]
     assert offsets == ["0", "3", "0", "4", "0"]
     assert serving(broker).store.max_offset("T", 0) == 5
 
 
-def test_what_was_acknowledged_beside_impossible_sends_is_there_after_a_kill(node: tuple[BrokerNode, Client]) -> None:
+def test_what_was_acknowledged_beside_impossible_sends_is_there_after_a_kill(
+    node: tuple[BrokerNode, Client],
+) -> None:
     broker, client = node
     sent = [b"before %d" % number for number in range(3)]
     for number, (request, _) in enumerate(variants(RequestCode.SEND_MESSAGE_V2)):
@@ -149,6 +186,10 @@ def test_what_was_acknowledged_beside_impossible_sends_is_there_after_a_kill(nod
     broker.host.kill()
     broker.start()
     client.sim.run_until(lambda: broker.broker is not None, 10)
-    found = [body for body in bodies_of(serving(broker).store) if body.startswith((b"before", b"between"))]
+    found = [
+        body
+        for body in bodies_of(serving(broker).store)
+        if body.startswith((b"before", b"between"))
+    ]
     assert found == sent
     assert len(sent) > 50

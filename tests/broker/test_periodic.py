@@ -14,7 +14,9 @@ def told(caplog: pytest.LogCaptureFixture) -> int:
     return sum(record.name == "roquet.broker.periodic" for record in caplog.records)
 
 
-def test_work_that_fails_is_told_of_once_and_goes_on(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+def test_work_that_fails_is_told_of_once_and_goes_on(
+    sim: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
     outcomes = ["", "no room", "no room", "", "no room", ""]
     done: list[str] = []
 
@@ -29,7 +31,9 @@ def test_work_that_fails_is_told_of_once_and_goes_on(sim: Simulation, caplog: py
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_work_that_takes_its_time_is_waited_for(sim: Simulation, caplog: pytest.LogCaptureFixture, fails: bool) -> None:
+def test_work_that_takes_its_time_is_waited_for(
+    sim: Simulation, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
     began: list[float] = []
 
     async def work() -> None:

@@ -14,7 +14,13 @@ from roquet.broker.metadata.members import Consumers
 from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.offsets.group_lag import GroupLag
-from roquet.protocol.bodies.tables import ConsumerData, GroupConfig, Heartbeat, Subscription, TopicConfig
+from roquet.protocol.bodies.tables import (
+    ConsumerData,
+    GroupConfig,
+    Heartbeat,
+    Subscription,
+    TopicConfig,
+)
 from roquet.protocol.headers.pull import PullHeader
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
@@ -107,9 +113,13 @@ def _tables(world: World) -> tuple[Metadata, Consumers[Connection], ConsumerOffs
     return world.metadata, world.consumers, world.progress, world.store, world.config.broker_name
 
 
-def test_a_large_group_that_loses_many_members_at_once_hears_of_it_once_or_twice(world: World) -> None:
+def test_a_large_group_that_loses_many_members_at_once_hears_of_it_once_or_twice(
+    world: World,
+) -> None:
     crowd = [world.client(f"10.1.{number // 250}.{number % 250 + 1}") for number in range(300)]
-    body = dump_bytes(Heartbeat("c", (), (ConsumerData("g", subscriptions=(Subscription("T"),)),)).to_json())
+    body = dump_bytes(
+        Heartbeat("c", (), (ConsumerData("g", subscriptions=(Subscription("T"),)),)).to_json()
+    )
     for member in crowd:
         assert member.call(RequestCode.HEART_BEAT, body).code == 0
     world.sim.run_for(1)
@@ -136,8 +146,12 @@ def test_the_members_of_a_group_are_asked_where_they_stand_in_slices(world: Worl
     for number in range(40):
         member = Client(world.sim, world.sim.host(f"10.1.0.{number + 1}"), handlers={code: stand})
         group = ConsumerData("g", subscriptions=(Subscription("T"),))
-        member.call(RequestCode.HEART_BEAT, dump_bytes(Heartbeat(f"c{number}", (), (group,)).to_json()))
-    status = world.client().ask(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, topic="T", group="g")
+        member.call(
+            RequestCode.HEART_BEAT, dump_bytes(Heartbeat(f"c{number}", (), (group,)).to_json())
+        )
+    status = world.client().ask(
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, topic="T", group="g"
+    )
     assert status["consumerTable"] == {f"c{number}": {} for number in range(40)}
     assert slices.count == 2, "they are asked in one, and told of in another"
 
@@ -150,7 +164,9 @@ def test_thousands_of_held_pulls_are_woken_a_part_in_each_turn(sim: Simulation) 
     header = PullHeader("g", "T", 0, 1, 32, 2 | 4, 0, 15_000, "*", 1, "TAG")
 
     async def pull() -> None:
-        answer = await client.channels.call(client.broker, Command(RequestCode.PULL_MESSAGE, header.write()), 60_000)
+        answer = await client.channels.call(
+            client.broker, Command(RequestCode.PULL_MESSAGE, header.write()), 60_000
+        )
         answers.append(answer.code)
 
     for _ in range(count):
@@ -171,7 +187,9 @@ def test_thousands_of_held_pulls_whose_time_is_over_are_answered(sim: Simulation
     header = PullHeader("g", "T", 0, 1, 32, 2 | 4, 0, 4000, "*", 1, "TAG")
 
     async def pull() -> None:
-        answer = await client.channels.call(client.broker, Command(RequestCode.PULL_MESSAGE, header.write()), 60_000)
+        answer = await client.channels.call(
+            client.broker, Command(RequestCode.PULL_MESSAGE, header.write()), 60_000
+        )
         answers.append(answer.code)
 
     for _ in range(count):

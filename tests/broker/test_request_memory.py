@@ -37,16 +37,29 @@ REQUESTS: Final = {
     "a batch, 16,000 keys each": (batch_of(batch_item(0, b"x", b"KEYS\x01" + b"k " * 16_000)), 0),
     "a batch, 30 keys each": (batch_of(batch_item(0, bytes(500), b"KEYS\x01" + b"kk " * 30)), 0),
     "a batch, too many of one byte": (batch_of(ONE_BYTE), ResponseCode.MESSAGE_ILLEGAL),
-    "a batch, 32 KB for each": (batch_of(ONE_BYTE, "p\x01" + "v" * 32_000), ResponseCode.MESSAGE_ILLEGAL),
-    "locks": (Command(RequestCode.LOCK_BATCH_MQ, {}, b'{"mqSet":[' + b"{}," * (SIZE // 3) + b"{}]}"), 1),
+    "a batch, 32 KB for each": (
+        batch_of(ONE_BYTE, "p\x01" + "v" * 32_000),
+        ResponseCode.MESSAGE_ILLEGAL,
+    ),
+    "locks": (
+        Command(RequestCode.LOCK_BATCH_MQ, {}, b'{"mqSet":[' + b"{}," * (SIZE // 3) + b"{}]}"),
+        1,
+    ),
     "a heartbeat": (Command(RequestCode.HEART_BEAT, {}, b"[" + b"0," * (SIZE // 2) + b"0]"), 1),
     "settings": (Command(RequestCode.UPDATE_BROKER_CONFIG, {}, b"a=1\n" * (SIZE // 4)), 3),
 }
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_a_large_request_takes_a_small_multiple_of_its_size(tmp_path: Path, name: str) -> None:
-    pairs = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "bindAddress": "127.0.0.1", "listenPort": "0"}
+async def test_a_large_request_takes_a_small_multiple_of_its_size(
+    tmp_path: Path, name: str
+) -> None:
+    pairs = {
+        "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
+        "bindAddress": "127.0.0.1",
+        "listenPort": "0",
+    }
     pairs |= {"storePathRootDir": str(tmp_path), "maxIndexNum": "1000000", "maxHashSlotNum": "1000"}
     broker, channels = Broker(read_config(list(pairs.items()), environment={})[0]), Channels()
     address = f"127.0.0.1:{await broker.start()}"

@@ -31,7 +31,9 @@ def started_on(sim: Simulation) -> tuple[Host, Broker]:
     return host, broker
 
 
-def test_a_full_drive_is_told_of_once_for_all_clients(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_drive_is_told_of_once_for_all_clients(
+    sim: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
     host, broker = started_on(sim)
     clients = [Client(sim, sim.host(address)) for address in ("10.0.0.8", "10.0.0.9")]
     assert send(clients[0], b"kept").code == ResponseCode.SUCCESS
@@ -40,7 +42,9 @@ def test_a_full_drive_is_told_of_once_for_all_clients(sim: Simulation, caplog: p
     refused = [answer for answer in answers if answer.code != ResponseCode.SUCCESS]
     assert len(refused) >= 4
     told = f"request 310: no room on this server's drive ({os.strerror(errno.ENOSPC)})"
-    assert {(answer.code, answer.remark) for answer in refused} == {(ResponseCode.SYSTEM_ERROR, told)}
+    assert {(answer.code, answer.remark) for answer in refused} == {
+        (ResponseCode.SYSTEM_ERROR, told)
+    }
     (line,) = [each for each in caplog.messages if "no room on the drive, requests" in each]
     assert "make room there: code=310 file=" in line
     assert "request failed" not in caplog.text
@@ -51,7 +55,11 @@ def test_a_full_drive_is_told_of_once_for_all_clients(sim: Simulation, caplog: p
 
 @pytest.mark.parametrize(
     ("port", "role"),
-    [(PORT, "clients, listenPort"), (PORT - 2, "clients, listenPort - 2"), (PORT + 1, "replication, listenPort + 1")],
+    [
+        (PORT, "clients, listenPort"),
+        (PORT - 2, "clients, listenPort - 2"),
+        (PORT + 1, "replication, listenPort + 1"),
+    ],
 )
 def test_a_broker_without_one_of_its_ports_names_it_and_leaves_its_store_as_after_a_clean_stop(
     sim: Simulation, port: int, role: str
@@ -96,7 +104,9 @@ def test_a_broker_whose_drive_fails_as_it_stops_can_be_started_again_in_the_same
     client = Client(sim, sim.host("10.0.0.9"))
     assert send(client, b"kept").code == ResponseCode.SUCCESS
     host.drive.trouble = trouble
-    with pytest.raises(DriveFailed if trouble == errno.EIO else NotWritten, match=os.strerror(trouble)):
+    with pytest.raises(
+        DriveFailed if trouble == errno.EIO else NotWritten, match=os.strerror(trouble)
+    ):
         host.call(broker.stop)
     host.drive.trouble = None
     again = broker_on(host)
@@ -110,7 +120,9 @@ def test_a_broker_whose_stop_is_cut_short_listens_no_more(sim: Simulation, role:
     """It waits for a name server that is silent. The next broker needs the ports, and this one has no store now."""
     host = sim.host(ADDRESS)
     host.boot()
-    settings = config(ADDRESS, namesrvAddr="10.0.0.50:9876", brokerRole=role, brokerId=int(role == "SLAVE"))
+    settings = config(
+        ADDRESS, namesrvAddr="10.0.0.50:9876", brokerRole=role, brokerId=int(role == "SLAVE")
+    )
     broker = Broker(settings, host.runtime(), host.disk)
     host.call(broker.start)
 

@@ -14,7 +14,9 @@ from roquet.storage.files.disk import RealDisk
 from tests.broker.served import config
 
 
-async def test_one_table_that_cannot_be_written_does_not_keep_the_others_from_the_drive(tmp_path: Path) -> None:
+async def test_one_table_that_cannot_be_written_does_not_keep_the_others_from_the_drive(
+    tmp_path: Path,
+) -> None:
     settings = config("10.0.0.1", storePathRootDir=tmp_path)
     tables = Tables(settings, Runtime(), RealDisk(), lambda: None)
     (settings.state_folder / state_files.TOPICS).mkdir(parents=True)

@@ -89,7 +89,9 @@ def test_a_pull_that_waits_is_answered_with_the_error_when_its_message_comes(
     answers: list[Command] = []
 
     async def wait() -> None:
-        answers.append(await other.channels.call(other.broker, pull_request("Other", 1, 15_000), 20_000))
+        answers.append(
+            await other.channels.call(other.broker, pull_request("Other", 1, 15_000), 20_000)
+        )
 
     other.host.start(wait)
     sim.run_for(1)
@@ -174,7 +176,9 @@ def test_delayed_messages_wait_for_a_file_each_time_it_cannot_be_read(
     sim: Simulation, node: BrokerNode, client: Client
 ) -> None:
     for body, pause_s in ((b"first", 15), (b"second", 43)):
-        assert send(client, body, "Other", "DELAY\x015\x02").code == ResponseCode.SUCCESS  # a minute
+        assert (
+            send(client, body, "Other", "DELAY\x015\x02").code == ResponseCode.SUCCESS
+        )  # a minute
         sim.run_for(pause_s)
     store = serving(node).store
     newest = Path(f"/store/commitlog/{store.log.file_starts[-1]:020}")
@@ -228,7 +232,12 @@ def test_queues_whose_files_were_deleted_are_made_anew_while_others_go_on(
     assert send(client, b"last").code == ResponseCode.SUCCESS
     sim.run_for(70)
     assert (store.trouble, store.failure) == ("", None)
-    assert len([line for line in caplog.messages if line.startswith("a file of the store was deleted")]) == 1
+    assert (
+        len(
+            [line for line in caplog.messages if line.startswith("a file of the store was deleted")]
+        )
+        == 1
+    )
     assert store.checkpoint.mark is not None
     assert store.checkpoint.mark.position == store.log.end
     node.host.crash()

@@ -27,7 +27,9 @@ SMALL_LOG: dict[str, object] = {"mapedFileSizeCommitLog": 65536}
 class TransactionProducer(Client):
     """A producer of a group at one broker, that keeps what it is asked."""
 
-    def __init__(self, sim: Simulation, node: BrokerNode, group: str = "P", address: str = "10.0.0.9") -> None:
+    def __init__(
+        self, sim: Simulation, node: BrokerNode, group: str = "P", address: str = "10.0.0.9"
+    ) -> None:
         handlers: dict[int, Handler] = {RequestCode.CHECK_TRANSACTION_STATE: self._check}
         super().__init__(sim, sim.host(address), node.address, handlers)
         self.group = group
@@ -41,7 +43,9 @@ class TransactionProducer(Client):
         body = dump_bytes(Heartbeat(f"{self.host.address}@1", (self.group,), ()).to_json())
         assert self.call(RequestCode.HEART_BEAT, body).code == 0
 
-    def half(self, body: bytes = b"body", topic: str = "T", queue_id: int = 1, **more: str) -> HalfRecord:
+    def half(
+        self, body: bytes = b"body", topic: str = "T", queue_id: int = 1, **more: str
+    ) -> HalfRecord:
         pairs = {
             "TRAN_MSG": "true",
             "PGROUP": self.group,
@@ -60,13 +64,21 @@ class TransactionProducer(Client):
         }
         answer = self.call(RequestCode.SEND_MESSAGE_V2, body, **fields)
         assert answer.code == 0, answer.remark
-        assert int(answer.fields["queueId"]) == queue_id, "clients read it as that of the topic they sent to"
+        assert int(answer.fields["queueId"]) == queue_id, (
+            "clients read it as that of the topic they sent to"
+        )
         _, _, at = parse_offset_message_id(answer.fields["msgId"])
         return HalfRecord(int(answer.fields["queueOffset"]), at)
 
     def end(self, half: HalfRecord, kind: int, **more: object) -> Command:
         """By a request that wants an answer, as Go's client does."""
-        fields = {"producerGroup": self.group, "msgId": "m", "commitOrRollback": kind, **half.fields, **more}
+        fields = {
+            "producerGroup": self.group,
+            "msgId": "m",
+            "commitOrRollback": kind,
+            **half.fields,
+            **more,
+        }
         return self.call(RequestCode.END_TRANSACTION, **fields)
 
 

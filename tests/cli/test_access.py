@@ -51,7 +51,9 @@ def test_everything_may_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "access"
     file.write_text("accessKey=account\nsecretKey=hidden\ntlsCaFile=ca.pem\ntlsKeyPassword=p\n")
     assert told("--access-file", file) == Access(KEYS, Tls("ca.pem", key_password="p"))
-    assert told("--tls-verify", "ca", ROQUET_ACCESS_FILE=str(file)).tls == Tls("ca.pem", key_password="p", verify="ca")
+    assert told("--tls-verify", "ca", ROQUET_ACCESS_FILE=str(file)).tls == Tls(
+        "ca.pem", key_password="p", verify="ca"
+    )
 
 
 @pytest.mark.parametrize("options", [["--use-tls"], ["--tls-verify", "full"]])
@@ -68,7 +70,9 @@ def test_half_of_the_keys_is_an_error() -> None:
         told("--access-key", "account")
 
 
-@pytest.mark.parametrize("command", [("ha", "status"), ("ha", "promote", "a:1"), ("pipeline", "lag", "folder")])
+@pytest.mark.parametrize(
+    "command", [("ha", "status"), ("ha", "promote", "a:1"), ("pipeline", "lag", "folder")]
+)
 def test_commands_that_ask_a_cluster_have_the_options(command: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(main, [*command, "--help"])
     for option in ("--access-file", "--access-key", "--use-tls", "--tls-ca-file", "--tls-verify"):

@@ -11,7 +11,13 @@ from roquet.cli.log_lines import OneLine
 def test_a_log_line_stays_one_line_whatever_peers_call_themselves() -> None:
     """Names of groups, clients and brokers come from peers: a newline would let them write lines of their own."""
     record = logging.LogRecord(
-        "x", logging.WARNING, "x.py", 1, "group %s joined", ("a\n\x1b[2J\u202eb\u2028\ud800é",), None
+        "x",
+        logging.WARNING,
+        "x.py",
+        1,
+        "group %s joined",
+        ("a\n\x1b[2J\u202eb\u2028\ud800é",),
+        None,
     )
 
     line = OneLine("%(levelname)s %(name)s: %(message)s").format(record)
@@ -25,4 +31,7 @@ def test_where_an_error_was_raised_keeps_its_lines() -> None:
     except ValueError:
         record = logging.LogRecord("x", logging.ERROR, "x.py", 1, "failed", (), sys.exc_info())
 
-    assert OneLine("%(message)s").format(record).splitlines()[:2] == ["failed", "Traceback (most recent call last):"]
+    assert OneLine("%(message)s").format(record).splitlines()[:2] == [
+        "failed",
+        "Traceback (most recent call last):",
+    ]

@@ -27,7 +27,9 @@ def test_help_imports_no_server() -> None:
         "print(sorted({'asyncio', 'rich', 'orjson', 'numpy', 'roquet.cli.serve'} & set(sys.modules)))\n"
     )
 
-    output = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
 
     assert output.splitlines()[-1] == "[]"
 

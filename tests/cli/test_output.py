@@ -16,7 +16,10 @@ def test_a_row_of_a_table_stays_one_line(capsys: pytest.CaptureFixture[str]) -> 
     table(("NAME\t", "COUNT"), [(HOSTILE, "1"), ("b", "10")])
 
     width = len(ESCAPED)
-    lines = [f"{title:<{width}}  {count:>5}" for title, count in ((r"NAME\t", "COUNT"), (ESCAPED, 1), ("b", 10))]
+    lines = [
+        f"{title:<{width}}  {count:>5}"
+        for title, count in ((r"NAME\t", "COUNT"), (ESCAPED, 1), ("b", 10))
+    ]
     assert capsys.readouterr().out.split("\n") == [*lines, ""]
 
 
@@ -27,7 +30,9 @@ def test_other_lines_stay_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == (f"{ESCAPED}\n", f"roquet: {ESCAPED}\n")
 
 
-@pytest.mark.parametrize(("text", "line"), [("é", '{"body": "é"}'), ("é\x9b\u202e", r'{"body": "\u00e9\u009b\u202e"}')])
+@pytest.mark.parametrize(
+    ("text", "line"), [("é", '{"body": "é"}'), ("é\x9b\u202e", r'{"body": "\u00e9\u009b\u202e"}')]
+)
 def test_json_keeps_its_letters_unless_one_of_them_is_not_printed(text: str, line: str) -> None:
     assert json_line({"body": text}) == line
     assert json.loads(line) == {"body": text}

@@ -87,8 +87,16 @@ class Failing:
         (ConfigError("brokerId=-1"), 2, "roquet: brokerId=-1"),
         (StoreError("store/lock is held"), 1, "roquet: store/lock is held"),
         (CannotListen("cannot listen on 127.0.0.1:80"), 1, "roquet: cannot listen on 127.0.0.1:80"),
-        (OSError(30, "Read-only", "/s/lock"), 1, "roquet: cannot run here: [Errno 30] Read-only: '/s/lock'"),
-        (PermissionError(13, "denied", "/s"), 1, "roquet: cannot run here: [Errno 13] denied: '/s'"),
+        (
+            OSError(30, "Read-only", "/s/lock"),
+            1,
+            "roquet: cannot run here: [Errno 30] Read-only: '/s/lock'",
+        ),
+        (
+            PermissionError(13, "denied", "/s"),
+            1,
+            "roquet: cannot run here: [Errno 13] denied: '/s'",
+        ),
         (OSError(28, "No space"), 1, "roquet: cannot run here: [Errno 28] No space"),
         (DriveFailed("a sync has failed"), 74, "roquet: a sync has failed"),
     ],
@@ -126,7 +134,12 @@ class Brief:
     ("host", "address", "line", "warnings"),
     [
         ("127.0.0.1", "127.0.0.1:10911", "ready on 127.0.0.1:10911", 0),
-        ("0.0.0.0", "10.0.0.5:10911", "ready on 0.0.0.0:10911, told to clients as 10.0.0.5:10911", 1),
+        (
+            "0.0.0.0",
+            "10.0.0.5:10911",
+            "ready on 0.0.0.0:10911, told to clients as 10.0.0.5:10911",
+            1,
+        ),
         ("10.0.0.5", "10.0.0.5:10911", "ready on 10.0.0.5:10911", 1),
     ],
 )

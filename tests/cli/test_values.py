@@ -30,7 +30,9 @@ def test_what_is_no_moment_is_said_to_be_none(text: str) -> None:
         moment(CONTEXT, OPTION, text)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("10s", 10), ("1.5m", 90), ("2h", 7200), ("1d", 86_400)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("10s", 10), ("1.5m", 90), ("2h", 7200), ("1d", 86_400)]
+)
 def test_a_duration_is_a_number_with_its_unit(text: str, seconds: float) -> None:
     assert duration(CONTEXT, OPTION, text) == seconds
 

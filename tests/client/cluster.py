@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from roquet.common.units import PhysicalOffset, QueueOffset
-from roquet.protocol.bodies.tables import BrokerData, Heartbeat, QueueData, QueueLocks, Route, parse, queue_to_json
+from roquet.protocol.bodies.tables import (
+    BrokerData,
+    Heartbeat,
+    QueueData,
+    QueueLocks,
+    Route,
+    parse,
+    queue_to_json,
+)
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.headers.pull import COMMIT_OFFSET, SUSPEND
 from roquet.protocol.headers.send import SendHeaderV2
@@ -46,20 +54,26 @@ SILENCE: Final = -1
 class Log:
     """The queues of one broker name, shared by master and slaves as if replication took no time."""
 
-    queues: defaultdict[tuple[str, int], list[Record]] = field(default_factory=lambda: defaultdict(list))
+    queues: defaultdict[tuple[str, int], list[Record]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     removed: dict[tuple[str, int], int] = field(default_factory=dict)
     end: int = 0
 
     def append(self, record: Record) -> Record:
         queue = self.queues[record.topic, record.queue_id]
-        stored = replace(record, queue_offset=QueueOffset(len(queue)), physical_offset=PhysicalOffset(self.end))
+        stored = replace(
+            record, queue_offset=QueueOffset(len(queue)), physical_offset=PhysicalOffset(self.end)
+        )
         queue.append(stored)
         self.end += len(stored.encode())
         return stored
 
     def find(self, physical_offset: int) -> Record | None:
         records = (record for queue in self.queues.values() for record in queue)
-        return next((record for record in records if record.physical_offset == physical_offset), None)
+        return next(
+            (record for record in records if record.physical_offset == physical_offset), None
+        )
 
 
 class FakeBroker:
@@ -69,7 +83,12 @@ class FakeBroker:
     """
 
     def __init__(
-        self, cluster: FakeCluster, address: str, name: str = "broker-a", broker_id: int = 0, log: Log | None = None
+        self,
+        cluster: FakeCluster,
+        address: str,
+        name: str = "broker-a",
+        broker_id: int = 0,
+        log: Log | None = None,
     ) -> None:
         self.address, self.name, self.broker_id = address, name, broker_id
         self.log = log or Log()
@@ -134,7 +153,9 @@ class FakeBroker:
             ),
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             RequestCode.HEART_BEAT: self._heart_beat,
-            RequestCode.CHECK_CLIENT_CONFIG: lambda request, _: replace(request.answer(0), version=self.version),
+            RequestCode.CHECK_CLIENT_CONFIG: lambda request, _: replace(
+                request.answer(0), version=self.version
+            ),
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._member_list,
             RequestCode.CONSUMER_SEND_MSG_BACK: self._send_back,
@@ -210,11 +231,17 @@ class FakeBroker:
             self.offsets[key] = int(fields["commitOffset"])
         answer = self._fetch(request)
         if self.is_behind:
-            return self._pulled(request, ResponseCode.PULL_RETRY_IMMEDIATELY, int(fields["queueOffset"]), ("", 0))
+            return self._pulled(
+                request, ResponseCode.PULL_RETRY_IMMEDIATELY, int(fields["queueOffset"]), ("", 0)
+            )
         if answer.code != ResponseCode.PULL_NOT_FOUND or not flags & SUSPEND or not self.holds:
             return answer
         self.held.append(request)
-        self._look_again(request, connection, self._cluster.sim.now_s + int(fields["suspendTimeoutMillis"]) / 1000)
+        self._look_again(
+            request,
+            connection,
+            self._cluster.sim.now_s + int(fields["suspendTimeoutMillis"]) / 1000,
+        )
         return None
 
     def _look_again(self, request: Command, connection: Connection, until_s: float) -> None:
@@ -229,16 +256,29 @@ class FakeBroker:
         fields = request.fields
         wanted = TagFilter.parse(fields.get("subscription"))
         key = fields["topic"], int(fields["queueId"])
-        offset, queue, first = int(fields["queueOffset"]), self.log.queues[key], self.log.removed.get(key, 0)
+        offset, queue, first = (
+            int(fields["queueOffset"]),
+            self.log.queues[key],
+            self.log.removed.get(key, 0),
+        )
         if offset < first or offset > len(queue):
-            return self._pulled(request, ResponseCode.PULL_OFFSET_MOVED, first if offset < first else len(queue), key)
+            return self._pulled(
+                request,
+                ResponseCode.PULL_OFFSET_MOVED,
+                first if offset < first else len(queue),
+                key,
+            )
         scanned = queue[offset : offset + min(self.pull_max, int(fields["maxMsgNums"]))]
         if not scanned:
             return self._pulled(request, ResponseCode.PULL_NOT_FOUND, offset, key)
-        found = [record for record in scanned if wanted.wants_code(tag_code(record.properties.get(TAGS)))]
+        found = [
+            record for record in scanned if wanted.wants_code(tag_code(record.properties.get(TAGS)))
+        ]
         code = ResponseCode.SUCCESS if found else ResponseCode.PULL_RETRY_IMMEDIATELY
         body = b"".join(map(self._stored_bytes, found)) * (1 + self.is_repeating)
-        return self._pulled(request, code, offset if self.stands_still else offset + len(scanned), key, body)
+        return self._pulled(
+            request, code, offset if self.stands_still else offset + len(scanned), key, body
+        )
 
     def _stored_bytes(self, record: Record) -> bytes:
         data = record.encode()
@@ -266,7 +306,9 @@ class FakeBroker:
     def _search(self, request: Command, _: Connection) -> Answer:
         queue = self.log.queues[request.fields["topic"], int(request.fields["queueId"])]
         since = int(request.fields["timestamp"])
-        return request.answer(0, fields={"offset": sum(record.store_ms < since for record in queue)})
+        return request.answer(
+            0, fields={"offset": sum(record.store_ms < since for record in queue)}
+        )
 
     def _query_offset(self, request: Command, _: Connection) -> Answer:
         offset = self.offsets.get(_offset_key(request))
@@ -293,7 +335,10 @@ class FakeBroker:
 
     def _unregister(self, request: Command, _: Connection) -> Answer:
         group = request.fields.get("consumerGroup")
-        if group is not None and self.members[group].pop(request.fields["clientID"], None) is not None:
+        if (
+            group is not None
+            and self.members[group].pop(request.fields["clientID"], None) is not None
+        ):
             self._tell_members(group)
         return request.answer(0)
 
@@ -305,7 +350,9 @@ class FakeBroker:
 
     def _tell_members(self, group: str) -> None:
         for connection in self.members[group].values():
-            connection.notify(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}))
+            connection.notify(
+                Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+            )
 
     def _member_list(self, request: Command, _: Connection) -> Answer:
         members = list(self.members[request.fields["consumerGroup"]])
@@ -318,7 +365,11 @@ class FakeBroker:
         record = self.log.find(int(request.fields["offset"]))
         if record is None:
             return request.answer(ResponseCode.SYSTEM_ERROR, "no such message")
-        properties = {RETRY_TOPIC: record.topic, **split_properties(record.properties_text), DELAY: "3"}
+        properties = {
+            RETRY_TOPIC: record.topic,
+            **split_properties(record.properties_text),
+            DELAY: "3",
+        }
         is_over = int(request.fields["delayLevel"]) < 0
         self.store(
             (DEAD_LETTER_PREFIX if is_over else RETRY_PREFIX) + request.fields["group"],
@@ -333,8 +384,14 @@ class FakeBroker:
     def _lock(self, request: Command, _: Connection) -> Answer:
         """Locks do not end here by themselves."""
         wanted = parse(request.body, QueueLocks.from_json)
-        got = [queue for queue in wanted.queues if self.locks.setdefault(queue, wanted.client_id) == wanted.client_id]
-        return request.answer(0, body=dump_bytes({"lockOKMQSet": [queue_to_json(queue) for queue in sorted(got)]}))
+        got = [
+            queue
+            for queue in wanted.queues
+            if self.locks.setdefault(queue, wanted.client_id) == wanted.client_id
+        ]
+        return request.answer(
+            0, body=dump_bytes({"lockOKMQSet": [queue_to_json(queue) for queue in sorted(got)]})
+        )
 
     def _unlock(self, request: Command, _: Connection) -> Answer:
         wanted = parse(request.body, QueueLocks.from_json)
@@ -363,7 +420,11 @@ class FakeCluster:
         self.client = sim.host(CLIENT)
 
     def broker(
-        self, address: str = "10.0.1.1:10911", name: str = "broker-a", broker_id: int = 0, log: Log | None = None
+        self,
+        address: str = "10.0.1.1:10911",
+        name: str = "broker-a",
+        broker_id: int = 0,
+        log: Log | None = None,
     ) -> FakeBroker:
         broker = FakeBroker(self, address, name, broker_id, log)
         self.brokers.append(broker)
@@ -395,7 +456,12 @@ class FakeCluster:
         )
         return request.answer(0, body=dump_bytes(route.to_json(standard=True)))
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]], within_s: float = 300.0, on: Host | None = None) -> T:
+    def run(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        within_s: float = 300.0,
+        on: Host | None = None,
+    ) -> T:
         """Run a client to its end."""
         return (on or self.client).call(work, within_s)
 

@@ -11,13 +11,19 @@ from tests.simulation.simulation import Host
 OTHER_CLIENT = "10.0.9.2"
 
 
-def consumer(cluster: FakeCluster, topics: Any = "T", host: Host | None = None, **options: Any) -> Consumer:
+def consumer(
+    cluster: FakeCluster, topics: Any = "T", host: Host | None = None, **options: Any
+) -> Consumer:
     at = host or cluster.client
     options.setdefault("start", "first")
-    return Consumer(NAME_SERVER, "G", topics, client_id=f"{at.address}@test", runtime=at.runtime(), **options)
+    return Consumer(
+        NAME_SERVER, "G", topics, client_id=f"{at.address}@test", runtime=at.runtime(), **options
+    )
 
 
-def fill(broker: FakeBroker, count: int, topic: str = "T", queues: int = 1, properties: str = "") -> None:
+def fill(
+    broker: FakeBroker, count: int, topic: str = "T", queues: int = 1, properties: str = ""
+) -> None:
     """Messages b"0", b"1", ... in turn over the queues."""
     broker.create(topic, queues)
     for number in range(count):
@@ -37,4 +43,8 @@ async def bodies(c: Consumer, count: int) -> list[bytes]:
 
 def stored(broker: FakeBroker, topic: str = "T") -> dict[int, int]:
     """What the broker has of the group's progress, by queue."""
-    return {queue_id: at for (group, of, queue_id), at in broker.offsets.items() if (group, of) == ("G", topic)}
+    return {
+        queue_id: at
+        for (group, of, queue_id), at in broker.offsets.items()
+        if (group, of) == ("G", topic)
+    }

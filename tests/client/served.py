@@ -52,7 +52,12 @@ class Served:
     def records(self, topic: str) -> list[Record]:
         """All that the broker's queues of the topic have, in the order in which it was stored."""
         store = serving(self.broker).store
-        entries = [entry for queue in store.queues if queue.topic == topic for entry in queue.entries(0, 1000)]
+        entries = [
+            entry
+            for queue in store.queues
+            if queue.topic == topic
+            for entry in queue.entries(0, 1000)
+        ]
         return [decode(store.message_at(at) or b"") for at, *_ in sorted(entries)]
 
     def bodies(self, topic: str = "T") -> list[str]:

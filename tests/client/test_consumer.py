@@ -17,7 +17,9 @@ from tests.client.consumers import bodies, consumer, fill, stored
 # what comes
 
 
-def test_all_messages_come_in_the_order_of_their_queue(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_all_messages_come_in_the_order_of_their_queue(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> list[bytes]:
         async with consumer(cluster) as c:
             return await bodies(c, 100)
@@ -26,7 +28,9 @@ def test_all_messages_come_in_the_order_of_their_queue(cluster: FakeCluster, bro
     assert cluster.run(consume) == [b"%d" % number for number in range(100)]
 
 
-def test_a_message_comes_within_moments_of_being_stored(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_message_comes_within_moments_of_being_stored(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> float:
         async with consumer(cluster) as c:
             await asyncio.sleep(40)
@@ -39,7 +43,9 @@ def test_a_message_comes_within_moments_of_being_stored(cluster: FakeCluster, br
     assert cluster.run(consume) < 0.6
 
 
-def test_only_wanted_tags_come_even_when_their_hash_codes_collide(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_only_wanted_tags_come_even_when_their_hash_codes_collide(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> list[bytes]:
         async with consumer(cluster, {"T": "Aa || other"}) as c:
             return [message.body for message in await c.get_many(timeout_ms=5000)]
@@ -62,7 +68,9 @@ def test_several_topics_come_each_with_its_tags(cluster: FakeCluster, broker: Fa
     assert cluster.run(consume) == {b"0", b"1"}
 
 
-def test_a_topic_that_is_created_later_is_consumed_then(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_topic_that_is_created_later_is_consumed_then(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> list[bytes]:
         async with consumer(cluster, "later") as c:
             await asyncio.sleep(50)
@@ -102,7 +110,9 @@ def test_a_name_that_is_none_is_refused_at_once() -> None:
 # settling
 
 
-def test_asking_for_the_next_message_acknowledges_the_one_before(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_asking_for_the_next_message_acknowledges_the_one_before(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> None:
         async with consumer(cluster) as c:
             async for message in c:
@@ -114,7 +124,9 @@ def test_asking_for_the_next_message_acknowledges_the_one_before(cluster: FakeCl
     assert stored(broker) == {0: 2}
 
 
-def test_the_end_of_the_block_acknowledges_at_once(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_the_end_of_the_block_acknowledges_at_once(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> None:
         async with consumer(cluster) as c:
             await bodies(c, 3)
@@ -124,11 +136,15 @@ def test_the_end_of_the_block_acknowledges_at_once(cluster: FakeCluster, broker:
     assert stored(broker) == {0: 3}
 
 
-def test_what_was_not_acknowledged_comes_to_the_next_consumer(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_what_was_not_acknowledged_comes_to_the_next_consumer(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> list[bytes]:
         async with consumer(cluster) as c:
             iteration = aiter(c)
-            one, two, three = [await anext(iteration) for _ in range(3)]  # asking for the next one acknowledged two
+            one, two, three = [
+                await anext(iteration) for _ in range(3)
+            ]  # asking for the next one acknowledged two
             del one, two, three
         async with consumer(cluster) as c:
             return await bodies(c, 2)
@@ -137,7 +153,9 @@ def test_what_was_not_acknowledged_comes_to_the_next_consumer(cluster: FakeClust
     assert cluster.run(consume) == [b"2", b"3"]
 
 
-def test_progress_waits_for_the_lowest_message_not_done(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_progress_waits_for_the_lowest_message_not_done(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> None:
         async with consumer(cluster) as c:
             zero, one, two, three = await c.get_many(4)
@@ -171,12 +189,18 @@ def test_several_tasks_acknowledge_only_their_own(cluster: FakeCluster, broker: 
     assert stored(broker) == {} or stored(broker) == {0: 0}
 
 
-def test_get_many_waits_for_the_first_and_takes_what_is_there(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_get_many_waits_for_the_first_and_takes_what_is_there(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> None:
         async with consumer(cluster) as c:
             assert await c.get_many(timeout_ms=2000) == []
             fill(broker, 5)
-            assert [message.body for message in await c.get_many(3, timeout_ms=30_000)] == [b"0", b"1", b"2"]
+            assert [message.body for message in await c.get_many(3, timeout_ms=30_000)] == [
+                b"0",
+                b"1",
+                b"2",
+            ]
             assert [message.body for message in await c.get_many(3)] == [b"3", b"4"]
             assert await c.get_many(timeout_ms=100) == []
 
@@ -185,7 +209,9 @@ def test_get_many_waits_for_the_first_and_takes_what_is_there(cluster: FakeClust
     assert stored(broker) == {0: 5}
 
 
-def test_iteration_ends_when_the_consumer_is_closed(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_iteration_ends_when_the_consumer_is_closed(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> list[bytes]:
         async def iterate(c: Consumer) -> list[bytes]:
             return [message.body async for message in c]
@@ -217,7 +243,9 @@ def test_nothing_of_a_closed_consumer_is_left(cluster: FakeCluster, broker: Fake
 # where to start
 
 
-@pytest.mark.parametrize(("start", "expected"), [("first", b"0"), ("last", b"later"), ("time", b"2")])
+@pytest.mark.parametrize(
+    ("start", "expected"), [("first", b"0"), ("last", b"later"), ("time", b"2")]
+)
 def test_a_new_group_starts_where_it_was_told_to(
     cluster: FakeCluster, broker: FakeBroker, start: str, expected: bytes
 ) -> None:
@@ -233,7 +261,9 @@ def test_a_new_group_starts_where_it_was_told_to(
     assert cluster.run(consume) == [expected]
 
 
-def test_a_new_group_starts_at_the_first_message_that_is_left(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_new_group_starts_at_the_first_message_that_is_left(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> list[bytes]:
         async with consumer(cluster) as c:
             return await bodies(c, 1)

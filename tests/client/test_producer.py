@@ -10,7 +10,14 @@ import pytest
 from roquet.client._send.sender import IN_FLIGHT_MAX
 from roquet.client.consumer import Consumer
 from roquet.client.producer import Producer, SendStatus
-from roquet.errors import CallTimeout, ConfigError, ConnectionClosed, MessageError, ResponseError, RouteNotFound
+from roquet.errors import (
+    CallTimeout,
+    ConfigError,
+    ConnectionClosed,
+    MessageError,
+    ResponseError,
+    RouteNotFound,
+)
 from roquet.protocol.records.message import Message, MessageQueue
 from roquet.protocol.remoting.codes import RequestCode
 from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeCluster
@@ -18,9 +25,13 @@ from tests.client.cluster import CLIENT, NAME_SERVER, SILENCE, FakeBroker, FakeC
 SEND = RequestCode.SEND_MESSAGE_V2
 
 
-def producer(cluster: FakeCluster, name_server: str = NAME_SERVER, timeout_ms: int = 3000) -> Producer:
+def producer(
+    cluster: FakeCluster, name_server: str = NAME_SERVER, timeout_ms: int = 3000
+) -> Producer:
     runtime = cluster.client.runtime() if cluster.client.is_running else None
-    return Producer(name_server, "P", timeout_ms=timeout_ms, client_id=f"{CLIENT}@test", runtime=runtime)
+    return Producer(
+        name_server, "P", timeout_ms=timeout_ms, client_id=f"{CLIENT}@test", runtime=runtime
+    )
 
 
 @pytest.fixture
@@ -29,13 +40,20 @@ def other(cluster: FakeCluster) -> FakeBroker:
 
 
 def bodies(broker: FakeBroker, topic: str = "T") -> list[bytes]:
-    return [record.body for key in sorted(broker.log.queues) if key[0] == topic for record in broker.log.queues[key]]
+    return [
+        record.body
+        for key in sorted(broker.log.queues)
+        if key[0] == topic
+        for record in broker.log.queues[key]
+    ]
 
 
 def test_a_send_says_where_the_message_is(cluster: FakeCluster, broker: FakeBroker) -> None:
     async def send() -> None:
         async with producer(cluster) as p:
-            result = await p.send("T", b"hi", tags="a", keys=("k1", "k2"), properties={"color": "red"}, delay_level=2)
+            result = await p.send(
+                "T", b"hi", tags="a", keys=("k1", "k2"), properties={"color": "red"}, delay_level=2
+            )
         (record,) = broker.log.queues["T", result.queue.queue_id]
         assert result.status is SendStatus.SEND_OK
         assert result.queue.broker_name == "broker-a"
@@ -52,7 +70,9 @@ def test_a_send_says_where_the_message_is(cluster: FakeCluster, broker: FakeBrok
     cluster.run(send)
 
 
-def test_a_topic_that_does_not_exist_is_created_by_sending_to_it(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_topic_that_does_not_exist_is_created_by_sending_to_it(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def send() -> None:
         async with producer(cluster) as p:
             assert len(await p.queues("new")) == 4
@@ -84,7 +104,9 @@ def test_a_topic_that_nobody_would_create_is_an_error(cluster: FakeCluster) -> N
         cluster.run(send)
 
 
-def test_messages_are_spread_over_all_queues(cluster: FakeCluster, broker: FakeBroker, other: FakeBroker) -> None:
+def test_messages_are_spread_over_all_queues(
+    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
+) -> None:
     async def send() -> set[MessageQueue]:
         async with producer(cluster) as p:
             return {(await p.send("T", b"hi")).queue for _ in range(8)}
@@ -109,7 +131,9 @@ def test_a_refusal_that_another_broker_may_not_share_is_tried_there(
 
 
 @pytest.mark.parametrize("code", [13, 26])
-def test_any_other_refusal_is_an_error_at_once(cluster: FakeCluster, broker: FakeBroker, code: int) -> None:
+def test_any_other_refusal_is_an_error_at_once(
+    cluster: FakeCluster, broker: FakeBroker, code: int
+) -> None:
     async def send() -> None:
         async with producer(cluster) as p:
             await p.send("T", b"hi")
@@ -120,7 +144,9 @@ def test_any_other_refusal_is_an_error_at_once(cluster: FakeCluster, broker: Fak
     assert len(broker.requests[SEND]) == 1
 
 
-def test_after_three_tries_the_refusal_is_the_caller_s(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_after_three_tries_the_refusal_is_the_caller_s(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def send() -> None:
         async with producer(cluster) as p:
             await p.send("T", b"hi")
@@ -129,7 +155,9 @@ def test_after_three_tries_the_refusal_is_the_caller_s(cluster: FakeCluster, bro
     with pytest.raises(ResponseError, match="code 14"):
         cluster.run(send)
     assert len(broker.requests[SEND]) == 3
-    assert len({request.fields["i"] for request in broker.requests[SEND]}) == 1, "every try carries the same id"
+    assert len({request.fields["i"] for request in broker.requests[SEND]}) == 1, (
+        "every try carries the same id"
+    )
 
 
 def test_one_budget_of_time_holds_for_all_tries(cluster: FakeCluster, broker: FakeBroker) -> None:
@@ -158,7 +186,9 @@ def test_a_broker_that_is_gone_is_replaced_by_another_and_forgotten(
     cluster.create("T", "broker-a")
     cluster.create("T", "broker-b")
     assert cluster.run(send) == ["broker-b"] * 8
-    assert cluster.route_requests.count("T") == 2, "asked for once, and once more when the broker was gone"
+    assert cluster.route_requests.count("T") == 2, (
+        "asked for once, and once more when the broker was gone"
+    )
 
 
 def test_a_restarted_broker_is_found_again(cluster: FakeCluster, broker: FakeBroker) -> None:
@@ -195,7 +225,9 @@ def test_that_no_name_server_answers_is_told_once_and_not_with_each_send(
     assert sum("cannot be refreshed" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_a_master_that_is_back_is_found_with_the_next_send(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_master_that_is_back_is_found_with_the_next_send(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def send() -> None:
         async with producer(cluster) as p:
             cluster.listed.discard(broker.address)
@@ -210,7 +242,9 @@ def test_a_master_that_is_back_is_found_with_the_next_send(cluster: FakeCluster,
     assert bodies(broker) == [b"after"]
 
 
-def test_a_broker_that_is_busy_is_not_asked_again_at_once(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_broker_that_is_busy_is_not_asked_again_at_once(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def send() -> float:
         async with producer(cluster) as p:
             await p.queues("T")
@@ -239,7 +273,9 @@ def test_messages_of_one_key_keep_their_queue_and_their_order(
     assert bodies(broker) + bodies(other) == [b"%d" % number for number in range(5)]
 
 
-def test_a_message_for_one_queue_goes_nowhere_else(cluster: FakeCluster, broker: FakeBroker, other: FakeBroker) -> None:
+def test_a_message_for_one_queue_goes_nowhere_else(
+    cluster: FakeCluster, broker: FakeBroker, other: FakeBroker
+) -> None:
     async def send() -> None:
         async with producer(cluster) as p:
             await p.send("T", b"hi", queue=MessageQueue("T", "broker-a", 2))
@@ -262,16 +298,24 @@ def test_a_queue_of_another_topic_is_refused(cluster: FakeCluster, broker: FakeB
         cluster.run(send)
 
 
-def test_a_batch_has_one_result_per_message_in_its_order(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_batch_has_one_result_per_message_in_its_order(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def send() -> None:
         async with producer(cluster) as p:
-            results = await p.send_batch([Message("T", b"%d" % number, flag=number) for number in range(3)])
+            results = await p.send_batch(
+                [Message("T", b"%d" % number, flag=number) for number in range(3)]
+            )
         queue = broker.log.queues["T", results[0].queue.queue_id]
         assert [record.body for record in queue] == [b"0", b"1", b"2"]
         assert [record.flag for record in queue] == [0, 1, 2]
         assert [result.queue_offset for result in results] == [0, 1, 2]
-        assert [result.message_id for result in results] == [record.properties["UNIQ_KEY"] for record in queue]
-        assert [result.offset_message_id for result in results] == [record.offset_message_id for record in queue]
+        assert [result.message_id for result in results] == [
+            record.properties["UNIQ_KEY"] for record in queue
+        ]
+        assert [result.offset_message_id for result in results] == [
+            record.offset_message_id for record in queue
+        ]
 
     cluster.run(send)
     assert len(broker.requests[RequestCode.SEND_BATCH_MESSAGE]) == 1
@@ -286,10 +330,17 @@ def test_a_large_batch_goes_in_several_requests(cluster: FakeCluster, broker: Fa
     assert len(broker.requests[RequestCode.SEND_BATCH_MESSAGE]) == 3
 
 
-def test_nothing_of_a_batch_is_sent_when_one_message_cannot_be(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_nothing_of_a_batch_is_sent_when_one_message_cannot_be(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def send() -> None:
         async with producer(cluster) as p:
-            await p.send_batch([*(Message("T", bytes(1_000_000)) for _ in range(9)), Message("T", bytes(4_194_304))])
+            await p.send_batch(
+                [
+                    *(Message("T", bytes(1_000_000)) for _ in range(9)),
+                    Message("T", bytes(4_194_304)),
+                ]
+            )
 
     with pytest.raises(MessageError):
         cluster.run(send)
@@ -314,17 +365,24 @@ def test_thousands_of_sends_at_once_wait_their_turn_before_their_time_runs(
     async def send() -> None:
         async with producer(cluster) as p:
             broker.script[SEND] = [SILENCE] * IN_FLIGHT_MAX
-            sends = [asyncio.create_task(p.send("T", b"%d" % number)) for number in range(3 * IN_FLIGHT_MAX)]
+            sends = [
+                asyncio.create_task(p.send("T", b"%d" % number))
+                for number in range(3 * IN_FLIGHT_MAX)
+            ]
             await asyncio.sleep(2.9)
             assert len(broker.requests[SEND]) == IN_FLIGHT_MAX
             await asyncio.wait(sends)
-            assert [send.exception() for send in sends[IN_FLIGHT_MAX:]] == [None] * (2 * IN_FLIGHT_MAX)
+            assert [send.exception() for send in sends[IN_FLIGHT_MAX:]] == [None] * (
+                2 * IN_FLIGHT_MAX
+            )
             assert all(send.exception() for send in sends[:IN_FLIGHT_MAX])
 
     cluster.run(send)
 
 
-def test_a_cancelled_send_gives_its_turn_to_another(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_cancelled_send_gives_its_turn_to_another(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def send() -> None:
         async with producer(cluster) as p:
             broker.script[SEND] = [SILENCE] * IN_FLIGHT_MAX
@@ -359,7 +417,9 @@ def test_a_connection_is_replaced_after_two_timeouts_in_a_row_but_not_after_one(
     assert after_two == 1, "the first request of a new connection"
 
 
-def test_the_next_name_server_is_asked_when_one_is_gone(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_the_next_name_server_is_asked_when_one_is_gone(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def send() -> None:
         async with producer(cluster, f"10.0.0.7:9876;{NAME_SERVER};10.0.0.8:9876") as p:
             await p.send("T", b"hi")
@@ -387,7 +447,9 @@ def test_an_address_that_is_none_is_refused_at_once(text: str) -> None:
         Producer(text, "P")
 
 
-def test_brokers_know_a_producer_by_its_heartbeats_until_it_leaves(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_brokers_know_a_producer_by_its_heartbeats_until_it_leaves(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def send() -> None:
         async with producer(cluster) as p:
             await p.send("T", b"hi")
@@ -399,7 +461,9 @@ def test_brokers_know_a_producer_by_its_heartbeats_until_it_leaves(cluster: Fake
     assert good_bye.fields == {"clientID": f"{CLIENT}@test", "producerGroup": "P"}
 
 
-def test_a_producer_s_heartbeats_go_to_masters_only(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_producer_s_heartbeats_go_to_masters_only(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def send() -> None:
         async with producer(cluster) as p:
             await p.send("T", b"hi")
@@ -419,16 +483,27 @@ def test_nothing_of_a_closed_producer_is_left(cluster: FakeCluster, broker: Fake
     assert cluster.nothing_is_left()
 
 
-def test_what_no_broker_can_read_is_refused_before_anything_is_sent(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_what_no_broker_can_read_is_refused_before_anything_is_sent(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def send() -> None:
         async with producer(cluster) as p:
             for queue_id in (-1, 1 << 31, 1 << 64):
                 queue = MessageQueue("T", "broker-a", queue_id)
-                with pytest.raises(MessageError, match=f"T@broker-a:{queue_id}: a queue id is a number from 0"):
+                with pytest.raises(
+                    MessageError, match=f"T@broker-a:{queue_id}: a queue id is a number from 0"
+                ):
                     await p.send("T", b"hi", queue=queue)
             large = Message("T", b"hi", properties={"n": "v" * 70_000})
-            for sending in (p.send(large), p.send_one_way(large), p.send_batch([large]), p.request(large)):
-                with pytest.raises(MessageError, match=r"properties, tags and keys of 70\d{3} bytes"):
+            for sending in (
+                p.send(large),
+                p.send_one_way(large),
+                p.send_batch([large]),
+                p.request(large),
+            ):
+                with pytest.raises(
+                    MessageError, match=r"properties, tags and keys of 70\d{3} bytes"
+                ):
                     await sending
 
     cluster.run(send)
@@ -436,9 +511,12 @@ def test_what_no_broker_can_read_is_refused_before_anything_is_sent(cluster: Fak
 
 
 @pytest.mark.parametrize(
-    ("name", "number"), [("max_reconsume_times", 1 << 31), ("batch_size", 0), ("batch_size", 1 << 31)]
+    ("name", "number"),
+    [("max_reconsume_times", 1 << 31), ("batch_size", 0), ("batch_size", 1 << 31)],
 )
-def test_a_consumer_is_not_made_with_a_number_that_no_broker_can_read(name: str, number: int) -> None:
+def test_a_consumer_is_not_made_with_a_number_that_no_broker_can_read(
+    name: str, number: int
+) -> None:
     numbers: dict[str, Any] = {name: number}
     with pytest.raises(ConfigError, match=f"{name} is {number}"):
         Consumer(NAME_SERVER, "G", "T", **numbers)

@@ -13,7 +13,9 @@ SHOW_MODULES = "import sys; print(*sys.modules)"
 
 
 def modules_after(statement: str) -> set[str]:
-    shown = subprocess.run([sys.executable, "-c", f"{statement}; {SHOW_MODULES}"], capture_output=True, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-c", f"{statement}; {SHOW_MODULES}"], capture_output=True, check=True
+    )
     return set(shown.stdout.decode().split())
 
 
@@ -34,4 +36,16 @@ def test_importing_roquet_loads_nothing_else() -> None:
 
 def test_the_client_does_not_load_what_only_others_need() -> None:
     loaded = modules_after("import roquet; roquet.Producer, roquet.Consumer, roquet.PullConsumer")
-    assert not {"numpy", "click", "rich", "pyspark", "pyarrow", "uvloop", "roquet.broker", "roquet.storage"} & loaded
+    assert (
+        not {
+            "numpy",
+            "click",
+            "rich",
+            "pyspark",
+            "pyarrow",
+            "uvloop",
+            "roquet.broker",
+            "roquet.storage",
+        }
+        & loaded
+    )

@@ -24,7 +24,9 @@ def slave(cluster: FakeCluster, broker: FakeBroker) -> FakeBroker:
 
 
 def reader(cluster: FakeCluster, **options: Any) -> PullConsumer:
-    return PullConsumer(NAME_SERVER, client_id=f"{CLIENT}@test", runtime=cluster.client.runtime(), **options)
+    return PullConsumer(
+        NAME_SERVER, client_id=f"{CLIENT}@test", runtime=cluster.client.runtime(), **options
+    )
 
 
 def fill(broker: FakeBroker, count: int) -> None:
@@ -38,7 +40,9 @@ def kill(cluster: FakeCluster, broker: FakeBroker) -> None:
     cluster.listed.discard(broker.address)
 
 
-def test_a_pull_brings_messages_and_where_to_go_on(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_pull_brings_messages_and_where_to_go_on(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def read() -> None:
         async with reader(cluster) as r:
             assert await r.queues("T") == [QUEUE]
@@ -52,7 +56,9 @@ def test_a_pull_brings_messages_and_where_to_go_on(cluster: FakeCluster, broker:
     cluster.run(read)
 
 
-def test_many_pulls_at_once_bring_what_each_of_them_brings(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_many_pulls_at_once_bring_what_each_of_them_brings(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def read() -> None:
         async with reader(cluster) as r:
             results = await r.pull_all(QUEUE, [3, 0, 9], max_messages=2)
@@ -71,7 +77,9 @@ def test_many_pulls_at_once_bring_what_each_of_them_brings(cluster: FakeCluster,
     cluster.run(read)
 
 
-def test_many_pulls_of_which_one_is_not_answered_are_an_error(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_many_pulls_of_which_one_is_not_answered_are_an_error(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def read() -> None:
         async with reader(cluster, timeout_ms=700) as r:
             await r.pull(QUEUE, 0)
@@ -117,7 +125,11 @@ def test_records_have_exactly_the_wanted_tags_while_the_body_is_as_the_broker_se
 def test_other_answers_say_where_to_go_on_as_well(cluster: FakeCluster, broker: FakeBroker) -> None:
     async def read() -> None:
         async with reader(cluster) as r:
-            answers = [await r.pull(QUEUE, 4), await r.pull(QUEUE, 99), await r.pull(QUEUE, 0, tags="none")]
+            answers = [
+                await r.pull(QUEUE, 4),
+                await r.pull(QUEUE, 99),
+                await r.pull(QUEUE, 0, tags="none"),
+            ]
             assert [(answer.status, answer.next_offset) for answer in answers] == [
                 (PullStatus.NO_NEW, 4),
                 (PullStatus.OFFSET_ILLEGAL, 4),
@@ -129,7 +141,9 @@ def test_other_answers_say_where_to_go_on_as_well(cluster: FakeCluster, broker: 
     cluster.run(read)
 
 
-def test_a_pull_brings_its_own_subscription_and_needs_no_group(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_pull_brings_its_own_subscription_and_needs_no_group(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def read() -> None:
         async with reader(cluster) as r:
             await r.pull(QUEUE, 0, tags="a||b")
@@ -138,13 +152,21 @@ def test_a_pull_brings_its_own_subscription_and_needs_no_group(cluster: FakeClus
     fill(broker, 1)
     cluster.run(read)
     at_once, held = broker.requests[PULL]
-    assert (at_once.fields["sysFlag"], at_once.fields["subscription"]) == (str(SUBSCRIPTION), "a||b")
-    assert (held.fields["sysFlag"], held.fields["suspendTimeoutMillis"]) == (str(SUBSCRIPTION | SUSPEND), "2000")
+    assert (at_once.fields["sysFlag"], at_once.fields["subscription"]) == (
+        str(SUBSCRIPTION),
+        "a||b",
+    )
+    assert (held.fields["sysFlag"], held.fields["suspendTimeoutMillis"]) == (
+        str(SUBSCRIPTION | SUSPEND),
+        "2000",
+    )
     assert broker.requests[RequestCode.HEART_BEAT] == []
     assert cluster.nothing_is_left()
 
 
-def test_progress_of_any_group_can_be_read_and_set(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_progress_of_any_group_can_be_read_and_set(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def read() -> None:
         async with reader(cluster) as r:
             assert await r.committed("G", QUEUE) is None
@@ -166,7 +188,9 @@ def test_a_refusal_says_who_and_why(cluster: FakeCluster, broker: FakeBroker) ->
         cluster.run(read)
 
 
-def test_a_topic_or_a_broker_that_nobody_knows_is_an_error(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_topic_or_a_broker_that_nobody_knows_is_an_error(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def read(queue: MessageQueue) -> None:
         async with reader(cluster) as r:
             await r.pull(queue, 0)
@@ -267,7 +291,9 @@ def test_a_master_that_the_name_server_still_lists_is_tried_again_only_after_a_w
     assert len(slave.requests[PULL]) == 20
 
 
-def test_a_broker_that_does_not_answer_in_time_is_an_error(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_broker_that_does_not_answer_in_time_is_an_error(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def read() -> None:
         async with reader(cluster, timeout_ms=700) as r:
             await r.pull(QUEUE, 0)
@@ -278,7 +304,9 @@ def test_a_broker_that_does_not_answer_in_time_is_an_error(cluster: FakeCluster,
         cluster.run(read)
 
 
-def test_a_number_that_no_broker_can_read_is_refused_by_its_name(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_number_that_no_broker_can_read_is_refused_by_its_name(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def read() -> None:
         async with reader(cluster) as r:
             beyond = 1 << 63

@@ -21,7 +21,22 @@ HOST = host_bytes("10.0.0.1", 10911)
 def record(topic: str = "T", body: bytes = b"hi", sys_flag: int = 0, **properties: str) -> Record:
     at = PhysicalOffset(1000)
     text = join_properties(properties)
-    record = Record(3, 8, QueueOffset(5), at, sys_flag, 17, HOST, 18, HOST, 2, PhysicalOffset(0), body, topic, text)
+    record = Record(
+        3,
+        8,
+        QueueOffset(5),
+        at,
+        sys_flag,
+        17,
+        HOST,
+        18,
+        HOST,
+        2,
+        PhysicalOffset(0),
+        body,
+        topic,
+        text,
+    )
     return replace(record, body_crc=checksum(body))
 
 
@@ -31,11 +46,24 @@ def opened(of: Record, settled: list[int | None] | None = None) -> ReceivedMessa
 
 def test_everything_the_record_has_is_there() -> None:
     message = opened(record(TAGS="a", KEYS="k1 k2", UNIQ_KEY="U", color="red"))
-    assert (message.topic, message.body, message.tags, message.keys) == ("T", b"hi", "a", ("k1", "k2"))
+    assert (message.topic, message.body, message.tags, message.keys) == (
+        "T",
+        b"hi",
+        "a",
+        ("k1", "k2"),
+    )
     assert message.properties["color"] == "red"
-    assert (message.message_id, message.offset_message_id) == ("U", "0A00000100002A9F00000000000003E8")
+    assert (message.message_id, message.offset_message_id) == (
+        "U",
+        "0A00000100002A9F00000000000003E8",
+    )
     assert (message.queue, message.queue_offset) == (MessageQueue("T", "broker-a", 3), 5)
-    assert (message.born_time_ms, message.store_time_ms, message.reconsume_times, message.flag) == (17, 18, 2, 8)
+    assert (message.born_time_ms, message.store_time_ms, message.reconsume_times, message.flag) == (
+        17,
+        18,
+        2,
+        8,
+    )
 
 
 def test_without_a_unique_key_the_broker_s_id_is_the_id() -> None:
@@ -84,7 +112,9 @@ def test_the_end_of_the_block_acknowledges() -> None:
     assert settled == [None]
 
 
-def test_an_exception_in_the_block_is_logged_and_asks_for_the_message_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_the_block_is_logged_and_asks_for_the_message_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def consume(message: ReceivedMessage) -> None:
         async with message:
             raise ValueError("cannot book")

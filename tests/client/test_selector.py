@@ -57,7 +57,11 @@ def sim() -> Iterator[Simulation]:
 
 
 def test_what_is_wanted_of_a_topic_becomes_a_subscription() -> None:
-    assert subscription_to("T", None, 3) == subscription_to("T", "", 3) == Subscription("T", "*", 3, TAG)
+    assert (
+        subscription_to("T", None, 3)
+        == subscription_to("T", "", 3)
+        == Subscription("T", "*", 3, TAG)
+    )
     assert subscription_to("T", "a || b") == Subscription("T", "a || b", 0, TAG)
     assert subscription_to("T", Sql("a > 3"), 3) == Subscription("T", "a > 3", 3, SQL92)
 
@@ -87,7 +91,9 @@ def test_a_consumer_gets_what_its_expression_wants(sim: Simulation, noted: str) 
         broker = serving(world.node)
         queue = broker.store.queue("T", 0)
         for number in range(10):
-            broker.store.append(queue, b"%d" % number, b"number\x01%d" % number, (), 0, 0, 0, 1, bytes(8))
+            broker.store.append(
+                queue, b"%d" % number, b"number\x01%d" % number, (), 0, 0, 0, 1, bytes(8)
+            )
         broker.parts.turn.due()
 
     assert world.host.call(consume) == [2, 7, 8, 9] * 2
@@ -104,7 +110,9 @@ def test_single_pulls_may_have_an_expression(sim: Simulation) -> None:
             assert found.next_offset == 10
             nothing = await reader.pull(queue, 0, tags=Sql("number > 60"))
             assert (nothing.status, nothing.next_offset) == (PullStatus.NO_MATCHED, 10)
-            with pytest.raises(ResponseError, match="filter expression, position 9: expected a value") as refused:
+            with pytest.raises(
+                ResponseError, match="filter expression, position 9: expected a value"
+            ) as refused:
                 await reader.pull(queue, 0, tags=Sql("number ="))
             assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
@@ -114,7 +122,12 @@ def test_single_pulls_may_have_an_expression(sim: Simulation) -> None:
 @pytest.mark.parametrize(
     ("settings", "sql", "code", "remark"),
     [
-        (ALLOWED, "number = ?", ResponseCode.SUBSCRIPTION_PARSE_FAILED, "position 10: '\\?' cannot stand"),
+        (
+            ALLOWED,
+            "number = ?",
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            "position 10: '\\?' cannot stand",
+        ),
         ({}, "number = 1", ResponseCode.SYSTEM_ERROR, "enablePropertyFilter=true"),
     ],
 )
@@ -157,7 +170,9 @@ def test_brokers_are_asked_for_the_expressions_and_told_them_with_heartbeats_and
     wanted = {each.topic: each for each in data.subscriptions}["T"]
     assert (wanted.expression, wanted.expression_type) == ("a > 3", SQL92)
     pulls = [request.fields for request in broker.requests[RequestCode.PULL_MESSAGE]]
-    kinds = {(fields["topic"], fields["expressionType"], fields["subscription"]) for fields in pulls}
+    kinds = {
+        (fields["topic"], fields["expressionType"], fields["subscription"]) for fields in pulls
+    }
     assert {("T", SQL92, "a > 3"), ("U", TAG, "x")} <= kinds
 
 
@@ -172,7 +187,9 @@ def test_a_broker_that_is_too_old_is_told_of(cluster: FakeCluster, broker: FakeB
     cluster.run(start)
 
 
-def test_who_cannot_be_asked_now_does_not_hold_up_the_others(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_who_cannot_be_asked_now_does_not_hold_up_the_others(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     broker.create("T", 1)
     away = cluster.broker("10.0.2.1:10911", "broker-b")
     away.create("T", 1)
@@ -185,7 +202,9 @@ def test_who_cannot_be_asked_now_does_not_hold_up_the_others(cluster: FakeCluste
     cluster.run(start)
 
 
-def test_a_single_reader_asks_once_for_each_expression(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_single_reader_asks_once_for_each_expression(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     broker.create("T", 1)
 
     async def pull() -> None:

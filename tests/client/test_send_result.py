@@ -10,7 +10,13 @@ from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import ResponseCode
 from roquet.protocol.remoting.command import Command
 
-FIELDS = {"msgId": "AA,BB", "queueId": "2", "queueOffset": "70", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+FIELDS = {
+    "msgId": "AA,BB",
+    "queueId": "2",
+    "queueOffset": "70",
+    "MSG_REGION": "DefaultRegion",
+    "TRACE_ON": "true",
+}
 
 
 def test_each_message_of_a_batch_has_its_ids_and_its_offset() -> None:
@@ -29,8 +35,12 @@ def test_each_message_of_a_batch_has_its_ids_and_its_offset() -> None:
         (ResponseCode.FLUSH_SLAVE_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT),
     ],
 )
-def test_a_message_that_is_stored_but_less_safely_is_no_error(code: ResponseCode, status: SendStatus) -> None:
-    (result,) = send_results(Command(code, FIELDS | {"msgId": "AA"}, remark="because"), "h:1", "T", "b", ("K",))
+def test_a_message_that_is_stored_but_less_safely_is_no_error(
+    code: ResponseCode, status: SendStatus
+) -> None:
+    (result,) = send_results(
+        Command(code, FIELDS | {"msgId": "AA"}, remark="because"), "h:1", "T", "b", ("K",)
+    )
     assert (result.status, result.remark) == (status, "because")
 
 
@@ -40,6 +50,8 @@ def test_any_other_code_is_an_error_that_says_who_and_why() -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, FIELDS | {"queueId": "x"}, FIELDS | {"msgId": "AA"}])
-def test_an_answer_without_the_place_of_each_message_breaks_the_protocol(fields: dict[str, str]) -> None:
+def test_an_answer_without_the_place_of_each_message_breaks_the_protocol(
+    fields: dict[str, str],
+) -> None:
     with pytest.raises(PeerError, match="h:1"):
         send_results(Command(0, fields), "h:1", "T", "b", ("K1", "K2"))

@@ -35,9 +35,13 @@ class Ledger:
         return self.states[message.body.decode()]
 
 
-def producer(host: Host, check: Callable[[ReceivedMessage], Awaitable[TransactionState]]) -> TransactionProducer:
+def producer(
+    host: Host, check: Callable[[ReceivedMessage], Awaitable[TransactionState]]
+) -> TransactionProducer:
     runtime = Runtime(host.now_ms, host.random)
-    return TransactionProducer(NAME_SERVER, "P", check, client_id=f"{host.address}@test", runtime=runtime)
+    return TransactionProducer(
+        NAME_SERVER, "P", check, client_id=f"{host.address}@test", runtime=runtime
+    )
 
 
 def local(state: TransactionState) -> Callable[[Message, str], Awaitable[TransactionState]]:
@@ -47,7 +51,9 @@ def local(state: TransactionState) -> Callable[[Message, str], Awaitable[Transac
     return decide
 
 
-def test_a_message_is_delivered_once_its_transaction_is_committed_and_not_before(served: Served) -> None:
+def test_a_message_is_delivered_once_its_transaction_is_committed_and_not_before(
+    served: Served,
+) -> None:
     seen: list[object] = []
 
     async def book(message: Message, transaction_id: str) -> TransactionState:
@@ -59,7 +65,11 @@ def test_a_message_is_delivered_once_its_transaction_is_committed_and_not_before
             return await p.send_in_transaction(Message("T", b"paid", tags="a", keys="k"), book)
 
     result = served.run(run)
-    assert (result.state, result.confirmed, result.send_result.status) == (COMMIT, True, SendStatus.SEND_OK)
+    assert (result.state, result.confirmed, result.send_result.status) == (
+        COMMIT,
+        True,
+        SendStatus.SEND_OK,
+    )
     assert seen == [b"paid", result.transaction_id, []]
     (record,) = served.records("T")
     assert (record.body, record.sys_flag) == (b"paid", 8)
@@ -80,8 +90,12 @@ def test_one_that_is_rolled_back_is_not_and_nobody_asks(served: Served) -> None:
     assert (served.bodies(), ledger.asked) == ([], [])
 
 
-@pytest.mark.parametrize(("later", "delivered"), [(COMMIT, ["paid"]), (ROLLBACK, []), (UNKNOWN, [])])
-def test_an_unknown_one_is_asked_for(served: Served, later: TransactionState, delivered: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("later", "delivered"), [(COMMIT, ["paid"]), (ROLLBACK, []), (UNKNOWN, [])]
+)
+def test_an_unknown_one_is_asked_for(
+    served: Served, later: TransactionState, delivered: list[str]
+) -> None:
     ledger = Ledger(paid=later)
 
     async def run() -> TransactionResult:
@@ -127,7 +141,9 @@ def test_what_the_application_raises_is_raised_and_the_broker_asks(served: Serve
     assert served.bodies() == ["paid"]
 
 
-def test_a_check_that_fails_leaves_it_open(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_check_that_fails_leaves_it_open(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
     ledger = Ledger(paid=COMMIT)
 
     async def fail_once(message: ReceivedMessage) -> TransactionState:
@@ -148,7 +164,9 @@ def test_a_check_that_fails_leaves_it_open(served: Served, caplog: pytest.LogCap
     assert "the database is gone" in caplog.text
 
 
-def test_without_the_broker_s_full_promise_nothing_is_done_and_all_is_rolled_back(sim: Simulation) -> None:
+def test_without_the_broker_s_full_promise_nothing_is_done_and_all_is_rolled_back(
+    sim: Simulation,
+) -> None:
     served = Served(sim, brokerRole="SYNC_MASTER")
     called: list[str] = []
 
@@ -196,7 +214,9 @@ def leave_open(served: Served) -> None:
     served.run(send)
 
 
-def test_a_producer_that_has_sent_nothing_yet_is_asked_for_what_an_earlier_one_left_open(served: Served) -> None:
+def test_a_producer_that_has_sent_nothing_yet_is_asked_for_what_an_earlier_one_left_open(
+    served: Served,
+) -> None:
     ledger = Ledger(paid=COMMIT)
 
     async def wait() -> None:
@@ -208,7 +228,9 @@ def test_a_producer_that_has_sent_nothing_yet_is_asked_for_what_an_earlier_one_l
     assert served.bodies() == ["paid"]
 
 
-def test_a_producer_that_found_no_name_server_at_first_is_asked_as_soon_as_there_is_one(served: Served) -> None:
+def test_a_producer_that_found_no_name_server_at_first_is_asked_as_soon_as_there_is_one(
+    served: Served,
+) -> None:
     ledger = Ledger(paid=COMMIT)
 
     async def wait() -> None:
@@ -237,7 +259,9 @@ def test_many_transactions_are_asked_for_some_at_a_time(served: Served) -> None:
     async def run() -> None:
         async with producer(served.client, check) as p:
             messages = [Message("T", b"%d" % number) for number in range(60)]
-            await asyncio.gather(*(p.send_in_transaction(message, local(UNKNOWN)) for message in messages))
+            await asyncio.gather(
+                *(p.send_in_transaction(message, local(UNKNOWN)) for message in messages)
+            )
             await asyncio.sleep(15)
 
     served.run(run)

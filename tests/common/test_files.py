@@ -96,7 +96,9 @@ def test_folders_that_were_made_are_told_outermost_first(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="syncs no folders")
-def test_the_names_of_file_and_new_folders_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_names_of_file_and_new_folders_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[Path] = []
     fsync = os.fsync
 
@@ -108,4 +110,9 @@ def test_the_names_of_file_and_new_folders_are_synced(tmp_path: Path, monkeypatc
         pytest.skip("no /proc to look into")
     monkeypatch.setattr(os, "fsync", noted)
     replace(tmp_path / "a" / "b" / "file", b"x")
-    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b" / "file.tmp", tmp_path / "a" / "b"]
+    assert synced == [
+        tmp_path,
+        tmp_path / "a",
+        tmp_path / "a" / "b" / "file.tmp",
+        tmp_path / "a" / "b",
+    ]

@@ -15,7 +15,9 @@ from roquet.common.lazy import attributes_of
 PACKAGES = [f"roquet.spark.pipelines.{name}" for name in ("archive", "audit", "lag", "send")]
 
 
-def test_a_name_is_that_of_its_module_and_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_that_of_its_module_and_is_looked_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     package = ModuleType("p")
     monkeypatch.setitem(sys.modules, "p", package)
     attribute = attributes_of("p", {"sqrt": "math"})

@@ -26,7 +26,11 @@ def page_faults(**environment: str) -> int:
     """Those of a process that has set its malloc."""
     command = [sys.executable, "-c", CODE]
     env, folder = os.environ | environment, Path(__file__).parents[2]
-    return int(subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=True).stdout)
+    return int(
+        subprocess.run(
+            command, env=env, cwd=folder, capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
 def test_freed_buffers_are_there_for_the_next_ones() -> None:

@@ -43,7 +43,9 @@ def test_a_line_is_a_name_a_separator_and_a_value(text: str, pairs: list[tuple[s
         ("#a=1\\\nb=2", [("b", "2")]),
     ],
 )
-def test_a_backslash_continues_a_line_that_is_no_comment(text: str, pairs: list[tuple[str, str]]) -> None:
+def test_a_backslash_continues_a_line_that_is_no_comment(
+    text: str, pairs: list[tuple[str, str]]
+) -> None:
     assert list(parse(text).pairs) == pairs
 
 
@@ -75,7 +77,10 @@ def test_the_line_of_a_warning_counts_continued_lines() -> None:
 
 
 def test_ordinary_values_are_written_as_they_are() -> None:
-    assert dump([("namesrvAddr", "a:1;b:2"), ("deleteWhen", "04 ")]) == "namesrvAddr=a:1;b:2\ndeleteWhen=04 \n"
+    assert (
+        dump([("namesrvAddr", "a:1;b:2"), ("deleteWhen", "04 ")])
+        == "namesrvAddr=a:1;b:2\ndeleteWhen=04 \n"
+    )
 
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -110,9 +115,13 @@ def test_values_are_changed_where_they_stand() -> None:
 
 @given(
     st.text(st.sampled_from("ab=: \\\n\r#!\x85\u2028u0"), max_size=30),
-    st.dictionaries(st.text(st.sampled_from("ab=# "), min_size=1, max_size=2), st.text(max_size=5), max_size=3),
+    st.dictionaries(
+        st.text(st.sampled_from("ab=# "), min_size=1, max_size=2), st.text(max_size=5), max_size=3
+    ),
 )
-def test_a_changed_text_means_the_old_pairs_and_the_new_ones(text: str, pairs: dict[str, str]) -> None:
+def test_a_changed_text_means_the_old_pairs_and_the_new_ones(
+    text: str, pairs: dict[str, str]
+) -> None:
     try:
         before = dict(parse(text).pairs)
     except ValueError:

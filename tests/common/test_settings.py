@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from roquet.common.settings import read_file, read_settings, setting, setting_names, show_settings, update_settings
+from roquet.common.settings import (
+    read_file,
+    read_settings,
+    setting,
+    setting_names,
+    show_settings,
+    update_settings,
+)
 from roquet.errors import ConfigError
 
 
@@ -20,7 +27,9 @@ class Flush(Enum):
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
     flush_disk_type: Flush = Flush.ASYNC
-    mapped_file_size_commit_log: int = setting(1024, aliases=("mapedFileSizeCommitLog",), at_least=1)
+    mapped_file_size_commit_log: int = setting(
+        1024, aliases=("mapedFileSizeCommitLog",), at_least=1
+    )
     listen_port: int = 8888
 
 
@@ -39,7 +48,12 @@ def test_without_pairs_everything_has_its_default() -> None:
 
 
 def test_names_are_camel_case_or_as_the_field_says() -> None:
-    pairs = [("brokerName", "a"), ("brokerIP1", "10.0.0.1"), ("slaveReadEnable", "TRUE"), ("ratio", "0.75")]
+    pairs = [
+        ("brokerName", "a"),
+        ("brokerIP1", "10.0.0.1"),
+        ("slaveReadEnable", "TRUE"),
+        ("ratio", "0.75"),
+    ]
 
     config, warnings = read_settings(Config, pairs)
 
@@ -57,7 +71,9 @@ def test_one_list_of_pairs_feeds_every_part() -> None:
 def test_an_unknown_name_is_a_warning() -> None:
     assert read_settings(Config, [("brokerNmae", "a")], "broker.conf") == (
         Config(),
-        ["broker.conf: brokerNmae is no setting known here, it has no effect; did you mean brokerName?"],
+        [
+            "broker.conf: brokerNmae is no setting known here, it has no effect; did you mean brokerName?"
+        ],
     )
 
 
@@ -79,7 +95,9 @@ def test_a_file_that_is_no_text_is_named_with_the_place(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_bytes(b"a=\xb5\n")
 
-    with pytest.raises(ConfigError, match=r"broker\.conf is no properties file: byte 2 is no UTF-8"):
+    with pytest.raises(
+        ConfigError, match=r"broker\.conf is no properties file: byte 2 is no UTF-8"
+    ):
         read_file(path)
 
 
@@ -113,7 +131,9 @@ def test_the_official_spelling_beats_the_older_one(in_order: int) -> None:
         ("flushDiskType", "SYNC", "one of ASYNC_FLUSH, SYNC_FLUSH"),
     ],
 )
-def test_a_bad_value_says_where_it_is_and_what_is_allowed(name: str, text: str, allowed: str) -> None:
+def test_a_bad_value_says_where_it_is_and_what_is_allowed(
+    name: str, text: str, allowed: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         read_settings(Config, [(name, text)], "broker.conf")
 
@@ -121,9 +141,13 @@ def test_a_bad_value_says_where_it_is_and_what_is_allowed(name: str, text: str, 
 
 
 def test_blanks_after_a_number_or_a_word_do_not_count() -> None:
-    config, _ = read_settings(Config, [("listenPort", "1 "), ("slaveReadEnable", "true\t"), ("brokerName", "a ")])
+    config, _ = read_settings(
+        Config, [("listenPort", "1 "), ("slaveReadEnable", "true\t"), ("brokerName", "a ")]
+    )
 
-    assert config == Config("a ", listen_port=1, slave_read_enable=True, store=StoreConfig(listen_port=1))
+    assert config == Config(
+        "a ", listen_port=1, slave_read_enable=True, store=StoreConfig(listen_port=1)
+    )
 
 
 def test_an_empty_value_unsets_what_may_be_unset() -> None:

@@ -34,7 +34,9 @@ def test_who_has_one_address_of_a_network_has_all(host: str, network: str) -> No
         ("aaab", "a", ["a"], False),
     ],
 )
-def test_who_has_two_places_more_owes_one(holders: str, newcomer: str, crowds: list[str], owe: bool) -> None:
+def test_who_has_two_places_more_owes_one(
+    holders: str, newcomer: str, crowds: list[str], owe: bool
+) -> None:
     shares = Shares(holders)
     assert list(shares.crowds) == crowds
     assert shares.owe(newcomer) == owe

@@ -45,7 +45,10 @@ def name_of(page: Path) -> str:
 def blocks(page: Path, *languages: str) -> list[Block]:
     """The page's blocks in these languages, or in all."""
     text = page.read_text(encoding="utf-8")
-    found = [Block(page, text.count("\n", 0, match.start(2)), match[1], match[2]) for match in _FENCED.finditer(text)]
+    found = [
+        Block(page, text.count("\n", 0, match.start(2)), match[1], match[2])
+        for match in _FENCED.finditer(text)
+    ]
     return [block for block in found if not languages or block.language in languages]
 
 

@@ -11,7 +11,9 @@ import pytest
 from tests.docs.pages import ROOT, anchors
 
 PYTHON: Final = sorted(
-    path for folder in ("src", "tests", "bench", "demo", "examples") for path in (ROOT / folder).rglob("*.py")
+    path
+    for folder in ("src", "tests", "bench", "demo", "examples")
+    for path in (ROOT / folder).rglob("*.py")
 )
 _CITED: Final = re.compile(r"\bdocs/[\w./-]+\.md(?:#([\w-]+))?")
 _DECISION: Final = re.compile(r"\bdecisions? (\d{4})\b")

@@ -18,7 +18,9 @@ REFERENCE: Final = DOCS / "api"
 
 def documented(page: str) -> list[str]:
     """The names that a page of the reference shows, in their order."""
-    return re.findall(r"^\.\. auto\w+:: ([\w.]+)", (REFERENCE / page).read_text(encoding="utf-8"), re.MULTILINE)
+    return re.findall(
+        r"^\.\. auto\w+:: ([\w.]+)", (REFERENCE / page).read_text(encoding="utf-8"), re.MULTILINE
+    )
 
 
 def imported_by_the_guide() -> set[str]:
@@ -42,8 +44,22 @@ def test_a_reader_comes_to_the_pages_in_the_order_of_use() -> None:
     guide = next(part for part in parts_of(TOP) if part.heading == "Guide")
     names = [page.stem for _, page in guide.pages]
 
-    assert names == ["quickstart", "client", "embedded", "broker", "replication", "spark", "pipelines"]
-    assert [part.heading for part in parts_of(TOP)][:5] == ["", "Guide", "Operations", "API reference", "Internals"]
+    assert names == [
+        "quickstart",
+        "client",
+        "embedded",
+        "broker",
+        "replication",
+        "spark",
+        "pipelines",
+    ]
+    assert [part.heading for part in parts_of(TOP)][:5] == [
+        "",
+        "Guide",
+        "Operations",
+        "API reference",
+        "Internals",
+    ]
 
 
 def test_a_page_belongs_to_the_nearest_readme() -> None:
@@ -54,7 +70,9 @@ def test_a_page_belongs_to_the_nearest_readme() -> None:
 
 
 def test_the_reference_has_every_public_name_once() -> None:
-    assert sorted(documented("roquet.rst")) == sorted(f"roquet.{name}" for name in roquet.__all__ if name != "dev")
+    assert sorted(documented("roquet.rst")) == sorted(
+        f"roquet.{name}" for name in roquet.__all__ if name != "dev"
+    )
     assert documented("dev.rst") == ["roquet.dev.Cluster"]
 
 
@@ -65,12 +83,17 @@ def test_the_reference_has_what_the_guide_imports_for_spark() -> None:
 @pytest.mark.parametrize(
     ("docstring", "shown"),
     [
-        (["An example:", "", "    f()", "", "The end."], ["", ".. code-block:: python", "", "    f()", "", "The end."]),
+        (
+            ["An example:", "", "    f()", "", "The end."],
+            ["", ".. code-block:: python", "", "    f()", "", "The end."],
+        ),
         ([":param x: a sum, see", "", "    below"], ["", "    below"]),
         (["- one", "", "  more of it"], ["", "  more of it"]),
     ],
 )
-def test_an_indented_paragraph_is_code_outside_of_lists_and_fields(docstring: list[str], shown: list[str]) -> None:
+def test_an_indented_paragraph_is_code_outside_of_lists_and_fields(
+    docstring: list[str], shown: list[str]
+) -> None:
     assert as_restructured_text(docstring) == [docstring[0], *shown]
 
 

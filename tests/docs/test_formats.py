@@ -39,7 +39,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
     """An open store without messages, small enough for a page."""
     sizes = (FILE_SIZE, 200, True, SLOTS, ENTRIES)
     host = host_bytes("10.0.0.1", 10911)
-    store = Store(StoreConfig(tmp_path, [tmp_path / "commitlog"], *sizes, store_host=host), lambda: STORED_MS)
+    store = Store(
+        StoreConfig(tmp_path, [tmp_path / "commitlog"], *sizes, store_host=host), lambda: STORED_MS
+    )
     store.open()
     yield store
     store.close()
@@ -59,7 +61,9 @@ def append(store: Store) -> None:
     """The message of all pages."""
     keys = [b"o-1", b"paid"]
     queue = store.queue("orders", 3)
-    store.append(queue, b"hi", PROPERTIES.encode(), keys, tag_code("new"), 0, 0, STORED_MS - 5, BORN_HOST)
+    store.append(
+        queue, b"hi", PROPERTIES.encode(), keys, tag_code("new"), 0, 0, STORED_MS - 5, BORN_HOST
+    )
 
 
 def test_log_record(store: Store, tmp_path: Path) -> None:
@@ -106,7 +110,9 @@ def test_consume_queue(store: Store, tmp_path: Path) -> None:
 
     append(store)
 
-    assert (tmp_path / "consumequeue" / "orders" / "3" / FIRST_FILE).read_bytes() == entry.ljust(200, b"\0")
+    assert (tmp_path / "consumequeue" / "orders" / "3" / FIRST_FILE).read_bytes() == entry.ljust(
+        200, b"\0"
+    )
     assert store.queue("orders", 3).entry(0) == (0, 121, tag_code("new"))
     disk = RealDisk()
     written = ConsumeQueue(disk, tmp_path / "late", 200, "orders", 3)
@@ -124,14 +130,20 @@ def test_note(tmp_path: Path) -> None:
     entry, _, note = hex_examples("consume-queue.md")
     filters = FilterRegistry(BloomShape(), 0)
     filters.register("billing", [Subscription("orders", "TAGS = 'new'", 1, SQL92)], STORED_MS)
-    config = StoreConfig(tmp_path, [tmp_path / "commitlog"], FILE_SIZE, 200, notes_file_size=FILE_SIZE)
+    config = StoreConfig(
+        tmp_path, [tmp_path / "commitlog"], FILE_SIZE, 200, notes_file_size=FILE_SIZE
+    )
     noted = Store(config, lambda: STORED_MS, None, FilterBitsOf(filters, BloomShape()))
     noted.open()
 
     append(noted)
 
     place = Path("orders", "3", FIRST_FILE)
-    assert (tmp_path / "consumequeue" / place).read_bytes().startswith(entry[:12] + bytes([0x80]) + bytes(7))
+    assert (
+        (tmp_path / "consumequeue" / place)
+        .read_bytes()
+        .startswith(entry[:12] + bytes([0x80]) + bytes(7))
+    )
     assert (tmp_path / "consumequeue_ext" / place).read_bytes().startswith(note)
     noted.close()
 
@@ -155,7 +167,9 @@ def test_checkpoint(store: Store, tmp_path: Path, utc: None) -> None:
     append(store)
     store.close()
 
-    assert (tmp_path / "checkpoint").read_bytes() == (times.ljust(64, b"\0") + mark).ljust(4096, b"\0")
+    assert (tmp_path / "checkpoint").read_bytes() == (times.ljust(64, b"\0") + mark).ljust(
+        4096, b"\0"
+    )
     read = Checkpoint(RealDisk(), tmp_path / "checkpoint")
     read.load()
     assert (read.log_ms, read.queues_ms, read.index_ms) == (STORED_MS, STORED_MS, STORED_MS)
@@ -169,7 +183,9 @@ def test_ha_stream() -> None:
 
     follower = slave.Follower(slave.Rules(), FILE_SIZE, slave.Phase.CONNECTING, "10.0.0.1:10912")
     follower, actions = slave.step(follower, slave.Connected(nothing, b""), now_ms=0)
-    assert [report(action.offset) for action in actions if isinstance(action, slave.Report)] == [asked]
+    assert [report(action.offset) for action in actions if isinstance(action, slave.Report)] == [
+        asked
+    ]
     seen = master.joining(nothing, end, FILE_SIZE, rules, now_ms=0)
     seen, told = master.step(seen, master.Reported(reported(asked)), now_ms=0)
     assert told == [master.Acked(nothing), master.SendChunk(nothing, len(record))]
@@ -180,7 +196,9 @@ def test_ha_stream() -> None:
     follower, actions = slave.step(follower, frame, now_ms=0)
     assert actions == [slave.Append(nothing, frame.data)]
     follower, actions = slave.step(follower, slave.ReadEnded(), now_ms=0)
-    assert [report(action.offset) for action in actions if isinstance(action, slave.Report)] == [acknowledged]
+    assert [report(action.offset) for action in actions if isinstance(action, slave.Report)] == [
+        acknowledged
+    ]
     seen, _ = master.step(seen, master.WriteReady(), now_ms=0)
     seen, told = master.step(seen, master.Reported(reported(acknowledged)), now_ms=0)
     assert told == [master.Acked(end)]
@@ -201,5 +219,11 @@ def test_every_page_with_hex_examples_is_tested_here() -> None:
     tested = Path(__file__).read_text(encoding="utf-8")
     pages = [page.name for page in sorted(STORAGE.glob("*.md")) if hex_examples(page.name)]
 
-    assert pages == ["checkpoint.md", "commit-log.md", "consume-queue.md", "index.md", "replication.md"]
+    assert pages == [
+        "checkpoint.md",
+        "commit-log.md",
+        "consume-queue.md",
+        "index.md",
+        "replication.md",
+    ]
     assert [page for page in pages if f'hex_examples("{page}")' not in tested] == []

@@ -29,7 +29,18 @@ from roquet.common.settings import read_settings, show_settings
 from roquet.dev import Cluster
 from roquet.errors import ConfigError
 from roquet.nameserver.config import NamesrvConfig
-from tests.docs.pages import DOCS, EVERY_PAGE, GUIDE, Block, anchors, blocks, code_in, links, name_of, rows
+from tests.docs.pages import (
+    DOCS,
+    EVERY_PAGE,
+    GUIDE,
+    Block,
+    anchors,
+    blocks,
+    code_in,
+    links,
+    name_of,
+    rows,
+)
 
 ADDRESS: Final = "127.0.0.1:9876"
 """What stands in the guide for the name server."""
@@ -61,7 +72,11 @@ every_page_of_the_guide = pytest.mark.parametrize("page", GUIDE, ids=name_of)
 
 @pytest.mark.parametrize("page", with_python())
 def test_every_python_block_runs(
-    page: Path, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    page: Path,
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     if needs_spark(page):
         request.getfixturevalue("spark")
@@ -114,15 +129,28 @@ def code_of(block: Block, text: str) -> CodeType:
 
 
 def passes_under_pytest(folder: Path) -> None:
-    options = ("-p", "no:cacheprovider", "-o", "asyncio_default_fixture_loop_scope=function", "-W", "error")
+    options = (
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+        "-W",
+        "error",
+    )
     command = [sys.executable, "-m", "pytest", *options, str(folder)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )
     assert done.returncode == 0, done.stdout
 
 
 def test_a_block_may_await_outside_of_a_function(tmp_path: Path) -> None:
     run = PageRun("10.0.0.5:1", tmp_path)
-    texts = ["x = 1", f"import asyncio\nawait asyncio.sleep(0)\nx = x + 1\nhere = {ADDRESS!r}", "assert x == 3"]
+    texts = [
+        "x = 1",
+        f"import asyncio\nawait asyncio.sleep(0)\nx = x + 1\nhere = {ADDRESS!r}",
+        "assert x == 3",
+    ]
 
     with pytest.raises(AssertionError):
         run.blocks([Block(CLIENT_PAGE, line, "python", text) for line, text in enumerate(texts)])
@@ -139,7 +167,12 @@ def test_no_block_has_an_unknown_language(page: Path) -> None:
 
 @every_page_of_the_guide
 def test_every_roquet_command_is_understood(page: Path) -> None:
-    lines = [line for block in blocks(page, "sh") for line in block.text.splitlines() if line.startswith("roquet ")]
+    lines = [
+        line
+        for block in blocks(page, "sh")
+        for line in block.text.splitlines()
+        if line.startswith("roquet ")
+    ]
     for line in lines:
         _, name, *options = [word.strip('"') for word in line.partition("#")[0].split()]
         command = main.get_command(click.Context(main), name)
@@ -173,10 +206,16 @@ def test_the_broker_s_settings_have_the_defaults_that_the_guide_says() -> None:
 @pytest.mark.parametrize("of", ["Producer", "Consumer", "PrefetchLimits", "PullConsumer", "Tls"])
 def test_the_client_s_settings_and_defaults_are_those_of_the_guide(of: str) -> None:
     parameters = inspect.signature(getattr(roquet, of)).parameters.values()
-    optional = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+    optional = {
+        each.name: each.default
+        for each in parameters
+        if each.default is not inspect.Parameter.empty
+    }
     optional.pop("runtime", None)
 
-    shown = {code_in(name)[0]: code_in(default)[0] for name, default, _ in rows(CLIENT_PAGE, f"`{of}`")}
+    shown = {
+        code_in(name)[0]: code_in(default)[0] for name, default, _ in rows(CLIENT_PAGE, f"`{of}`")
+    }
 
     assert shown == {name: as_written(default) for name, default in optional.items()}
 
@@ -201,7 +240,11 @@ def as_written(default: object) -> str:
 )
 def test_a_broker_does_not_start_with_what_the_guide_says_is_refused(setting: str) -> None:
     name, _, value = setting.partition("=")
-    refused = [code_in(what) for what, answer in rows(BROKER_PAGE, "refused") if answer == "the broker does not start"]
+    refused = [
+        code_in(what)
+        for what, answer in rows(BROKER_PAGE, "refused")
+        if answer == "the broker does not start"
+    ]
     assert name in refused[0]
 
     with pytest.raises(ConfigError, match=name):
@@ -220,7 +263,9 @@ def leads_somewhere(page: Path, file: str, anchor: str) -> bool:
 
 def test_an_anchor_is_named_as_github_names_it(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text('# A send, step by step\n\n## `$ref` & 2\n\n## Frame\n\n## Frame\n\n<a id="trap-1"></a>\n')
+    page.write_text(
+        '# A send, step by step\n\n## `$ref` & 2\n\n## Frame\n\n## Frame\n\n<a id="trap-1"></a>\n'
+    )
 
     assert anchors(page) == {"a-send-step-by-step", "ref--2", "frame", "frame-1", "trap-1"}
     assert leads_somewhere(page, "", "frame-1")

@@ -29,15 +29,23 @@ CODE_ROWS: Final = [row for row in tables(CODES, "code") if len(row) > 3]
 
 def test_every_request_code_stands_in_the_tables() -> None:
     shown = {row[1]: int(row[0]) for row in CODE_ROWS}
-    not_served = {name: int(number) for number, name in re.findall(r"\b(\d+) ([A-Z_]{4,})\b", not_served_text())}
+    not_served = {
+        name: int(number)
+        for number, name in re.findall(r"\b(\d+) ([A-Z_]{4,})\b", not_served_text())
+    }
 
     assert shown.items() <= {code.name: code.value for code in RequestCode}.items()
-    assert {code.name: code.value for code in RequestCode}.items() <= {**shown, **not_served}.items()
+    assert {code.name: code.value for code in RequestCode}.items() <= {
+        **shown,
+        **not_served,
+    }.items()
 
 
 def not_served_text() -> str:
     text = CODES.read_text(encoding="utf-8")
-    return re.sub(r"\s+", " ", text.partition("## Codes that roquet does not serve")[2].partition("##")[0])
+    return re.sub(
+        r"\s+", " ", text.partition("## Codes that roquet does not serve")[2].partition("##")[0]
+    )
 
 
 def test_every_response_code_stands_in_its_table() -> None:
@@ -66,7 +74,9 @@ def test_every_module_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_the_letters_of_a_send_are_those_of_its_header() -> None:
-    shown = {letter: code_in(name)[0] for name, _, letter, _ in rows(PROTOCOL / "producing.md", "field")}
+    shown = {
+        letter: code_in(name)[0] for name, _, letter, _ in rows(PROTOCOL / "producing.md", "field")
+    }
 
     assert shown == {letter: camel_case(name) for name, letter in SendHeaderV2.SPELLING.items()}
 
@@ -85,7 +95,9 @@ def test_reserved_properties_are_marked() -> None:
 
 
 def test_no_system_topic_is_missing() -> None:
-    topics = {name for row in rows(PROTOCOL / "messages.md", "system topic") for name in code_in(row[0])}
+    topics = {
+        name for row in rows(PROTOCOL / "messages.md", "system topic") for name in code_in(row[0])
+    }
 
     assert m.NOT_SENDABLE | {m.DEFAULT_TOPIC, m.BENCHMARK_TOPIC, m.TRACE_TOPIC} <= topics
     assert f"`{DEAD_LETTER_PREFIX}group`" in (PROTOCOL / "messages.md").read_text(encoding="utf-8")
@@ -93,10 +105,18 @@ def test_no_system_topic_is_missing() -> None:
 
 def test_languages_and_tag_codes() -> None:
     languages = (PROTOCOL / "remoting.md").read_text(encoding="utf-8")
-    shown = {name: int(number) for name, number in re.findall(r"\b([A-Z_]+) (\d+)(?: \(5\.x\))? \|", languages)}
+    shown = {
+        name: int(number)
+        for name, number in re.findall(r"\b([A-Z_]+) (\d+)(?: \(5\.x\))? \|", languages)
+    }
 
     assert shown == LANGUAGE_NUMBERS
-    assert [tag_code(tag) for tag in ("TagA", "TagB", "中文", "😀a")] == [2598919, 2598920, 646394, 54959966]
+    assert [tag_code(tag) for tag in ("TagA", "TagB", "中文", "😀a")] == [
+        2598919,
+        2598920,
+        646394,
+        54959966,
+    ]
 
 
 def test_examples_of_frames() -> None:

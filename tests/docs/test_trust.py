@@ -20,8 +20,12 @@ def named(cells: list[str]) -> list[str]:
     return [name for cell in cells for name in code_in(cell)]
 
 
-PATHS: Final = sorted({name for row in PROMISES + TRIALS for name in named(row) if name.startswith(FIRST_FOLDERS)})
-TARGETS: Final = {name.split()[1] for row in PROMISES + TRIALS for name in named(row) if name.startswith("make ")}
+PATHS: Final = sorted(
+    {name for row in PROMISES + TRIALS for name in named(row) if name.startswith(FIRST_FOLDERS)}
+)
+TARGETS: Final = {
+    name.split()[1] for row in PROMISES + TRIALS for name in named(row) if name.startswith("make ")
+}
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -40,6 +44,8 @@ def test_each_promise_names_source_tests_and_a_command() -> None:
 
 
 def test_each_command_is_a_target_of_the_makefile() -> None:
-    defined = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    defined = set(
+        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     assert TARGETS
     assert defined >= TARGETS

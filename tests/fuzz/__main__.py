@@ -43,7 +43,12 @@ def run(name: str, seconds: int) -> NoReturn:
     with tempfile.TemporaryDirectory() as folder:
         for number, sample in enumerate(samples(name)):
             (Path(folder) / str(number)).write_bytes(sample)
-        options = [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=1024", "-verbosity=0"]
+        options = [
+            f"-max_total_time={seconds}",
+            "-timeout=20",
+            "-rss_limit_mb=1024",
+            "-verbosity=0",
+        ]
         atheris.Setup([sys.argv[0], *options, folder], once)
         atheris.Fuzz()
     sys.exit()

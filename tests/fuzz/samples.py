@@ -12,7 +12,10 @@ from roquet.storage.store import Store
 from tests.fuzz.targets import CONFIG, ROOT
 from tests.simulation.disk import Drive
 
-BATCH: Final = bytes.fromhex("0000001e0000000000000000000000000000000462617463" + "0006" + "4b455953016b") + b"h"
+BATCH: Final = (
+    bytes.fromhex("0000001e0000000000000000000000000000000462617463" + "0006" + "4b455953016b")
+    + b"h"
+)
 TEXTS: Final[dict[str, tuple[bytes, ...]]] = {
     "batch": (BATCH, b"TAGS\x01a\x02KEYS\x01b c\x02"),
     "state_file": (
@@ -39,7 +42,15 @@ def store_files() -> dict[str, tuple[bytes, ...]]:
     for number in range(30):
         key, properties = b"%d" % number, b"TAGS\x01a\x02KEYS\x01%d" % number
         store.append(
-            store.queue("T", number % 2), b"body %d" % number, properties, [key], tag_code("a"), 0, 0, 1, bytes(8)
+            store.queue("T", number % 2),
+            b"body %d" % number,
+            properties,
+            [key],
+            tag_code("a"),
+            0,
+            0,
+            1,
+            bytes(8),
         )
     store.close()
     files = {path: bytes(file.cached[:]) for path, file in drive.names.files.items()}

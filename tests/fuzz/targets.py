@@ -15,7 +15,13 @@ from typing import Any, Final
 from roquet.common.properties import parse as parse_properties
 from roquet.common.steps import finished
 from roquet.errors import CorruptRecord, FilterError, StoreError
-from roquet.protocol.bodies.tables import DelayOffsetTable, GroupTable, OffsetTable, TopicTable, parse
+from roquet.protocol.bodies.tables import (
+    DelayOffsetTable,
+    GroupTable,
+    OffsetTable,
+    TopicTable,
+    parse,
+)
 from roquet.protocol.filters.sql92 import compile_sql
 from roquet.protocol.filters.tags import TagFilter
 from roquet.protocol.records.batch import split_batch
@@ -35,7 +41,9 @@ LOG_FILE: Final = 8192
 QUEUE_FILE: Final = 50 * ENTRY_SIZE
 SLOTS, ENTRIES = 16, 40
 INDEX_FILE: Final = 40 + SLOTS * 4 + ENTRIES * 20
-CONFIG: Final = StoreConfig(ROOT, [ROOT / "commitlog"], LOG_FILE, QUEUE_FILE, index_slots=SLOTS, index_entries=ENTRIES)
+CONFIG: Final = StoreConfig(
+    ROOT, [ROOT / "commitlog"], LOG_FILE, QUEUE_FILE, index_slots=SLOTS, index_entries=ENTRIES
+)
 
 
 def disk_with(**files: tuple[bytes, int]) -> MountedDisk:
@@ -166,7 +174,18 @@ def sql(data: bytes) -> None:
 
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     each.__name__: each
-    for each in (record, batch, log, queue, index, checkpoint, whole_store, state_file, settings, sql)
+    for each in (
+        record,
+        batch,
+        log,
+        queue,
+        index,
+        checkpoint,
+        whole_store,
+        state_file,
+        settings,
+        sql,
+    )
 }
 ALLOWED: Final = (StoreError,)
 """What a target may raise all the same: an error that names the file."""

@@ -17,7 +17,10 @@ MEMORY_MAX = 1 << 20
 
 INTERESTING = (0, 1, 2, 0x7F, 0x80, 0xFF)
 EDITS = st.lists(
-    st.tuples(st.integers(0, 1 << 16), st.one_of(st.sampled_from(INTERESTING), st.integers(0, 255))), max_size=12
+    st.tuples(
+        st.integers(0, 1 << 16), st.one_of(st.sampled_from(INTERESTING), st.integers(0, 255))
+    ),
+    max_size=12,
 )
 
 

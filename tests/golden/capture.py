@@ -20,8 +20,15 @@ PARTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Runs Apache's programs and keeps what they write.")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="only these parts; all of them if none is named")
+    parser = argparse.ArgumentParser(
+        description="Runs Apache's programs and keeps what they write."
+    )
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        choices=[*PARTS, []],
+        help="only these parts; all of them if none is named",
+    )
     chosen = parser.parse_args().parts or list(PARTS)
     collection = Collection()
     for part in chosen:

@@ -14,7 +14,11 @@ BEFORE_STANDARD_JSON = 399  # A 4.9.3 client: the last that gets routes with bar
 
 def run_mqadmin(collection: Collection, stage: Stage, version: Version) -> None:
     """Its commands beside a consumer and a producer that live, so that there is something to tell."""
-    topic, group, cluster = f"Admin{version.value[0]}", f"GroupAdmin{version.value[0]}", "DefaultCluster"
+    topic, group, cluster = (
+        f"Admin{version.value[0]}",
+        f"GroupAdmin{version.value[0]}",
+        "DefaultCluster",
+    )
     broker = stage.broker_door.address
     sent = run_driver(version, "produce", stage.namesrv, topic, 4, "--keys", "key").check()
     commands: list[list[object]] = [
@@ -61,14 +65,18 @@ def run_mqadmin(collection: Collection, stage: Stage, version: Version) -> None:
     client = JavaClient(collection, stage, version, [IPV4])
     with (
         client.running_until_stopped("consume", topic, group, 10_000, 600),
-        client.running_until_stopped("produce", topic, 100_000, "--group", "admin-producer", "--pause", 1000),
+        client.running_until_stopped(
+            "produce", topic, 100_000, "--group", "admin-producer", "--pause", 1000
+        ),
     ):
         for words in commands:
             _admin_command(collection, stage, version, words)
         _ask_by_hand(collection, stage, topic, group)
 
 
-def _admin_command(collection: Collection, stage: Stage, version: Version, words: list[object]) -> None:
+def _admin_command(
+    collection: Collection, stage: Stage, version: Version, words: list[object]
+) -> None:
     line = shown("mqadmin", *words)
     say(f"{version} {line}")
     with stage.watch() as seen:
@@ -77,7 +85,11 @@ def _admin_command(collection: Collection, stage: Stage, version: Version, words
 
 
 def _ask_by_hand(collection: Collection, stage: Stage, topic: str, group: str) -> None:
-    named, grouped, one_queue = {"topic": topic}, {"topic": topic, "group": group}, {"topic": topic, "queueId": "0"}
+    named, grouped, one_queue = (
+        {"topic": topic},
+        {"topic": topic, "group": group},
+        {"topic": topic, "queueId": "0"},
+    )
     asked: list[tuple[str, int, dict[str, str]]] = [
         (stage.namesrv, 105, named),
         (stage.namesrv, 105, {**named, "acceptStandardJsonOnly": "true"}),

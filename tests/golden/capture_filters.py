@@ -160,7 +160,9 @@ BY_HAND: Final = (
 def expressions() -> list[str]:
     """Each operand with each on either side of each operator, what AND and OR make of truths, and those by hand."""
     compared = [" ".join(words) for words in product(OPERANDS, OPERATORS, OPERANDS)]
-    joined = [f"{left} {word} {right}" for left, word, right in product(SIDES, ("AND", "OR"), SIDES)]
+    joined = [
+        f"{left} {word} {right}" for left, word, right in product(SIDES, ("AND", "OR"), SIDES)
+    ]
     return list(dict.fromkeys([*BY_HAND, *joined, *compared]))
 
 
@@ -170,7 +172,12 @@ def capture(collection: Collection) -> None:
     say(f"{Version.V4} {len(asked)} expressions, {len(MESSAGES)} messages")
     with ApacheFilters() as filters:
         _add(collection, FILE, filters.table(MESSAGES, asked), VERDICTS)
-        _add(collection, BLOOM_FILE, [filters.bloom(*asked) for asked in BLOOM], "Bloom filters and bits of texts")
+        _add(
+            collection,
+            BLOOM_FILE,
+            [filters.bloom(*asked) for asked in BLOOM],
+            "Bloom filters and bits of texts",
+        )
     _add_broker(collection)
 
 
@@ -183,10 +190,14 @@ def _add_broker(collection: Collection) -> None:
     """Messages from before its consumers came, from when they were there, and from when they had left."""
     with ExitStack() as stack:
         name_server = stack.enter_context(ApacheNameServer(java_options=[IPV4]))
-        broker = stack.enter_context(ApacheBroker(name_server.address, properties=PROPERTIES, java_options=[IPV4]))
+        broker = stack.enter_context(
+            ApacheBroker(name_server.address, properties=PROPERTIES, java_options=[IPV4])
+        )
         _produce(name_server.address, "early-")
         readers = [
-            stack.enter_context(start_driver(Version.V4, *_reading(name_server.address, group, sql)))
+            stack.enter_context(
+                start_driver(Version.V4, *_reading(name_server.address, group, sql))
+            )
             for group, sql in GROUPS.items()
         ]
         for reader in readers:
@@ -197,12 +208,19 @@ def _add_broker(collection: Collection) -> None:
         _produce(name_server.address, "late-")
         broker.stop()
         line = f"BrokerStartup with {shown(*(f'{key}={value}' for key, value in PROPERTIES.items()))}, ended by SIGTERM"
-        for folder in ("commitlog", f"consumequeue/{TOPIC}", f"consumequeue_ext/{TOPIC}", "config/consumerFilter.json"):
+        for folder in (
+            "commitlog",
+            f"consumequeue/{TOPIC}",
+            f"consumequeue_ext/{TOPIC}",
+            "config/consumerFilter.json",
+        ):
             place = broker.store_dir / folder
             for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
                 if file.is_file():
                     name = f"filters/store/{file.relative_to(broker.store_dir)}"
-                    collection.add(name, file.read_bytes(), "file of a broker with filters", BROKER.title, line)
+                    collection.add(
+                        name, file.read_bytes(), "file of a broker with filters", BROKER.title, line
+                    )
 
 
 def _produce(namesrv: str, body: str) -> None:

@@ -69,7 +69,9 @@ def _signed(collection: Collection, stage: Stage) -> None:
     _run_go(collection, stage, f"signed-{GO}", "produce", "GoldenSigned", 1, *KEYS)
 
 
-def _run_go(collection: Collection, stage: Stage, directory: str, command: str, *words: object) -> None:
+def _run_go(
+    collection: Collection, stage: Stage, directory: str, command: str, *words: object
+) -> None:
     line = shown("driver", command, stage.namesrv, *words)
     say(f"go {line}")
     with stage.watch() as seen:
@@ -77,12 +79,18 @@ def _run_go(collection: Collection, stage: Stage, directory: str, command: str, 
     seen.add_to(collection, Peer(f"frames/{directory}", "Apache Go client 2.1.2"), line)
 
 
-def _add_registrations(collection: Collection, stage: Stage, properties: dict[str, str | int]) -> None:
+def _add_registrations(
+    collection: Collection, stage: Stage, properties: dict[str, str | int]
+) -> None:
     """What passed between broker and name server, to the broker's end."""
 
     def asked() -> bool:
         connections = list(stage.broker_road.connections)
-        return any(one.request.code == QUERY_DATA_VERSION for each in connections for one in exchanges(each))
+        return any(
+            one.request.code == QUERY_DATA_VERSION
+            for each in connections
+            for one in exchanges(each)
+        )
 
     wait_until(asked, "the broker's question for the stored data version")
     stage.broker.stop()

@@ -29,19 +29,34 @@ SETTLE_SECONDS = 60
 def capture(collection: Collection) -> None:
     collection.clear("ha")
     line = f"BrokerStartup, master and slave, with {shown(*(f'{key}={value}' for key, value in PROPERTIES.items()))}"
-    with Stage(PROPERTIES) as stage, RecordingProxy(stage.name_server.address, free_port()) as slave_road:
+    with (
+        Stage(PROPERTIES) as stage,
+        RecordingProxy(stage.name_server.address, free_port()) as slave_road,
+    ):
         _produce(stage, 30, "--size", 1000, "--compress-over", 100_000)
         _produce(stage, 1, "--delay", 1)
-        run_driver(Version.V4, "consume", stage.namesrv, TOPIC, "GroupHa", 31, 30, java_options=[IPV4]).check()
-        slave = ApacheBroker(slave_road.address, role="SLAVE", broker_id=1, properties=PROPERTIES, java_options=[IPV4])
+        run_driver(
+            Version.V4, "consume", stage.namesrv, TOPIC, "GroupHa", 31, 30, java_options=[IPV4]
+        ).check()
+        slave = ApacheBroker(
+            slave_road.address,
+            role="SLAVE",
+            broker_id=1,
+            properties=PROPERTIES,
+            java_options=[IPV4],
+        )
         _start(stage, slave)
         with slave:
             say("slave started, its store empty")
             _await_copy(stage, slave)
             _produce(stage, 3)
             _await_copy(stage, slave)
-            wait_until(lambda: _idle(stage.ha_door.connections[0]), "heartbeats both ways", SETTLE_SECONDS)
-            wait_until(lambda: set(_asked(stage)) >= TABLES, "the slave's questions", SETTLE_SECONDS)
+            wait_until(
+                lambda: _idle(stage.ha_door.connections[0]), "heartbeats both ways", SETTLE_SECONDS
+            )
+            wait_until(
+                lambda: set(_asked(stage)) >= TABLES, "the slave's questions", SETTLE_SECONDS
+            )
             slave.stop()
             _produce(stage, 5)
             say("slave started again")
@@ -51,10 +66,19 @@ def capture(collection: Collection) -> None:
             stage.broker.stop()
             _add_log(collection, "master", stage.broker.store_dir, line)
             _add_log(collection, "slave", slave.store_dir, line)
-        _add_streams(collection, "fresh", stage.ha_door.connections[0], f"{line}; the slave's store is empty")
-        _add_streams(collection, "resumed", stage.ha_door.connections[1], f"{line}; the slave was stopped and started")
+        _add_streams(
+            collection, "fresh", stage.ha_door.connections[0], f"{line}; the slave's store is empty"
+        )
+        _add_streams(
+            collection,
+            "resumed",
+            stage.ha_door.connections[1],
+            f"{line}; the slave was stopped and started",
+        )
         for door in (stage.broker_door, stage.vip_door):
-            asked = [connection for connection in door.connections if TABLES & set(_codes(connection))]
+            asked = [
+                connection for connection in door.connections if TABLES & set(_codes(connection))
+            ]
             collection.add_exchanges(SLAVE, BROKER, line, asked)
         collection.add_exchanges(SLAVE, NAME_SERVER, line, slave_road.connections)
 
@@ -67,11 +91,17 @@ def _start(stage: Stage, slave: ApacheBroker) -> None:
 
 
 def _produce(stage: Stage, count: int, *words: object) -> None:
-    run_driver(Version.V4, "produce", stage.namesrv, TOPIC, count, *map(str, words), java_options=[IPV4]).check()
+    run_driver(
+        Version.V4, "produce", stage.namesrv, TOPIC, count, *map(str, words), java_options=[IPV4]
+    ).check()
 
 
 def _await_copy(stage: Stage, slave: ApacheBroker) -> None:
-    wait_until(lambda: _log_end(slave.address) == _log_end(stage.broker.address), "the slave's copy", SETTLE_SECONDS)
+    wait_until(
+        lambda: _log_end(slave.address) == _log_end(stage.broker.address),
+        "the slave's copy",
+        SETTLE_SECONDS,
+    )
 
 
 def _log_end(address: str) -> str:
@@ -110,7 +140,9 @@ def _chunks(connection: Connection) -> list[bytes]:
 
 def _idle(connection: Connection) -> bool:
     """Whether both sides have said that they are there without having news."""
-    return "heartbeat-of-slave" in _parts(connection) and "heartbeat-of-master" in _parts(connection)
+    return "heartbeat-of-slave" in _parts(connection) and "heartbeat-of-master" in _parts(
+        connection
+    )
 
 
 def _parts(connection: Connection) -> dict[str, tuple[Side, bytes]]:
@@ -118,23 +150,35 @@ def _parts(connection: Connection) -> dict[str, tuple[Side, bytes]]:
     repeated = [later for earlier, later in pairwise(reports[1:]) if earlier == later]
     found = {
         "first-report": (Side.CALLER, reports[:1]),
-        "acknowledgement": (Side.CALLER, [report for report in reports[1:] if report != reports[0]]),
+        "acknowledgement": (
+            Side.CALLER,
+            [report for report in reports[1:] if report != reports[0]],
+        ),
         "heartbeat-of-slave": (Side.CALLER, repeated),
         "chunk": (Side.SERVER, [chunk for chunk in chunks if len(chunk) > CHUNK_HEADER.size]),
-        "heartbeat-of-master": (Side.SERVER, [chunk for chunk in chunks if len(chunk) == CHUNK_HEADER.size]),
+        "heartbeat-of-master": (
+            Side.SERVER,
+            [chunk for chunk in chunks if len(chunk) == CHUNK_HEADER.size],
+        ),
     }
-    return {name: (side, all_of_kind[0]) for name, (side, all_of_kind) in found.items() if all_of_kind}
+    return {
+        name: (side, all_of_kind[0]) for name, (side, all_of_kind) in found.items() if all_of_kind
+    }
 
 
 def _add_streams(collection: Collection, name: str, connection: Connection, line: str) -> None:
     writers = {Side.CALLER: (SLAVE.title, BROKER.title), Side.SERVER: (BROKER.title, SLAVE.title)}
     for part, (side, data) in _parts(connection).items():
         who, whom = writers[side]
-        collection.add(f"ha/{name}/{part}.bin", data, part.replace("-", " "), who, line, f"{who} to {whom}")
+        collection.add(
+            f"ha/{name}/{part}.bin", data, part.replace("-", " "), who, line, f"{who} to {whom}"
+        )
     for side, file in ((Side.CALLER, "slave-to-master"), (Side.SERVER, "master-to-slave")):
         who, whom = writers[side]
         what = "all bytes of one connection in this direction"
-        collection.add(f"ha/{name}/{file}.bin", connection.stream(side), what, who, line, f"{who} to {whom}")
+        collection.add(
+            f"ha/{name}/{file}.bin", connection.stream(side), what, who, line, f"{who} to {whom}"
+        )
     names = {Side.CALLER: "slave", Side.SERVER: "master"}
     steps = [
         json.dumps({"at_ms": piece.at_ms, "from": names[piece.side], "size": len(piece.data)})
@@ -148,4 +192,10 @@ def _add_streams(collection: Collection, name: str, connection: Connection, line
 def _add_log(collection: Collection, name: str, store: Path, line: str) -> None:
     for file in sorted((store / "commitlog").iterdir()):
         what = f"commit log file of the {name} after it stopped, whole"
-        collection.add(f"ha/{name}/commitlog/{file.name}", file.read_bytes(), what, f"Apache {name} 4.9.7", line)
+        collection.add(
+            f"ha/{name}/commitlog/{file.name}",
+            file.read_bytes(),
+            what,
+            f"Apache {name} 4.9.7",
+            line,
+        )

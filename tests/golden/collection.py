@@ -50,17 +50,23 @@ class Collection:
 
     def clear(self, part: str) -> None:
         """Forgets a part, such as `frames`, before it is captured again."""
-        self._entries = {file: entry for file, entry in self._entries.items() if not file.startswith(f"{part}/")}
+        self._entries = {
+            file: entry for file, entry in self._entries.items() if not file.startswith(f"{part}/")
+        }
         self._cleared.add(part)
 
     def __contains__(self, file: str) -> bool:
         return file in self._entries
 
-    def add(self, file: str, data: bytes, what: str, written_by: str, command: str, direction: str = "") -> None:
+    def add(
+        self, file: str, data: bytes, what: str, written_by: str, command: str, direction: str = ""
+    ) -> None:
         self._entries[file] = Entry(file, what, written_by, command, direction, len(data))
         self._new[file] = data
 
-    def add_exchanges(self, caller: Peer, server: Peer, command: str, connections: Iterable[Connection]) -> None:
+    def add_exchanges(
+        self, caller: Peer, server: Peer, command: str, connections: Iterable[Connection]
+    ) -> None:
         """The first of every kind of request that passed, with its answer; later ones of the same kind are left out."""
         for connection in connections:
             for exchange in exchanges(connection):
@@ -70,14 +76,23 @@ class Collection:
         request, answer = exchange.request, exchange.answer
         name = f"{caller.directory}/{exchange.name}"
         frames = [frame for frame in (request, answer) if frame is not None]
-        if f"{name}.request.bin" in self or any(len(frame.data) > FRAME_SIZE_MAX for frame in frames):
+        if f"{name}.request.bin" in self or any(
+            len(frame.data) > FRAME_SIZE_MAX for frame in frames
+        ):
             return
         asks, replies = (caller, server) if request.side is Side.CALLER else (server, caller)
         title = f"code {request.code} {REQUEST_NAMES.get(request.code, 'unnamed')}"
         what = f"request, {title}, {request.form} header"
         if answer is None and not request.is_one_way:
             what += ", never answered"
-        self.add(f"{name}.request.bin", request.data, what, asks.title, command, f"{asks.title} to {replies.title}")
+        self.add(
+            f"{name}.request.bin",
+            request.data,
+            what,
+            asks.title,
+            command,
+            f"{asks.title} to {replies.title}",
+        )
         if answer is not None:
             waited = answer.at_ms - request.at_ms
             what = f"answer {answer.code} to {title}, {answer.form} header, after {waited} ms"
@@ -90,7 +105,10 @@ class Collection:
         for file, data in self._new.items():
             (self.root / file).parent.mkdir(parents=True, exist_ok=True)
             (self.root / file).write_bytes(data)
-        lines = [json.dumps(asdict(self._entries[file]), ensure_ascii=False) for file in sorted(self._entries)]
+        lines = [
+            json.dumps(asdict(self._entries[file]), ensure_ascii=False)
+            for file in sorted(self._entries)
+        ]
         (self.root / MANIFEST).write_text("[\n" + ",\n".join(lines) + "\n]\n")
         self._new.clear()
         self._cleared.clear()
@@ -101,7 +119,11 @@ class Collection:
 
 def read_manifest(root: Path = ROOT) -> list[Entry]:
     manifest = root / MANIFEST
-    return [Entry(**values) for values in json.loads(manifest.read_text())] if manifest.exists() else []
+    return (
+        [Entry(**values) for values in json.loads(manifest.read_text())]
+        if manifest.exists()
+        else []
+    )
 
 
 def shown(*words: object) -> str:

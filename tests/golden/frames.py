@@ -170,7 +170,10 @@ def _binary_fields(data: bytes) -> Iterator[tuple[str, str]]:
         (key_size,) = struct.unpack_from(">h", data, at)
         (value_size,) = struct.unpack_from(">i", data, at + 2 + key_size)
         value_at = at + 6 + key_size
-        yield data[at + 2 : at + 2 + key_size].decode(), data[value_at : value_at + value_size].decode()
+        yield (
+            data[at + 2 : at + 2 + key_size].decode(),
+            data[value_at : value_at + value_size].decode(),
+        )
         at = value_at + value_size
 
 
@@ -185,7 +188,12 @@ class Exchange:
     def name(self) -> str:
         """Such as `310-send-message-v2-half-json`: the same for every run of the same program."""
         request = self.request
-        parts = [str(request.code), REQUEST_NAMES.get(request.code, "unnamed"), *self._variants(), request.form]
+        parts = [
+            str(request.code),
+            REQUEST_NAMES.get(request.code, "unnamed"),
+            *self._variants(),
+            request.form,
+        ]
         return "-".join(parts)
 
     def _variants(self) -> Iterator[str]:
@@ -232,11 +240,17 @@ class Exchange:
 def exchanges(connection: Connection) -> Iterator[Exchange]:
     """Every request of a connection, in order; a request still open at its end has no answer."""
     frames = [parse(piece.data, piece.side, piece.at_ms) for piece in list(connection.pieces)]
-    answers = {(frame.side, frame.opaque, at): frame for at, frame in enumerate(frames) if frame.is_response}
+    answers = {
+        (frame.side, frame.opaque, at): frame
+        for at, frame in enumerate(frames)
+        if frame.is_response
+    }
     for at, request in enumerate(frames):
         if request.is_response:
             continue
         other = Side.SERVER if request.side is Side.CALLER else Side.CALLER
         later = (key[2] for key in answers if key[:2] == (other, request.opaque) and key[2] > at)
         first = min(later, default=None)
-        yield Exchange(request, None if first is None else answers.pop((other, request.opaque, first)))
+        yield Exchange(
+            request, None if first is None else answers.pop((other, request.opaque, first))
+        )

@@ -28,7 +28,9 @@ class JavaClient:
     def talk(self) -> None:
         topic = f"Golden{self.version.value[0]}{'Binary' if BINARY in self.options else 'Json'}"
         group = f"Group{topic}"
-        self.run("produce", topic, 2, "--tag", "TagA,TagB", "--keys", "key", "--property", "colour=blue")
+        self.run(
+            "produce", topic, 2, "--tag", "TagA,TagB", "--keys", "key", "--property", "colour=blue"
+        )
         self.run("produce", topic, 3, "--batch", 3, "--tag", "TagA")
         self.run("produce", topic, 1, "--oneway")
         self.run("produce", topic, 1, "--delay", 1)
@@ -40,7 +42,17 @@ class JavaClient:
         self.run("lite", topic, f"{group}Lite", 5, 10)
         for verdict in ("commit", "rollback"):
             self.run("produce", f"{topic}Tx", 1, "--transaction", verdict)
-        self.run("produce", f"{topic}Tx", 1, "--transaction", "unknown", "--check", "commit", "--linger", 6000)
+        self.run(
+            "produce",
+            f"{topic}Tx",
+            1,
+            "--transaction",
+            "unknown",
+            "--check",
+            "commit",
+            "--linger",
+            6000,
+        )
         _make_topic(self.stage, f"{topic}Ask")
         with self.running("reply", f"{topic}Ask", f"{group}Ask", 1, 30):
             self.run("request", f"{topic}Ask", 1)
@@ -89,7 +101,13 @@ class JavaClient:
 
 def _make_topic(stage: Stage, topic: str) -> None:
     """A consumer that subscribes before the topic is there looks for it only every 30 s."""
-    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": "4",
+        "writeQueueNums": "4",
+        "perm": "6",
+    }
     fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
     assert wire.ask(stage.broker.address, UPDATE_TOPIC, fields).code == 0
     wait_until(lambda: wire.has_topic(stage.name_server.address, topic), f"route of {topic}")

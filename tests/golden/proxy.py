@@ -84,7 +84,10 @@ class RecordingProxy:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._loop.call_soon_threadsafe(self._stop)
         self._thread.join()
@@ -124,7 +127,11 @@ class RecordingProxy:
             far_writer.close()
 
     async def _pump(
-        self, connection: Connection, side: Side, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        connection: Connection,
+        side: Side,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         left = self._cut_after if side is Side.SERVER else None
         try:

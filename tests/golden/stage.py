@@ -59,16 +59,22 @@ class Stage:
     def __enter__(self) -> Self:
         with self._stack as stack:
             self.name_server = stack.enter_context(ApacheNameServer(java_options=[IPV4]))
-            self.name_server_door = stack.enter_context(RecordingProxy(self.name_server.address, free_port()))
+            self.name_server_door = stack.enter_context(
+                RecordingProxy(self.name_server.address, free_port())
+            )
             port, door = free_port(-2, 1), free_port(-2, 1)
-            replaced = {f"127.0.0.1:{port + n}".encode(): f"127.0.0.1:{door + n}".encode() for n in (0, 1)}
+            replaced = {
+                f"127.0.0.1:{port + n}".encode(): f"127.0.0.1:{door + n}".encode() for n in (0, 1)
+            }
             self.broker_road = stack.enter_context(
                 RecordingProxy(self.name_server.address, free_port(), replaced=replaced)
             )
             self.broker = stack.enter_context(self._start_broker(port))
             self.broker_door = stack.enter_context(RecordingProxy(f"127.0.0.1:{port}", door))
             self.vip_door = stack.enter_context(RecordingProxy(f"127.0.0.1:{port - 2}", door - 2))
-            self.ha_door = stack.enter_context(RecordingProxy(f"127.0.0.1:{port + 1}", door + 1, whole_frames=False))
+            self.ha_door = stack.enter_context(
+                RecordingProxy(f"127.0.0.1:{port + 1}", door + 1, whole_frames=False)
+            )
             self.broker.wait_ready(lambda: door_is_listed(self), "the name server lists the proxy")
             self._stack = stack.pop_all()
         return self
@@ -78,7 +84,10 @@ class Stage:
 
     def _start_broker(self, port: int) -> ApacheBroker:
         broker = ApacheBroker(
-            self.broker_road.address, port=port, properties=self._properties, java_options=self.java_options
+            self.broker_road.address,
+            port=port,
+            properties=self._properties,
+            java_options=self.java_options,
         )
         for name, text in self._files.items():
             (broker.directory / name).parent.mkdir(exist_ok=True)
@@ -99,7 +108,11 @@ class Stage:
         seen = Seen()
         yield seen
         mine = [
-            [connection for connection in door.connections[count:] if id(connection) not in self._claimed]
+            [
+                connection
+                for connection in door.connections[count:]
+                if id(connection) not in self._claimed
+            ]
             for door, count in zip(doors, before, strict=True)
         ]
         seen.at_name_server, seen.at_broker = mine[0], mine[1] + mine[2]

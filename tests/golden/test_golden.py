@@ -69,13 +69,23 @@ RESPONSE_BODIES: Final[Mapping[int, Kind]] = {
     RequestCode.GET_ALL_DELAY_OFFSET: DelayOffsetTable.from_json,
     RequestCode.QUERY_DATA_VERSION: DataVersion.from_json,
 }
-RECORD_ANSWERS: Final = (RequestCode.PULL_MESSAGE, RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID)
+RECORD_ANSWERS: Final = (
+    RequestCode.PULL_MESSAGE,
+    RequestCode.QUERY_MESSAGE,
+    RequestCode.VIEW_MESSAGE_BY_ID,
+)
 ADDED_BY_5X: Final[Mapping[int, frozenset[str]]] = {
     RequestCode.HEART_BEAT: frozenset({"heartbeatFingerprint", "withoutSub"}),
     RequestCode.LOCK_BATCH_MQ: frozenset({"onlyThisBroker"}),
     RequestCode.UNLOCK_BATCH_MQ: frozenset({"onlyThisBroker"}),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: frozenset(
-        {"attributes", "consumeMessageOrderly", "consumeTimeoutMinute", "groupRetryPolicy", "groupSysFlag"}
+        {
+            "attributes",
+            "consumeMessageOrderly",
+            "consumeTimeoutMinute",
+            "groupRetryPolicy",
+            "groupSysFlag",
+        }
     ),
 }
 """The members of a 5.x program's request that no 4.x one reads or writes."""
@@ -136,7 +146,9 @@ def is_json_of_java(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("path", of_frames(is_json_of_java))
-def test_a_json_header_is_written_byte_for_byte_but_for_an_empty_table_of_fields(path: Path) -> None:
+def test_a_json_header_is_written_byte_for_byte_but_for_an_empty_table_of_fields(
+    path: Path,
+) -> None:
     written = command(path).encode()
 
     if b'"extFields":' in frame(path):
@@ -153,7 +165,9 @@ def test_a_request_has_an_answer_unless_its_name_says_that_it_has_none(path: Pat
 
 
 @pytest.mark.parametrize("path", of_frames(lambda path: not is_request(path)))
-def test_an_answer_has_the_header_form_of_its_request_unless_its_name_says_otherwise(path: Path) -> None:
+def test_an_answer_has_the_header_form_of_its_request_unless_its_name_says_otherwise(
+    path: Path,
+) -> None:
     """Apache's broker forgets it for a held pull and for a query, its 5.x client for a reply that it was pushed."""
     request = command(path.with_name(path.name.replace(".response.", ".request.")))
     answer = command(path)
@@ -167,12 +181,19 @@ def test_an_answer_has_the_header_form_of_its_request_unless_its_name_says_other
 @pytest.mark.parametrize("path", of_frames(lambda path: "Signature" in command(path).fields))
 def test_a_signature_is_that_of_all_fields_and_the_body_as_they_were_read(path: Path) -> None:
     read = command(path)
-    signed = "".join(value for name, value in sorted(read.fields.items()) if name != "Signature").encode() + read.body
+    signed = (
+        "".join(
+            value for name, value in sorted(read.fields.items()) if name != "Signature"
+        ).encode()
+        + read.body
+    )
 
     assert b64encode(hmac.digest(SECRET_KEY, signed, "sha1")).decode() == read.fields["Signature"]
 
 
-@pytest.mark.parametrize("path", of_frames(lambda path: is_request(path) and path.parent.name.startswith("signed-")))
+@pytest.mark.parametrize(
+    "path", of_frames(lambda path: is_request(path) and path.parent.name.startswith("signed-"))
+)
 def test_a_client_with_keys_signs_all_it_says(path: Path) -> None:
     is_of_client = request_code(path) != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 
@@ -202,14 +223,17 @@ def test_a_json_body_is_read_and_written_as_an_equal_document(path: Path) -> Non
     is_of_5x = is_request(path) and path.parent.name.endswith("-5.5.0")
     added = ADDED_BY_5X[request_code(path)] if is_of_5x else frozenset[str]()
     assert document.keys() - written.keys() == added
-    assert canonical(written) == canonical({key: value for key, value in document.items() if key not in added})
+    assert canonical(written) == canonical(
+        {key: value for key, value in document.items() if key not in added}
+    )
 
 
 def canonical(document: Any) -> Any:
     """Sets come in any order, and Go's codes as text."""
     if isinstance(document, dict):
         return {
-            key: sorted(map(int, value)) if key == "codeSet" else canonical(value) for key, value in document.items()
+            key: sorted(map(int, value)) if key == "codeSet" else canonical(value)
+            for key, value in document.items()
         }
     if isinstance(document, list):
         return sorted(map(canonical, document), key=lambda item: json.dumps(item, sort_keys=True))
@@ -219,7 +243,9 @@ def canonical(document: Any) -> Any:
 @pytest.mark.parametrize("path", of_frames(is_compressed))
 def test_a_compressed_registration_says_what_its_json_twin_says(path: Path) -> None:
     body = command(path).body
-    twin = bodies.parse(command(path.with_name(path.name.replace("-compressed", ""))).body, Registration.from_json)
+    twin = bodies.parse(
+        command(path.with_name(path.name.replace("-compressed", ""))).body, Registration.from_json
+    )
 
     read = finished(compressed_registration.read(body))
 
@@ -230,7 +256,8 @@ def test_a_compressed_registration_says_what_its_json_twin_says(path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "path", of_frames(lambda path: is_request(path) and request_code(path) == RequestCode.REGISTER_BROKER)
+    "path",
+    of_frames(lambda path: is_request(path) and request_code(path) == RequestCode.REGISTER_BROKER),
 )
 def test_a_registrations_checksum_is_that_of_its_body_as_sent(path: Path) -> None:
     read = command(path)
@@ -264,11 +291,16 @@ def test_a_batch_is_written_byte_for_byte(path: Path) -> None:
     assert b"".join(batch_item(*message) for message in messages) == read.body
     assert len(messages) == len(stored) > 1
     has_key = ["UNIQ_KEY" in split_properties(properties.decode()) for _, _, properties in messages]
-    assert has_key == [read.language != "GO"] * len(stored)  # Go gives the messages of a batch no keys
+    assert has_key == [read.language != "GO"] * len(
+        stored
+    )  # Go gives the messages of a batch no keys
 
 
 @pytest.mark.parametrize(
-    "path", of_frames(lambda path: path.name.startswith("105-get-route-no-topic") and "response" in path.name)
+    "path",
+    of_frames(
+        lambda path: path.name.startswith("105-get-route-no-topic") and "response" in path.name
+    ),
 )
 def test_a_topic_without_a_route_is_answered_with_its_code(path: Path) -> None:
     assert command(path).code == ResponseCode.TOPIC_NOT_EXIST
@@ -324,7 +356,8 @@ READ_BY_APACHE: Final = ROOT / "store" / "clean" / "read.json"
 @pytest.mark.skipif(not READ_BY_APACHE.exists(), reason="not captured")
 def test_records_are_read_as_apaches_client_read_them() -> None:
     found = {
-        record.offset_message_id: (size, record) for size, record in records_of(READ_BY_APACHE.parent / "commitlog")
+        record.offset_message_id: (size, record)
+        for size, record in records_of(READ_BY_APACHE.parent / "commitlog")
     }
     lines = [line for run in json.loads(READ_BY_APACHE.read_bytes()) for line in run["lines"]]
     assert lines
@@ -332,7 +365,10 @@ def test_records_are_read_as_apaches_client_read_them() -> None:
     for line in lines:
         size, record = found[line["offsetMsgId"]]
         assert apaches_view(size, record).items() <= line.items()
-        assert record.properties.items() <= {**line["properties"], **local_changes(record, line)}.items()
+        assert (
+            record.properties.items()
+            <= {**line["properties"], **local_changes(record, line)}.items()
+        )
 
 
 def apaches_view(size: int, record: Record) -> dict[str, Any]:
@@ -354,7 +390,11 @@ def apaches_view(size: int, record: Record) -> dict[str, Any]:
 
 def local_changes(record: Record, line: Mapping[str, Any]) -> dict[str, str]:
     """A consumer gives a retried message its topic back and drops the mark that said so."""
-    return {name: record.properties[name] for name in ("RETRY_TOPIC", "DELAY") if name in record.properties}
+    return {
+        name: record.properties[name]
+        for name in ("RETRY_TOPIC", "DELAY")
+        if name in record.properties
+    }
 
 
 def is_told(line: Mapping[str, Any]) -> bool:
@@ -364,7 +404,9 @@ def is_told(line: Mapping[str, Any]) -> bool:
 
 def assert_stored_as_told(told: Path, records: Iterable[Record]) -> None:
     found = {record.offset_message_id: record for record in records}
-    lines = [line for run in json.loads(told.read_bytes()) for line in run["lines"] if is_told(line)]
+    lines = [
+        line for run in json.loads(told.read_bytes()) for line in run["lines"] if is_told(line)
+    ]
     assert lines
 
     for line in lines:
@@ -400,11 +442,15 @@ TABLES: Final[Mapping[str, Kind]] = {
 
 
 @pytest.mark.parametrize(
-    "path", sorted((ROOT / "store").glob("*/config/*.json")), ids=lambda path: f"{path.parts[-3]}/{path.name}"
+    "path",
+    sorted((ROOT / "store").glob("*/config/*.json")),
+    ids=lambda path: f"{path.parts[-3]}/{path.name}",
 )
 def test_a_table_on_disk_is_written_byte_for_byte(path: Path) -> None:
     kind = TABLES.get(path.name)
-    document = load(path.read_bytes()) if kind is None else bodies.parse(path.read_bytes(), kind).to_json()
+    document = (
+        load(path.read_bytes()) if kind is None else bodies.parse(path.read_bytes(), kind).to_json()
+    )
 
     assert dump_file(document) == path.read_bytes()
 
@@ -412,4 +458,7 @@ def test_a_table_on_disk_is_written_byte_for_byte(path: Path) -> None:
 def test_the_name_servers_table_on_disk_is_written_byte_for_byte() -> None:
     path = ROOT / "store" / "name-server" / "kvConfig.json"
 
-    assert dump_bytes(bodies.parse(path.read_bytes(), KvConfig.from_json).to_json()) == path.read_bytes()
+    assert (
+        dump_bytes(bodies.parse(path.read_bytes(), KvConfig.from_json).to_json())
+        == path.read_bytes()
+    )

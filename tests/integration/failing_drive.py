@@ -43,7 +43,17 @@ class FailingDrive:
             self._number = (CONTROL / "hot_add").read_text().strip()
             self._device = f"/dev/zram{self._number}"
             self._set("disksize", str(SIZE))
-            _run("mkfs.ext4", "-q", "-b", "4096", "-O", "^has_journal", "-E", "nodiscard", self._device)
+            _run(
+                "mkfs.ext4",
+                "-q",
+                "-b",
+                "4096",
+                "-O",
+                "^has_journal",
+                "-E",
+                "nodiscard",
+                self._device,
+            )
             self.mount()
         except (OSError, subprocess.CalledProcessError) as error:
             self.__exit__(None, None, None)
@@ -51,7 +61,10 @@ class FailingDrive:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._number:
             subprocess.run(("umount", self.root), capture_output=True, check=False)

@@ -58,12 +58,16 @@ class Found:
 def found_by_us(record: Record) -> Found:
     body = decompress(record.body) if record.sys_flag & COMPRESSED else record.body
     unique_key = record.properties[UNIQ_KEY]
-    return Found(record.queue_id, record.queue_offset, unique_key, record.offset_message_id, body.decode())
+    return Found(
+        record.queue_id, record.queue_offset, unique_key, record.offset_message_id, body.decode()
+    )
 
 
 def found_by_apache(line: dict[str, Any]) -> Found:
     """A line of the Java driver."""
-    return Found(line["queueId"], line["queueOffset"], line["msgId"], line["offsetMsgId"], line["body"])
+    return Found(
+        line["queueId"], line["queueOffset"], line["msgId"], line["offsetMsgId"], line["body"]
+    )
 
 
 class Load:
@@ -86,7 +90,9 @@ class Load:
             await self._serving.wait()
             numbers = self._numbers()
             with suppress(RoquetError):
-                for number, result in zip(numbers, await self._send(producer, numbers), strict=True):
+                for number, result in zip(
+                    numbers, await self._send(producer, numbers), strict=True
+                ):
                     if result.status is SendStatus.SEND_OK:
                         self.acknowledged[number] = result
 
@@ -124,7 +130,9 @@ class Load:
         by_number: dict[int, Found] = {}
         ends: dict[int, int] = {}
         for each in sorted(found, key=lambda each: (each.queue_id, each.queue_offset)):
-            assert each.queue_offset == ends.get(each.queue_id, 0), f"{each} is not the next of its queue"
+            assert each.queue_offset == ends.get(each.queue_id, 0), (
+                f"{each} is not the next of its queue"
+            )
             ends[each.queue_id] = each.queue_offset + 1
             number = int(each.body.partition(" ")[0])
             assert number not in by_number, f"{each} and {by_number[number]}"
@@ -133,8 +141,14 @@ class Load:
             by_number[number] = each
         for number, result in self.acknowledged.items():
             each = by_number[number]
-            assert (each.queue_id, each.queue_offset) == (result.queue.queue_id, result.queue_offset)
-            assert (each.message_id, each.offset_message_id) == (result.message_id, result.offset_message_id)
+            assert (each.queue_id, each.queue_offset) == (
+                result.queue.queue_id,
+                result.queue_offset,
+            )
+            assert (each.message_id, each.offset_message_id) == (
+                result.message_id,
+                result.offset_message_id,
+            )
 
 
 async def live_and_die(broker: RoquetBroker, load: Load, chance: random.Random) -> None:
@@ -160,10 +174,16 @@ async def live_and_die(broker: RoquetBroker, load: Load, chance: random.Random) 
 async def under_load(name_server: str, load: Load) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         producers = [
-            await stack.enter_async_context(Producer(name_server, "P", retries=0, timeout_ms=20_000))
+            await stack.enter_async_context(
+                Producer(name_server, "P", retries=0, timeout_ms=20_000)
+            )
             for _ in range(PRODUCERS)
         ]
-        tasks = [asyncio.create_task(load.run(producer)) for producer in producers for _ in range(TASKS_EACH)]
+        tasks = [
+            asyncio.create_task(load.run(producer))
+            for producer in producers
+            for _ in range(TASKS_EACH)
+        ]
         try:
             yield
         finally:
@@ -193,9 +213,20 @@ def assert_store_is_whole(store_dir: Path) -> None:
 def assert_files_are_whole(load: Load, store_dir: Path) -> None:
     """What the files say by themselves, with no broker on them."""
     assert_store_is_whole(store_dir)
-    stored = [each for has in log_queues(store_dir).values() for each in has.values() if each.topic == TOPIC]
+    stored = [
+        each
+        for has in log_queues(store_dir).values()
+        for each in has.values()
+        if each.topic == TOPIC
+    ]
     load.assert_kept(
-        Found(each.queue_id, each.queue_offset, each.properties["UNIQ_KEY"], each.offset_message_id, each.text)
+        Found(
+            each.queue_id,
+            each.queue_offset,
+            each.properties["UNIQ_KEY"],
+            each.offset_message_id,
+            each.text,
+        )
         for each in stored
     )
 

@@ -21,14 +21,18 @@ signals = pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
 
 def config_file(folder: Path, port: int = 0) -> Path:
     path = folder / "namesrv.conf"
-    path.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nkvConfigPath={folder}/kvConfig.json\n")
+    path.write_text(
+        f"listenPort={port}\nbindAddress=127.0.0.1\nkvConfigPath={folder}/kvConfig.json\n"
+    )
     return path
 
 
 @contextmanager
 def running(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "roquet.cli.main", *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:

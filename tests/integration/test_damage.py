@@ -60,11 +60,15 @@ def _body(record: bytes) -> bytes:
 
 @pytest.fixture
 def cluster() -> Iterator[RoquetCluster]:
-    with RoquetCluster(properties={"flushDiskType": "SYNC_FLUSH", "flushConsumeQueueThoroughInterval": 700}) as cluster:
+    with RoquetCluster(
+        properties={"flushDiskType": "SYNC_FLUSH", "flushConsumeQueueThoroughInterval": 700}
+    ) as cluster:
         yield cluster
 
 
-def test_a_promoted_slave_has_all_that_was_acknowledged_beside_odd_clients(cluster: RoquetCluster) -> None:
+def test_a_promoted_slave_has_all_that_was_acknowledged_beside_odd_clients(
+    cluster: RoquetCluster,
+) -> None:
     """One record that was half packed used to stop the slave's dispatch, and a promotion erased what came behind it."""
     master, slave, sends = cluster.master, cluster.slave, SendHandler()
     cluster.create_topic(TOPIC, 1)
@@ -75,7 +79,9 @@ def test_a_promoted_slave_has_all_that_was_acknowledged_beside_odd_clients(clust
     assert len(sends.acknowledged) == 90
     wait_until(lambda: set(sends.acknowledged) <= bodies(slave.address), "the slave's dispatch")
     master.kill()
-    done("ha", "promote", slave.address, "-n", cluster.namesrv, "--role", "ASYNC_MASTER", "--fenced")
+    done(
+        "ha", "promote", slave.address, "-n", cluster.namesrv, "--role", "ASYNC_MASTER", "--fenced"
+    )
     wait_until(lambda: wire.has_broker(cluster.namesrv, slave.address), "the new master")
     assert set(sends.acknowledged) <= bodies(slave.address)
     sends.send(slave.address, 10)
@@ -88,7 +94,10 @@ def protected(tmp_path: Path) -> Iterator[Path]:
     """A folder in which files can be made undeletable."""
     probe = tmp_path / "probe"
     probe.touch()
-    if shutil.which("chattr") is None or subprocess.run(["chattr", "+i", probe], check=False).returncode:
+    if (
+        shutil.which("chattr") is None
+        or subprocess.run(["chattr", "+i", probe], check=False).returncode
+    ):
         pytest.skip("a file that cannot be deleted is NOT tested: no chattr +i here")
     subprocess.run(["chattr", "-i", probe], check=True)
     yield tmp_path

@@ -43,7 +43,9 @@ with asyncio.Runner(loop_factory=factory) as runner:
 @contextmanager
 def crowded_server(loop: str, log: Path) -> Iterator[int]:
     with log.open("w") as output:
-        child = subprocess.Popen([sys.executable, "-c", CHILD, loop], stdout=subprocess.PIPE, stderr=output, text=True)
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, loop], stdout=subprocess.PIPE, stderr=output, text=True
+        )
         assert child.stdout is not None
         try:
             yield int(child.stdout.readline())
@@ -76,7 +78,9 @@ def test_no_descriptor_left_is_told_once_and_gets_over(loop: str, tmp_path: Path
 
     def is_over() -> bool:
         text = log.read_text()
-        return "no connection can be accepted" not in text or "connections are accepted again" in text
+        return (
+            "no connection can be accepted" not in text or "connections are accepted again" in text
+        )
 
     with crowded_server(loop, log) as port, ExitStack() as peers:
 
@@ -93,7 +97,9 @@ def test_no_descriptor_left_is_told_once_and_gets_over(loop: str, tmp_path: Path
         with ExitStack() as crowd:
             for _ in range(12):
                 crowd.enter_context(socket.create_connection(("127.0.0.1", port)))
-            wait_until(lambda: "raise the limit of open files" in log.read_text(), "the line in the log")
+            wait_until(
+                lambda: "raise the limit of open files" in log.read_text(), "the line in the log"
+            )
             assert all(is_served(first) for _ in range(100))
         wait_until(is_admitted, "a connection that is served")
         wait_until(is_over, "the line that says so")

@@ -26,7 +26,9 @@ async def test_it_is_ready_at_once_and_leaves_nothing_behind() -> None:
     async with roquet.dev.Cluster() as cluster:
         assert cluster.broker is not None
         folder = cluster.broker.config.store_folder
-        async with roquet.Producer(cluster.name_server, "group", timeout_ms=SEND_MS_MAX) as producer:
+        async with roquet.Producer(
+            cluster.name_server, "group", timeout_ms=SEND_MS_MAX
+        ) as producer:
             sent = await producer.send("topic", b"body")
         assert (sent.status, folder.exists()) == (roquet.SendStatus.SEND_OK, True)
     assert not folder.parent.exists()
@@ -38,7 +40,9 @@ async def test_a_folder_of_the_users_own_stays_with_its_messages(tmp_path: Path)
             roquet.dev.Cluster(tmp_path) as cluster,
             roquet.Producer(cluster.name_server, "group", timeout_ms=SEND_MS_MAX) as producer,
         ):
-            sent = await producer.send("topic", b"%d" % number, queue=roquet.MessageQueue("topic", "dev", 0))
+            sent = await producer.send(
+                "topic", b"%d" % number, queue=roquet.MessageQueue("topic", "dev", 0)
+            )
             assert sent.queue_offset == number
 
 
@@ -60,7 +64,9 @@ async def test_what_cannot_start_leaves_no_name_server_behind(tmp_path: Path) ->
         assert not await refuses_connections(cluster)
 
 
-async def test_a_broker_that_cannot_save_its_tables_leaves_no_name_server_behind(tmp_path: Path) -> None:
+async def test_a_broker_that_cannot_save_its_tables_leaves_no_name_server_behind(
+    tmp_path: Path,
+) -> None:
     cluster = roquet.dev.Cluster(tmp_path)
     await cluster.start()
     assert cluster.broker is not None

@@ -53,7 +53,9 @@ class Load:
         self.acknowledged: list[bytes] = []
 
     async def send(self, count: int) -> None:
-        async with Producer(self._name_server, "P", retries=0, timeout_ms=3000, compress_from_size=1 << 30) as producer:
+        async with Producer(
+            self._name_server, "P", retries=0, timeout_ms=3000, compress_from_size=1 << 30
+        ) as producer:
             for _ in range(count):
                 body = b"%08d" % self._sent + os.urandom(BODY_SIZE)
                 self._sent += 1
@@ -66,7 +68,9 @@ class Load:
 
 
 def stored(folder: Path) -> list[bytes]:
-    config = StoreConfig(folder, [folder / "commitlog"], 16 * MIB, 20 * 500, index_slots=1000, index_entries=5000)
+    config = StoreConfig(
+        folder, [folder / "commitlog"], 16 * MIB, 20 * 500, index_slots=1000, index_entries=5000
+    )
     store = Store(config, lambda: 0)
     store.open()
     try:
@@ -109,7 +113,9 @@ async def test_a_laptops_cluster_ends_with_the_same_code(drive: FailingDrive) ->
     with cluster:
         port = free_port()
         store = str(drive.root / "store")
-        cluster.launch([sys.executable, "-m", "roquet.cli.main", "dev", "--port", str(port), "--store", store])
+        cluster.launch(
+            [sys.executable, "-m", "roquet.cli.main", "dev", "--port", str(port), "--store", store]
+        )
         cluster.wait_ready(lambda: "roquet dev ready" in cluster.output(), "its line")
         drive.fail()
         await Load(f"127.0.0.1:{port}").send(3)

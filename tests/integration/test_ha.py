@@ -70,24 +70,32 @@ class Sending:
                 await asyncio.sleep(0.02)
 
 
-async def test_a_promoted_slave_has_all_that_was_acknowledged_and_takes_what_comes(cluster: RoquetCluster) -> None:
+async def test_a_promoted_slave_has_all_that_was_acknowledged_and_takes_what_comes(
+    cluster: RoquetCluster,
+) -> None:
     """With a client that sends before, through and after it; the former master comes back as slave."""
     master, slave = cluster.master, cluster.slave
     cluster.create_topic("T", 2)
     await asyncio.to_thread(
-        wait_until, lambda: "streaming" in roquet("ha", "status", "-n", cluster.namesrv).stdout, "the slave in sync"
+        wait_until,
+        lambda: "streaming" in roquet("ha", "status", "-n", cluster.namesrv).stdout,
+        "the slave in sync",
     )
     sending = Sending(cluster.namesrv)
     task = asyncio.create_task(sending.run())
     try:
         await sending.until_more(200)
         before = dict(sending.safe)
-        refused = await asyncio.to_thread(roquet, "ha", "promote", slave.address, "-n", cluster.namesrv)
+        refused = await asyncio.to_thread(
+            roquet, "ha", "promote", slave.address, "-n", cluster.namesrv
+        )
         assert refused.returncode == 2
         assert f"the master at {master.address} answers: stop it first" in refused.stderr
         master.kill()
         before |= sending.safe
-        await asyncio.to_thread(done, "ha", "promote", slave.address, "-n", cluster.namesrv, "--role", "SYNC_MASTER")
+        await asyncio.to_thread(
+            done, "ha", "promote", slave.address, "-n", cluster.namesrv, "--role", "SYNC_MASTER"
+        )
         settings = (slave.directory / "server.conf").read_text()
         assert "brokerRole=SYNC_MASTER\n" in settings
         assert "brokerId=0\n" in settings
@@ -103,11 +111,17 @@ async def test_a_promoted_slave_has_all_that_was_acknowledged_and_takes_what_com
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-    stored = [record.properties["UNIQ_KEY"] for record in log_records(slave.store_dir) if record.topic == "T"]
+    stored = [
+        record.properties["UNIQ_KEY"]
+        for record in log_records(slave.store_dir)
+        if record.topic == "T"
+    ]
     assert not sending.safe.keys() - set(stored), "acknowledged, and not there"
     assert len(set(stored)) == len(stored)
     assert before.keys() <= sending.safe.keys()
-    await asyncio.to_thread(wait_until, lambda: logs_are_equal(master, slave), "the former master has all")
+    await asyncio.to_thread(
+        wait_until, lambda: logs_are_equal(master, slave), "the former master has all"
+    )
     for broker in (master, slave):
         broker.stop()
         done("store", "check", broker.store_dir, "-c", broker.directory / "server.conf")
@@ -118,10 +132,15 @@ def logs_are_equal(one: RoquetBroker, other: RoquetBroker) -> bool:
 
 
 def content(store: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes().rstrip(b"\0") for path in sorted((store / "commitlog").iterdir())}
+    return {
+        path.name: path.read_bytes().rstrip(b"\0")
+        for path in sorted((store / "commitlog").iterdir())
+    }
 
 
-async def test_what_only_the_former_master_took_is_saved_and_cut_off(cluster: RoquetCluster, tmp_path: Path) -> None:
+async def test_what_only_the_former_master_took_is_saved_and_cut_off(
+    cluster: RoquetCluster, tmp_path: Path
+) -> None:
     """It went on alone, where its clients found it and its slave did not."""
     master, slave = cluster.master, cluster.slave
     async with Producer(cluster.namesrv, "P", timeout_ms=SEND_MS_MAX) as producer:
@@ -159,12 +178,17 @@ async def test_what_only_the_former_master_took_is_saved_and_cut_off(cluster: Ro
     master.start()
     wait_until(lambda: logs_are_equal(master, slave), "the former master has what the new one has")
     bodies = [record.text for record in log_records(master.store_dir) if record.topic == "T"]
-    assert bodies == [*(f"both-{number}" for number in range(3)), *(f"new-{number}" for number in range(4))]
+    assert bodies == [
+        *(f"both-{number}" for number in range(3)),
+        *(f"new-{number}" for number in range(4)),
+    ]
     master.stop()
     done("store", "check", master.store_dir, "-c", settings)
 
 
-def test_a_former_master_is_not_touched_while_it_runs_or_without_a_new_one(cluster: RoquetCluster) -> None:
+def test_a_former_master_is_not_touched_while_it_runs_or_without_a_new_one(
+    cluster: RoquetCluster,
+) -> None:
     settings = cluster.master.directory / "server.conf"
     running = roquet("ha", "rejoin", "-c", settings, "-m", cluster.slave.address, "--id", 1)
     assert (running.returncode, "is in use by another broker" in running.stderr) == (2, True)
@@ -182,6 +206,9 @@ def test_status_shows_masters_slaves_and_what_they_have(cluster: RoquetCluster) 
     assert (master["broker_id"], slave["broker_id"]) == (0, 1)
     assert master["end"] == slave["end"] > 0
     unknown = roquet("ha", "status", "-n", cluster.namesrv, "-b", "nobody")
-    assert (unknown.returncode, unknown.stderr) == (2, "roquet: the name servers know no broker nobody\n")
+    assert (unknown.returncode, unknown.stderr) == (
+        2,
+        "roquet: the name servers know no broker nobody\n",
+    )
     cluster.master.kill()
     cluster.slave.stop()

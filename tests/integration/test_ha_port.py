@@ -46,7 +46,9 @@ def couple() -> Iterator[Couple]:
     """Both have a log of 20 MiB, more than sockets take on behalf of who does not read; the first file is no more."""
     with (
         RoquetNameServer() as names,
-        Couple(names.address, Maker.OURS, Maker.OURS, "SYNC_MASTER", properties=PROPERTIES) as running,
+        Couple(
+            names.address, Maker.OURS, Maker.OURS, "SYNC_MASTER", properties=PROPERTIES
+        ) as running,
     ):
         running.master.start()
         running.send("Large", 200, size=100_000)
@@ -127,15 +129,29 @@ def acknowledges_what_was_not_sent(couple: Couple) -> None:
         link.sendall(struct.pack(">q", begin(couple.master)))
         assert link.recv(12)
         link.sendall(struct.pack(">q", max(log_files(couple.master))))
-        wait_until(lambda: "was sent nothing beyond" in couple.master.log(), "the master's word on it")
+        wait_until(
+            lambda: "was sent nothing beyond" in couple.master.log(), "the master's word on it"
+        )
 
 
 STRANGERS = {
-    "another protocol": (says(b"GET / HTTP/1.1\r\n\r\n"), "offset 5135603447292250196 is reported, which no log has"),
+    "another protocol": (
+        says(b"GET / HTTP/1.1\r\n\r\n"),
+        "offset 5135603447292250196 is reported, which no log has",
+    ),
     "no offset": (says(b"\xff" * 8), "offset -1 is reported, which no log has"),
-    "beyond the end": (says(struct.pack(">q", 1 << 40)), "the slave is ahead of the log: it reports "),
-    "what is gone": (says(struct.pack(">q", 100)), f"the slave needs 100, the log starts at {MIB}: wipe its store"),
-    "half a report": (leaves_within_a_report, "the connection ended after 5 of the 8 bytes of a report"),
+    "beyond the end": (
+        says(struct.pack(">q", 1 << 40)),
+        "the slave is ahead of the log: it reports ",
+    ),
+    "what is gone": (
+        says(struct.pack(">q", 100)),
+        f"the slave needs 100, the log starts at {MIB}: wipe its store",
+    ),
+    "half a report": (
+        leaves_within_a_report,
+        "the connection ended after 5 of the 8 bytes of a report",
+    ),
     "half a transfer": (leaves_within_a_transfer, f"{GONE}: "),
     "a lie": (acknowledges_what_was_not_sent, "but was sent nothing beyond"),
 }
@@ -150,7 +166,9 @@ def test_a_stranger_disturbs_nobody_and_is_told_of(couple: Couple, kind: str) ->
         wait_until(lambda: told in couple.master.log(), f"'{told}' in the master's log")
 
 
-def test_idle_connections_and_a_slave_that_never_reads_disturb_nobody_and_are_told_of(couple: Couple) -> None:
+def test_idle_connections_and_a_slave_that_never_reads_disturb_nobody_and_are_told_of(
+    couple: Couple,
+) -> None:
     with ExitStack() as open_links, sending(couple):
         idle = [open_links.enter_context(ha_port(couple)) for _ in range(IDLE)]
         deaf = open_links.enter_context(ha_port(couple))
@@ -166,9 +184,13 @@ def test_idle_connections_and_a_slave_that_never_reads_disturb_nobody_and_are_to
 
 def test_a_slave_whose_transfers_are_cut_has_the_log_in_the_end(couple: Couple) -> None:
     """A second one; each of its connections ends within a chunk. Sends go on with the couple's own slave."""
-    with RecordingProxy(f"{HOST}:{couple.master.port + 1}", free_port(), whole_frames=False, cut_after=CUT) as door:
+    with RecordingProxy(
+        f"{HOST}:{couple.master.port + 1}", free_port(), whole_frames=False, cut_after=CUT
+    ) as door:
         properties = PROPERTIES | {"haMasterAddress": door.address}
-        with RoquetBroker(couple.namesrv, name=couple.name, role="SLAVE", broker_id=2, properties=properties) as second:
+        with RoquetBroker(
+            couple.namesrv, name=couple.name, role="SLAVE", broker_id=2, properties=properties
+        ) as second:
             wait_until(lambda: bool(door.connections), "the slave")
             assert couple.send("Cut", 15, size=100_000) == {SEND_OK}
             wait_until(lambda: has_same_log(couple.master, second), "equal logs")

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.kills import SETTINGS, assert_files_are_whole, is_routed, kill_again_and_again, read_by_us
+from tests.integration.kills import (
+    SETTINGS,
+    assert_files_are_whole,
+    is_routed,
+    kill_again_and_again,
+    read_by_us,
+)
 from tests.interop.apache import wait_until
 from tests.interop.roquet_cluster import RoquetBroker, RoquetNameServer
 

@@ -50,14 +50,22 @@ class Peer:
         self.closed = closed
 
     async def ask(
-        self, code: int, body: bytes = b"", *, version: int = 409, header_type: int = 0, **fields: Any
+        self,
+        code: int,
+        body: bytes = b"",
+        *,
+        version: int = 409,
+        header_type: int = 0,
+        **fields: Any,
     ) -> Command:
         request = Command(code, {name: str(value) for name, value in fields.items()}, body)
         request.version, request.header_type = version, header_type
         return await self.connection.call(request, 5000)
 
     async def register(self, body: bytes = BODY, *, version: int = 409, **changes: Any) -> Command:
-        return await self.ask(RequestCode.REGISTER_BROKER, body, version=version, **{**MASTER, **changes})
+        return await self.ask(
+            RequestCode.REGISTER_BROKER, body, version=version, **{**MASTER, **changes}
+        )
 
     async def end(self) -> None:
         self.connection.close()
@@ -155,29 +163,39 @@ async def test_a_compressed_registration_counts_like_a_plain_one(peer: Peer) -> 
     answer = await peer.register(body, compressed="true", bodyCrc32=crc32(body) & 0x7FFFFFFF)
 
     assert answer.code == ResponseCode.SUCCESS
-    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.SUCCESS
+    assert (
+        await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    ).code == ResponseCode.SUCCESS
 
 
 async def test_a_registration_of_an_old_release_is_a_bare_topic_table(peer: Peer) -> None:
     await peer.register(dump_bytes(REGISTRATION.table.to_json()), version=36)
 
-    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.SUCCESS
+    assert (
+        await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    ).code == ResponseCode.SUCCESS
 
 
 async def test_a_registration_without_a_body_is_a_sign_of_life_without_topics(peer: Peer) -> None:
     assert (await peer.register(b"")).code == ResponseCode.SUCCESS
-    assert load((await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)["clusterAddrTable"] == {"c": ["a"]}
+    assert load((await peer.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body)["clusterAddrTable"] == {
+        "c": ["a"]
+    }
 
 
 async def test_a_registration_whose_checksum_is_wrong_is_refused(peer: Peer) -> None:
     answer = await peer.register(bodyCrc32=1)
 
     assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "crc32 not match")
-    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.TOPIC_NOT_EXIST
+    assert (
+        await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    ).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 @pytest.mark.parametrize("compressed", ["true", "false"])
-async def test_a_registration_that_cannot_be_read_is_an_error_and_changes_nothing(peer: Peer, compressed: str) -> None:
+async def test_a_registration_that_cannot_be_read_is_an_error_and_changes_nothing(
+    peer: Peer, compressed: str
+) -> None:
     answer = await peer.register(b"\x78\xda garbage", compressed=compressed)
 
     assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -192,13 +210,17 @@ async def test_a_registration_without_a_mandatory_field_is_an_error(peer: Peer) 
     assert "brokerAddr is missing" in answer.remark
 
 
-async def test_the_end_of_the_registering_connection_unregisters_at_once(started: Started, peer: Peer) -> None:
+async def test_the_end_of_the_registering_connection_unregisters_at_once(
+    started: Started, peer: Peer
+) -> None:
     broker = await started.connect()
     await broker.register()
 
     await broker.end()
 
-    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.TOPIC_NOT_EXIST
+    assert (
+        await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    ).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 async def test_a_broker_that_says_goodbye_is_gone(peer: Peer) -> None:
@@ -206,7 +228,9 @@ async def test_a_broker_that_says_goodbye_is_gone(peer: Peer) -> None:
 
     assert (await peer.ask(RequestCode.UNREGISTER_BROKER, **MASTER)).code == ResponseCode.SUCCESS
 
-    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.TOPIC_NOT_EXIST
+    assert (
+        await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    ).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 async def test_a_silent_broker_loses_its_registration_and_its_connection(
@@ -221,11 +245,15 @@ async def test_a_silent_broker_loses_its_registration_and_its_connection(
 
     await asyncio.wait_for(broker.closed.wait(), 5)
     peer = await started.connect()
-    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.TOPIC_NOT_EXIST
+    assert (
+        await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    ).code == ResponseCode.TOPIC_NOT_EXIST
     await started.stop()
 
 
-async def test_two_addresses_that_fight_over_one_id_are_logged(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_two_addresses_that_fight_over_one_id_are_logged(
+    peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
     await peer.register()
     await peer.register(brokerAddr="10.0.0.9:10911")
 
@@ -241,7 +269,9 @@ async def test_an_unchanged_version_counts_as_a_sign_of_life(peer: Peer) -> None
     await peer.register()
 
     same = await peer.ask(RequestCode.QUERY_DATA_VERSION, body, **MASTER)
-    other = await peer.ask(RequestCode.QUERY_DATA_VERSION, dump_bytes(DataVersion(NOW, 2).to_json()), **MASTER)
+    other = await peer.ask(
+        RequestCode.QUERY_DATA_VERSION, dump_bytes(DataVersion(NOW, 2).to_json()), **MASTER
+    )
 
     assert (unknown.fields, unknown.body) == ({"changed": "true"}, b"")
     assert (same.fields, same.body) == ({"changed": "false"}, body)
@@ -251,7 +281,9 @@ async def test_an_unchanged_version_counts_as_a_sign_of_life(peer: Peer) -> None
 async def test_the_third_part_of_a_5x_version_is_echoed(peer: Peer) -> None:
     version = {"counter": 1, "stateVersion": 7, "timestamp": NOW}
     wrapper = {"dataVersion": version, "topicConfigTable": {}}
-    await peer.register(dump_bytes({"filterServerList": [], "topicConfigSerializeWrapper": wrapper}))
+    await peer.register(
+        dump_bytes({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
+    )
 
     answer = await peer.ask(RequestCode.QUERY_DATA_VERSION, dump_bytes(version), **MASTER)
 
@@ -261,7 +293,9 @@ async def test_the_third_part_of_a_5x_version_is_echoed(peer: Peer) -> None:
 # routes
 
 
-async def test_a_route_is_standard_json_for_who_can_read_it_and_the_dialect_for_the_rest(peer: Peer) -> None:
+async def test_a_route_is_standard_json_for_who_can_read_it_and_the_dialect_for_the_rest(
+    peer: Peer,
+) -> None:
     await peer.register()
     dialect = (
         b'{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911"},"brokerName":"a","cluster":"c"}],'
@@ -271,7 +305,9 @@ async def test_a_route_is_standard_json_for_who_can_read_it_and_the_dialect_for_
     standard = dialect.replace(b"{0:", b'{"0":')
 
     async def route(version: int, **fields: Any) -> bytes:
-        return (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, version=version, topic="T", **fields)).body
+        return (
+            await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, version=version, topic="T", **fields)
+        ).body
 
     assert await route(409) == standard
     assert await route(401) == standard
@@ -310,18 +346,28 @@ async def test_the_cluster_table_keeps_bare_broker_ids_for_everyone(peer: Peer) 
 
 async def test_topics_are_listed(peer: Peer) -> None:
     flags = {"plain": 0, "unit": 1, "subscribed": 2, "both": 3}
-    table = TopicTable({name: TopicConfig(name, sys_flag=flag) for name, flag in flags.items()}, VERSION)
+    table = TopicTable(
+        {name: TopicConfig(name, sys_flag=flag) for name, flag in flags.items()}, VERSION
+    )
     await peer.register(dump_bytes(Registration(table).to_json()))
 
     async def listed(code: int, **fields: Any) -> Any:
         return load((await peer.ask(code, **fields)).body)
 
-    assert await listed(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) == {"topicList": list(flags)}
-    assert await listed(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="c") == {"topicList": list(flags)}
+    assert await listed(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) == {
+        "topicList": list(flags)
+    }
+    assert await listed(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="c") == {
+        "topicList": list(flags)
+    }
     assert await listed(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="d") == {"topicList": []}
     assert await listed(RequestCode.GET_UNIT_TOPIC_LIST) == {"topicList": ["unit", "both"]}
-    assert await listed(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST) == {"topicList": ["subscribed", "both"]}
-    assert await listed(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST) == {"topicList": ["subscribed"]}
+    assert await listed(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST) == {
+        "topicList": ["subscribed", "both"]
+    }
+    assert await listed(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST) == {
+        "topicList": ["subscribed"]
+    }
     assert await listed(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS) == {
         "brokerAddr": "10.0.0.1:10911",
         "topicList": ["c", "a"],
@@ -338,9 +384,13 @@ async def test_write_permission_is_wiped_and_added_by_broker_name(peer: Peer) ->
         route = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
         return bodies.parse(route.body, Route.from_json).queues[0].perm
 
-    assert (await peer.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="a")).fields == {"wipeTopicCount": "1"}
+    assert (await peer.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="a")).fields == {
+        "wipeTopicCount": "1"
+    }
     assert await permission() == 4
-    assert (await peer.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="a")).fields == {"addTopicCount": "1"}
+    assert (await peer.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="a")).fields == {
+        "addTopicCount": "1"
+    }
     assert await permission() == 6
 
 
@@ -348,15 +398,21 @@ async def test_a_deleted_topic_has_no_route(peer: Peer) -> None:
     await peer.register()
 
     await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="T", clusterName="elsewhere")
-    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.SUCCESS
+    assert (
+        await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    ).code == ResponseCode.SUCCESS
 
     await peer.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="T")
-    assert (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")).code == ResponseCode.TOPIC_NOT_EXIST
+    assert (
+        await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
+    ).code == ResponseCode.TOPIC_NOT_EXIST
 
 
 async def put(peer: Peer, value: str = "a:4", topic: str = "T") -> None:
     order: dict[str, Any] = {"namespace": "ORDER_TOPIC_CONFIG", "key": topic}
-    assert (await peer.ask(RequestCode.PUT_KV_CONFIG, **order, value=value)).code == ResponseCode.SUCCESS
+    assert (
+        await peer.ask(RequestCode.PUT_KV_CONFIG, **order, value=value)
+    ).code == ResponseCode.SUCCESS
 
 
 async def test_key_values_are_put_found_and_deleted(peer: Peer) -> None:
@@ -380,7 +436,9 @@ async def test_a_registering_broker_is_told_the_ordered_topics(peer: Peer) -> No
     assert (await peer.register()).body == b'{"table":{"T":"a:4"}}'
 
 
-async def test_a_route_carries_the_order_only_where_that_is_enabled(tmp_path: Path, peer: Peer) -> None:
+async def test_a_route_carries_the_order_only_where_that_is_enabled(
+    tmp_path: Path, peer: Peer
+) -> None:
     ordering = await start(config_in(tmp_path / "ordering", order_message_enable=True))
     other = await ordering.connect()
     for asked in (peer, other):
@@ -401,7 +459,9 @@ async def test_key_values_outlive_the_server(tmp_path: Path) -> None:
     await first.stop()
 
     second = await start(config_in(tmp_path))
-    answer = await (await second.connect()).ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG")
+    answer = await (await second.connect()).ask(
+        RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG"
+    )
     await second.stop()
 
     assert answer.body == b'{"table":{"T":"a:4"}}'
@@ -454,7 +514,9 @@ async def test_a_changed_setting_counts_at_once_and_is_kept(tmp_path: Path, peer
     await put(peer)
     await peer.register()
 
-    answer = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\nnoSuchSetting=1\n")
+    answer = await peer.ask(
+        RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\nnoSuchSetting=1\n"
+    )
 
     assert answer.code == ResponseCode.SUCCESS
     route = await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
@@ -462,24 +524,34 @@ async def test_a_changed_setting_counts_at_once_and_is_kept(tmp_path: Path, peer
     assert "orderMessageEnable=true\n" in (tmp_path / "namesrv.properties").read_text()
 
 
-async def test_the_operators_file_keeps_its_comments_and_gets_only_what_was_changed(tmp_path: Path, peer: Peer) -> None:
+async def test_the_operators_file_keeps_its_comments_and_gets_only_what_was_changed(
+    tmp_path: Path, peer: Peer
+) -> None:
     file = tmp_path / "namesrv.properties"
     before = "# ours\norderMessageEnable = false\n\n! the rest\nproductEnvName=blue\n"
     file.write_text(before)
 
-    answer = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\nnoSuchSetting=1\n")
+    answer = await peer.ask(
+        RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\nnoSuchSetting=1\n"
+    )
 
     assert answer.code == ResponseCode.SUCCESS
-    assert file.read_text() == before.replace("orderMessageEnable = false", "orderMessageEnable=true")
+    assert file.read_text() == before.replace(
+        "orderMessageEnable = false", "orderMessageEnable=true"
+    )
 
 
-NEVER = sorted(setting_names(NamesrvConfig) - {"orderMessageEnable", "productEnvName", "clusterTest"})
+NEVER = sorted(
+    setting_names(NamesrvConfig) - {"orderMessageEnable", "productEnvName", "clusterTest"}
+)
 """Files, ports, and all that bounds what peers may take."""
 
 
 @pytest.mark.parametrize("name", NEVER)
 async def test_a_protected_setting_cannot_be_changed_from_afar(peer: Peer, name: str) -> None:
-    answer = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, f"{name}=1\norderMessageEnable=true".encode())
+    answer = await peer.ask(
+        RequestCode.UPDATE_NAMESRV_CONFIG, f"{name}=1\norderMessageEnable=true".encode()
+    )
 
     assert answer.code == ResponseCode.NO_PERMISSION
     assert f"{name}: to be changed in the name server's configuration file" in str(answer.remark)
@@ -513,9 +585,20 @@ FRAMES = GOLDEN / "frames"
 OF_BROKER = FRAMES / "broker-4.9.7"
 ADMIN_CODES = (100, 101, 102, 205, 206, 216, 219, 224, 304, 311, 312, 313, 318, 319, 327)
 SETTINGS_OF_OURS = {
-    *("bindAddress", "configBlackList", "connectionsMax", "connectionsPerAddressMax", "partialRequestTimeout"),
+    *(
+        "bindAddress",
+        "configBlackList",
+        "connectionsMax",
+        "connectionsPerAddressMax",
+        "partialRequestTimeout",
+    ),
     "loopDelayWarningMs",
-    *("answerBytesMax", "answerBytesPerConnectionMax", "requestBytesMax", "requestBytesPerConnectionMax"),
+    *(
+        "answerBytesMax",
+        "answerBytesPerConnectionMax",
+        "requestBytesMax",
+        "requestBytesPerConnectionMax",
+    ),
 }
 SETTINGS_OF_NETTY = {
     *("serverSocketBacklog", "serverSocketRcvBufSize", "serverSocketSndBufSize"),
@@ -535,12 +618,19 @@ def answer_to(asked: Path) -> Command:
 
 
 def assert_same(answer: Command, expected: Command) -> None:
-    assert (answer.code, answer.fields, answer.body) == (expected.code, expected.fields, expected.body)
+    assert (answer.code, answer.fields, answer.body) == (
+        expected.code,
+        expected.fields,
+        expected.body,
+    )
     assert (answer.header_type, answer.flag) == (expected.header_type, expected.flag)
 
 
 def recorded(pattern: str) -> list[Any]:
-    return [pytest.param(path, id=f"{path.parent.name}/{path.stem}") for path in sorted(FRAMES.glob(pattern))]
+    return [
+        pytest.param(path, id=f"{path.parent.name}/{path.stem}")
+        for path in sorted(FRAMES.glob(pattern))
+    ]
 
 
 def registered_at_start() -> dict[str, TopicConfig]:
@@ -594,14 +684,20 @@ async def test_a_recorded_registration_counts(peer: Peer, sent: Path) -> None:
     else:
         assert_same(await peer.connection.call(request, 5000), answer_to(sent))
 
-    listed = load((await peer.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)).body)["topicList"]
+    listed = load((await peer.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)).body)[
+        "topicList"
+    ]
     assert set(listed) == topics.keys()
     for name, topic in topics.items():
-        route = bodies.parse((await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=name)).body, Route.from_json)
+        route = bodies.parse(
+            (await peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=name)).body, Route.from_json
+        )
         assert route.brokers[0].addresses == {0: request.fields["brokerAddr"]}
         queues = route.queues[0]
         told = (queues.read_queues, queues.write_queues, queues.perm, queues.topic_sys_flag)
-        assert told == tuple(topic[name] for name in ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag"))
+        assert told == tuple(
+            topic[name] for name in ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
+        )
 
 
 @pytest.mark.parametrize("asked", recorded("broker-4.9.7/322-*.request.bin"))
@@ -616,7 +712,9 @@ async def test_a_recorded_version_is_the_registered_one(peer: Peer, asked: Path)
 
 @pytest.mark.parametrize("asked", recorded("broker-4.9.7/104-*.request.bin"))
 async def test_a_recorded_goodbye_counts(peer: Peer, asked: Path) -> None:
-    came = await peer.connection.call(frame(asked.with_name(asked.name.replace("104-un", "103-"))), 5000)
+    came = await peer.connection.call(
+        frame(asked.with_name(asked.name.replace("104-un", "103-"))), 5000
+    )
     assert came.code == ResponseCode.SUCCESS
 
     assert_same(await peer.connection.call(frame(asked), 5000), answer_to(asked))
@@ -626,28 +724,43 @@ async def test_a_recorded_goodbye_counts(peer: Peer, asked: Path) -> None:
 
 def listed_topics(asked: Path) -> set[str]:
     """What Apache's name server listed in the same session; what the session's own consumers made came later."""
-    topics = set(load(frame(asked.with_name("206-get-all-topics-json.response.bin")).body)["topicList"])
-    if frame(asked).code in (RequestCode.WIPE_WRITE_PERM_OF_BROKER, RequestCode.ADD_WRITE_PERM_OF_BROKER):
+    topics = set(
+        load(frame(asked.with_name("206-get-all-topics-json.response.bin")).body)["topicList"]
+    )
+    if frame(asked).code in (
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+    ):
         for heartbeat in asked.parent.glob("34-heartbeat-consumer-*.request.bin"):
             consumers = bodies.parse(frame(heartbeat).body, Heartbeat.from_json).consumers
             topics |= {f"%RETRY%{consumer.group}" for consumer in consumers}
     return topics
 
 
-@pytest.mark.parametrize("asked", [param for code in ADMIN_CODES for param in recorded(f"*/{code}-*.request.bin")])
+@pytest.mark.parametrize(
+    "asked", [param for code in ADMIN_CODES for param in recorded(f"*/{code}-*.request.bin")]
+)
 async def test_a_recorded_administrator_gets_the_recorded_answer(peer: Peer, asked: Path) -> None:
     request, expected = frame(asked), answer_to(asked)
     clusters = asked.with_name("106-get-cluster-info-json.request.bin")
     address, _ = told_by(frame(clusters), answer_to(clusters))
-    await register_recorded(peer, address, {name: TopicConfig(name, 4, 4) for name in listed_topics(asked)})
+    await register_recorded(
+        peer, address, {name: TopicConfig(name, 4, 4) for name in listed_topics(asked)}
+    )
     await put(peer, "broker-a:4", topic=request.fields.get("key", "Admin4"))
 
     answer = await peer.connection.call(request, 5000)
 
-    assert (answer.code, answer.remark, answer.fields) == (expected.code, expected.remark, expected.fields)
+    assert (answer.code, answer.remark, answer.fields) == (
+        expected.code,
+        expected.remark,
+        expected.fields,
+    )
     assert answer.header_type == expected.header_type
     if request.code == RequestCode.GET_NAMESRV_CONFIG:
-        ours, apaches = (dict(parse(side.body.decode()).pairs).keys() for side in (answer, expected))
+        ours, apaches = (
+            dict(parse(side.body.decode()).pairs).keys() for side in (answer, expected)
+        )
         assert (ours - apaches, apaches - ours) == (SETTINGS_OF_OURS, SETTINGS_OF_NETTY)
     elif expected.body:
         assert in_any_order(load(answer.body)) == in_any_order(load(expected.body))
@@ -656,7 +769,9 @@ async def test_a_recorded_administrator_gets_the_recorded_answer(peer: Peer, ask
 
 
 def in_any_order(document: dict[str, Any]) -> dict[str, Any]:
-    return {name: sorted(value) if name == "topicList" else value for name, value in document.items()}
+    return {
+        name: sorted(value) if name == "topicList" else value for name, value in document.items()
+    }
 
 
 async def test_a_recorded_slave_is_told_what_it_was_told(peer: Peer) -> None:
@@ -668,8 +783,16 @@ async def test_a_recorded_slave_is_told_what_it_was_told(peer: Peer) -> None:
     }
     await peer.register(clusterName="DefaultCluster", brokerName="broker-a", **addresses)
 
-    answer = await peer.connection.call(frame(frames / "103-register-broker-slave-json.request.bin"), 5000)
-    gone = await peer.connection.call(frame(frames / "104-unregister-broker-json.request.bin"), 5000)
+    answer = await peer.connection.call(
+        frame(frames / "103-register-broker-slave-json.request.bin"), 5000
+    )
+    gone = await peer.connection.call(
+        frame(frames / "104-unregister-broker-json.request.bin"), 5000
+    )
 
-    assert (answer.code, answer.fields, answer.body) == (expected.code, expected.fields, expected.body)
+    assert (answer.code, answer.fields, answer.body) == (
+        expected.code,
+        expected.fields,
+        expected.body,
+    )
     assert gone.code == ResponseCode.SUCCESS

@@ -51,7 +51,12 @@ def wait_until(condition: Callable[[], object], process: subprocess.Popen[str]) 
 
 def being_written(folder: Path) -> bool:
     """Files of a run that is not over; folders come and go meanwhile."""
-    names = (name for staged in folder.glob("_roquet/staged-*") for *_, files in os.walk(staged) for name in files)
+    names = (
+        name
+        for staged in folder.glob("_roquet/staged-*")
+        for *_, files in os.walk(staged)
+        for name in files
+    )
     return any(name.endswith(".parquet") for name in names)
 
 
@@ -72,15 +77,31 @@ def workers_of(session: int) -> list[int]:
 def archived_numbers(folder: Path) -> list[int]:
     parquet = pytest.importorskip("pyarrow.parquet")
     files = folder.glob("topic=*/day=*/*.parquet")
-    return sorted(int(body) for file in files for body in parquet.ParquetFile(file).read(["body"])["body"].to_pylist())
+    return sorted(
+        int(body)
+        for file in files
+        for body in parquet.ParquetFile(file).read(["body"])["body"].to_pylist()
+    )
 
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_an_archive_has_each_message_once_whoever_is_killed_meanwhile(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_archive_has_each_message_once_whoever_is_killed_meanwhile(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     """First the driver, then the workers that read for the next run, with -9."""
     send(cluster.name_server, "orders", range(MESSAGES))
-    words = ["archive", tmp_path, "-n", cluster.name_server, "-t", "orders", "-o", "pullBatchSize=1", "--json"]
+    words = [
+        "archive",
+        tmp_path,
+        "-n",
+        cluster.name_server,
+        "-t",
+        "orders",
+        "-o",
+        "pullBatchSize=1",
+        "--json",
+    ]
     with running(*words) as process:
         wait_until(lambda: being_written(tmp_path), process)
         os.killpg(process.pid, signal.SIGKILL)
@@ -101,7 +122,9 @@ def test_an_archive_has_each_message_once_whoever_is_killed_meanwhile(cluster: C
 
 
 def test_what_cannot_be_done_is_told_in_a_line(tmp_path: Path) -> None:
-    with running("archive", tmp_path, "-n", "127.0.0.1:1", "-t", "orders", "-o", "noProgressTimeoutMs=100") as process:
+    with running(
+        "archive", tmp_path, "-n", "127.0.0.1:1", "-t", "orders", "-o", "noProgressTimeoutMs=100"
+    ) as process:
         output, errors = process.communicate(timeout=PATIENCE_S)
 
     assert (process.returncode, output) == (2, "")

@@ -50,7 +50,9 @@ class Peer:
         await asyncio.get_running_loop().sock_connect(self._socket, ("127.0.0.1", self._port))
 
     async def ask(self, *requests: Command) -> None:
-        await asyncio.get_running_loop().sock_sendall(self._socket, b"".join(each.encode() for each in requests))
+        await asyncio.get_running_loop().sock_sendall(
+            self._socket, b"".join(each.encode() for each in requests)
+        )
 
     async def answers(self, count: int) -> list[Command]:
         found: list[Command] = []
@@ -168,7 +170,9 @@ def held_pull(opaque: int, offset: int) -> Command:
     return Command(RequestCode.PULL_MESSAGE, header.write(), opaque=opaque)
 
 
-async def test_pulls_of_a_peer_that_reads_nothing_go_on_waiting(cluster: roquet.dev.Cluster) -> None:
+async def test_pulls_of_a_peer_that_reads_nothing_go_on_waiting(
+    cluster: roquet.dev.Cluster,
+) -> None:
     """And are answered as soon as it reads, which is before they are looked at for any other reason."""
     assert cluster.broker is not None
     await fill(cluster, "T", b"first", 1)
@@ -185,12 +189,16 @@ async def test_pulls_of_a_peer_that_reads_nothing_go_on_waiting(cluster: roquet.
 
     assert (pulls - long_polls.count) * 200_000 < BUFFERED_MAX
     answers = await peer.answers(pulls)
-    assert {(answer.code, len(answer.body) > 200_000) for answer in answers} == {(ResponseCode.SUCCESS, True)}
+    assert {(answer.code, len(answer.body) > 200_000) for answer in answers} == {
+        (ResponseCode.SUCCESS, True)
+    }
     assert long_polls.count == 0
     peer.close()
 
 
-async def test_a_flood_of_one_client_leaves_the_others_their_turn(cluster: roquet.dev.Cluster) -> None:
+async def test_a_flood_of_one_client_leaves_the_others_their_turn(
+    cluster: roquet.dev.Cluster,
+) -> None:
     """While a peer sends more than the broker can take, another one's sends are answered one after the other."""
     assert cluster.broker is not None
     await fill(cluster, "T", b"first", 1)
@@ -238,13 +246,18 @@ def test_more_connections_than_the_usual_limit_of_files_are_served(tmp_path: Pat
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
 
     with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=few_files) as process,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, preexec_fn=few_files
+        ) as process,
         ExitStack() as stack,
     ):
         assert process.stdout is not None
         port = re.search(r":(\d+)$", process.stdout.readline())
         assert port is not None
-        links = [stack.enter_context(socket.create_connection(("127.0.0.1", int(port[1])), 10)) for _ in range(200)]
+        links = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", int(port[1])), 10))
+            for _ in range(200)
+        ]
         for link in links:
             link.sendall(Command(RequestCode.GET_BROKER_CLUSTER_INFO).encode())
         answered = [link.recv(4) != b"" for link in links]

@@ -32,7 +32,9 @@ def some_bytes(size: int, seed: int = 1) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
-def a_log(folder: Path, content: bytes = b"", file_size: int = FILE_SIZE, start: int = 0) -> CommitLog:
+def a_log(
+    folder: Path, content: bytes = b"", file_size: int = FILE_SIZE, start: int = 0
+) -> CommitLog:
     log = CommitLog(RealDisk(), LogFolders(RealDisk(), [folder]), file_size)
     log.load()
     log.replicate(PhysicalOffset(start), content)
@@ -136,7 +138,11 @@ async def slaves_at_different_places_become_equal(cluster: Cluster) -> None:
         server.notify_growth()
         await asyncio.sleep(0)
     await cluster.until(lambda: [row.acked for row in server.progress()] == [log.end] * 3)
-    assert [content(copy) for copy in copies] == [content(log), content(log), content(log)[3 * FILE_SIZE :]]
+    assert [content(copy) for copy in copies] == [
+        content(log),
+        content(log),
+        content(log)[3 * FILE_SIZE :],
+    ]
     assert (server.slave_count, server.replicated_to) == (3, log.end)
     assert {row.behind for row in server.progress()} == {0}
 
@@ -170,7 +176,9 @@ async def test_a_slow_slave_slows_only_itself(cluster: Cluster) -> None:
     assert content(copy) == content(log)
 
 
-async def test_a_slave_comes_back_when_its_master_does(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_slave_comes_back_when_its_master_does(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "roquet.replication.client")
     log = a_log(cluster.folder / "m", some_bytes(5_000))
     copy = a_log(cluster.folder / "s")
@@ -189,14 +197,22 @@ async def test_a_slave_comes_back_when_its_master_does(cluster: Cluster, caplog:
     assert told == f"master {address} is followed again, from 10000 on"
 
 
-async def test_a_slave_of_the_wrong_master_stops_and_follows_the_right_one(cluster: Cluster) -> None:
-    log, other = a_log(cluster.folder / "m", some_bytes(5_000)), a_log(cluster.folder / "o", some_bytes(9_000, seed=3))
+async def test_a_slave_of_the_wrong_master_stops_and_follows_the_right_one(
+    cluster: Cluster,
+) -> None:
+    log, other = (
+        a_log(cluster.folder / "m", some_bytes(5_000)),
+        a_log(cluster.folder / "o", some_bytes(9_000, seed=3)),
+    )
     copy = a_log(cluster.folder / "s", some_bytes(4_000))
     server, address = await cluster.master(log)
     _, wrong_address = await cluster.master(other)
     client = cluster.slave(copy, wrong_address)
     await cluster.until(lambda: client.progress().phase is slave.Phase.STOPPED)
-    assert client.progress().reason == "the logs have diverged: the master's byte at 1 is another than ours"
+    assert (
+        client.progress().reason
+        == "the logs have diverged: the master's byte at 1 is another than ours"
+    )
     client.set_master(address)
     await cluster.until(lambda: server.replicated_to == log.end)
     assert content(copy) == content(log)
@@ -245,7 +261,9 @@ async def test_bytes_that_are_no_report_end_only_their_connection(
         await reader.readexactly(1)
     await cluster.until(lambda: server.replicated_to == log.end)
     assert [row.reason for row in server.progress()] == [""]
-    assert any("reason=offset -1 is reported, which no log has" in each.message for each in caplog.records)
+    assert any(
+        "reason=offset -1 is reported, which no log has" in each.message for each in caplog.records
+    )
 
 
 async def test_a_connection_that_ends_within_a_report_is_told_of(cluster: Cluster) -> None:
@@ -254,7 +272,9 @@ async def test_a_connection_that_ends_within_a_report_is_told_of(cluster: Cluste
     writer.write(report(PhysicalOffset(900)) + report(PhysicalOffset(900))[:5])
     writer.close()
     await cluster.until(lambda: any(row.reason for row in server.progress()))
-    assert only(server.progress()).reason == "the connection ended after 5 of the 8 bytes of a report"
+    assert (
+        only(server.progress()).reason == "the connection ended after 5 of the 8 bytes of a report"
+    )
 
 
 async def test_many_slaves_of_a_host_that_are_dropped_for_one_reason_are_told_of_once(
@@ -267,7 +287,9 @@ async def test_many_slaves_of_a_host_that_are_dropped_for_one_reason_are_told_of
         writer.write(report(PhysicalOffset(offset)))
         with suppress(ConnectionError):
             assert await reader.read() == b""
-    assert only(server.progress()).reason.startswith("the slave is ahead of the log: it reports 7000")
+    assert only(server.progress()).reason.startswith(
+        "the slave is ahead of the log: it reports 7000"
+    )
     (told,) = (each.message for each in caplog.records)
     assert "it reports 5000" in told
 
@@ -325,7 +347,9 @@ class FullLog(CommitLog):
 
 async def test_a_slave_without_room_says_so(cluster: Cluster) -> None:
     _, address = await cluster.master(a_log(cluster.folder / "m", some_bytes(1_000)))
-    client = cluster.slave(FullLog(RealDisk(), LogFolders(RealDisk(), [cluster.folder / "s"]), FILE_SIZE), address)
+    client = cluster.slave(
+        FullLog(RealDisk(), LogFolders(RealDisk(), [cluster.folder / "s"]), FILE_SIZE), address
+    )
     await cluster.until(lambda: client.progress().phase is slave.Phase.WAITING)
     assert client.progress().reason == "cannot write the log: no room left"
 
@@ -337,7 +361,11 @@ async def test_what_speaks_another_protocol_is_no_master(cluster: Cluster) -> No
 
     other = await asyncio.start_server(greet, HOST, 0)
     async with other:
-        client = cluster.slave(a_log(cluster.folder / "s"), f"{HOST}:{other.sockets[0].getsockname()[1]}")
+        client = cluster.slave(
+            a_log(cluster.folder / "s"), f"{HOST}:{other.sockets[0].getsockname()[1]}"
+        )
         await cluster.until(lambda: client.progress().phase is slave.Phase.WAITING)
-        assert client.progress().reason.startswith("the master broke the protocol: the master announces ")
+        assert client.progress().reason.startswith(
+            "the master broke the protocol: the master announces "
+        )
         await client.close()

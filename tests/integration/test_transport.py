@@ -107,7 +107,9 @@ async def both() -> AsyncIterator[Both]:
 async def test_answers_find_their_requests_whatever_their_order(both: Both) -> None:
     client = await both.connect()
 
-    answers = await asyncio.gather(*(client.call(Command(ECHO, {"n": str(n)}), 5000) for n in range(100)))
+    answers = await asyncio.gather(
+        *(client.call(Command(ECHO, {"n": str(n)}), 5000) for n in range(100))
+    )
 
     assert [answer.fields["n"] for answer in answers] == [str(n) for n in range(100)]
 
@@ -171,7 +173,9 @@ async def test_a_call_without_an_answer_times_out_and_the_connection_stays(both:
     assert (await client.call(Command(ECHO), 5000)).code == 0
 
 
-async def test_a_peer_that_breaks_the_protocol_loses_its_connection_and_its_calls(both: Both) -> None:
+async def test_a_peer_that_breaks_the_protocol_loses_its_connection_and_its_calls(
+    both: Both,
+) -> None:
     client = await both.connect()
     other = await both.connect()
 
@@ -209,7 +213,9 @@ async def test_a_closed_server_has_no_connection_left(both: Both) -> None:
     assert len(both.ended) == 1
 
 
-async def test_a_peer_that_reads_nothing_does_not_hold_up_the_end(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_that_reads_nothing_does_not_hold_up_the_end(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server_module, "CLOSE_S", 0.01)
     reader, writer = await asyncio.open_connection("127.0.0.1", both.port, limit=1)
     await settled(lambda: bool(both.server.connections))

@@ -15,8 +15,24 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.interop import wire
-from tests.interop.processes import LOOPBACK, SEND_MS_MAX, Client, Finished, Program, Session, free_port, wait_until
-from tests.interop.toolchain import Version, go_driver, java, java_classpath, require_go, require_java
+from tests.interop.processes import (
+    LOOPBACK,
+    SEND_MS_MAX,
+    Client,
+    Finished,
+    Program,
+    Session,
+    free_port,
+    wait_until,
+)
+from tests.interop.toolchain import (
+    Version,
+    go_driver,
+    java,
+    java_classpath,
+    require_go,
+    require_java,
+)
 
 __all__ = [
     "PATIENT",
@@ -46,7 +62,8 @@ HOST = LOOPBACK.ip
 PATIENT: Final = ("--timeout", SEND_MS_MAX, "--api-timeout", SEND_MS_MAX)
 """For sends of drivers, and what they ask before, which by themselves wait 3 s."""
 PATIENT_BROKER: Final = dict.fromkeys(
-    ("waitTimeMillsInSendQueue", "waitTimeMillsInTransactionQueue", "osPageCacheBusyTimeOutMills"), SEND_MS_MAX
+    ("waitTimeMillsInSendQueue", "waitTimeMillsInTransactionQueue", "osPageCacheBusyTimeOutMills"),
+    SEND_MS_MAX,
 )
 """Else a broker refuses what a busy machine let wait for 200 ms, 3 s, or a second."""
 SERVER_JVM = ("-Xms256m", "-Xmx512m", "-Xmn128m", "-XX:+UseSerialGC")
@@ -89,7 +106,15 @@ class _Server(Program):
         configuration.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         options = [*_java_options(self.directory, "INFO"), *self._options]
         self.launch(
-            [str(java()), *options, "-cp", java_classpath(self.version), self.main_class, "-c", str(configuration)],
+            [
+                str(java()),
+                *options,
+                "-cp",
+                java_classpath(self.version),
+                self.main_class,
+                "-c",
+                str(configuration),
+            ],
             {"ROCKETMQ_HOME": str(self.directory), "NAMESRV_ADDR": ""},
         )
 
@@ -127,7 +152,9 @@ class ApacheNameServer(_Server):
         self.wait_ready(lambda: wire.accepts(self.address), f"{self.address} accepts")
 
 
-def membership(cluster: str, name: str, broker_id: int, role: str, namesrv: str, ip: str = HOST) -> dict[str, object]:
+def membership(
+    cluster: str, name: str, broker_id: int, role: str, namesrv: str, ip: str = HOST
+) -> dict[str, object]:
     """What broker.conf says of a broker's place in its cluster, for ours and Apache's."""
     return {
         "brokerClusterName": cluster,
@@ -184,7 +211,9 @@ class ApacheBroker(_Server):
         self.wait_ready(lambda: wire.accepts(self.address), f"{self.address} accepts")
         if registered:
             first = self.namesrv.split(";")[0]
-            self.wait_ready(lambda: wire.has_broker(first, self.address), f"{self.address} is listed by {first}")
+            self.wait_ready(
+                lambda: wire.has_broker(first, self.address), f"{self.address} is listed by {first}"
+            )
 
 
 class JavaClients:
@@ -200,8 +229,13 @@ class JavaClients:
         session = self._sessions.get(kind)
         if session is None or not session.alive:
             version, header = kind.split("-")
-            options = ["-Xmx128m", *(["-Drocketmq.serialize.type=ROCKETMQ"] if header == "binary" else [])]
-            session = self._running.enter_context(start_session(Version(version), java_options=options))
+            options = [
+                "-Xmx128m",
+                *(["-Drocketmq.serialize.type=ROCKETMQ"] if header == "binary" else []),
+            ]
+            session = self._running.enter_context(
+                start_session(Version(version), java_options=options)
+            )
             self._sessions[kind] = session
         return session
 
@@ -209,7 +243,10 @@ class JavaClients:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._running.close()
 
@@ -224,14 +261,19 @@ class Spoken:
 
 
 def run_driver(
-    version: Version, *args: str | int | Path, timeout_s: float = 120, java_options: Sequence[str] = ()
+    version: Version,
+    *args: str | int | Path,
+    timeout_s: float = 120,
+    java_options: Sequence[str] = (),
 ) -> Finished:
     """Our Java driver to its end, with the client of that version."""
     with start_driver(version, *args, java_options=java_options) as client:
         return client.finish(timeout_s)
 
 
-def start_driver(version: Version, *args: str | int | Path, java_options: Sequence[str] = ()) -> Client:
+def start_driver(
+    version: Version, *args: str | int | Path, java_options: Sequence[str] = ()
+) -> Client:
     """Our Java driver, running; for use in `with`."""
     return _start_java(version, "roquet.Driver", args, (*CLIENT_JVM, *java_options))
 
@@ -239,17 +281,25 @@ def start_driver(version: Version, *args: str | int | Path, java_options: Sequen
 def start_session(version: Version, *, java_options: Sequence[str] = ()) -> Session:
     """Our Java driver, waiting for commands; for use in `with`."""
     session = Session(f"session-{version}")
-    launch_java(session, version, "roquet.Driver", ["session"], (*CLIENT_JVM, *java_options), listens=True)
+    launch_java(
+        session, version, "roquet.Driver", ["session"], (*CLIENT_JVM, *java_options), listens=True
+    )
     session.wait_started()
     return session
 
 
 def run_java(
-    version: Version, main_class: str, *args: str | int | Path, timeout_s: float = 300, jvm: Sequence[str] = CLIENT_JVM
+    version: Version,
+    main_class: str,
+    *args: str | int | Path,
+    timeout_s: float = 300,
+    jvm: Sequence[str] = CLIENT_JVM,
 ) -> Spoken:
     """Any class of Apache's jars to its end, such as its benchmarks."""
     with _start_java(version, main_class, args, jvm) as program:
-        return Spoken(program.wait_end(timeout_s), _without_notices(program.output()), program.errors())
+        return Spoken(
+            program.wait_end(timeout_s), _without_notices(program.output()), program.errors()
+        )
 
 
 def go_client(*args: str | int | Path, timeout_s: float = 120) -> Finished:
@@ -261,7 +311,9 @@ def go_client(*args: str | int | Path, timeout_s: float = 120) -> Finished:
 def start_go_client(*args: str | int | Path) -> Client:
     """Apache's Go client, running; for use in `with`."""
     client = Client("go")
-    client.launch([str(go_driver()), *map(str, args)], {"ROCKETMQ_GO_LOG_LEVEL": "error", "NAMESRV_ADDR": ""})
+    client.launch(
+        [str(go_driver()), *map(str, args)], {"ROCKETMQ_GO_LOG_LEVEL": "error", "NAMESRV_ADDR": ""}
+    )
     return client
 
 
@@ -274,10 +326,18 @@ def mqadmin(
 ) -> Spoken:
     """One mqadmin command, such as `mqadmin("clusterList", namesrv=...)`."""
     jvm = (*CLIENT_JVM, *java_options, f"-Drocketmq.namesrv.addr={namesrv}")
-    return run_java(version, "org.apache.rocketmq.tools.command.MQAdminStartup", *args, timeout_s=timeout_s, jvm=jvm)
+    return run_java(
+        version,
+        "org.apache.rocketmq.tools.command.MQAdminStartup",
+        *args,
+        timeout_s=timeout_s,
+        jvm=jvm,
+    )
 
 
-def _start_java(version: Version, main_class: str, args: Sequence[str | int | Path], options: Sequence[str]) -> Client:
+def _start_java(
+    version: Version, main_class: str, args: Sequence[str | int | Path], options: Sequence[str]
+) -> Client:
     client = Client(main_class.rpartition(".")[2].lower())
     launch_java(client, version, main_class, args, options)
     return client
@@ -296,7 +356,11 @@ def launch_java(
     options = [*_java_options(client.directory, "OFF"), *options]
     client.launch(
         [str(java()), *options, "-cp", java_classpath(version), main_class, *map(str, args)],
-        {"ROCKETMQ_HOME": str(client.directory), "NAMESRV_ADDR": "", "LC_ALL": "C.UTF-8"},  # Arguments are UTF-8.
+        {
+            "ROCKETMQ_HOME": str(client.directory),
+            "NAMESRV_ADDR": "",
+            "LC_ALL": "C.UTF-8",
+        },  # Arguments are UTF-8.
         listens=listens,
     )
 

@@ -59,38 +59,62 @@ class Couple:
         self.namesrv = namesrv
         self._properties = PROPERTIES | dict(properties or {})
         self.master = self._broker(master, role, 0, {})
-        where: dict[str, str | int] = {"haMasterAddress": f"127.0.0.1:{self.master.port + 1}"} if known else {}
+        where: dict[str, str | int] = (
+            {"haMasterAddress": f"127.0.0.1:{self.master.port + 1}"} if known else {}
+        )
         self.slave = self._broker(slave, "SLAVE", 1, where)
 
-    def _broker(self, maker: Maker, role: str, broker_id: int, more: dict[str, str | int]) -> Broker:
+    def _broker(
+        self, maker: Maker, role: str, broker_id: int, more: dict[str, str | int]
+    ) -> Broker:
         properties = self._properties | more
         if maker is Maker.OURS:
-            return RoquetBroker(self.namesrv, name=self.name, role=role, broker_id=broker_id, properties=properties)
+            return RoquetBroker(
+                self.namesrv, name=self.name, role=role, broker_id=broker_id, properties=properties
+            )
         version = Version.V5 if maker is Maker.APACHE_5X else Version.V4
         return ApacheBroker(
-            self.namesrv, name=self.name, role=role, broker_id=broker_id, version=version, properties=properties
+            self.namesrv,
+            name=self.name,
+            role=role,
+            broker_id=broker_id,
+            version=version,
+            properties=properties,
         )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.slave.close()
         self.master.close()
 
     def send(
-        self, topic: str, count: int, *, waits: bool = True, size: int = MESSAGE_SIZE, queues: int = QUEUES
+        self,
+        topic: str,
+        count: int,
+        *,
+        waits: bool = True,
+        size: int = MESSAGE_SIZE,
+        queues: int = QUEUES,
     ) -> set[int]:
         """So many messages to the master, to each of the first queues in turn; the codes of its answers.
 
         :param waits: whether a SYNC_MASTER is to wait for its slave.
         """
         codes, wait = set(), str(waits).lower()
-        with socket.create_connection(wire.parse_address(self.master.address), timeout=TIMEOUT_S) as link:
+        with socket.create_connection(
+            wire.parse_address(self.master.address), timeout=TIMEOUT_S
+        ) as link:
             for number in range(count):
-                properties = f"UNIQ_KEY\x01{topic}-{number}\x02TAGS\x01{'AB'[number % 2]}\x02WAIT\x01{wait}"
+                properties = (
+                    f"UNIQ_KEY\x01{topic}-{number}\x02TAGS\x01{'AB'[number % 2]}\x02WAIT\x01{wait}"
+                )
                 fields = wire.send_fields(topic, number % queues, properties)
                 link.sendall(wire.request(wire.SEND_MESSAGE, fields, b"x" * size))
                 codes.add(wire.read_answer(link).code)
@@ -103,11 +127,17 @@ class Couple:
     def await_topic_at_slave(self, topic: str) -> None:
         """Until the slave has copied it, which it does soon after its start and then each ten seconds."""
         topics = self.slave.store_dir / "config" / "topics.json"
-        wait_until(lambda: topics.exists() and topic in topics.read_text(), f"{topic} at the slave", WITHIN_S)
+        wait_until(
+            lambda: topics.exists() and topic in topics.read_text(),
+            f"{topic} at the slave",
+            WITHIN_S,
+        )
 
     def await_same(self) -> None:
         """Until the slave has all that the master has, from its own first byte on, in the log and in the queues."""
-        wait_until(lambda: has_same_log(self.master, self.slave), f"equal logs of {self.name}", WITHIN_S)
+        wait_until(
+            lambda: has_same_log(self.master, self.slave), f"equal logs of {self.name}", WITHIN_S
+        )
         wait_until(lambda: has_whole_queues(self.master), "the master's queues", WITHIN_S)
         wait_until(lambda: has_whole_queues(self.slave), "the slave's queues", WITHIN_S)
         start = begin(self.slave)
@@ -117,7 +147,11 @@ class Couple:
 
     def await_follower(self) -> None:
         """Until the SYNC_MASTER says of a message that its slave has it."""
-        wait_until(lambda: self.send("Followed", 1) == {SEND_OK}, f"a slave of {self.name} that follows", WITHIN_S)
+        wait_until(
+            lambda: self.send("Followed", 1) == {SEND_OK},
+            f"a slave of {self.name} that follows",
+            WITHIN_S,
+        )
 
 
 def log_files(broker: Broker) -> dict[int, bytes]:
@@ -132,7 +166,9 @@ def begin(broker: Broker) -> int:
 def has_same_log(master: Broker, slave: Broker) -> bool:
     """The slave may begin later than its master."""
     theirs, copy = log_files(master), log_files(slave)
-    return bool(copy) and copy == {start: data for start, data in theirs.items() if start >= min(copy)}
+    return bool(copy) and copy == {
+        start: data for start, data in theirs.items() if start >= min(copy)
+    }
 
 
 def entries_from(broker: Broker, start: int) -> dict[Queue, dict[int, tuple[int, int, int]]]:

@@ -24,7 +24,11 @@ class ApacheFilters:
     def __init__(self, version: Version = Version.V4) -> None:
         command = [str(java()), "-Xmx256m", "-cp", java_classpath(version), "roquet.Filters"]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8"
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            encoding="utf-8",
         )
 
     def table(self, messages: Iterable[Mapping[str, str]], expressions: Iterable[str]) -> list[str]:
@@ -48,14 +52,19 @@ class ApacheFilters:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._process.kill()
         self._process.communicate()
 
 
 def message_line(properties: Mapping[str, str]) -> str:
-    return "P\t" + "&".join(f"{quote(name, READABLE)}={quote(value, READABLE)}" for name, value in properties.items())
+    return "P\t" + "&".join(
+        f"{quote(name, READABLE)}={quote(value, READABLE)}" for name, value in properties.items()
+    )
 
 
 def read_table(lines: Iterable[str]) -> tuple[list[dict[str, str]], list[tuple[str, str]]]:

@@ -52,7 +52,9 @@ class Ground:
         self.is_apache = is_apache
         self._running = ExitStack()
         if is_apache:
-            self.name_server: ApacheNameServer | RoquetNameServer = ApacheNameServer(properties=names)
+            self.name_server: ApacheNameServer | RoquetNameServer = ApacheNameServer(
+                properties=names
+            )
         else:
             self.name_server = RoquetNameServer()
             self.name_server.properties |= names or {}
@@ -75,6 +77,9 @@ class Ground:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._running.close()

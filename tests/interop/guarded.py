@@ -110,18 +110,26 @@ class Guarded:
             names = starting.enter_context(ApacheNameServer(java_options=self.java))
             broker = starting.enter_context(_Unlisted(names.address, java_options=self.java))
             self.name_server = names.address
-            broker.wait_ready(lambda: asyncio.run(self._lists(broker.address)), "the name server lists the broker")
+            broker.wait_ready(
+                lambda: asyncio.run(self._lists(broker.address)), "the name server lists the broker"
+            )
             self._running = starting.pop_all()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._running.close()
 
     async def _lists(self, address: str) -> bool:
         async with Cluster(self.name_server, Access(tls=self.tls)) as cluster:
-            return any(address in broker.addresses.values() for broker in (await cluster.brokers()).values())
+            return any(
+                address in broker.addresses.values()
+                for broker in (await cluster.brokers()).values()
+            )
 
 
 class _Unlisted(ApacheBroker):

@@ -50,7 +50,9 @@ QUEUES_AHEAD = "truncate dirty logic files"
 class Place:
     """A store directory and the brokers that open it, one after the other, under one name and address."""
 
-    def __init__(self, namesrv: str, store_dir: Path, client: Session, shared: Mapping[str, str | int]) -> None:
+    def __init__(
+        self, namesrv: str, store_dir: Path, client: Session, shared: Mapping[str, str | int]
+    ) -> None:
         self.namesrv = namesrv
         self.store_dir = store_dir
         self.client = client
@@ -58,7 +60,9 @@ class Place:
         self._port = free_port(-2, 1)
 
     def apaches(self, **more: str | int) -> ApacheBroker:
-        return ApacheBroker(self.namesrv, port=self._port, store_dir=self.store_dir, properties=self._shared | more)
+        return ApacheBroker(
+            self.namesrv, port=self._port, store_dir=self.store_dir, properties=self._shared | more
+        )
 
     def ours(self, **more: str | int) -> RoquetBroker:
         return RoquetBroker(
@@ -85,7 +89,9 @@ class Place:
         assert len({(line["queueId"], line["queueOffset"]) for line in got}) == count
         return got
 
-    def await_progress(self, group: str, topic: str = "Kinds", lag: int = 0, tag: str | None = None) -> None:
+    def await_progress(
+        self, group: str, topic: str = "Kinds", lag: int = 0, tag: str | None = None
+    ) -> None:
         """Until the file says that the group is so far behind the last messages of the tag.
 
         A group that wants a tag is not told at once of what comes behind it in a queue.
@@ -93,12 +99,18 @@ class Place:
         ends: dict[str, int] = {}
         for (name, queue_id), has in log_queues(self.store_dir).items():
             if name == topic:
-                wanted = [offset for offset, each in has.items() if tag in (None, each.properties.get("TAGS"))]
+                wanted = [
+                    offset
+                    for offset, each in has.items()
+                    if tag in (None, each.properties.get("TAGS"))
+                ]
                 ends[str(queue_id)] = 1 + max(wanted, default=-1)
 
         def is_written() -> bool:
             written: dict[str, int] = self.offsets("consumerOffset").get(f"{topic}@{group}", {})
-            return lag == sum(max(0, end - written.get(queue_id, 0)) for queue_id, end in ends.items())
+            return lag == sum(
+                max(0, end - written.get(queue_id, 0)) for queue_id, end in ends.items()
+            )
 
         wait_until(is_written, f"progress of {group} to {lag} before {ends}")
 

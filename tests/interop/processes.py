@@ -27,7 +27,9 @@ SECONDS = 180
 POLL_SECONDS = 0.05
 SEND_MS_MAX = 60_000
 """A busy host may let a process wait for longer than the 3 s that a client's send has by itself."""
-PORTS = range(20_000, 30_000)  # Below the range from which systems draw the ports of outgoing connections.
+PORTS = range(
+    20_000, 30_000
+)  # Below the range from which systems draw the ports of outgoing connections.
 CLAIMS_MAX = 60
 """Ports are claimed until so many others were: by then a program has bound them."""
 _claims: deque[socket.socket] = deque()
@@ -49,7 +51,11 @@ def free_port(*neighbours: int) -> int:
     """
     while True:
         port = random.choice(PORTS)
-        claims = [claim for distance in (0, *neighbours) if (claim := _claimed(port + distance)) is not None]
+        claims = [
+            claim
+            for distance in (0, *neighbours)
+            if (claim := _claimed(port + distance)) is not None
+        ]
         if len(claims) == 1 + len(neighbours):
             _claims.extend(claims)
             _give_up(len(_claims) - CLAIMS_MAX)
@@ -101,13 +107,19 @@ class Program:
     def __init__(self, name: str, directory: Path | None = None, host: Host = LOOPBACK) -> None:
         self.name = name
         self.host = host
-        self._temporary = tempfile.TemporaryDirectory(prefix=f"roquet-{name}-") if directory is None else None
+        self._temporary = (
+            tempfile.TemporaryDirectory(prefix=f"roquet-{name}-") if directory is None else None
+        )
         self.directory = Path(self._temporary.name) if self._temporary else directory or Path()
         self.directory.mkdir(parents=True, exist_ok=True)
         self._process: subprocess.Popen[bytes] | None = None
 
     def launch(
-        self, command: Sequence[str], environment: Mapping[str, str] | None = None, *, listens: bool = False
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        listens: bool = False,
     ) -> None:
         """Starts it; one that listens is told more by `tell`."""
         assert not self.alive, f"{self.name} runs already"
@@ -159,7 +171,9 @@ class Program:
         """What it wrote to standard error, then standard output: for the message of a failure."""
         return self.errors() + self.output()
 
-    def wait_ready(self, condition: Callable[[], bool], what: str, timeout_s: float = SECONDS) -> None:
+    def wait_ready(
+        self, condition: Callable[[], bool], what: str, timeout_s: float = SECONDS
+    ) -> None:
         """As `wait_until`, but gives up at once when the program has ended."""
 
         def ready_or_dead() -> bool:
@@ -171,7 +185,9 @@ class Program:
             self.kill()
             raise TimeoutError(f"{late}; its output ends:\n{self.log()[-4000:]}") from None
         if not self.alive and not condition():
-            raise RuntimeError(f"{self.name} ended with {self.status} before {what}:\n{self.log()[-4000:]}")
+            raise RuntimeError(
+                f"{self.name} ended with {self.status} before {what}:\n{self.log()[-4000:]}"
+            )
 
     def wait_end(self, timeout_s: float) -> int:
         """Its exit status; killed and a TimeoutError if it takes too long."""
@@ -180,7 +196,9 @@ class Program:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise TimeoutError(f"{self.name} took over {timeout_s:.0f} s:\n{self.log()[-4000:]}") from None
+            raise TimeoutError(
+                f"{self.name} took over {timeout_s:.0f} s:\n{self.log()[-4000:]}"
+            ) from None
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL if that takes too long."""
@@ -210,7 +228,10 @@ class Program:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 

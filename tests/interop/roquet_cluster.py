@@ -22,7 +22,11 @@ BROKER = "roquet-a"
 UPDATE_AND_CREATE_TOPIC = 17
 PATIENT = {"slaveTimeout": 20_000, "osPageCacheBusyTimeOutMills": 20_000}
 """A busy host may let a slave wait for longer than the usual 3 s, and a drive for longer than the usual second."""
-SMALL = {"mappedFileSizeCommitLog": 64 * 1024 * 1024, "maxHashSlotNum": 500_000, "maxIndexNum": 2_000_000}
+SMALL = {
+    "mappedFileSizeCommitLog": 64 * 1024 * 1024,
+    "maxHashSlotNum": 500_000,
+    "maxIndexNum": 2_000_000,
+}
 ON_ANY_DRIVE = dict.fromkeys(
     ("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"), 100
 )
@@ -97,7 +101,9 @@ class RoquetBroker(_Server):
     def start(self) -> None:
         """Returns when it serves and its name server lists it."""
         super().start()
-        self.wait_ready(lambda: wire.has_broker(self.namesrv, self.address), f"{self.address} is listed")
+        self.wait_ready(
+            lambda: wire.has_broker(self.namesrv, self.address), f"{self.address} is listed"
+        )
 
     def state(self, name: str) -> str:
         """The text of one of its state files, such as `topics`; empty as long as there is none."""
@@ -107,7 +113,12 @@ class RoquetBroker(_Server):
 
 def create_topic(broker: ApacheBroker | RoquetBroker, topic: str, queues: int) -> None:
     """Returns when the name server has a route for it."""
-    fields = {"topic": topic, "defaultTopic": "TBW102", "perm": "6", "topicFilterType": "SINGLE_TAG"}
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+    }
     fields |= {"readQueueNums": str(queues), "writeQueueNums": str(queues), "order": "false"}
     assert wire.ask(broker.address, UPDATE_AND_CREATE_TOPIC, fields).code == 0
     wait_until(lambda: wire.has_topic(broker.namesrv, topic), f"a route for {topic}")
@@ -124,9 +135,13 @@ class RoquetCluster:
         properties: Mapping[str, str | int] | None = None,
     ) -> None:
         self.name_server = RoquetNameServer(names)
-        self.master = RoquetBroker(self.namesrv, role="SYNC_MASTER", properties=properties, host=master)
+        self.master = RoquetBroker(
+            self.namesrv, role="SYNC_MASTER", properties=properties, host=master
+        )
         self.slaves = [
-            RoquetBroker(self.namesrv, role="SLAVE", broker_id=broker_id, properties=properties, host=host)
+            RoquetBroker(
+                self.namesrv, role="SLAVE", broker_id=broker_id, properties=properties, host=host
+            )
             for broker_id, host in enumerate(slaves, start=1)
         ]
         self.slave = self.slaves[0]
@@ -147,7 +162,9 @@ class RoquetCluster:
 
     def wait_replicated(self) -> None:
         """Until a send is answered with success, which says that a slave has it."""
-        wait_until(lambda: _is_stored_twice(self.master.address), "a send that the slave acknowledged")
+        wait_until(
+            lambda: _is_stored_twice(self.master.address), "a send that the slave acknowledged"
+        )
 
     def __enter__(self) -> Self:
         for server in (self.name_server, *self.brokers):
@@ -156,7 +173,10 @@ class RoquetCluster:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._running.close()
 

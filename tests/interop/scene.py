@@ -53,8 +53,14 @@ class Producer(Actor):
         """
         results: Lines = self.call("send", topic=topic, count=count, broker=BROKER, **options)
         if "delay" not in options:
-            ends = {line["queueId"]: line["queueOffset"] + len(line["msgId"].split(",")) for line in results}
-            wait_until(lambda: all(self.max_offset(topic, queue) >= ends[queue] for queue in ends), f"entries {ends}")
+            ends = {
+                line["queueId"]: line["queueOffset"] + len(line["msgId"].split(","))
+                for line in results
+            }
+            wait_until(
+                lambda: all(self.max_offset(topic, queue) >= ends[queue] for queue in ends),
+                f"entries {ends}",
+            )
         return results
 
     def transact(self, topic: str, local: str, count: int = 1, /, **options: object) -> Lines:
@@ -81,7 +87,10 @@ class Push(Actor):
         return set(self.call("assigned", topic=topic))
 
     def wait_assigned(self, topic: str, queues: Collection[int]) -> None:
-        wait_until(lambda: self.assigned(topic) == set(queues), f"queues {queues} of {topic} at {self.name}")
+        wait_until(
+            lambda: self.assigned(topic) == set(queues),
+            f"queues {queues} of {topic} at {self.name}",
+        )
 
     @property
     def client_id(self) -> str:
@@ -91,7 +100,9 @@ class Push(Actor):
 class Pull(Actor):
     def take(self, topic: str, queue: int, offset: int, most: int = 32, **options: object) -> Line:
         """Status, next offset, bounds and messages."""
-        answer: Line = self.call("take", topic=topic, broker=BROKER, queue=queue, offset=offset, most=most, **options)
+        answer: Line = self.call(
+            "take", topic=topic, broker=BROKER, queue=queue, offset=offset, most=most, **options
+        )
         return answer
 
     def ask(self, verb: str, topic: str, queue: int = 0, **values: object) -> Any:
@@ -123,7 +134,9 @@ class Admin(Actor):
 
     def invoke(self, method: str, *arguments: object) -> Any:
         """What any method of the admin client gives, as its JSON says it. :raises JavaError: it failed."""
-        answer = self.call("invoke", method=method, **{f"arg{i}": value for i, value in enumerate(arguments)})
+        answer = self.call(
+            "invoke", method=method, **{f"arg{i}": value for i, value in enumerate(arguments)}
+        )
         return None if answer is None else load(answer)
 
 
@@ -191,14 +204,20 @@ class Scene:
 
     def push(self, group: str, /, *topics: str, **options: object) -> Push:
         """A push consumer that consumes with two threads, unless it is told otherwise."""
-        own = {"instance": self.name()} if options.get("broadcast") else {}  # Else such clients are one and the same.
-        return self._enter("push", Push, {"group": group, "topics": ",".join(topics)} | own | options)
+        own = (
+            {"instance": self.name()} if options.get("broadcast") else {}
+        )  # Else such clients are one and the same.
+        return self._enter(
+            "push", Push, {"group": group, "topics": ",".join(topics)} | own | options
+        )
 
     def pull(self, group: str = "", **options: object) -> Pull:
         return self._enter("pull", Pull, {"group": group or self.group()} | options)
 
     def lite(self, group: str, topic: str = "", **options: object) -> LitePull:
-        return self._enter("lite", LitePull, {"group": group, **({"topics": topic} if topic else {})} | options)
+        return self._enter(
+            "lite", LitePull, {"group": group, **({"topics": topic} if topic else {})} | options
+        )
 
     def admin(self) -> Admin:
         return self._enter("admin", Admin, {})
@@ -211,7 +230,9 @@ class Scene:
 
     # questions
 
-    def ask(self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"") -> wire.Answer:
+    def ask(
+        self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b""
+    ) -> wire.Answer:
         """One request to the broker over a connection of its own."""
         texts = {name: str(value) for name, value in (fields or {}).items()}
         return wire.ask(self.broker, code, texts, body, timeout_s=WAIT_SECONDS)
@@ -228,14 +249,19 @@ class Scene:
         """Whether the name server knows the topic: a broker tells it a moment after it has made one."""
         return wire.ask(self.namesrv, ROUTE, {"topic": topic}).code == 0
 
-    def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = WAIT_SECONDS) -> None:
+    def wait(
+        self, condition: Callable[[], bool], what: str, timeout_s: float = WAIT_SECONDS
+    ) -> None:
         wait_until(condition, what, timeout_s)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._clients.close()
 

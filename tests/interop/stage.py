@@ -52,7 +52,10 @@ class Stage(Client):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._ended = True
         self._reader.join()
@@ -61,11 +64,15 @@ class Stage(Client):
     def call(self, verb: str, **values: object) -> Any:
         """What the command answers. :raises JavaError: it failed, with an exception there."""
         number = str(next(self._ids))
-        words = [f"{name}={quote(_text(value))}" for name, value in values.items() if value is not None]
+        words = [
+            f"{name}={quote(_text(value))}" for name, value in values.items() if value is not None
+        ]
         with self._changed:
             assert self.alive, f"{self.name} ended with {self.status}: {self.errors()[-2000:]}"
             self.tell("\t".join((number, verb, *words)))
-            if not self._changed.wait_for(lambda: number in self._answers or not self.alive, ANSWER_SECONDS_MAX):
+            if not self._changed.wait_for(
+                lambda: number in self._answers or not self.alive, ANSWER_SECONDS_MAX
+            ):
                 raise TimeoutError(f"no answer to {verb} {values} in {ANSWER_SECONDS_MAX:.0f} s")
             answer = self._answers.pop(number, None)
         assert answer is not None, f"{self.name} ended with {self.status}: {self.log()[-4000:]}"

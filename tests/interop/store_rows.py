@@ -30,9 +30,19 @@ def assert_read_as_rows(store_dir: Path) -> None:
 
 
 def assert_says(row: Row, each: Stored) -> None:
-    said: dict[str, Any] = {"at": row["commitLogOffset"], "flags": row["sysFlag"], "crc": row["bodyCRC"]}
-    assert said == {"at": each.at, "flags": each.sys_flag, "crc": zlib.crc32(each.body) & 0x7FFFFFFF}
+    said: dict[str, Any] = {
+        "at": row["commitLogOffset"],
+        "flags": row["sysFlag"],
+        "crc": row["bodyCRC"],
+    }
+    assert said == {
+        "at": each.at,
+        "flags": each.sys_flag,
+        "crc": zlib.crc32(each.body) & 0x7FFFFFFF,
+    }
     assert row["body"].decode() == each.text
-    assert dict(row["properties"]) == {name: value for name, value in each.properties.items() if value}
+    assert dict(row["properties"]) == {
+        name: value for name, value in each.properties.items() if value
+    }
     assert (row["tags"], row["keys"]) == (each.properties.get("TAGS"), each.properties.get("KEYS"))
     assert row["msgId"] == each.properties.get("UNIQ_KEY", each.offset_message_id)

@@ -62,7 +62,12 @@ class Stored:
 
     @property
     def keys(self) -> list[str]:
-        return [key for name in ("UNIQ_KEY", "KEYS") for key in self.properties.get(name, "").split(" ") if key]
+        return [
+            key
+            for name in ("UNIQ_KEY", "KEYS")
+            for key in self.properties.get(name, "").split(" ")
+            if key
+        ]
 
 
 def record(data: bytes) -> Stored:
@@ -73,9 +78,13 @@ def record(data: bytes) -> Stored:
     topic_at = 88 + body_size
     properties_at = topic_at + 1 + data[topic_at]
     pairs = data[properties_at + 2 : size].decode(errors="replace").split("\x02")
-    properties = {name: value for name, _, value in (pair.partition("\x01") for pair in pairs) if name}
+    properties = {
+        name: value for name, _, value in (pair.partition("\x01") for pair in pairs) if name
+    }
     topic = data[topic_at + 1 : properties_at].decode(errors="replace")
-    return Stored(data[:size], queue_id, queue_offset, at, sys_flag, data[88:topic_at], topic, properties)
+    return Stored(
+        data[:size], queue_id, queue_offset, at, sys_flag, data[88:topic_at], topic, properties
+    )
 
 
 def records(data: bytes) -> list[Stored]:
@@ -105,7 +114,11 @@ def log_records(store_dir: Path) -> Iterator[Stored]:
 
 def written_files(directory: Path) -> dict[str, bytes]:
     """By path; files without a single byte in them are made ahead, and do not count."""
-    files = {str(file.relative_to(directory)): file.read_bytes() for file in directory.rglob("0*") if file.is_file()}
+    files = {
+        str(file.relative_to(directory)): file.read_bytes()
+        for file in directory.rglob("0*")
+        if file.is_file()
+    }
     return {name: data for name, data in files.items() if any(data)}
 
 
@@ -147,8 +160,18 @@ def served(broker: str, queue: Queue, tags: str = "*") -> dict[int, bytes]:
 
 def pull(broker: str, queue: Queue, offset: int, tags: str = "*") -> wire.Answer:
     """One pull that does not wait."""
-    fields = {"consumerGroup": "judge", "topic": queue[0], "queueId": str(queue[1]), "queueOffset": str(offset)}
-    fields |= {"maxMsgNums": "32", "sysFlag": str(SUBSCRIPTION_IN_PULL), "commitOffset": "0", "subVersion": "0"}
+    fields = {
+        "consumerGroup": "judge",
+        "topic": queue[0],
+        "queueId": str(queue[1]),
+        "queueOffset": str(offset),
+    }
+    fields |= {
+        "maxMsgNums": "32",
+        "sysFlag": str(SUBSCRIPTION_IN_PULL),
+        "commitOffset": "0",
+        "subVersion": "0",
+    }
     fields |= {"suspendTimeoutMillis": "0", "subscription": tags, "expressionType": "TAG"}
     return wire.ask(broker, PULL_MESSAGE, fields, timeout_s=TIMEOUT_S)
 
@@ -161,18 +184,29 @@ def view(broker: str, at: int) -> bytes:
 def bounds(broker: str, queue: Queue) -> tuple[int, int]:
     """The least offset of a queue, and the one its next message gets."""
     fields = {"topic": queue[0], "queueId": str(queue[1])}
-    least, next_ = (wire.ask(broker, code, fields).header["extFields"] for code in (GET_MIN_OFFSET, GET_MAX_OFFSET))
+    least, next_ = (
+        wire.ask(broker, code, fields).header["extFields"]
+        for code in (GET_MIN_OFFSET, GET_MAX_OFFSET)
+    )
     return int(least["offset"]), int(next_["offset"])
 
 
 def found_by_key(broker: str, topic: str, key: str) -> list[Stored]:
     """What the broker's index has for a key; none when it knows nothing."""
-    fields = {"topic": topic, "key": key, "maxNum": "64", "beginTimestamp": "0", "endTimestamp": str(END_OF_TIME)}
+    fields = {
+        "topic": topic,
+        "key": key,
+        "maxNum": "64",
+        "beginTimestamp": "0",
+        "endTimestamp": str(END_OF_TIME),
+    }
     answer = wire.ask(broker, QUERY_MESSAGE, fields, timeout_s=TIMEOUT_S)
     return records(answer.body) if answer.code == 0 else []
 
 
-def assert_serves_its_log(broker: str, store_dir: Path, *, keys_from: int = 0) -> dict[Queue, dict[int, Stored]]:
+def assert_serves_its_log(
+    broker: str, store_dir: Path, *, keys_from: int = 0
+) -> dict[Queue, dict[int, Stored]]:
     """Of every queue the broker gives exactly the bytes that its log holds, at their offsets; what the log holds.
 
     Apache's broker makes the topic of the transactions' ends only when it looks for open ones, and refuses pulls of it
@@ -184,7 +218,9 @@ def assert_serves_its_log(broker: str, store_dir: Path, *, keys_from: int = 0) -
     for queue, expected in queues.items():
         assert bounds(broker, queue) == (min(expected), max(expected) + 1), queue
         if pull(broker, queue, min(expected)).code != TOPIC_NOT_EXIST:
-            assert served(broker, queue) == {offset: each.data for offset, each in expected.items()}, queue
+            assert served(broker, queue) == {
+                offset: each.data for offset, each in expected.items()
+            }, queue
     for each in log_records(store_dir):
         assert view(broker, each.at) == each.data
         if each.at >= keys_from and each.sys_flag & TRANSACTION_BITS != ROLLBACK:

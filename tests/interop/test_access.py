@@ -62,7 +62,9 @@ async def taken(consumer: Consumer, count: int) -> list[bytes]:
 async def test_all_kinds_of_sends_are_taken_and_consumed(signed: str, keys: Credentials) -> None:
     topic = f"Sent{bool(keys.security_token)}"
     async with Producer(signed, "P", timeout_ms=TIMEOUT_MS, credentials=keys) as producer:
-        await producer.send(topic, b"single", tags="標籤", keys=("k1", "k2"), properties={"color": "röt"})
+        await producer.send(
+            topic, b"single", tags="標籤", keys=("k1", "k2"), properties={"color": "röt"}
+        )
         await producer.send(topic, b"large " * 10_000)
         await producer.send_batch([Message(topic, b"batch-%d" % number) for number in range(3)])
         await producer.send_one_way(topic, b"one way")
@@ -79,7 +81,10 @@ async def test_all_kinds_of_sends_are_taken_and_consumed(signed: str, keys: Cred
 async def test_what_fails_is_handed_back_and_comes_again(signed: str) -> None:
     async with Producer(signed, "P", timeout_ms=TIMEOUT_MS, credentials=KEYS) as producer:
         await producer.send("Again", b"twice")
-    async with Consumer(signed, "G-again", "Again", "first", credentials=KEYS) as consumer, asyncio.timeout(SECONDS):
+    async with (
+        Consumer(signed, "G-again", "Again", "first", credentials=KEYS) as consumer,
+        asyncio.timeout(SECONDS),
+    ):
         seen: list[int] = []
         async for message in consumer:
             seen.append(message.reconsume_times)
@@ -96,7 +101,9 @@ async def test_a_transaction_is_committed_at_once_and_by_a_later_answer(signed: 
     async def local(message: Message, transaction_id: str) -> TransactionState:
         return TransactionState.COMMIT if message.body == b"now" else TransactionState.UNKNOWN
 
-    async with TransactionProducer(signed, "T", check, timeout_ms=TIMEOUT_MS, credentials=KEYS) as producer:
+    async with TransactionProducer(
+        signed, "T", check, timeout_ms=TIMEOUT_MS, credentials=KEYS
+    ) as producer:
         now = await producer.send_in_transaction(Message("Booked", b"now"), local)
         await producer.send_in_transaction(Message("Booked", b"later"), local)
         assert now.confirmed
@@ -107,13 +114,24 @@ async def test_a_transaction_is_committed_at_once_and_by_a_later_answer(signed: 
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        (None, "No accessKey is configured; the broker takes signed requests only: give credentials"),
-        (Credentials("application", "another"), "Check signature failed for accessKey=application; the secret key"),
-        (Credentials("nobody-known", "another"), "No acl config for nobody-known; the broker knows no such access key"),
+        (
+            None,
+            "No accessKey is configured; the broker takes signed requests only: give credentials",
+        ),
+        (
+            Credentials("application", "another"),
+            "Check signature failed for accessKey=application; the secret key",
+        ),
+        (
+            Credentials("nobody-known", "another"),
+            "No acl config for nobody-known; the broker knows no such access key",
+        ),
     ],
     ids=["none", "wrong", "unknown"],
 )
-async def test_wrong_keys_are_an_error_at_the_first_try(signed: str, keys: Credentials | None, words: str) -> None:
+async def test_wrong_keys_are_an_error_at_the_first_try(
+    signed: str, keys: Credentials | None, words: str
+) -> None:
     async with Producer(signed, "P", credentials=keys, timeout_ms=TIMEOUT_MS) as producer:
         with pytest.raises(AccessDenied, match=words):
             await producer.send("ReadOnly", b"x")
@@ -155,14 +173,18 @@ async def test_admin_tools_ask_with_keys(signed: str) -> None:
 
 
 def rows_of(options: ReadOptions) -> list[bytes]:
-    batches = [batch for part in plan(options) for batch in read(part, options, arrow_schema(SPARK_SCHEMA))]
+    batches = [
+        batch for part in plan(options) for batch in read(part, options, arrow_schema(SPARK_SCHEMA))
+    ]
     return sorted(pa.Table.from_batches(batches)["body"].to_pylist()) if batches else []
 
 
 def test_sink_and_source_have_keys(signed: str) -> None:
     """Effectively once, as the sink then asks for messages by their keys, and reads them."""
     named = {"nameServer": signed, **WITH_KEYS}
-    options = WriteOptions.of(named | {"topic": "Rows", "delivery": "effectively-once", "sendTimeoutMs": "20000"})
+    options = WriteOptions.of(
+        named | {"topic": "Rows", "delivery": "effectively-once", "sendTimeoutMs": "20000"}
+    )
     assert options.delivery is Delivery.EFFECTIVELY_ONCE
     task = Task("a" * 32, 0, 0)
     assert write(numbered(300), task, options).rows == 300
@@ -202,7 +224,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 async def test_messages_go_over_tls(guarded: Guarded) -> None:
-    async with Producer(guarded.name_server, "P", timeout_ms=TIMEOUT_MS, tls=guarded.tls) as producer:
+    async with Producer(
+        guarded.name_server, "P", timeout_ms=TIMEOUT_MS, tls=guarded.tls
+    ) as producer:
         await producer.send("Hidden", b"large " * 100_000)
         await producer.send_one_way("Hidden", b"one way")
     async with Consumer(guarded.name_server, "G", "Hidden", "first", tls=guarded.tls) as consumer:
@@ -243,7 +267,9 @@ async def test_an_unknown_authority_a_wrong_name_and_a_missing_certificate_are_t
     by_name = guarded.name_server.replace("127.0.0.1", "localhost")
     with pytest.raises(TlsError, match="is for another host"):
         await _topics(by_name, guarded.tls)
-    with pytest.raises(ConnectionClosed, match=r"right after the TLS handshake.*client certificate"):
+    with pytest.raises(
+        ConnectionClosed, match=r"right after the TLS handshake.*client certificate"
+    ):
         await _topics(guarded.name_server, Tls(guarded.authority.file))
 
 

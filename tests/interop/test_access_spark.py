@@ -45,21 +45,37 @@ def plans_of(frame: DataFrame) -> str:
     return shown.getvalue()
 
 
-def test_a_topic_is_copied_in_a_batch_and_by_a_stream(spark: SparkSession, signed: str, tmp_path: Path) -> None:
+def test_a_topic_is_copied_in_a_batch_and_by_a_stream(
+    spark: SparkSession, signed: str, tmp_path: Path
+) -> None:
     file = tmp_path / "access"
     file.write_text(f"accessKey={KEYS.access_key}\nsecretKey={KEYS.secret_key}\n")
     rows = spark.range(ROWS).selectExpr("CAST(id AS STRING) AS body")
     sink = {"nameServer": signed, "topic": "Written", "sendTimeoutMs": "20000"}
     rows.write.format("rocketmq").options(**sink, **WITH_KEYS).mode("append").save()
 
-    reader = spark.readStream.format("rocketmq").option("nameServer", signed).option("subscribe", "Written")
+    reader = (
+        spark.readStream.format("rocketmq")
+        .option("nameServer", signed)
+        .option("subscribe", "Written")
+    )
     stream = reader.option("startingOffsets", "earliest").option("accessFile", str(file)).load()
-    writer = stream.select("body").writeStream.format("rocketmq").options(**sink | {"topic": "Copied"}, **WITH_KEYS)
-    query = writer.option("checkpointLocation", str(tmp_path / "kept")).trigger(availableNow=True).start()
+    writer = (
+        stream.select("body")
+        .writeStream.format("rocketmq")
+        .options(**sink | {"topic": "Copied"}, **WITH_KEYS)
+    )
+    query = (
+        writer.option("checkpointLocation", str(tmp_path / "kept"))
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination()
 
     read = source(spark, signed, subscribe="Copied", **WITH_KEYS)
-    assert sorted(int(bytes(row.body)) for row in read.select("body").collect()) == list(range(ROWS))
+    assert sorted(int(bytes(row.body)) for row in read.select("body").collect()) == list(
+        range(ROWS)
+    )
     shown = [plans_of(read), *(str(progress) for progress in query.recentProgress)]
     kept = [path.read_bytes() for path in (tmp_path / "kept").rglob("*") if path.is_file()]
     assert kept
@@ -71,7 +87,9 @@ def test_a_refusal_is_said_and_the_secret_is_not(
     spark: SparkSession, signed: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     wrong = {**WITH_KEYS, "secretKey": "another-secret"}
-    with pytest.raises(PySparkException, match="Check signature failed for accessKey=application; the secret") as read:
+    with pytest.raises(
+        PySparkException, match="Check signature failed for accessKey=application; the secret"
+    ) as read:
         source(spark, signed, **wrong).collect()
     with pytest.raises(PySparkException, match=r"Refused.*; the account lacks this permission"):
         source(spark, signed, subscribe="Refused", **WITH_KEYS).collect()
@@ -79,7 +97,9 @@ def test_a_refusal_is_said_and_the_secret_is_not(
     with pytest.raises(
         PySparkException, match="Check signature failed for accessKey=application; the secret"
     ) as written:
-        spark.sql("SELECT 'x' AS body").write.format("rocketmq").options(**sink).mode("append").save()
+        spark.sql("SELECT 'x' AS body").write.format("rocketmq").options(**sink).mode(
+            "append"
+        ).save()
     said = "".join([str(read.value), str(written.value), *capfd.readouterr()])
     assert "another-secret" not in said
     assert KEYS.secret_key not in said

@@ -44,7 +44,10 @@ API = ("--api-timeout", SEND_MS_MAX)
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RoquetBroker]:
     require_java()
-    with RoquetNameServer() as server, RoquetBroker(server.address, properties=OFTEN | QUICK) as running:
+    with (
+        RoquetNameServer() as server,
+        RoquetBroker(server.address, properties=OFTEN | QUICK) as running,
+    ):
         yield running
 
 
@@ -71,7 +74,18 @@ def produce(
 
 def consumer(broker: RoquetBroker, topic: str, group: str, version: Version = Version.V4) -> Client:
     """A Java consumer that takes whatever comes, for as long as it is not killed."""
-    words = ("consume", broker.namesrv, topic, group, 1_000_000, 600, "--instance", MEMBER, "--heartbeat", 1000)
+    words = (
+        "consume",
+        broker.namesrv,
+        topic,
+        group,
+        1_000_000,
+        600,
+        "--instance",
+        MEMBER,
+        "--heartbeat",
+        1000,
+    )
     return start_driver(version, *words)
 
 
@@ -80,7 +94,9 @@ def client_id(broker: RoquetBroker, group: str) -> str:
     found: list[str] = []
 
     def is_known() -> bool:
-        found[:] = re.findall(rb'"clientId":"([^"]+)"', wire.ask(broker.address, 203, {"consumerGroup": group}).body)
+        found[:] = re.findall(
+            rb'"clientId":"([^"]+)"', wire.ask(broker.address, 203, {"consumerGroup": group}).body
+        )
         return len(found) == 1
 
     wait_until(is_known, f"a member of {group}")
@@ -90,7 +106,9 @@ def client_id(broker: RoquetBroker, group: str) -> str:
 def progress(broker: RoquetBroker, topic: str, group: str) -> int:
     """Of the topic's only queue."""
     fields = {"consumerGroup": group, "topic": topic, "queueId": "0"}
-    return int((wire.ask(broker.address, 14, fields).header.get("extFields") or {}).get("offset", -1))
+    return int(
+        (wire.ask(broker.address, 14, fields).header.get("extFields") or {}).get("offset", -1)
+    )
 
 
 # administrators and consumers
@@ -122,25 +140,50 @@ def test_mqadmin_asks_a_java_consumer_what_it_does(
 
 
 @pytest.mark.parametrize("version", Version)
-def test_mqadmin_sets_a_group_back_that_is_online(version: Version, broker: RoquetBroker, clients: JavaClients) -> None:
+def test_mqadmin_sets_a_group_back_that_is_online(
+    version: Version, broker: RoquetBroker, clients: JavaClients
+) -> None:
     topic, group = f"Reset-{version[0]}", f"G-reset-{version[0]}"
     create_topic(broker, topic, 1)
     produce(clients, broker, topic, 3, "--body", "old-")
     time.sleep(1)
     produce(clients, broker, topic, 3, "--body", "new-")
     with consumer(broker, topic, group, version) as java:
-        between_ms = min(line["storeTimestamp"] for line in java.wait_lines(6) if line["body"].startswith("new-"))
+        between_ms = min(
+            line["storeTimestamp"] for line in java.wait_lines(6) if line["body"].startswith("new-")
+        )
         wait_until(lambda: progress(broker, topic, group) == 6, "the group's progress")
-        said = mqadmin(clients, broker, "resetOffsetByTime", "-g", group, "-t", topic, "-s", between_ms)
+        said = mqadmin(
+            clients, broker, "resetOffsetByTime", "-g", group, "-t", topic, "-s", between_ms
+        )
         assert re.search(rf"{broker_name(broker)}\s+0\s+3", said), said
-        assert sorted(line["body"] for line in java.wait_lines(9)[6:]) == ["new-0", "new-1", "new-2"]
+        assert sorted(line["body"] for line in java.wait_lines(9)[6:]) == [
+            "new-0",
+            "new-1",
+            "new-2",
+        ]
         wait_until(lambda: progress(broker, topic, group) == 6, "the group's progress")
-    wait_until(lambda: wire.ask(broker.address, 203, {"consumerGroup": group}).code != 0, "nobody in the group")
+    wait_until(
+        lambda: wire.ask(broker.address, 203, {"consumerGroup": group}).code != 0,
+        "nobody in the group",
+    )
     mqadmin(clients, broker, "resetOffsetByTime", "-g", group, "-t", topic, "-s", between_ms)
     assert progress(broker, topic, group) == 3, "offline: the tool does it itself"
     mqadmin(clients, broker, "skipAccumulatedMessage", "-g", group, "-t", topic, "-f", "true")
     assert progress(broker, topic, group) == 6
-    mqadmin(clients, broker, "cloneGroupOffset", "-s", group, "-d", f"{group}-copy", "-t", topic, "-o", "true")
+    mqadmin(
+        clients,
+        broker,
+        "cloneGroupOffset",
+        "-s",
+        group,
+        "-d",
+        f"{group}-copy",
+        "-t",
+        topic,
+        "-o",
+        "true",
+    )
     assert progress(broker, topic, f"{group}-copy") == 6
 
 
@@ -193,7 +236,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("kind", JavaClients.KINDS)
-def test_java_clients_reply_to_each_other(kind: str, broker: RoquetBroker, clients: JavaClients) -> None:
+def test_java_clients_reply_to_each_other(
+    kind: str, broker: RoquetBroker, clients: JavaClients
+) -> None:
     """On a busy machine a client's own timer may hold up the heartbeat before its first request: no broker knows whom
     to give that answer. Then another one has to do.
     """
@@ -202,11 +247,29 @@ def test_java_clients_reply_to_each_other(kind: str, broker: RoquetBroker, clien
     for number in range(3):
         topic = f"Ask-{kind.replace('.', '-')}-{number}"
         create_topic(broker, topic, 2)
-        words = ("reply", broker.namesrv, topic, f"G-{topic}", 3, SECONDS, "--group", f"R-{topic}", *API)
+        words = (
+            "reply",
+            broker.namesrv,
+            topic,
+            f"G-{topic}",
+            3,
+            SECONDS,
+            "--group",
+            f"R-{topic}",
+            *API,
+        )
         with start_driver(version, *words, java_options=options) as replier:
             replier.wait_started()
             asked = clients[kind].run(
-                "request", broker.namesrv, topic, 3, "--timeout", 10_000, "--group", f"P-{topic}", *API
+                "request",
+                broker.namesrv,
+                topic,
+                3,
+                "--timeout",
+                10_000,
+                "--group",
+                f"P-{topic}",
+                *API,
             )
             if asked.status == 0:
                 assert {line["sendStatus"] for line in replier.finish().check()} == {"SEND_OK"}
@@ -217,7 +280,10 @@ def test_java_clients_reply_to_each_other(kind: str, broker: RoquetBroker, clien
 def ask_ours_reply_java(namesrv: str, topic: str) -> list[bytes]:
     async def run() -> list[bytes]:
         async with Producer(namesrv, "P-ours", timeout_ms=SEND_MS_MAX) as producer:
-            return [(await producer.request(Message(topic, b"ping-%d" % n), 30_000)).body for n in range(3)]
+            return [
+                (await producer.request(Message(topic, b"ping-%d" % n), 30_000)).body
+                for n in range(3)
+            ]
 
     with start_driver(Version.V4, "reply", namesrv, topic, f"G-{topic}", 3, SECONDS) as replier:
         replier.wait_started()
@@ -229,8 +295,12 @@ def ask_ours_reply_java(namesrv: str, topic: str) -> list[bytes]:
 def ask_java_reply_ours(clients: JavaClients, namesrv: str, topic: str) -> list[str]:
     async def serve(asked: asyncio.Task[list[str]]) -> list[str]:
         async with AsyncExitStack() as stack:
-            producer = await stack.enter_async_context(Producer(namesrv, "R-ours", timeout_ms=SEND_MS_MAX))
-            requests = await stack.enter_async_context(Consumer(namesrv, f"G-{topic}", topic, "first"))
+            producer = await stack.enter_async_context(
+                Producer(namesrv, "R-ours", timeout_ms=SEND_MS_MAX)
+            )
+            requests = await stack.enter_async_context(
+                Consumer(namesrv, f"G-{topic}", topic, "first")
+            )
             while not asked.done():
                 for request in await requests.get_many(timeout_ms=200):
                     await producer.reply(request, request.body.upper())
@@ -246,11 +316,17 @@ def ask_java_reply_ours(clients: JavaClients, namesrv: str, topic: str) -> list[
     return asyncio.run(run())
 
 
-def test_our_client_and_java_s_reply_to_each_other_over_our_broker(broker: RoquetBroker, clients: JavaClients) -> None:
+def test_our_client_and_java_s_reply_to_each_other_over_our_broker(
+    broker: RoquetBroker, clients: JavaClients
+) -> None:
     for topic in "AskMixedA", "AskMixedB":
         create_topic(broker, topic, 2)
     assert ask_ours_reply_java(broker.namesrv, "AskMixedA") == [b"PING-0", b"PING-1", b"PING-2"]
-    assert ask_java_reply_ours(clients, broker.namesrv, "AskMixedB") == ["MESSAGE-0", "MESSAGE-1", "MESSAGE-2"]
+    assert ask_java_reply_ours(clients, broker.namesrv, "AskMixedB") == [
+        "MESSAGE-0",
+        "MESSAGE-1",
+        "MESSAGE-2",
+    ]
 
 
 # our client at Apache's broker
@@ -262,7 +338,11 @@ def test_our_client_and_java_s_reply_to_each_other_over_apaches_broker(
     for topic in "AskMixedA", "AskMixedB":
         create_topic(apaches, topic, 2)
     assert ask_ours_reply_java(apaches.namesrv, "AskMixedA") == [b"PING-0", b"PING-1", b"PING-2"]
-    assert ask_java_reply_ours(clients, apaches.namesrv, "AskMixedB") == ["MESSAGE-0", "MESSAGE-1", "MESSAGE-2"]
+    assert ask_java_reply_ours(clients, apaches.namesrv, "AskMixedB") == [
+        "MESSAGE-0",
+        "MESSAGE-1",
+        "MESSAGE-2",
+    ]
 
 
 @pytest.mark.parametrize("whose", ["apaches", "broker"])
@@ -281,11 +361,15 @@ def test_our_transactions(whose: str, request: pytest.FixtureRequest, clients: J
     async def send(producer: TransactionProducer) -> None:
         for state in TransactionState:
 
-            async def local(message: Message, transaction_id: str, state: TransactionState = state) -> TransactionState:
+            async def local(
+                message: Message, transaction_id: str, state: TransactionState = state
+            ) -> TransactionState:
                 return state
 
             for body in f"{state.name} now", f"{state.name} {'x' * 5000}":
-                result = await producer.send_in_transaction(Message("OurTx", body.encode()), local, timeout_ms=20_000)
+                result = await producer.send_in_transaction(
+                    Message("OurTx", body.encode()), local, timeout_ms=20_000
+                )
                 assert result.confirmed is (state is not TransactionState.UNKNOWN)
 
         async def unknown(message: Message, transaction_id: str) -> TransactionState:
@@ -298,7 +382,9 @@ def test_our_transactions(whose: str, request: pytest.FixtureRequest, clients: J
         return len({message.body for message in asked}) == 4 and stored(at.address, "OurTx", 2) == 3
 
     async def run() -> None:
-        async with TransactionProducer(namesrv, "P-ours-tx", check, timeout_ms=SEND_MS_MAX) as producer:
+        async with TransactionProducer(
+            namesrv, "P-ours-tx", check, timeout_ms=SEND_MS_MAX
+        ) as producer:
             await send(producer)
             await until(is_over)
 
@@ -309,11 +395,22 @@ def test_our_transactions(whose: str, request: pytest.FixtureRequest, clients: J
         b"COMMIT later",
         b"ROLLBACK lat",
     }
-    got = clients["4.9.7-json"].run("consume", namesrv, "OurTx", "G-ours-tx", 3, SECONDS, "--linger", 2000).check()
-    assert sorted(line["body"][:12] for line in got) == ["COMMIT later", "COMMIT now", "COMMIT xxxxx"]
+    got = (
+        clients["4.9.7-json"]
+        .run("consume", namesrv, "OurTx", "G-ours-tx", 3, SECONDS, "--linger", 2000)
+        .check()
+    )
+    assert sorted(line["body"][:12] for line in got) == [
+        "COMMIT later",
+        "COMMIT now",
+        "COMMIT xxxxx",
+    ]
 
 
 def stored(address: str, topic: str, queues: int) -> int:
     """How many messages of a topic consumers may have by now."""
-    answers = [wire.ask(address, 30, {"topic": topic, "queueId": str(queue_id)}) for queue_id in range(queues)]
+    answers = [
+        wire.ask(address, 30, {"topic": topic, "queueId": str(queue_id)})
+        for queue_id in range(queues)
+    ]
     return sum(int(answer.header["extFields"]["offset"]) for answer in answers)

@@ -25,13 +25,20 @@ pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.long]
 CLIENT = "4.9.7-json"
 TOPICS = {"Audited": 90, "Other": 20}
 """Messages of Apache's producer."""
-WRONG = [f"{what}_{side}" for what in ("missing", "doubled", "corrupt") for side in ("left", "right")] + ["different"]
+WRONG = [
+    f"{what}_{side}" for what in ("missing", "doubled", "corrupt") for side in ("left", "right")
+] + ["different"]
 
 
 @pytest.fixture(scope="module")
-def pair(clients: JavaClients, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+def pair(
+    clients: JavaClients, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, Path]]:
     """The stores of Apache's master and of the slave of ours that copied it, both stopped."""
-    with ApacheNameServer() as names, Couple(names.address, Maker.APACHE, Maker.OURS, "SYNC_MASTER") as couple:
+    with (
+        ApacheNameServer() as names,
+        Couple(names.address, Maker.APACHE, Maker.OURS, "SYNC_MASTER") as couple,
+    ):
         couple.master.start()
         couple.slave.start()
         couple.await_follower()
@@ -100,9 +107,15 @@ def test_what_ours_copied_from_apache_s_is_the_same(
 
     found = found_by(spark, apaches, ours, *topics)
 
-    assert all(queue.is_same for queue in found), [str(queue) for queue in found if not queue.is_same]
-    rows = {topic: sum(queue.left_rows for queue in found if queue.topic == topic) for topic in TOPICS}
-    assert rows == {topic: count if topic in topics or not topics else 0 for topic, count in TOPICS.items()}
+    assert all(queue.is_same for queue in found), [
+        str(queue) for queue in found if not queue.is_same
+    ]
+    rows = {
+        topic: sum(queue.left_rows for queue in found if queue.topic == topic) for topic in TOPICS
+    }
+    assert rows == {
+        topic: count if topic in topics or not topics else 0 for topic, count in TOPICS.items()
+    }
     assert [queue.left_rows for queue in found] == [queue.right_rows for queue in found]
 
 
@@ -129,5 +142,7 @@ def test_changes_on_one_side_are_found_there_and_nowhere_else(
     counts = {(queue.queue_id, name): getattr(queue, name) for queue in wrong for name in WRONG}
     assert +Counter(counts) == Counter((changed.queue_id, name) for name, changed in made)
     firsts = {queue.queue_id: (queue.first_difference, queue.first_is) for queue in wrong}
-    by_place = sorted((changed.queue_id, -changed.queue_offset, name.replace("_", " ")) for name, changed in made)
+    by_place = sorted(
+        (changed.queue_id, -changed.queue_offset, name.replace("_", " ")) for name, changed in made
+    )
     assert firsts == {queue_id: (-offset, name) for queue_id, offset, name in by_place}

@@ -48,12 +48,18 @@ def client(kind: str) -> Run:
 
 @pytest.mark.parametrize("consumer", [*Version, "go"])
 @pytest.mark.parametrize("producer", [*Version, "go"])
-def test_every_client_consumes_what_every_client_produced(broker: ApacheBroker, producer: str, consumer: str) -> None:
+def test_every_client_consumes_what_every_client_produced(
+    broker: ApacheBroker, producer: str, consumer: str
+) -> None:
     topic = f"From-{producer}-to-{consumer}".replace(".", "-")
-    sent = client(producer)("produce", broker.namesrv, topic, 5, *PATIENT, "--tag", "A,B", "--keys", "key").check()
+    sent = client(producer)(
+        "produce", broker.namesrv, topic, 5, *PATIENT, "--tag", "A,B", "--keys", "key"
+    ).check()
     assert [line["sendStatus"] for line in sent] == ["SEND_OK"] * 5
 
-    got = client(consumer)("consume", broker.namesrv, topic, f"G-{topic}", 5, CONSUME_SECONDS).check()
+    got = client(consumer)(
+        "consume", broker.namesrv, topic, f"G-{topic}", 5, CONSUME_SECONDS
+    ).check()
     assert sorted(line["msgId"] for line in got) == sorted(line["msgId"] for line in sent)
     assert sorted(line["body"] for line in got) == [f"message-{i}" for i in range(5)]
     assert {line["body"]: line["tags"] for line in got}["message-1"] == "B"
@@ -62,15 +68,29 @@ def test_every_client_consumes_what_every_client_produced(broker: ApacheBroker, 
 
 def test_a_tag_expression_selects(broker: ApacheBroker) -> None:
     run_driver(Version.V4, "produce", broker.namesrv, "Tags", 6, *PATIENT, "--tag", "A,B,C").check()
-    got = run_driver(Version.V4, "consume", broker.namesrv, "Tags", "G-tags", 4, CONSUME_SECONDS, "--tag", "A || C")
+    got = run_driver(
+        Version.V4,
+        "consume",
+        broker.namesrv,
+        "Tags",
+        "G-tags",
+        4,
+        CONSUME_SECONDS,
+        "--tag",
+        "A || C",
+    )
     assert sorted(line["tags"] for line in got.check()) == ["A", "A", "C", "C"]
 
 
 def test_a_batch_is_one_result_and_several_messages(broker: ApacheBroker) -> None:
-    sent = run_driver(Version.V4, "produce", broker.namesrv, "Batch", 4, *PATIENT, "--batch", 4).check()
+    sent = run_driver(
+        Version.V4, "produce", broker.namesrv, "Batch", 4, *PATIENT, "--batch", 4
+    ).check()
     assert len(sent) == 1
     assert len(sent[0]["offsetMsgId"].split(",")) == 4
-    got = run_driver(Version.V4, "consume", broker.namesrv, "Batch", "G-batch", 4, CONSUME_SECONDS, "--orderly")
+    got = run_driver(
+        Version.V4, "consume", broker.namesrv, "Batch", "G-batch", 4, CONSUME_SECONDS, "--orderly"
+    )
     assert [line["queueOffset"] for line in got.check()] == [0, 1, 2, 3]
 
 
@@ -81,7 +101,9 @@ def test_a_consumer_that_misses_messages_ends_with_1(broker: ApacheBroker) -> No
 
 def test_a_running_consumer_shows_what_arrives(broker: ApacheBroker) -> None:
     run_driver(Version.V4, "produce", broker.namesrv, "Live", 1, *PATIENT).check()
-    with start_driver(Version.V4, "consume", broker.namesrv, "Live", "G-live", 1000, 300) as consumer:
+    with start_driver(
+        Version.V4, "consume", broker.namesrv, "Live", "G-live", 1000, 300
+    ) as consumer:
         consumer.wait_started()
         run_driver(Version.V4, "produce", broker.namesrv, "Live", 3, *PATIENT).check()
         assert len(consumer.wait_lines(4)) == 4

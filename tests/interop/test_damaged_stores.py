@@ -49,7 +49,15 @@ def put(store: Store, count: int) -> list[int]:
         host = b"\x7f\0\0\x01\0\0\x12\x34"
         places.append(
             store.append(
-                store.queue("T", 0), (b"%d" % number).ljust(200, b"."), b"", [], 0, 0, 0, 1_700_000_000_000, host
+                store.queue("T", 0),
+                (b"%d" % number).ljust(200, b"."),
+                b"",
+                [],
+                0,
+                0,
+                0,
+                1_700_000_000_000,
+                host,
             )
         )
         store.end_turn()
@@ -81,7 +89,9 @@ def store_with_hole_and_lost_tail(root: Path, *, behind: int) -> tuple[int, int]
     return 30, end
 
 
-def test_apaches_broker_cuts_its_log_at_a_hole_in_the_last_files(name_server: ApacheNameServer, tmp_path: Path) -> None:
+def test_apaches_broker_cuts_its_log_at_a_hole_in_the_last_files(
+    name_server: ApacheNameServer, tmp_path: Path
+) -> None:
     """It reads its last three files at each start, also after a clean stop. The folder `lost` it leaves alone."""
     root = tmp_path / "store"
     hole, end = store_with_hole_and_lost_tail(root, behind=20)
@@ -92,7 +102,9 @@ def test_apaches_broker_cuts_its_log_at_a_hole_in_the_last_files(name_server: Ap
     assert list((root / "lost").iterdir())
 
 
-def test_apaches_broker_gives_nothing_from_a_hole_on(name_server: ApacheNameServer, tmp_path: Path) -> None:
+def test_apaches_broker_gives_nothing_from_a_hole_on(
+    name_server: ApacheNameServer, tmp_path: Path
+) -> None:
     """The hole is in front of its last three files: it fails where the blank names no message."""
     root = tmp_path / "store"
     hole, end = store_with_hole_and_lost_tail(root, behind=1000)

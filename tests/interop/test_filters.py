@@ -59,7 +59,17 @@ def broker(name_server: RoquetNameServer, request: pytest.FixtureRequest) -> Ite
 
 def produce(client: Session, namesrv: str, topic: str, body: str = "") -> None:
     """Ten messages, whose numbers are a property and the end of their bodies."""
-    client.run("produce", namesrv, topic, 10, *PATIENT, "--body", body, "--property", "colour=blue,number={i}").check()
+    client.run(
+        "produce",
+        namesrv,
+        topic,
+        10,
+        *PATIENT,
+        "--body",
+        body,
+        "--property",
+        "colour=blue,number={i}",
+    ).check()
 
 
 def numbers(lines: list[dict[str, Any]]) -> list[int]:
@@ -82,7 +92,9 @@ def test_a_push_consumer_gets_what_it_wants_from_before_it_came_and_while_its_pu
     producer = clients["4.9.7-binary"]
     create_topic(broker, topic, 2)
     produce(producer, broker.namesrv, topic, "early ")
-    client.begin("consume", broker.namesrv, topic, f"G-{topic}", 8, SECONDS, "--sql", SQL, *OFTEN, *LINGER)
+    client.begin(
+        "consume", broker.namesrv, topic, f"G-{topic}", 8, SECONDS, "--sql", SQL, *OFTEN, *LINGER
+    )
     client.wait_lines(4)
     produce(producer, broker.namesrv, topic, "late ")
     got = client.finish().check()
@@ -98,11 +110,17 @@ def test_a_push_consumer_that_wants_nothing_gets_nothing_and_passes_all_over(
     group = f"G-{topic}"
     create_topic(broker, topic, 1)
     produce(client, broker.namesrv, topic)
-    client.begin("consume", broker.namesrv, topic, group, 1, SECONDS, "--sql", "number > 20", *OFTEN, *LINGER)
+    client.begin(
+        "consume", broker.namesrv, topic, group, 1, SECONDS, "--sql", "number > 20", *OFTEN, *LINGER
+    )
     produce(clients["4.9.7-binary"], broker.namesrv, topic, "more ")
-    wait_until(lambda: progress(broker, topic, group) == 20, "the group behind all that it does not want")
+    wait_until(
+        lambda: progress(broker, topic, group) == 20, "the group behind all that it does not want"
+    )
     assert client.lines() == []
-    clients["4.9.7-binary"].run("produce", broker.namesrv, topic, 1, *PATIENT, "--property", "number=21").check()
+    clients["4.9.7-binary"].run(
+        "produce", broker.namesrv, topic, 1, *PATIENT, "--property", "number=21"
+    ).check()
     assert len(client.finish().check()) == 1
 
 
@@ -117,18 +135,24 @@ def test_a_consumer_whose_expression_is_wrong_hears_where_when_it_starts(
 ) -> None:
     topic = named("Wrong", version, request)
     create_topic(broker, topic, 1)
-    ended = run_driver(version, "consume", broker.namesrv, topic, f"G-{topic}", 1, 5, "--sql", "number > > 3")
+    ended = run_driver(
+        version, "consume", broker.namesrv, topic, f"G-{topic}", 1, 5, "--sql", "number > > 3"
+    )
     assert ended.status != 0
     (failure,) = [line for line in ended.lines if "error" in line]
     assert "CODE: 23" in failure["message"]
     assert "filter expression, position 10: expected a value" in failure["message"]
 
 
-def test_filters_are_refused_where_they_are_not_allowed(name_server: RoquetNameServer, clients: JavaClients) -> None:
+def test_filters_are_refused_where_they_are_not_allowed(
+    name_server: RoquetNameServer, clients: JavaClients
+) -> None:
     require_java()
     with RoquetBroker(name_server.address, name="roquet-tags", cluster="tags") as broker:
         create_topic(broker, "Refused", 1)
-        ended = run_driver(Version.V4, "consume", broker.namesrv, "Refused", "G-Refused", 1, 5, "--sql", SQL)
+        ended = run_driver(
+            Version.V4, "consume", broker.namesrv, "Refused", "G-Refused", 1, 5, "--sql", SQL
+        )
     assert ended.status != 0
     assert any("enablePropertyFilter=true" in line.get("message", "") for line in ended.lines)
 
@@ -144,7 +168,18 @@ def test_filters_and_notes_go_from_broker_to_broker(clients: JavaClients, tmp_pa
         namesrv = name_server.address
 
         def consumed(expected: int) -> list[int]:
-            words = ("consume", namesrv, topic, group, expected, SECONDS, "--sql", SQL, *OFTEN, *LINGER)
+            words = (
+                "consume",
+                namesrv,
+                topic,
+                group,
+                expected,
+                SECONDS,
+                "--sql",
+                SQL,
+                *OFTEN,
+                *LINGER,
+            )
             return numbers(client.run(*words).check())
 
         with ApacheBroker(namesrv, store_dir=store, properties=NOTED) as apaches:
@@ -162,7 +197,14 @@ def test_filters_and_notes_go_from_broker_to_broker(clients: JavaClients, tmp_pa
             produce(client, namesrv, topic)
             ours.stop()
         mine = saved_filter(store, topic, group)
-        same = ("bloomFilterData", "bornTime", "consumerGroup", "expression", "expressionType", "topic")
+        same = (
+            "bloomFilterData",
+            "bornTime",
+            "consumerGroup",
+            "expression",
+            "expressionType",
+            "topic",
+        )
         assert [mine[name] for name in same] == [theirs[name] for name in same]
         assert (mine["dead"], mine["clientVersion"] > theirs["clientVersion"]) == (True, True)
         with ApacheBroker(namesrv, store_dir=store, properties=NOTED) as apaches:
@@ -183,7 +225,10 @@ def saved_filter(store: Path, topic: str, group: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def apaches() -> Iterator[ApacheBroker]:
     require_java()
-    with ApacheNameServer() as name_server, ApacheBroker(name_server.address, properties=NOTED) as server:
+    with (
+        ApacheNameServer() as name_server,
+        ApacheBroker(name_server.address, properties=NOTED) as server,
+    ):
         yield server
 
 
@@ -205,7 +250,9 @@ async def test_our_consumer_at_apaches_broker(apaches: ApacheBroker, clients: Ja
     assert got == WANTED * 2
 
 
-async def test_our_single_pulls_at_apaches_broker(apaches: ApacheBroker, clients: JavaClients) -> None:
+async def test_our_single_pulls_at_apaches_broker(
+    apaches: ApacheBroker, clients: JavaClients
+) -> None:
     create_topic(apaches, "Single", 1)
     await asyncio.to_thread(produce, clients["4.9.7-json"], apaches.namesrv, "Single")
     async with PullConsumer(apaches.namesrv) as reader:

@@ -47,7 +47,16 @@ def consume(cluster: RoquetCluster, topic: str, group: str, count: int, *options
 def test_it_gets_once_and_unchanged_what_it_sent(cluster: RoquetCluster) -> None:
     sent: dict[str, Lines] = {}
     for way, options in WAYS.items():
-        told = ("--body", f"{way} ", "--tag", "A,B", "--keys", f"{way}-", "--property", f"colour=c{{i}},way={way}")
+        told = (
+            "--body",
+            f"{way} ",
+            "--tag",
+            "A,B",
+            "--keys",
+            f"{way}-",
+            "--property",
+            f"colour=c{{i}},way={way}",
+        )
         sent[way] = produce(cluster, "Ways", 6, *told, *options)
     assert [len(sent[way]) for way in WAYS] == [6, 6, 0, 1, 6]
 
@@ -58,12 +67,17 @@ def test_it_gets_once_and_unchanged_what_it_sent(cluster: RoquetCluster) -> None
         way, i = name.split(" ")[0], int(name[-1])
         assert (line["tags"], line["keys"]) == ("AB"[i % 2], f"{way}-{i}")
         assert (line["properties"]["colour"], line["properties"]["way"]) == (f"c{i}", way)
-        assert (len(line["body"]), line["reconsumeTimes"]) == (LARGE if way == "large" else len(name), 0)
+        assert (len(line["body"]), line["reconsumeTimes"]) == (
+            LARGE if way == "large" else len(name),
+            0,
+        )
         if way in ("sync", "large"):
             same = ("msgId", "offsetMsgId", "queueId", "queueOffset")
             assert [line[name] for name in same] == [sent[way][i][name] for name in same]
     again = go_client("consume", cluster.namesrv, "Ways", "G-ways", 1, 3)
-    assert (again.status, [line for line in again.lines if "body" in line]) == (1, []), "the group has them all"
+    assert (again.status, [line for line in again.lines if "body" in line]) == (1, []), (
+        "the group has them all"
+    )
 
 
 def test_a_tag_expression_selects(cluster: RoquetCluster) -> None:
@@ -81,7 +95,10 @@ def test_an_orderly_consumer_keeps_the_order(cluster: RoquetCluster) -> None:
 
 
 def test_go_and_java_read_each_other(cluster: RoquetCluster, clients: JavaClients) -> None:
-    java, told = clients["4.9.7-json"], ("--size", LARGE, "--tag", "T", "--keys", "k", "--property", "colour=red")
+    java, told = (
+        clients["4.9.7-json"],
+        ("--size", LARGE, "--tag", "T", "--keys", "k", "--property", "colour=red"),
+    )
     from_go = produce(cluster, "Go", 4, *told)
     from_java = java.run("produce", cluster.namesrv, "Java", 4, *PATIENT, *told).check()
     by_java = java.run("consume", cluster.namesrv, "Go", "G-go", 4, SECONDS).check()

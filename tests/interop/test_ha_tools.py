@@ -33,9 +33,13 @@ def ends(members: list[dict[str, Any]]) -> list[tuple[int, int | None]]:
 def test_mqadmin_of_5x_shows_how_our_slave_follows(clients: JavaClients) -> None:
     with RoquetCluster() as cluster:
         client, (slave,) = clients["5.5.0-json"], cluster.slaves
-        (of_master,) = client.run("admin", cluster.namesrv, "haStatus", "-b", cluster.master.address).check()
+        (of_master,) = client.run(
+            "admin", cluster.namesrv, "haStatus", "-b", cluster.master.address
+        ).check()
         end = status(cluster.namesrv)[0]["end"]
-        assert re.search(rf"MasterAddr\s+{re.escape(cluster.master.address)}", of_master["out"]), of_master["out"]
+        assert re.search(rf"MasterAddr\s+{re.escape(cluster.master.address)}", of_master["out"]), (
+            of_master["out"]
+        )
         assert re.search(rf"MasterCommitLogMaxOffset\s+{end}", of_master["out"]), of_master["out"]
         assert re.search(r"InSyncSlaveNum(?:s|ber)?\s+1", of_master["out"]), of_master["out"]
         (of_slave,) = client.run("admin", cluster.namesrv, "haStatus", "-b", slave.address).check()
@@ -50,10 +54,15 @@ def test_we_show_how_a_slave_of_apache_follows(version: Version) -> None:
         ApacheBroker(names.address, version=version),
         ApacheBroker(names.address, version=version, role="SLAVE", broker_id=1),
     ):
-        wait_until(lambda: ends(status(names.address)) == [(0, 0), (1, 0)], "both brokers say where their logs end")
+        wait_until(
+            lambda: ends(status(names.address)) == [(0, 0), (1, 0)],
+            "both brokers say where their logs end",
+        )
         master, slave = status(names.address)
         if version is Version.V4:
             assert (master["status"], slave["status"]) == (None, None)
         else:
-            wait_until(lambda: len(status(names.address)[0]["status"]["slaves"]) == 1, "the slave has come")
+            wait_until(
+                lambda: len(status(names.address)[0]["status"]["slaves"]) == 1, "the slave has come"
+            )
             assert status(names.address)[1]["status"]["follower"] is not None

@@ -67,7 +67,9 @@ def consume(
     return lines
 
 
-def produce(client: Session, cluster: RoquetCluster, topic: str, count: int, *options: object) -> Lines:
+def produce(
+    client: Session, cluster: RoquetCluster, topic: str, count: int, *options: object
+) -> Lines:
     """Every answer says that the slave has the message."""
     sent = client.run("produce", cluster.namesrv, topic, count, *PATIENT, *options).check()
     assert {line["sendStatus"] for line in sent} <= {"SEND_OK"}
@@ -88,13 +90,27 @@ def sent(cluster: RoquetCluster, clients: JavaClients) -> dict[str, dict[str, An
     for kind in KINDS:
         for way, options in WAYS.items():
             name = f"{kind} {way} "
-            told = ("--tag", "A,B", "--keys", f"{kind}-{way}-", "--property", f"colour=c{{i}},from={name}", "--flag", 7)
+            told = (
+                "--tag",
+                "A,B",
+                "--keys",
+                f"{kind}-{way}-",
+                "--property",
+                f"colour=c{{i}},from={name}",
+                "--flag",
+                7,
+            )
             lines = produce(clients[kind], cluster, "Ways", 6, "--body", name, *told, *options)
             if way == "batch":
                 (line,) = lines
                 offset_ids = line["offsetMsgId"].split(",")
-                places = enumerate(zip(line["msgId"].split(","), offset_ids, strict=True), line["queueOffset"])
-                lines = [line | {"msgId": i, "offsetMsgId": o, "queueOffset": at} for at, (i, o) in places]
+                places = enumerate(
+                    zip(line["msgId"].split(","), offset_ids, strict=True), line["queueOffset"]
+                )
+                lines = [
+                    line | {"msgId": i, "offsetMsgId": o, "queueOffset": at}
+                    for at, (i, o) in places
+                ]
             results |= {f"{name}{i}": {} for i in range(6)}
             if way != "async":  # Their results come in any order.
                 results |= {f"{name}{i}": line for i, line in enumerate(lines)}
@@ -112,9 +128,17 @@ def test_every_client_gets_once_and_unchanged_what_every_client_sent(
     assert len({line["msgId"] for line in got}) == len(sent)
     for line in got:
         name, i = line["body"][:-1], int(line["body"][-1])
-        assert (line["tags"], line["keys"]) == ("AB"[i % 2], f"{name.strip().replace(' ', '-')}-{i}")
+        assert (line["tags"], line["keys"]) == (
+            "AB"[i % 2],
+            f"{name.strip().replace(' ', '-')}-{i}",
+        )
         assert (line["properties"]["colour"], line["properties"]["from"]) == (f"c{i}", name)
-        assert (line["topic"], line["flag"], line["reconsumeTimes"], line["delivery"]) == ("Ways", 7, 0, 1)
+        assert (line["topic"], line["flag"], line["reconsumeTimes"], line["delivery"]) == (
+            "Ways",
+            7,
+            0,
+            1,
+        )
         assert line["storeHost"] == f"/{cluster.master.address}"
         result = sent[line["body"]]
         same = ("msgId", "offsetMsgId", "broker", "queueId", "queueOffset")
@@ -124,17 +148,25 @@ def test_every_client_gets_once_and_unchanged_what_every_client_sent(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_tag_expression_selects(cluster: RoquetCluster, clients: JavaClients, kind: str) -> None:
     topic = named("Tags", kind)
-    produce(clients[kind], cluster, topic, 8, "--tag", "Aa,BB,c,d")  # "Aa" and "BB" have the same hash code.
+    produce(
+        clients[kind], cluster, topic, 8, "--tag", "Aa,BB,c,d"
+    )  # "Aa" and "BB" have the same hash code.
     got = consume(clients[kind], cluster, topic, f"G-{topic}", 4, "--tag", "Aa || c")
     assert sorted(line["tags"] for line in got) == ["Aa", "Aa", "c", "c"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_large_and_compressed_bodies(cluster: RoquetCluster, clients: JavaClients, kind: str) -> None:
+def test_large_and_compressed_bodies(
+    cluster: RoquetCluster, clients: JavaClients, kind: str
+) -> None:
     client, topic = clients[kind], named("Large", kind)
-    produce(client, cluster, topic, 1, "--body", "raw", "--size", 4 * MIB, "--compress-over", 5 * MIB)
+    produce(
+        client, cluster, topic, 1, "--body", "raw", "--size", 4 * MIB, "--compress-over", 5 * MIB
+    )
     produce(client, cluster, topic, 1, "--body", "zip", "--size", 100_000)
-    raw, zipped = sorted(consume(client, cluster, topic, f"G-{topic}", 2), key=lambda line: line["body"][:3])
+    raw, zipped = sorted(
+        consume(client, cluster, topic, f"G-{topic}", 2), key=lambda line: line["body"][:3]
+    )
     assert raw["body"] == body("raw0", 4 * MIB)
     assert zipped["body"] == body("zip0", 100_000)
     assert zipped["storeSize"] < 5_000 < 4 * MIB < raw["storeSize"]
@@ -157,15 +189,21 @@ def test_an_orderly_consumer_keeps_the_order_and_gives_its_locks_back(
     client, topic = clients[kind], named("Orderly", kind)
     for first in (0, 24):
         produce(client, cluster, topic, 24, "--body", f"from {first} ")
-        got = consume(client, cluster, topic, f"G-{topic}", 24, "--orderly", seconds=LOCK_SECONDS - 20)
+        got = consume(
+            client, cluster, topic, f"G-{topic}", 24, "--orderly", seconds=LOCK_SECONDS - 20
+        )
         for queue in {line["queueId"] for line in got}:
             offsets = [line["queueOffset"] for line in got if line["queueId"] == queue]
             assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
-        assert sorted(line["body"] for line in got) == sorted(f"from {first} {i}" for i in range(24))
+        assert sorted(line["body"] for line in got) == sorted(
+            f"from {first} {i}" for i in range(24)
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_queues_are_read_and_searched_without_a_group(cluster: RoquetCluster, clients: JavaClients, kind: str) -> None:
+def test_queues_are_read_and_searched_without_a_group(
+    cluster: RoquetCluster, clients: JavaClients, kind: str
+) -> None:
     client, topic = clients[kind], named("Read", kind)
     cluster.create_topic(topic, 4)
     first, *_ = produce(client, cluster, topic, 8, "--queue", 2, "--keys", "who", "--tag", "T")
@@ -189,18 +227,24 @@ def test_queues_are_read_and_searched_without_a_group(cluster: RoquetCluster, cl
 
 
 @pytest.mark.parametrize("kind", ONE_OF_EACH)
-def test_a_broadcast_reaches_every_consumer(cluster: RoquetCluster, clients: JavaClients, kind: str) -> None:
+def test_a_broadcast_reaches_every_consumer(
+    cluster: RoquetCluster, clients: JavaClients, kind: str
+) -> None:
     topic = named("Broadcast", kind)
     produce(clients[kind], cluster, topic, 6)
     for name in ("one", "two"):
-        got = consume(clients[kind], cluster, topic, f"G-{topic}", 6, "--broadcast", "--instance", name)
+        got = consume(
+            clients[kind], cluster, topic, f"G-{topic}", 6, "--broadcast", "--instance", name
+        )
         assert bodies(got) == [f"message-{i}" for i in range(6)]
 
 
 # groups
 
 
-def test_two_consumers_share_the_queues_until_one_leaves(cluster: RoquetCluster, clients: JavaClients) -> None:
+def test_two_consumers_share_the_queues_until_one_leaves(
+    cluster: RoquetCluster, clients: JavaClients
+) -> None:
     """Members of both releases; every message is taken, and once except while a queue changes hands."""
     namesrv, topic, group = cluster.namesrv, "Shared", "G-shared"
     leaves, producer = clients["5.5.0-binary"], clients["4.9.7-binary"]
@@ -214,7 +258,9 @@ def test_two_consumers_share_the_queues_until_one_leaves(cluster: RoquetCluster,
             count += len(produce(producer, cluster, topic, 48, "--pause", 15))
 
     cluster.create_topic(topic, 8)
-    stays = start_driver(Version.V4, "consume", namesrv, topic, group, 100_000, 600, java_options=["-Xmx128m"])
+    stays = start_driver(
+        Version.V4, "consume", namesrv, topic, group, 100_000, 600, java_options=["-Xmx128m"]
+    )
     with stays:
         send_until(lambda: queues_of(stays.lines()) == ALL)
         leaves.begin("consume", namesrv, topic, group, 100, SECONDS, *OFTEN)
@@ -222,7 +268,10 @@ def test_two_consumers_share_the_queues_until_one_leaves(cluster: RoquetCluster,
         gone = by_birth(leaves.finish().check())
         since = gone[-1]["bornTimestamp"]
         send_until(lambda: queues_of(born(stays.lines(), since)) == ALL)
-        wait_until(lambda: len({line["msgId"] for line in [*stays.lines(), *gone]}) == count, "all messages")
+        wait_until(
+            lambda: len({line["msgId"] for line in [*stays.lines(), *gone]}) == count,
+            "all messages",
+        )
         kept = stays.lines()
 
     together = gone[-48:-16]  # Neither when it had just come, nor when it was about to leave.
@@ -315,7 +364,10 @@ def test_groups_go_on_where_they_were_after_a_stop_and_after_a_crash(
     cluster.master.start()
     cluster.wait_replicated()
     eight_more("after a stop ")
-    wait_until(lambda: {progress_of(cluster.master, topic) for topic in topics.values()} == {16}, "progress on disk")
+    wait_until(
+        lambda: {progress_of(cluster.master, topic) for topic in topics.values()} == {16},
+        "progress on disk",
+    )
     cluster.master.kill()
     cluster.master.start()
     cluster.wait_replicated()
@@ -342,7 +394,9 @@ def test_consumption_goes_on_from_our_slave_when_our_master_is_killed(
         client.begin("consume", cluster.namesrv, topic, group, count + 4, SECONDS, *slow, *OFTEN)
         client.wait_lines(5)
     cluster.master.kill()
-    assert max(len(client.lines()) for client in (old, new)) < count - 20, "too late: one of them has nearly all"
+    assert max(len(client.lines()) for client in (old, new)) < count - 20, (
+        "too late: one of them has nearly all"
+    )
     for client in (old, new):
         client.wait_lines(count)
     cluster.master.start()
@@ -350,4 +404,6 @@ def test_consumption_goes_on_from_our_slave_when_our_master_is_killed(
     produce(clients["4.9.7-binary"], cluster, topic, 4, "--body", "back ")
     for client in (old, new):
         got = client.finish().check()
-        assert bodies(got) == sorted([*(f"message-{i}" for i in range(count)), *(f"back {i}" for i in range(4))])
+        assert bodies(got) == sorted(
+            [*(f"message-{i}" for i in range(count)), *(f"back {i}" for i in range(4))]
+        )

@@ -49,7 +49,10 @@ async def test_we_and_java_share_a_group_in_order(cluster: RoquetCluster) -> Non
     def of_topic(consumer: Consumer) -> int:
         return sum(queue.topic == topic for queue in consumer.assigned())
 
-    async with Producer(namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, asyncio.timeout(ALL_SECONDS):
+    async with (
+        Producer(namesrv, "P", timeout_ms=TIMEOUT_MS) as producer,
+        asyncio.timeout(ALL_SECONDS),
+    ):
         queues = await producer.queues(topic)
         async with Consumer(namesrv, group, topic, "first", ordered=True) as consumer:
             tasks = [asyncio.create_task(consume(consumer)) for _ in range(3)]
@@ -82,18 +85,38 @@ async def send_to_each(producer: Producer, queues: list[MessageQueue], count: in
             await producer.send(queue.topic, b"%d" % number, queue=queue)
 
 
-async def test_a_broadcasting_member_is_ours_or_java_s_in_turn(cluster: RoquetCluster, tmp_path: Path) -> None:
+async def test_a_broadcasting_member_is_ours_or_java_s_in_turn(
+    cluster: RoquetCluster, tmp_path: Path
+) -> None:
     """Whoever starts with that client id goes on where the file says, and leaves it as the other one would."""
     topic, group, namesrv = "ToAll", "G-to-all", cluster.namesrv
     cluster.create_topic(topic, 1)
 
     def java(count: int) -> list[str]:
-        words = ("consume", namesrv, topic, group, count, SECONDS, "--broadcast", "--instance", "one", "--linger", 700)
+        words = (
+            "consume",
+            namesrv,
+            topic,
+            group,
+            count,
+            SECONDS,
+            "--broadcast",
+            "--instance",
+            "one",
+            "--linger",
+            700,
+        )
         options = [f"-Drocketmq.client.localOffsetStoreDir={tmp_path}"]
-        return sorted(str(line["body"]) for line in run_driver(Version.V4, *words, java_options=options).check())
+        return sorted(
+            str(line["body"])
+            for line in run_driver(Version.V4, *words, java_options=options).check()
+        )
 
     def texts() -> dict[str, str]:
-        return {path.parent.parent.name: path.read_text() for path in tmp_path.glob(f"*/{group}/offsets.json")}
+        return {
+            path.parent.parent.name: path.read_text()
+            for path in tmp_path.glob(f"*/{group}/offsets.json")
+        }
 
     async def send(*bodies: bytes) -> None:
         async with Producer(namesrv, "P", timeout_ms=TIMEOUT_MS) as producer:
@@ -107,7 +130,13 @@ async def test_a_broadcasting_member_is_ours_or_java_s_in_turn(cluster: RoquetCl
 
     await send(b"3", b"4")
     async with Consumer(
-        namesrv, group, topic, "first", broadcast=True, client_id=client_id, progress_folder=tmp_path
+        namesrv,
+        group,
+        topic,
+        "first",
+        broadcast=True,
+        client_id=client_id,
+        progress_folder=tmp_path,
     ) as consumer:
         got: list[bytes] = []
         while len(got) < 2:

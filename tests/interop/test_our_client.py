@@ -59,10 +59,14 @@ def topic() -> str:
 
 
 def java_consumes(broker: ApacheBroker, topic: str, count: int) -> Finished:
-    return run_driver(Version.V4, "consume", broker.namesrv, topic, f"java-{topic}", count, CONSUME_SECONDS)
+    return run_driver(
+        Version.V4, "consume", broker.namesrv, topic, f"java-{topic}", count, CONSUME_SECONDS
+    )
 
 
-async def take(consumer: Consumer, count: int, seconds: float = CONSUME_SECONDS) -> list[ReceivedMessage]:
+async def take(
+    consumer: Consumer, count: int, seconds: float = CONSUME_SECONDS
+) -> list[ReceivedMessage]:
     """The next so many messages, all acknowledged."""
     found: list[ReceivedMessage] = []
     async with asyncio.timeout(seconds):
@@ -78,14 +82,18 @@ async def all_stored(broker: ApacheBroker, group: str) -> None:
     """Wait until the group's progress on the broker is the end of every queue."""
 
     def no_lag() -> bool:
-        return "Diff Total: 0" in mqadmin("consumerProgress", "-g", group, namesrv=broker.namesrv).out
+        return (
+            "Diff Total: 0" in mqadmin("consumerProgress", "-g", group, namesrv=broker.namesrv).out
+        )
 
     await asyncio.to_thread(wait_until, no_lag, f"progress of {group}", CONSUME_SECONDS)
 
 
 async def routed(broker: ApacheBroker, topic: str) -> None:
     """Wait until the name server knows the topic: of one that a send creates, the broker tells it afterwards."""
-    await asyncio.to_thread(wait_until, lambda: has_topic(broker.namesrv, topic), f"a route for {topic}")
+    await asyncio.to_thread(
+        wait_until, lambda: has_topic(broker.namesrv, topic), f"a route for {topic}"
+    )
 
 
 async def until(reached: Callable[[], bool], seconds: float = CONSUME_SECONDS) -> None:
@@ -100,9 +108,13 @@ async def until(reached: Callable[[], bool], seconds: float = CONSUME_SECONDS) -
 
 async def test_java_consumes_what_we_send(broker: ApacheBroker, topic: str) -> None:
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer:
-        single = await producer.send(topic, b"single", tags="A", keys=("k1", "k2"), properties={"color": "red"})
+        single = await producer.send(
+            topic, b"single", tags="A", keys=("k1", "k2"), properties={"color": "red"}
+        )
         large = await producer.send(topic, b"large " * 10_000)
-        batch = await producer.send_batch([Message(topic, b"batch-%d" % i, tags="B") for i in range(3)])
+        batch = await producer.send_batch(
+            [Message(topic, b"batch-%d" % i, tags="B") for i in range(3)]
+        )
         one_way = await producer.send_one_way(topic, b"one way")
 
     lines = await asyncio.to_thread(lambda: java_consumes(broker, topic, 6).check())
@@ -112,11 +124,16 @@ async def test_java_consumes_what_we_send(broker: ApacheBroker, topic: str) -> N
     assert by_body["single"]["msgId"] == single.message_id
     assert by_body["large " * 10_000]["msgId"] == large.message_id
     assert by_body["one way"]["msgId"] == one_way
-    assert [by_body[f"batch-{i}"]["msgId"] for i in range(3)] == [result.message_id for result in batch]
+    assert [by_body[f"batch-{i}"]["msgId"] for i in range(3)] == [
+        result.message_id for result in batch
+    ]
 
 
 async def test_results_tell_where_the_messages_are(broker: ApacheBroker, topic: str) -> None:
-    async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, PullConsumer(broker.namesrv) as reader:
+    async with (
+        Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer,
+        PullConsumer(broker.namesrv) as reader,
+    ):
         single = await producer.send(topic, b"single")
         batch = await producer.send_batch([Message(topic, b"batch-%d" % i) for i in range(3)])
         await routed(broker, topic)
@@ -127,13 +144,18 @@ async def test_results_tell_where_the_messages_are(broker: ApacheBroker, topic: 
             assert record.properties["UNIQ_KEY"] == result.message_id
 
 
-async def test_apache_s_tools_find_a_message_by_the_id_we_gave_it(broker: ApacheBroker, topic: str) -> None:
+async def test_apache_s_tools_find_a_message_by_the_id_we_gave_it(
+    broker: ApacheBroker, topic: str
+) -> None:
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer:
         result = await producer.send(topic, b"find me", keys="invoice-7")
     now_ms = int(time.time() * 1000)
     assert abs(made_at_ms(result.message_id, now_ms) - now_ms) < 60_000
 
-    for command in (("queryMsgByUniqueKey", "-i", result.message_id), ("queryMsgByKey", "-k", "invoice-7")):
+    for command in (
+        ("queryMsgByUniqueKey", "-i", result.message_id),
+        ("queryMsgByKey", "-k", "invoice-7"),
+    ):
         shown = await asyncio.to_thread(mqadmin, *command, "-t", topic, namesrv=broker.namesrv)
         assert result.message_id in shown.out, shown
 
@@ -212,7 +234,12 @@ async def test_a_compressed_message_of_ours_is_read_by_us(broker: ApacheBroker, 
 
 async def test_only_wanted_tags_come(broker: ApacheBroker, topic: str) -> None:
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer:
-        for tag in ("Aa", "BB", "c", "d") * 5:  # "Aa" and "BB" have the same hash code: Apache's broker sends both
+        for tag in (
+            "Aa",
+            "BB",
+            "c",
+            "d",
+        ) * 5:  # "Aa" and "BB" have the same hash code: Apache's broker sends both
             await producer.send(topic, tag.encode(), tags=tag)
     async with Consumer(broker.namesrv, f"G-{topic}", {topic: "Aa || c"}) as consumer:
         found = await take(consumer, 10)
@@ -233,7 +260,10 @@ async def test_two_members_share_the_queues_and_one_takes_over_when_the_other_le
     def of_topic(consumer: Consumer) -> list[MessageQueue]:
         return sorted(queue for queue in consumer.assigned() if queue.topic == topic)
 
-    async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, asyncio.timeout(120):
+    async with (
+        Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer,
+        asyncio.timeout(120),
+    ):
         queues = sorted([(await producer.send(topic, b"first")).queue for _ in range(4)])
         assert len(queues) == 4
         one_got: list[bytes] = []
@@ -253,7 +283,9 @@ async def test_two_members_share_the_queues_and_one_takes_over_when_the_other_le
                 assert sorted(one_got + two_got) == sorted(b"%d" % number for number in range(40))
                 assert len(one_got) == len(two_got) == 20
             await second
-            await until(lambda: of_topic(one) == queues, 5)  # at once, not with the next division every 20 s
+            await until(
+                lambda: of_topic(one) == queues, 5
+            )  # at once, not with the next division every 20 s
             first.cancel()
 
 
@@ -267,7 +299,9 @@ async def test_we_and_java_share_a_group(broker: ApacheBroker, topic: str) -> No
         await take(ours, 1)
         await all_stored(broker, group)
         await until(lambda: sum(queue.topic == topic for queue in ours.assigned()) == 4)
-        with start_driver(Version.V4, "consume", broker.namesrv, topic, group, 10, CONSUME_SECONDS) as java:
+        with start_driver(
+            Version.V4, "consume", broker.namesrv, topic, group, 10, CONSUME_SECONDS
+        ) as java:
             await until(lambda: sum(queue.topic == topic for queue in ours.assigned()) == 2)
             for number in range(20):
                 await producer.send(topic, b"%d" % number)
@@ -277,7 +311,9 @@ async def test_we_and_java_share_a_group(broker: ApacheBroker, topic: str) -> No
     assert sorted(both) == sorted(b"%d" % number for number in range(20))
 
 
-async def test_progress_survives_a_restart_of_the_consumer(broker: ApacheBroker, topic: str) -> None:
+async def test_progress_survives_a_restart_of_the_consumer(
+    broker: ApacheBroker, topic: str
+) -> None:
     group = f"G-{topic}"
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer:
         for number in range(10):
@@ -331,7 +367,9 @@ async def test_in_order_a_failed_message_comes_again_before_those_behind_it_and_
     async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer:
         for body in (b"first", b"poison", b"last"):
             await producer.send(topic, body, sharding_key="one")
-    async with Consumer(broker.namesrv, group, topic, "first", ordered=True, max_reconsume_times=2) as consumer:
+    async with Consumer(
+        broker.namesrv, group, topic, "first", ordered=True, max_reconsume_times=2
+    ) as consumer:
         async with asyncio.timeout(CONSUME_SECONDS):
             async for message in consumer:
                 tries.append((message.body, message.reconsume_times))
@@ -365,7 +403,10 @@ async def test_a_queue_that_another_member_has_locked_is_taken_when_that_leaves(
 
 
 async def test_a_group_starts_at_a_point_in_time(broker: ApacheBroker, topic: str) -> None:
-    async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, PullConsumer(broker.namesrv) as reader:
+    async with (
+        Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer,
+        PullConsumer(broker.namesrv) as reader,
+    ):
         queue = (await producer.send(topic, b"early")).queue
         await routed(broker, topic)
         await asyncio.sleep(1.1)
@@ -375,7 +416,9 @@ async def test_a_group_starts_at_a_point_in_time(broker: ApacheBroker, topic: st
         assert await reader.offset_at(queue, int(moment.timestamp() * 1000)) == 1
 
 
-async def test_apache_s_tools_see_the_members_of_our_group_and_its_lag(broker: ApacheBroker, topic: str) -> None:
+async def test_apache_s_tools_see_the_members_of_our_group_and_its_lag(
+    broker: ApacheBroker, topic: str
+) -> None:
     group = f"G-{topic}"
     async with (
         Producer(broker.namesrv, "P-" + topic, timeout_ms=TIMEOUT_MS) as producer,
@@ -383,9 +426,13 @@ async def test_apache_s_tools_see_the_members_of_our_group_and_its_lag(broker: A
     ):
         await producer.send(topic, b"hi")
         await take(consumer, 1)
-        connection = await asyncio.to_thread(mqadmin, "consumerConnection", "-g", group, namesrv=broker.namesrv)
+        connection = await asyncio.to_thread(
+            mqadmin, "consumerConnection", "-g", group, namesrv=broker.namesrv
+        )
         await all_stored(broker, group)
-        status = await asyncio.to_thread(mqadmin, "consumerStatus", "-g", group, namesrv=broker.namesrv)
+        status = await asyncio.to_thread(
+            mqadmin, "consumerStatus", "-g", group, namesrv=broker.namesrv
+        )
         producers = await asyncio.to_thread(
             mqadmin, "producerConnection", "-g", "P-" + topic, "-t", topic, namesrv=broker.namesrv
         )
@@ -397,7 +444,9 @@ async def test_apache_s_tools_see_the_members_of_our_group_and_its_lag(broker: A
     assert "PYTHON" in producers.out
 
 
-async def test_apache_s_tools_set_our_group_back_while_it_consumes(broker: ApacheBroker, topic: str) -> None:
+async def test_apache_s_tools_set_our_group_back_while_it_consumes(
+    broker: ApacheBroker, topic: str
+) -> None:
     group = f"G-{topic}"
     async with (
         Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer,
@@ -411,25 +460,41 @@ async def test_apache_s_tools_set_our_group_back_while_it_consumes(broker: Apach
         reset = ("resetOffsetByTime", "-g", group, "-t", topic, "-s", since_ms)
         shown = await asyncio.to_thread(mqadmin, *reset, namesrv=broker.namesrv)
         again = await take(consumer, 8)
-    assert sorted(message.body for message in again) == sorted(message.body for message in first), shown
+    assert sorted(message.body for message in again) == sorted(message.body for message in first), (
+        shown
+    )
 
 
 # plain access
 
 
 async def test_queues_are_read_by_offset(broker: ApacheBroker, topic: str) -> None:
-    async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, PullConsumer(broker.namesrv) as reader:
-        queue = (await producer.send_batch([Message(topic, b"%d" % i, tags="AB"[i % 2]) for i in range(10)]))[0].queue
+    async with (
+        Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer,
+        PullConsumer(broker.namesrv) as reader,
+    ):
+        queue = (
+            await producer.send_batch(
+                [Message(topic, b"%d" % i, tags="AB"[i % 2]) for i in range(10)]
+            )
+        )[0].queue
         await routed(broker, topic)
         queues = await reader.queues(topic)
         assert queue in queues
         empty = [one for one in queues if one != queue]
-        assert [(await reader.min_offset(one), await reader.max_offset(one)) for one in empty] == [(0, 0)] * 3
+        assert [(await reader.min_offset(one), await reader.max_offset(one)) for one in empty] == [
+            (0, 0)
+        ] * 3
         assert (await reader.min_offset(queue), await reader.max_offset(queue)) == (0, 10)
 
         found = await reader.pull(queue, 3, max_messages=4)
         assert [record.body for record in found.records] == [b"3", b"4", b"5", b"6"]
-        assert (found.status, found.next_offset, found.min_offset, found.max_offset) == (PullStatus.FOUND, 7, 0, 10)
+        assert (found.status, found.next_offset, found.min_offset, found.max_offset) == (
+            PullStatus.FOUND,
+            7,
+            0,
+            10,
+        )
 
         tagged = await reader.pull(queue, 0, tags="B")
         assert [record.body for record in tagged.records] == [b"1", b"3", b"5", b"7", b"9"]
@@ -440,8 +505,13 @@ async def test_queues_are_read_by_offset(broker: ApacheBroker, topic: str) -> No
         assert (beyond.status, beyond.next_offset) == (PullStatus.OFFSET_ILLEGAL, 10)
 
 
-async def test_a_held_pull_is_answered_when_a_message_comes(broker: ApacheBroker, topic: str) -> None:
-    async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, PullConsumer(broker.namesrv) as reader:
+async def test_a_held_pull_is_answered_when_a_message_comes(
+    broker: ApacheBroker, topic: str
+) -> None:
+    async with (
+        Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer,
+        PullConsumer(broker.namesrv) as reader,
+    ):
         queue = (await producer.send(topic, b"first")).queue
         await routed(broker, topic)
         pull = asyncio.create_task(reader.pull(queue, 1, hold_ms=20_000))
@@ -453,7 +523,10 @@ async def test_a_held_pull_is_answered_when_a_message_comes(broker: ApacheBroker
 
 async def test_progress_can_be_read_and_set(broker: ApacheBroker, topic: str) -> None:
     group = f"G-{topic}"
-    async with Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer, PullConsumer(broker.namesrv) as reader:
+    async with (
+        Producer(broker.namesrv, "P", timeout_ms=TIMEOUT_MS) as producer,
+        PullConsumer(broker.namesrv) as reader,
+    ):
         queue = (await producer.send_batch([Message(topic, b"%d" % i) for i in range(5)]))[0].queue
         await routed(broker, topic)
         assert await reader.committed(group, queue) in (None, 0)
@@ -477,7 +550,9 @@ async def slave_has(name_server: str, topic: str, count: int) -> None:
                 found = sum([(await reader.pull(queue, 0)).max_offset for queue in queues])
 
 
-async def committed(reader: PullConsumer, group: str, queues: list[MessageQueue], wanted: int) -> None:
+async def committed(
+    reader: PullConsumer, group: str, queues: list[MessageQueue], wanted: int
+) -> None:
     """Wait until the group's progress in these queues adds up to that."""
     found = 0
     while found < wanted:
@@ -485,7 +560,9 @@ async def committed(reader: PullConsumer, group: str, queues: list[MessageQueue]
         found = sum([await reader.committed(group, queue) or 0 for queue in queues])
 
 
-async def test_reading_goes_on_from_the_slave_when_the_master_is_killed_and_returns_to_it(topic: str) -> None:
+async def test_reading_goes_on_from_the_slave_when_the_master_is_killed_and_returns_to_it(
+    topic: str,
+) -> None:
     require_java()
     group = f"G-{topic}"
     with (
@@ -494,9 +571,22 @@ async def test_reading_goes_on_from_the_slave_when_the_master_is_killed_and_retu
         ApacheBroker(names.address, role="SLAVE", broker_id=1) as slave,
     ):
         await asyncio.to_thread(
-            mqadmin, "updateTopic", "-t", topic, "-b", master.address, "-r", 4, "-w", 4, namesrv=names.address
+            mqadmin,
+            "updateTopic",
+            "-t",
+            topic,
+            "-b",
+            master.address,
+            "-r",
+            4,
+            "-w",
+            4,
+            namesrv=names.address,
         )
-        async with Consumer(names.address, group, topic, "first", batch_size=4) as consumer, asyncio.timeout(180):
+        async with (
+            Consumer(names.address, group, topic, "first", batch_size=4) as consumer,
+            asyncio.timeout(180),
+        ):
             async with Producer(names.address, "P", timeout_ms=TIMEOUT_MS) as producer:
                 for number in range(40):
                     await producer.send(topic, b"%d" % number)
@@ -510,7 +600,9 @@ async def test_reading_goes_on_from_the_slave_when_the_master_is_killed_and_retu
                 queues = await reader.queues(topic)
                 assert len(queues) == 4
                 assert sum([await reader.max_offset(queue) for queue in queues]) == 40
-                await committed(reader, group, queues, 40)  # stored on the slave, since there is no master
+                await committed(
+                    reader, group, queues, 40
+                )  # stored on the slave, since there is no master
 
             await asyncio.to_thread(master.start)
             async with Producer(names.address, "P", timeout_ms=TIMEOUT_MS) as producer:
@@ -518,5 +610,7 @@ async def test_reading_goes_on_from_the_slave_when_the_master_is_killed_and_retu
                 while 40 not in found:
                     found |= {int(message.body) for message in await take(consumer, 1)}
             async with PullConsumer(names.address, read_from="master") as reader:
-                await committed(reader, group, queues, 41)  # the master learns what only the slave knew
+                await committed(
+                    reader, group, queues, 41
+                )  # the master learns what only the slave knew
         assert slave.alive

@@ -25,14 +25,19 @@ MESSAGES = 120
 
 def test_jobs_read_apache_s_master_and_slave(spark: SparkSession, tmp_path: Path) -> None:
     require_java()
-    with ApacheNameServer() as names, Couple(names.address, Maker.APACHE, Maker.APACHE, "SYNC_MASTER") as couple:
+    with (
+        ApacheNameServer() as names,
+        Couple(names.address, Maker.APACHE, Maker.APACHE, "SYNC_MASTER") as couple,
+    ):
         couple.master.start()
         couple.slave.start()
         couple.await_follower()
         assert couple.send("Copied", MESSAGES) == {SEND_OK}
         couple.await_same()
 
-        report = audit(spark, Audit(Live(names.address, "master"), Live(names.address, "slave"), ("Copied",)))
+        report = audit(
+            spark, Audit(Live(names.address, "master"), Live(names.address, "slave"), ("Copied",))
+        )
         live = Archive(Topics(names.address, ("Copied",)), str(tmp_path / "archive"))
         done = archive(spark, live)
         sampled = lag(spark, Lag(names.address, str(tmp_path / "lag"), for_s=0.1))

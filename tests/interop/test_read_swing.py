@@ -63,7 +63,8 @@ class Watched:
         brokers = (couple.master, couple.slave)
         self.doors = [RecordingProxy(broker.address, free_port()) for broker in brokers]
         named = {
-            broker.address.encode(): door.address.encode() for broker, door in zip(brokers, self.doors, strict=True)
+            broker.address.encode(): door.address.encode()
+            for broker, door in zip(brokers, self.doors, strict=True)
         }
         self.name_server = RecordingProxy(couple.namesrv, free_port(), replaced=named)
 
@@ -82,7 +83,8 @@ class Watched:
             _pull(broker_id, at_ms, each)
             for broker_id in (MASTER, SLAVE)
             for at_ms, each in self.asked(broker_id, PULL_MESSAGE, group)
-            if (each.request.fields["topic"], each.request.fields["queueId"]) == (topic, str(queue_id))
+            if (each.request.fields["topic"], each.request.fields["queueId"])
+            == (topic, str(queue_id))
             and each.answer is not None
             and each.answer.code in PULLED
         ]
@@ -92,7 +94,11 @@ class Watched:
 def _pull(broker_id: int, at_ms: float, each: Exchange) -> Pull:
     asked, answer = each.request.fields, each.answer
     assert answer is not None
-    given = tuple(record.queue_offset for record in records(answer.body)) if answer.code == FOUND else ()
+    given = (
+        tuple(record.queue_offset for record in records(answer.body))
+        if answer.code == FOUND
+        else ()
+    )
     commits = bool(int(asked["sysFlag"]) & COMMITS)
     suggested = int(answer.fields["suggestWhichBrokerId"])
     return Pull(broker_id, at_ms, int(asked["queueOffset"]), commits, answer.code, suggested, given)
@@ -104,7 +110,9 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
     maker = request.param
     with (
         RoquetNameServer() as names,
-        Couple(names.address, maker, maker, "SYNC_MASTER", known=True, properties=PROPERTIES) as couple,
+        Couple(
+            names.address, maker, maker, "SYNC_MASTER", known=True, properties=PROPERTIES
+        ) as couple,
     ):
         couple.master.start()
         for topic in ("JavaReads", "WeRead"):
@@ -119,7 +127,9 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
 def test_apache_s_client_swings(watched: Watched, clients: JavaClients) -> None:
     couple, client, group = watched.couple, clients[CLIENT], "G-java"
     fill(couple, "JavaReads", BACKLOG)
-    client.begin("consume", watched.name_server.address, "JavaReads", group, BACKLOG + 1, SECONDS, *LINGER)
+    client.begin(
+        "consume", watched.name_server.address, "JavaReads", group, BACKLOG + 1, SECONDS, *LINGER
+    )
     client.wait_lines(BACKLOG)
     await_back_at_the_master(watched, group, "JavaReads")
     fill(couple, "JavaReads", 1)
@@ -130,7 +140,10 @@ def test_apache_s_client_swings(watched: Watched, clients: JavaClients) -> None:
 async def test_our_client_swings(watched: Watched) -> None:
     couple, group = watched.couple, "G-ours"
     fill(couple, "WeRead", BACKLOG)
-    async with Consumer(watched.name_server.address, group, "WeRead", "first") as consumer, asyncio.timeout(SECONDS):
+    async with (
+        Consumer(watched.name_server.address, group, "WeRead", "first") as consumer,
+        asyncio.timeout(SECONDS),
+    ):
         got = await take(consumer, BACKLOG)
         await asyncio.to_thread(await_back_at_the_master, watched, group, "WeRead")
         fill(couple, "WeRead", 1)
@@ -157,7 +170,10 @@ def fill(couple: Couple, topic: str, count: int) -> None:
 
 def await_back_at_the_master(watched: Watched, group: str, topic: str) -> None:
     def is_back() -> bool:
-        return any(pull.offset == BACKLOG and pull.broker_id == MASTER for pull in watched.pulls(group, topic, 0))
+        return any(
+            pull.offset == BACKLOG and pull.broker_id == MASTER
+            for pull in watched.pulls(group, topic, 0)
+        )
 
     wait_until(is_back, f"{group} at the master", SECONDS)
 
@@ -166,7 +182,11 @@ def assert_swung(watched: Watched, group: str, topic: str) -> None:
     """Each pull of a queue goes where the answer before it said, for that queue alone; progress goes to the master."""
     pulls, idle = watched.pulls(group, topic, 0), watched.pulls(group, topic, 1)
     assert [pull.broker_id for pull in pulls[1:]] == [pull.suggested for pull in pulls[:-1]]
-    assert [broker_id for broker_id, _ in groupby(pull.broker_id for pull in pulls)][:3] == [MASTER, SLAVE, MASTER]
+    assert [broker_id for broker_id, _ in groupby(pull.broker_id for pull in pulls)][:3] == [
+        MASTER,
+        SLAVE,
+        MASTER,
+    ]
     assert idle
     assert {(pull.broker_id, pull.code, pull.suggested) for pull in idle} == {(MASTER, 19, MASTER)}
 

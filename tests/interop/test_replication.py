@@ -25,7 +25,11 @@ pytestmark = pytest.mark.interop
 OURS, APACHE, APACHE_5X = Maker
 SYNC, ASYNC = "SYNC_MASTER", "ASYNC_MASTER"
 COUPLES = [
-    *((*makers, role) for makers in ((OURS, OURS), (OURS, APACHE), (APACHE, OURS)) for role in (SYNC, ASYNC)),
+    *(
+        (*makers, role)
+        for makers in ((OURS, OURS), (OURS, APACHE), (APACHE, OURS))
+        for role in (SYNC, ASYNC)
+    ),
     pytest.param(APACHE, APACHE, ASYNC, marks=pytest.mark.long),
 ]
 """The last one says whether what is asked of the others is true of Apache's."""
@@ -40,19 +44,25 @@ def name_server() -> Iterator[ApacheNameServer]:
         yield server
 
 
-@pytest.mark.parametrize(("master", "slave", "role"), COUPLES, ids=lambda each: getattr(each, "value", each))
+@pytest.mark.parametrize(
+    ("master", "slave", "role"), COUPLES, ids=lambda each: getattr(each, "value", each)
+)
 def test_a_slave_joins_late_falls_back_catches_up_and_stands_in(
     name_server: ApacheNameServer, clients: JavaClients, master: Maker, slave: Maker, role: str
 ) -> None:
     with Couple(name_server.address, master, slave, role, known=role == ASYNC) as couple:
-        an_empty_slave_begins_at_the_last_file(couple, alone=SLAVE_NOT_AVAILABLE if role == SYNC else SEND_OK)
+        an_empty_slave_begins_at_the_last_file(
+            couple, alone=SLAVE_NOT_AVAILABLE if role == SYNC else SEND_OK
+        )
         it_follows_over_new_files(couple)
         it_catches_up_after_a_crash(couple)
         it_stands_in(couple, clients, 250)
 
 
 @pytest.mark.parametrize(("master", "slave"), NEWER, ids=lambda maker: maker.value)
-def test_a_5x_broker_at_the_other_end(name_server: ApacheNameServer, master: Maker, slave: Maker) -> None:
+def test_a_5x_broker_at_the_other_end(
+    name_server: ApacheNameServer, master: Maker, slave: Maker
+) -> None:
     with Couple(name_server.address, master, slave, SYNC) as couple:
         couple.master.start()
         couple.slave.start()

@@ -91,7 +91,11 @@ def theatre(request: pytest.FixtureRequest) -> Iterator[Theatre]:
         for item in request.session.items
         if isinstance(item, pytest.Function) and item.module == request.module
     }
-    cases = [case for case in CASES if _id(case) in wanted and not (is_apache and case[1] in case[0].beyond)]
+    cases = [
+        case
+        for case in CASES
+        if _id(case) in wanted and not (is_apache and case[1] in case[0].beyond)
+    ]
     theatre = Theatre(cases, is_apache=is_apache)
     yield theatre
     theatre.close()

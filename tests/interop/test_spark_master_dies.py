@@ -32,7 +32,8 @@ SCHEMA = pa.schema([ARROW_SCHEMA.field("queueOffset")])
 
 
 @pytest.fixture(
-    params=[(OURS, OURS), (APACHE, APACHE), (APACHE, OURS)], ids=lambda makers: "-".join(m.value for m in makers)
+    params=[(OURS, OURS), (APACHE, APACHE), (APACHE, OURS)],
+    ids=lambda makers: "-".join(m.value for m in makers),
 )
 def couple(request: pytest.FixtureRequest) -> Iterator[Couple]:
     master, slave = request.param
@@ -40,7 +41,9 @@ def couple(request: pytest.FixtureRequest) -> Iterator[Couple]:
         require_java()
     with (
         RoquetNameServer() as names,
-        Couple(names.address, master, slave, "ASYNC_MASTER", known=True, properties=PROPERTIES) as couple,
+        Couple(
+            names.address, master, slave, "ASYNC_MASTER", known=True, properties=PROPERTIES
+        ) as couple,
     ):
         couple.master.start()
         couple.create_topic(TOPIC, 1)
@@ -62,5 +65,7 @@ def test_a_task_reads_on_from_the_slave_when_the_master_dies(couple: Couple) -> 
     rest = list(batches)
 
     assert 0 < first.num_rows < COUNT
-    offsets = chain.from_iterable(batch.column("queueOffset").to_pylist() for batch in (first, *rest))
+    offsets = chain.from_iterable(
+        batch.column("queueOffset").to_pylist() for batch in (first, *rest)
+    )
     assert list(offsets) == list(range(COUNT))

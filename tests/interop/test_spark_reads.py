@@ -28,7 +28,9 @@ __all__ = ["topic"]
 
 pytestmark = [pytest.mark.process, pytest.mark.interop]
 
-SCHEMA = pa.schema([ARROW_SCHEMA.field(name) for name in ("queueId", "queueOffset", "body", "storeTimestamp")])
+SCHEMA = pa.schema(
+    [ARROW_SCHEMA.field(name) for name in ("queueId", "queueOffset", "body", "storeTimestamp")]
+)
 DELETE_TOPIC_IN_BROKER, DELETE_TOPIC_IN_NAMESRV = 215, 216
 EACH = 10
 """Messages in each queue of a topic but the last, which has none."""
@@ -65,13 +67,17 @@ def send(ground: Ground, topic: str, queue_id: int, texts: Sequence[str]) -> Non
         queue = roquet.MessageQueue(topic, BROKER, queue_id)
         async with roquet.Producer(ground.namesrv, "sender", timeout_ms=SEND_MS_MAX) as producer:
             for number, text in enumerate(texts):
-                await producer.send(roquet.Message(topic, text.encode(), tags="ab"[number % 2]), queue=queue)
+                await producer.send(
+                    roquet.Message(topic, text.encode(), tags="ab"[number % 2]), queue=queue
+                )
 
     asyncio.run(sending())
 
 
 def options(ground: Ground, **given: str) -> ReadOptions:
-    return ReadOptions.of_batch({"nameServer": ground.namesrv, "noProgressTimeoutMs": "5000"} | given)
+    return ReadOptions.of_batch(
+        {"nameServer": ground.namesrv, "noProgressTimeoutMs": "5000"} | given
+    )
 
 
 def rows_of(part: QueueRange, wanted: ReadOptions) -> Iterator[dict[str, object]]:
@@ -131,8 +137,12 @@ def test_queues_assigned_are_all_that_is_read(ground: Ground, filled: str) -> No
     assert texts(ground, assign=json.dumps({filled: {BROKER: [1, 2]}})) == bodies(1)
 
 
-@pytest.mark.parametrize(("tags", "kept"), [("a", slice(0, None, 2)), ("b||c", slice(1, None, 2)), ("c", slice(0))])
-def test_tags_are_compared_by_their_letters(ground: Ground, filled: str, tags: str, kept: slice) -> None:
+@pytest.mark.parametrize(
+    ("tags", "kept"), [("a", slice(0, None, 2)), ("b||c", slice(1, None, 2)), ("c", slice(0))]
+)
+def test_tags_are_compared_by_their_letters(
+    ground: Ground, filled: str, tags: str, kept: slice
+) -> None:
     assert texts(ground, subscribe=filled, tags=tags) == bodies(0)[kept] + bodies(1)[kept]
 
 
@@ -144,10 +154,15 @@ def test_times_bound_a_read_exactly(ground: Ground, topic: str) -> None:
     stored = [row["storeTimestamp"] for part in plan(wanted) for row in rows_of(part, wanted)]
     first_of_second = round(stored[EACH].timestamp() * 1000)  # type: ignore[attr-defined]
 
-    since = {"startingTimestamp": str(first_of_second), "startingOffsetsByTimestampStrategy": "latest"}
+    since = {
+        "startingTimestamp": str(first_of_second),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
     assert texts(ground, subscribe=topic, **since) == bodies(5)
     assert texts(ground, subscribe=topic, endingTimestamp=str(first_of_second)) == bodies(0)
-    assert texts(ground, subscribe=topic, endingTimestamp=str(first_of_second + 10**7)) == bodies(0) + bodies(5)
+    assert texts(ground, subscribe=topic, endingTimestamp=str(first_of_second + 10**7)) == bodies(
+        0
+    ) + bodies(5)
 
 
 def test_messages_that_fill_their_files_come_whole(ground: Ground) -> None:
@@ -166,8 +181,16 @@ def test_messages_that_fill_their_files_come_whole(ground: Ground) -> None:
     ("given", "error", "words"),
     [
         ({"subscribe": "no-such-topic"}, RouteNotFound, "no-such-topic"),
-        ({"assign": '{{"{topic}":{{"ground-a":[0,7]}}}}'}, OptionError, "assign: there is no queue {topic}@ground-a:7"),
-        ({"assign": '{{"{topic}":{{"other":[0]}}}}'}, OptionError, "assign: there is no queue {topic}@other:0"),
+        (
+            {"assign": '{{"{topic}":{{"ground-a":[0,7]}}}}'},
+            OptionError,
+            "assign: there is no queue {topic}@ground-a:7",
+        ),
+        (
+            {"assign": '{{"{topic}":{{"other":[0]}}}}'},
+            OptionError,
+            "assign: there is no queue {topic}@other:0",
+        ),
         (
             {"subscribe": "{topic}", "startingOffsets": '{{"{topic}":{{"ground-a":{{"7":1}}}}}}'},
             OptionError,
@@ -203,7 +226,13 @@ def test_what_is_not_there_is_told_of(
     [
         ({"subscribe": "{topic},no-such-topic"}, ALL),
         ({"assign": '{{"{topic}":{{"ground-a":[1,7],"other":[0]}}}}'}, bodies(1)),
-        ({"subscribe": "{topic}", "startingOffsets": '{{"{topic}":{{"ground-a":{{"0":99,"7":1}}}}}}'}, bodies(1)),
+        (
+            {
+                "subscribe": "{topic}",
+                "startingOffsets": '{{"{topic}":{{"ground-a":{{"0":99,"7":1}}}}}}',
+            },
+            bodies(1),
+        ),
         (
             {"subscribe": "{topic}", "startingTimestamp": "9999999999999"}
             | {"startingOffsetsByTimestampStrategy": "latest"},
@@ -211,7 +240,9 @@ def test_what_is_not_there_is_told_of(
         ),
     ],
 )
-def test_what_may_be_lost_is_left_out(ground: Ground, filled: str, given: dict[str, str], found: list[str]) -> None:
+def test_what_may_be_lost_is_left_out(
+    ground: Ground, filled: str, given: dict[str, str], found: list[str]
+) -> None:
     named = {name: value.format(topic=filled) for name, value in given.items()}
 
     assert texts(ground, **named, failOnDataLoss="false") == found
@@ -220,7 +251,9 @@ def test_what_may_be_lost_is_left_out(ground: Ground, filled: str, given: dict[s
 # what goes meanwhile
 
 
-def test_a_topic_deleted_between_planning_and_reading_is_told_of(ground: Ground, filled: str) -> None:
+def test_a_topic_deleted_between_planning_and_reading_is_told_of(
+    ground: Ground, filled: str
+) -> None:
     wanted = options(ground, subscribe=filled, noProgressTimeoutMs="1000")
     part, *_ = plan(wanted)
     delete(ground, filled)
@@ -236,7 +269,11 @@ def test_a_broker_that_restarts_while_it_is_read_is_read_on(ground: Ground, fill
     ground.broker.kill()
     ground.broker.start()
 
-    found = [bytes(row["body"]).decode() for part in (first, second) for row in rows_of(part, wanted)]  # type: ignore[call-overload]
+    found = [
+        bytes(row["body"]).decode()  # type: ignore[call-overload]
+        for part in (first, second)
+        for row in rows_of(part, wanted)
+    ]
 
     assert found == ALL
 
@@ -261,4 +298,9 @@ def test_messages_whose_file_was_deleted_are_data_loss_or_left_out(ground: Groun
         texts(ground, subscribe=topic, startingOffsets=by_queue(topic, q0=0))
     with pytest.raises(DataLoss, match=f"min {200 - len(left)}, max 200"):
         list(rows_of(part, wanted))
-    assert texts(ground, subscribe=topic, startingOffsets=by_queue(topic, q0=0), failOnDataLoss="false") == left
+    assert (
+        texts(
+            ground, subscribe=topic, startingOffsets=by_queue(topic, q0=0), failOnDataLoss="false"
+        )
+        == left
+    )

@@ -31,7 +31,12 @@ SCHEMA = pa.schema(
 )
 ROWS: list[dict[str, Any]] = [
     {"body": "plain"},
-    {"body": "marked", "tags": "A", "keys": "k1 k2", "properties": [("color", "röt"), ("size", "1")]},
+    {
+        "body": "marked",
+        "tags": "A",
+        "keys": "k1 k2",
+        "properties": [("color", "röt"), ("size", "1")],
+    },
     {"body": "pinned", "queueId": 2},
     {"body": "keyed", "shardingKey": "customer-7"},
     {"body": "delayed", "delayLevel": 1, "tags": "B", "properties": [("a", "b")]},
@@ -50,8 +55,14 @@ def ground(request: pytest.FixtureRequest, clients: JavaClients) -> Iterator[Gro
 
 def test_java_consumes_what_rows_say(ground: Ground, clients: JavaClients) -> None:
     ground.create_topic("Rows", QUEUES)
-    batch = pa.RecordBatch.from_pylist([{name: row.get(name) for name in SCHEMA.names} for row in ROWS], SCHEMA)
-    write(iter([batch]), TASK, WriteOptions(ground.namesrv, "Rows", compress_from_size=4096, timeout_ms=20_000))
+    batch = pa.RecordBatch.from_pylist(
+        [{name: row.get(name) for name in SCHEMA.names} for row in ROWS], SCHEMA
+    )
+    write(
+        iter([batch]),
+        TASK,
+        WriteOptions(ground.namesrv, "Rows", compress_from_size=4096, timeout_ms=20_000),
+    )
 
     lines = clients["4.9.7-json"].run("consume", ground.namesrv, "Rows", "G", len(ROWS), 60).check()
     found = {line["body"]: line for line in lines}
@@ -71,7 +82,11 @@ def test_java_consumes_what_rows_say(ground: Ground, clients: JavaClients) -> No
 def test_a_batch_that_runs_again_is_found(ground: Ground) -> None:
     ground.create_topic("Again", QUEUES)
     options = WriteOptions(
-        ground.namesrv, "Again", delivery=Delivery.EFFECTIVELY_ONCE, batch_rows=50, timeout_ms=20_000
+        ground.namesrv,
+        "Again",
+        delivery=Delivery.EFFECTIVELY_ONCE,
+        batch_rows=50,
+        timeout_ms=20_000,
     )
     write(numbered(700), TASK, options)
     written = write(numbered(1000), TASK, options)

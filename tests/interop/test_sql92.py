@@ -28,7 +28,9 @@ def apache() -> Iterator[ApacheFilters]:
     asked=st.lists(messages, min_size=1, max_size=12),
     texts=st.lists(expressions.filter(lambda text: "\x00" not in text), min_size=1, max_size=60),
 )
-def test_we_say_what_apache_says(apache: ApacheFilters, asked: list[dict[str, str]], texts: list[str]) -> None:
+def test_we_say_what_apache_says(
+    apache: ApacheFilters, asked: list[dict[str, str]], texts: list[str]
+) -> None:
     theirs = [line.partition("\t")[0] for line in apache.table(asked, texts)[len(asked) :]]
 
     assert [answer(text, asked) for text in texts] == theirs

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from tests.interop import wire
-from tests.interop.apache import ApacheBroker, ApacheNameServer, JavaClients, require_java, wait_until
+from tests.interop.apache import (
+    ApacheBroker,
+    ApacheNameServer,
+    JavaClients,
+    require_java,
+    wait_until,
+)
 from tests.interop.place import (
     BUILT_ALREADY,
     MIB,
@@ -29,7 +35,14 @@ from tests.interop.place import (
 )
 from tests.interop.processes import SECONDS
 from tests.interop.store_rows import assert_read_as_rows
-from tests.interop.stored import Queue, Stored, assert_serves_its_log, log_queues, log_records, served
+from tests.interop.stored import (
+    Queue,
+    Stored,
+    assert_serves_its_log,
+    log_queues,
+    log_records,
+    served,
+)
 
 pytestmark = pytest.mark.interop
 
@@ -84,7 +97,9 @@ def test_a_store_goes_to_and_fro_between_the_brokers_over_kills_and_stops(place:
         late = place.produce("Kinds", 8, "--body", "late-")
         place.produce("Kinds", 1, "--body", "pending-", "--delay", 5)
         place.await_progress("G", lag=8)
-        wait_until(lambda: place.offsets("delayOffset") == DELIVERED, "the progress of what was delayed")
+        wait_until(
+            lambda: place.offsets("delayOffset") == DELIVERED, "the progress of what was delayed"
+        )
         assert_read_as_rows(place.store_dir)
         apaches.kill()
     assert len(log_files(place)) > 1
@@ -105,7 +120,16 @@ def test_a_store_goes_to_and_fro_between_the_brokers_over_kills_and_stops(place:
     with place.apaches(transactionCheckInterval=1000) as apaches:
         (*got, pending) = sorted(place.takes("Kinds", "G", len(mine) + 1), key=stored_at)
         assert (ids(got), pending["body"]) == (ids(mine), "still-pending-0")
-        transact = ("--transaction", "commit", "--check", "commit", "--group", "P-open", "--linger", 2000)
+        transact = (
+            "--transaction",
+            "commit",
+            "--check",
+            "commit",
+            "--group",
+            "P-open",
+            "--linger",
+            2000,
+        )
         place.produce("Kinds", 1, "--body", "closed-", *transact)
         assert {line["body"] for line in place.takes("Kinds", "G", 2)} == {"open-0", "closed-0"}
         assert_serves_its_log(apaches.address, place.store_dir)
@@ -134,7 +158,9 @@ def assert_goes_on(before: Lines, after: Lines) -> None:
     """The queues go on behind messages that are no more."""
     places = sorted((line["queueId"], line["queueOffset"]) for line in (*before, *after))
     each = Counter(queue_id for queue_id, _ in places)
-    assert places == [(queue_id, offset) for queue_id in sorted(each) for offset in range(each[queue_id])]
+    assert places == [
+        (queue_id, offset) for queue_id in sorted(each) for offset in range(each[queue_id])
+    ]
 
 
 def test_notes_on_queue_entries_and_queues_that_begin_above_0(place_with_notes: Place) -> None:
@@ -169,7 +195,9 @@ def test_notes_on_queue_entries_and_queues_that_begin_above_0(place_with_notes: 
     assert_read_as_rows(place.store_dir)
     with place.apaches() as apaches:
         assert_selects(place, apaches)
-        left = assert_serves_its_log(apaches.address, place.store_dir, keys_from=last_file_start(place))
+        left = assert_serves_its_log(
+            apaches.address, place.store_dir, keys_from=last_file_start(place)
+        )
         assert_begins_above_0(place, left)
         place.produce("Tags", 8, *tagged, "fourth-")
         place.takes("Tags", "G", 4, "--tag", "A")
@@ -197,7 +225,11 @@ def assert_selects(place: Place, broker: Broker) -> None:
             codes = [code for at, _, code in entries if at in {each.at for each in stored.values()}]
             assert len(codes) == len(stored)
             assert max(codes) <= NOTES_BEGIN
-            wanted = {offset: each.data for offset, each in stored.items() if each.properties["TAGS"] == "A"}
+            wanted = {
+                offset: each.data
+                for offset, each in stored.items()
+                if each.properties["TAGS"] == "A"
+            }
             assert served(broker.address, (topic, queue_id), "A") == wanted
 
 
@@ -206,14 +238,24 @@ def test_a_kill_takes_of_a_store_pool_only_what_nobody_was_shown(place_with_pool
     waiting: list[str] = []
     with place.ours() as ours:
         for life in ("first", "second"):
-            shown = waiting + sent_ids(place.produce("Pool", 20, "--body", f"{life}-", "--size", 1000))
+            shown = waiting + sent_ids(
+                place.produce("Pool", 20, "--body", f"{life}-", "--size", 1000)
+            )
             assert ids(place.takes("Pool", "G", len(shown))) == sorted(shown)
             place.await_progress("G", "Pool")
-            hidden = sent_ids(place.produce("Pool", 20, "--body", f"{life}-hidden-", "--size", 1000))
+            hidden = sent_ids(
+                place.produce("Pool", 20, "--body", f"{life}-hidden-", "--size", 1000)
+            )
             ours.kill()
-            kept = [each.properties["UNIQ_KEY"] for each in log_records(place.store_dir) if each.topic == "Pool"]
+            kept = [
+                each.properties["UNIQ_KEY"]
+                for each in log_records(place.store_dir)
+                if each.topic == "Pool"
+            ]
             waiting = kept[kept.index(shown[-1]) + 1 :]
-            assert waiting == hidden[: len(waiting)], "the first of them, if a commit came before the kill"
+            assert waiting == hidden[: len(waiting)], (
+                "the first of them, if a commit came before the kill"
+            )
             if life == "first":
                 ours.start()
                 assert_serves_its_log(ours.address, place.store_dir)
@@ -225,7 +267,9 @@ def test_a_kill_takes_of_a_store_pool_only_what_nobody_was_shown(place_with_pool
         assert_no_complaints(apaches, BUILT_ALREADY, QUEUES_AHEAD)
 
 
-def test_under_sync_flush_64_java_threads_are_told_that_their_messages_are_safe(place: Place) -> None:
+def test_under_sync_flush_64_java_threads_are_told_that_their_messages_are_safe(
+    place: Place,
+) -> None:
     with place.ours(flushDiskType="SYNC_FLUSH") as ours:
         place.produce("Synced", 4)
         sent = place.produce("Synced", 1280, "--threads", 64, "--size", 200)
@@ -238,20 +282,36 @@ def test_under_sync_flush_64_java_threads_are_told_that_their_messages_are_safe(
 
 def fill_with_every_kind(place: Place, apaches: ApacheBroker) -> None:
     """80 messages to read in the topic `Kinds`; two more wait there for their time and for their producer's word."""
-    place.produce("Kinds", 40, "--tag", "A,B", "--keys", "key", "--property", "colour=blue,number={i}", "--flag", 7)
+    place.produce(
+        "Kinds",
+        40,
+        "--tag",
+        "A,B",
+        "--keys",
+        "key",
+        "--property",
+        "colour=blue,number={i}",
+        "--flag",
+        7,
+    )
     place.produce("Kinds", 20, "--batch", 10, "--tag", "A", "--keys", "batch")
     place.produce("Kinds", 4, "--body", "zip-", "--size", 20_000)
     place.produce("Kinds", 10, "--body", "ordered-", "--queue", 2)
     place.produce("Kinds", 2, "--body", "soon-", "--delay", 1, "--keys", "delayed")
     place.produce("Kinds", 2, "--body", "later-", "--delay", 2, "--keys", "delayed")
     place.produce("Kinds", 1, "--body", "in-an-hour-", "--delay", 4)
-    place.produce("Kinds", 2, "--body", "committed-", "--transaction", "commit", "--keys", "committed")
+    place.produce(
+        "Kinds", 2, "--body", "committed-", "--transaction", "commit", "--keys", "committed"
+    )
     place.produce("Kinds", 2, "--body", "rolled-back-", "--transaction", "rollback")
     place.produce("Kinds", 1, "--body", "open-", "--transaction", "unknown", "--group", "P-open")
     place.produce("Big", 4, "--body", "big-", "--size", 4 * MIB, "--compress-over", 5 * MIB)
     place.produce("Again", 3, "--body", "again-")
     place.takes("Again", "G-again", 3)
-    wait_until(lambda: wire.has_topic(place.namesrv, "%RETRY%G-again"), "the topic for what the group refuses")
+    wait_until(
+        lambda: wire.has_topic(place.namesrv, "%RETRY%G-again"),
+        "the topic for what the group refuses",
+    )
     place.produce("Refused", 3, "--body", "refused-")
     refused = ("consume", place.namesrv, "Refused", "G-again", 3, SECONDS, "--fail", 1)
     assert len(place.client.run(*refused).check()) == 6
@@ -261,7 +321,13 @@ def fill_with_every_kind(place: Place, apaches: ApacheBroker) -> None:
 def give_up(place: Place, broker: Broker, topic: str, group: str) -> None:
     """Make one message of the topic a dead letter of the group."""
     first = next(each for each in log_records(place.store_dir) if each.topic == topic)
-    fields = {"offset": str(first.at), "group": group, "delayLevel": "-1", "originTopic": topic, "unitMode": "false"}
+    fields = {
+        "offset": str(first.at),
+        "group": group,
+        "delayLevel": "-1",
+        "originTopic": topic,
+        "unitMode": "false",
+    }
     fields |= {"originMsgId": first.properties["UNIQ_KEY"], "maxReconsumeTimes": "16"}
     assert wire.ask(broker.address, CONSUMER_SEND_MSG_BACK, fields).code == 0
 
@@ -269,18 +335,27 @@ def give_up(place: Place, broker: Broker, topic: str, group: str) -> None:
 def appended_by_ours(place: Place) -> Lines:
     """Sends of every kind that our broker takes; each got the next offset of its queue. Those to `Kinds`."""
     before = log_queues(place.store_dir)
-    sent = place.produce("Kinds", 12, "--body", "ours-", "--tag", "A,B", "--keys", "mine", "--property", "number={i}")
+    sent = place.produce(
+        "Kinds", 12, "--body", "ours-", "--tag", "A,B", "--keys", "mine", "--property", "number={i}"
+    )
     sent += place.produce("Kinds", 3, "--body", "ours-zip-", "--size", 20_000)
     sent += place.produce("Kinds", 2, "--body", "ours-ordered-", "--queue", 2)
-    sent += each_of_a_batch(place.produce("Kinds", 6, "--batch", 6, "--body", "ours-batch-", "--keys", "mine-too"))
-    big = place.produce("Big", 2, "--body", "ours-big-", "--size", 4 * MIB, "--compress-over", 5 * MIB)
+    sent += each_of_a_batch(
+        place.produce("Kinds", 6, "--batch", 6, "--body", "ours-batch-", "--keys", "mine-too")
+    )
+    big = place.produce(
+        "Big", 2, "--body", "ours-big-", "--size", 4 * MIB, "--compress-over", 5 * MIB
+    )
     after = log_queues(place.store_dir)
     places = {(queue, offset): each for queue, has in after.items() for offset, each in has.items()}
     old = {(queue, offset) for queue, has in before.items() for offset in has}
     for topic, lines in ("Kinds", sent), ("Big", big):
         for line in lines:
             each = places.pop(((topic, line["queueId"]), line["queueOffset"]))
-            assert (each.offset_message_id, each.properties["UNIQ_KEY"]) == (line["offsetMsgId"], line["msgId"])
+            assert (each.offset_message_id, each.properties["UNIQ_KEY"]) == (
+                line["offsetMsgId"],
+                line["msgId"],
+            )
     assert places.keys() == old, "nothing else is new"
     return sent
 
@@ -288,14 +363,22 @@ def appended_by_ours(place: Place) -> Lines:
 def assert_found_by_java(place: Place) -> None:
     """By key, by the client's id, and by the broker's."""
     for body in "message-7", "committed-1":
-        each = next(each for each in log_records(place.store_dir) if (each.topic, each.text) == ("Kinds", body))
+        each = next(
+            each
+            for each in log_records(place.store_dir)
+            if (each.topic, each.text) == ("Kinds", body)
+        )
         for command, word in (
             ("query", each.properties["KEYS"]),
             ("view", each.properties["UNIQ_KEY"]),
             ("view", each.offset_message_id),
         ):
             line, *_ = place.client.run(command, place.namesrv, "Kinds", word).check()
-            assert (line["body"], line["queueOffset"], line["commitLogOffset"]) == (body, each.queue_offset, each.at)
+            assert (line["body"], line["queueOffset"], line["commitLogOffset"]) == (
+                body,
+                each.queue_offset,
+                each.at,
+            )
 
 
 def read_by_a_new_group(place: Place) -> None:

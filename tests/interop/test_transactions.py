@@ -25,7 +25,11 @@ from tests.interop.stored import log_queues
 
 pytestmark = pytest.mark.interop
 
-HALF, ENDS, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
+HALF, ENDS, GIVEN_UP = (
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+)
 QUICK: dict[str, str | int] = {"transactionTimeOut": 2000, "transactionCheckInterval": 1000}
 """Producers are asked often, and soon, but not before one on a busy machine has said what it wants."""
 ASKED = ("--linger", 6000, "--heartbeat", 500)
@@ -55,7 +59,9 @@ def apaches_name_server() -> Iterator[ApacheNameServer]:
 
 @pytest.fixture
 def place(apaches_name_server: ApacheNameServer, clients: JavaClients, tmp_path: Path) -> Place:
-    return Place(apaches_name_server.address, tmp_path / "store", clients["4.9.7-json"], SHARED | QUICK)
+    return Place(
+        apaches_name_server.address, tmp_path / "store", clients["4.9.7-json"], SHARED | QUICK
+    )
 
 
 def consumed(clients: JavaClients, namesrv: str, topic: str, count: int) -> list[str]:
@@ -65,8 +71,14 @@ def consumed(clients: JavaClients, namesrv: str, topic: str, count: int) -> list
     return sorted(line["body"] for line in lines)
 
 
-def transact(clients: JavaClients, kind: str, namesrv: str, topic: str, body: str, *options: object) -> Lines:
-    return clients[kind].run("produce", namesrv, topic, 2, "--body", body, "--timeout", 20_000, *options).check()
+def transact(
+    clients: JavaClients, kind: str, namesrv: str, topic: str, body: str, *options: object
+) -> Lines:
+    return (
+        clients[kind]
+        .run("produce", namesrv, topic, 2, "--body", body, "--timeout", 20_000, *options)
+        .check()
+    )
 
 
 def bodies(broker: Broker, topic: str, queue_id: int = 0) -> list[str]:
@@ -106,15 +118,34 @@ def test_transactions_of_the_go_client(broker: RoquetBroker, clients: JavaClient
     assert consumed(clients, broker.namesrv, "TxGo", 2) == ["commit-0", "commit-1"]
 
 
-def test_another_producer_of_the_group_is_asked_when_one_has_died(broker: RoquetBroker, clients: JavaClients) -> None:
-    words = ("produce", broker.namesrv, "TxDied", 2, *PATIENT, "--body", "orphan-", "--transaction", "unknown")
-    with start_driver(Version.V4, *words, "--check", "unknown", "--group", "P-died", "--linger", 60_000) as producer:
+def test_another_producer_of_the_group_is_asked_when_one_has_died(
+    broker: RoquetBroker, clients: JavaClients
+) -> None:
+    words = (
+        "produce",
+        broker.namesrv,
+        "TxDied",
+        2,
+        *PATIENT,
+        "--body",
+        "orphan-",
+        "--transaction",
+        "unknown",
+    )
+    with start_driver(
+        Version.V4, *words, "--check", "unknown", "--group", "P-died", "--linger", 60_000
+    ) as producer:
         wait_until(lambda: bodies(broker, HALF).count("orphan-1") >= 1, "the half messages")
         producer.kill()
     heir = ("--transaction", "commit", "--check", "commit", "--group", "P-died", *ASKED)
     lines = transact(clients, "4.9.7-json", broker.namesrv, "TxDied", "heir-", *heir)
     assert {"orphan-0", "orphan-1"} <= {line["body"] for line in lines if "checked" in line}
-    assert consumed(clients, broker.namesrv, "TxDied", 4) == ["heir-0", "heir-1", "orphan-0", "orphan-1"]
+    assert consumed(clients, broker.namesrv, "TxDied", 4) == [
+        "heir-0",
+        "heir-1",
+        "orphan-0",
+        "orphan-1",
+    ]
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
@@ -122,16 +153,53 @@ def test_a_producer_is_asked_after_the_broker_was_restarted(
     end: str, name_server: RoquetNameServer, clients: JavaClients
 ) -> None:
     topic = f"TxRestart-{end}"
-    with RoquetBroker(name_server.address, name="roquet-b", properties=QUICK | {"transactionTimeOut": 4000}) as broker:
+    with RoquetBroker(
+        name_server.address, name="roquet-b", properties=QUICK | {"transactionTimeOut": 4000}
+    ) as broker:
         create_topic(broker, topic, 4)
-        options = ("--transaction", "unknown", "--check", "commit", "--group", topic, "--heartbeat", 500)
-        words = ("produce", broker.namesrv, topic, 2, *PATIENT, "--body", "open-", *options, "--linger", 60_000)
-        transact(clients, "4.9.7-json", broker.namesrv, topic, "done-", "--transaction", "commit", "--group", topic)
+        options = (
+            "--transaction",
+            "unknown",
+            "--check",
+            "commit",
+            "--group",
+            topic,
+            "--heartbeat",
+            500,
+        )
+        words = (
+            "produce",
+            broker.namesrv,
+            topic,
+            2,
+            *PATIENT,
+            "--body",
+            "open-",
+            *options,
+            "--linger",
+            60_000,
+        )
+        transact(
+            clients,
+            "4.9.7-json",
+            broker.namesrv,
+            topic,
+            "done-",
+            "--transaction",
+            "commit",
+            "--group",
+            topic,
+        )
         with start_driver(Version.V4, *words) as producer:
             wait_until(lambda: "open-1" in bodies(broker, HALF), "the half messages")
             (broker.stop if end == "stop" else broker.kill)()
             broker.start()
-            assert consumed(clients, broker.namesrv, topic, 4) == ["done-0", "done-1", "open-0", "open-1"]
+            assert consumed(clients, broker.namesrv, topic, 4) == [
+                "done-0",
+                "done-1",
+                "open-0",
+                "open-1",
+            ]
             producer.kill()
 
 
@@ -142,7 +210,16 @@ def test_what_nobody_answers_for_is_given_up_and_can_be_resumed(
     with RoquetBroker(name_server.address, name="roquet-c", properties=few) as broker:
         topic, group = "TxGivenUp", ("--group", "P-given-up")
         create_topic(broker, topic, 4)
-        transact(clients, "4.9.7-json", broker.namesrv, topic, "open-", "--transaction", "unknown", *group)
+        transact(
+            clients,
+            "4.9.7-json",
+            broker.namesrv,
+            topic,
+            "open-",
+            "--transaction",
+            "unknown",
+            *group,
+        )
         wait_until(lambda: len(bodies(broker, GIVEN_UP)) == 2, "two messages that were given up")
         given_up = log_queues(broker.store_dir)[GIVEN_UP, 0]
         assert {each.properties["TRANSACTION_CHECK_TIMES"] for each in given_up.values()} == {"2"}
@@ -166,9 +243,21 @@ def test_either_broker_asks_about_what_the_other_left_open(place: Place) -> None
         apaches.stop()
     with place.ours() as ours:
         lines = place.produce(
-            "Kinds", 1, "--body", "a-", "--transaction", "commit", "--check", "commit", *group, *ASKED
+            "Kinds",
+            1,
+            "--body",
+            "a-",
+            "--transaction",
+            "commit",
+            "--check",
+            "commit",
+            *group,
+            *ASKED,
         )
-        assert sorted(line["body"] for line in lines if "checked" in line) == ["theirs-0", "theirs-1"]
+        assert sorted(line["body"] for line in lines if "checked" in line) == [
+            "theirs-0",
+            "theirs-1",
+        ]
         ours.kill()
     with place.ours(**patient) as ours:
         place.produce("Kinds", 2, "--body", "ours-", "--transaction", "unknown", *group)
@@ -176,7 +265,16 @@ def test_either_broker_asks_about_what_the_other_left_open(place: Place) -> None
         ours.stop()
     with place.apaches() as apaches:
         lines = place.produce(
-            "Kinds", 1, "--body", "b-", "--transaction", "commit", "--check", "commit", *group, *ASKED
+            "Kinds",
+            1,
+            "--body",
+            "b-",
+            "--transaction",
+            "commit",
+            "--check",
+            "commit",
+            *group,
+            *ASKED,
         )
         assert {line["body"] for line in lines if "checked" in line} == {"ours-0", "ours-1"}
         got = place.takes("Kinds", "G", 8)
@@ -189,7 +287,18 @@ def test_either_broker_asks_about_what_the_other_left_open(place: Place) -> None
 def test_what_a_java_producer_ends_at_the_other_broker_is_ended_there(place: Place) -> None:
     """A question that our broker asked is answered to Apache's: it accepts what ours wrote."""
     options = ("--transaction", "unknown", "--check", "unknown", "--group", "P", "--heartbeat", 500)
-    words = ("produce", place.namesrv, "Kinds", 1, *PATIENT, "--body", "open-", *options, "--linger", 60_000)
+    words = (
+        "produce",
+        place.namesrv,
+        "Kinds",
+        1,
+        *PATIENT,
+        "--body",
+        "open-",
+        *options,
+        "--linger",
+        60_000,
+    )
     with place.ours() as ours:
         with start_driver(Version.V4, *words) as producer:
             wait_until(lambda: len(bodies(ours, HALF)) >= 3, "two questions")
@@ -197,7 +306,17 @@ def test_what_a_java_producer_ends_at_the_other_broker_is_ended_there(place: Pla
         ours.kill()
     with place.apaches() as apaches:
         lines = place.produce(
-            "Kinds", 1, "--body", "a-", "--transaction", "commit", "--check", "commit", "--group", "P", *ASKED
+            "Kinds",
+            1,
+            "--body",
+            "a-",
+            "--transaction",
+            "commit",
+            "--check",
+            "commit",
+            "--group",
+            "P",
+            *ASKED,
         )
         asked = [line for line in lines if "checked" in line]
         assert "open-0" in {line["body"] for line in asked}

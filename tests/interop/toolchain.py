@@ -78,12 +78,19 @@ def java() -> Path:
     """The `java` of JAVA_HOME, else of PATH."""
     program = _find("java", os.environ.get("JAVA_HOME"))
     shown = subprocess.run(
-        [program, "-XshowSettings:properties", "-version"], capture_output=True, text=True, check=True
+        [program, "-XshowSettings:properties", "-version"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     for line in shown.stderr.splitlines():
         name, _, value = line.strip().partition(" = ")
-        if name == "java.specification.version" and (value.startswith("1.") or int(value) < JAVA_MAJOR_MIN):
-            raise ToolMissingError(f"Java {JAVA_MAJOR_MIN} or newer is needed, {program} is {value}")
+        if name == "java.specification.version" and (
+            value.startswith("1.") or int(value) < JAVA_MAJOR_MIN
+        ):
+            raise ToolMissingError(
+                f"Java {JAVA_MAJOR_MIN} or newer is needed, {program} is {value}"
+            )
     return program
 
 
@@ -141,7 +148,11 @@ def _maven(sources: Path, profile: str, target: Path, goals: list[str]) -> None:
 
 
 def _build_go(target: Path) -> None:
-    _build([str(_find("go")), "build", "-mod=readonly", "-o", str(target / "driver"), "."], GO_SOURCES, {})
+    _build(
+        [str(_find("go")), "build", "-mod=readonly", "-o", str(target / "driver"), "."],
+        GO_SOURCES,
+        {},
+    )
 
 
 def _build(command: list[str], directory: Path, environment: dict[str, str]) -> None:
@@ -156,7 +167,9 @@ def _build(command: list[str], directory: Path, environment: dict[str, str]) -> 
         check=False,
     )
     if done.returncode != 0:
-        raise BuildError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
+        raise BuildError(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}"
+        )
 
 
 def _once(kind: str, sources: Path, names: list[str], build: Callable[[Path], None]) -> Path:
@@ -187,7 +200,11 @@ def _fingerprint(sources: Path, names: list[str]) -> str:
 
 def _jars_exist(target: Path) -> bool:
     """The class paths name files of Maven's own repository, which somebody may have cleaned since."""
-    jars = [jar for listing in target.glob("*.classpath") for jar in listing.read_text().strip().split(os.pathsep)]
+    jars = [
+        jar
+        for listing in target.glob("*.classpath")
+        for jar in listing.read_text().strip().split(os.pathsep)
+    ]
     return all(Path(jar).is_file() for jar in jars)
 
 

@@ -58,17 +58,32 @@ def ask(
         return read_answer(link)
 
 
-def request(code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", *, version: int = VERSION) -> bytes:
+def request(
+    code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", *, version: int = VERSION
+) -> bytes:
     header: dict[str, Any] = {"code": code, "flag": 0, "language": "JAVA", "opaque": 1}
-    header |= {"serializeTypeCurrentRPC": "JSON", "version": version} | ({"extFields": dict(fields)} if fields else {})
+    header |= {"serializeTypeCurrentRPC": "JSON", "version": version} | (
+        {"extFields": dict(fields)} if fields else {}
+    )
     text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
     return struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body
 
 
 def send_fields(topic: str, queue_id: int = 0, properties: str = "") -> dict[str, str]:
     """What a send has to say of its message, for a topic that is there or that the broker makes."""
-    fields = {"producerGroup": "probe", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4"}
-    fields |= {"queueId": str(queue_id), "sysFlag": "0", "bornTimestamp": "0", "flag": "0", "properties": properties}
+    fields = {
+        "producerGroup": "probe",
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4",
+    }
+    fields |= {
+        "queueId": str(queue_id),
+        "sysFlag": "0",
+        "bornTimestamp": "0",
+        "flag": "0",
+        "properties": properties,
+    }
     return fields
 
 
@@ -95,7 +110,9 @@ def has_broker(name_server: str, broker: str) -> bool:
 def has_topic(name_server: str, topic: str) -> bool:
     """Whether the name server has a route for the topic."""
     try:
-        return ask(name_server, GET_ROUTE_OF_TOPIC, {"topic": topic}, timeout_s=PROBE_S_MAX).code == 0
+        return (
+            ask(name_server, GET_ROUTE_OF_TOPIC, {"topic": topic}, timeout_s=PROBE_S_MAX).code == 0
+        )
     except (OSError, ValueError):
         return False
 

@@ -58,7 +58,9 @@ class Copies:
 
     def __init__(self, folder: Path, count: int) -> None:
         self._free: Queue[Path] = Queue()
-        files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+        files = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True
+        ).stdout
         for number in range(count):
             copy = folder / str(number)
             for name in files.decode().split("\0"):
@@ -100,7 +102,9 @@ def applied(mutant: Mutant, copy: Path) -> Iterator[None]:
             path.write_text(source)
 
 
-def timed(copy: Path, tests: Sequence[str]) -> tuple[subprocess.CompletedProcess[str] | None, float]:
+def timed(
+    copy: Path, tests: Sequence[str]
+) -> tuple[subprocess.CompletedProcess[str] | None, float]:
     """How these tests ended, None when they did not, and after how many seconds."""
     began = time.monotonic()
     try:
@@ -111,15 +115,30 @@ def timed(copy: Path, tests: Sequence[str]) -> tuple[subprocess.CompletedProcess
 
 
 def run_tests(copy: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", "--tb=no"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "0",
+        "--tb=no",
+    ]
     command += [
         "--hypothesis-profile=unshrunk",
         *tests,
     ]  # that an example fails is enough; its smallest form takes minutes
-    return subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    return subprocess.run(
+        command, cwd=copy, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
 
 
-def verdict(mutant: Mutant, run: subprocess.CompletedProcess[str] | None, seconds: float) -> Verdict:
+def verdict(
+    mutant: Mutant, run: subprocess.CompletedProcess[str] | None, seconds: float
+) -> Verdict:
     if run is None:
         return Verdict(mutant, "(time limit)", seconds)
     failed = FAILED.search(run.stdout)
@@ -127,7 +146,12 @@ def verdict(mutant: Mutant, run: subprocess.CompletedProcess[str] | None, second
         return Verdict(mutant, failed[1], seconds)
     if run.returncode == 0:
         return Verdict(mutant, "", seconds)
-    return Verdict(mutant, "", seconds, f"pytest ended with {run.returncode}: {run.stdout[-300:]}{run.stderr[-300:]}")
+    return Verdict(
+        mutant,
+        "",
+        seconds,
+        f"pytest ended with {run.returncode}: {run.stdout[-300:]}{run.stderr[-300:]}",
+    )
 
 
 def report(verdicts: Sequence[Verdict]) -> str:
@@ -146,7 +170,9 @@ def report(verdicts: Sequence[Verdict]) -> str:
     ]
     for each in (*survivors, *(verdict for verdict in verdicts if not verdict.survived)):
         killer = f"`{each.killer}`" if each.killer else f"**survived** {each.note}".strip()
-        lines.append(f"| {each.mutant.name} | `{each.mutant.file}` | {killer} | {each.seconds:.0f} |")
+        lines.append(
+            f"| {each.mutant.name} | `{each.mutant.file}` | {killer} | {each.seconds:.0f} |"
+        )
     return "\n".join([*lines, *simulated(verdicts)]) + "\n"
 
 
@@ -165,7 +191,9 @@ def simulated(verdicts: Sequence[Verdict]) -> list[str]:
     ]
     for each in once:
         found = f"`{each.found_by}`" if each.found_by else f"**not found** {each.note}".strip()
-        lines.append(f"| {each.mutant.once} | {each.mutant.name} | {found} | {each.found_seconds:.0f} |")
+        lines.append(
+            f"| {each.mutant.once} | {each.mutant.name} | {found} | {each.found_seconds:.0f} |"
+        )
     return lines
 
 
@@ -174,15 +202,24 @@ def simulated(verdicts: Sequence[Verdict]) -> list[str]:
 @click.option("--jobs", default=2, show_default=True, help="How many at the same time.")
 def main(words: tuple[str, ...], jobs: int) -> None:
     """Show that the tests would notice."""
-    chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
-    with tempfile.TemporaryDirectory(prefix="roquet-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
+    chosen = [
+        mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)
+    ]
+    with (
+        tempfile.TemporaryDirectory(prefix="roquet-mutants-") as folder,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
         copies = Copies(Path(folder), jobs)
         verdicts = []
         for done in pool.map(lambda mutant: judge(mutant, copies), chosen):
             verdicts.append(done)
-            sys.stdout.write(f"{done.seconds:5.0f} s  {done.killer or 'SURVIVED'}  {done.mutant.name} {done.note}\n")
+            sys.stdout.write(
+                f"{done.seconds:5.0f} s  {done.killer or 'SURVIVED'}  {done.mutant.name} {done.note}\n"
+            )
             if done.mutant.simulation:
-                sys.stdout.write(f"{done.found_seconds:5.0f} s  {done.found_by or 'NOT FOUND'}  in the simulation\n")
+                sys.stdout.write(
+                    f"{done.found_seconds:5.0f} s  {done.found_by or 'NOT FOUND'}  in the simulation\n"
+                )
             sys.stdout.flush()
     if not words:
         REPORT.write_text(report(verdicts))

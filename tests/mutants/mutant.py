@@ -31,7 +31,9 @@ class Change:
         """
         found = source.count(self.old)
         if found != 1:
-            raise MisfitError(f"{self.old!r} occurs {found} times in {self.path}; it must occur once")
+            raise MisfitError(
+                f"{self.old!r} occurs {found} times in {self.path}; it must occur once"
+            )
         changed = source.replace(self.old, self.new)
         if changed == source:
             raise MisfitError(f"{self.path}: old and new text are the same")

@@ -24,7 +24,9 @@ def test_a_mutant_can_be_applied_and_names_tests_that_exist(mutant: Mutant) -> N
             assert (ROOT / test.partition("::")[0]).exists(), test
 
 
-@pytest.mark.parametrize("mutant", [each for each in MUTANTS if each.once], ids=lambda mutant: mutant.once)
+@pytest.mark.parametrize(
+    "mutant", [each for each in MUTANTS if each.once], ids=lambda mutant: mutant.once
+)
 def test_a_fault_that_the_program_once_had_is_one_for_the_simulation(mutant: Mutant) -> None:
     assert mutant.simulation
     assert all(test.startswith(("tests/simulation/", "-")) for test in mutant.simulation)

@@ -44,7 +44,9 @@ def register(client: Client, body: bytes, name: str = "b", *, compressed: bool) 
         "brokerId": 0,
         "haServerAddr": "10.0.0.1:2",
     }
-    answer = client.call(RequestCode.REGISTER_BROKER, body, **fields, compressed=str(compressed).lower())
+    answer = client.call(
+        RequestCode.REGISTER_BROKER, body, **fields, compressed=str(compressed).lower()
+    )
     return answer.code, str(answer.remark)
 
 
@@ -58,13 +60,20 @@ def register(client: Client, body: bytes, name: str = "b", *, compressed: bool) 
     ],
     ids=["version in the dialect", "long version", "servers in the dialect", "many servers"],
 )
-def test_what_a_compressed_registration_says_beside_topics_is_short(client: Client, body: bytes) -> None:
+def test_what_a_compressed_registration_says_beside_topics_is_short(
+    client: Client, body: bytes
+) -> None:
     code, _ = register(client, zlib.compress(body), compressed=True)
     assert code == ResponseCode.SYSTEM_ERROR
-    assert register(client, zlib.compress(sized(b"{}") + NO_TOPICS + sized(b"[]")), compressed=True)[0] == 0
+    assert (
+        register(client, zlib.compress(sized(b"{}") + NO_TOPICS + sized(b"[]")), compressed=True)[0]
+        == 0
+    )
 
 
-def test_a_registration_or_a_version_in_the_dialect_is_refused_beyond_some_values(client: Client) -> None:
+def test_a_registration_or_a_version_in_the_dialect_is_refused_beyond_some_values(
+    client: Client,
+) -> None:
     assert register(client, DIALECT, compressed=False)[0] == ResponseCode.SYSTEM_ERROR
     fields = {
         "brokerName": "b",
@@ -76,10 +85,15 @@ def test_a_registration_or_a_version_in_the_dialect_is_refused_beyond_some_value
     answer = client.call(RequestCode.QUERY_DATA_VERSION, DIALECT, **fields)
     assert "too many values" in str(answer.remark) or answer.code == 0
     assert register(client, b"{'topicConfigSerializeWrapper':{}}", compressed=False)[0] == 0
-    assert client.call(RequestCode.QUERY_DATA_VERSION, DIALECT, **fields).code == ResponseCode.SYSTEM_ERROR
+    assert (
+        client.call(RequestCode.QUERY_DATA_VERSION, DIALECT, **fields).code
+        == ResponseCode.SYSTEM_ERROR
+    )
 
 
-@pytest.mark.parametrize("name", ["b" * 256, "b\nCRITICAL all is lost", "b\u2028x"], ids=["long", "line", "odd line"])
+@pytest.mark.parametrize(
+    "name", ["b" * 256, "b\nCRITICAL all is lost", "b\u2028x"], ids=["long", "line", "odd line"]
+)
 def test_names_that_are_too_long_or_break_a_line_are_refused(client: Client, name: str) -> None:
     code, remark = register(client, b"", name, compressed=False)
     assert code == ResponseCode.SYSTEM_ERROR
@@ -89,7 +103,9 @@ def test_names_that_are_too_long_or_break_a_line_are_refused(client: Client, nam
     assert register(client, b"", "b" * 255, compressed=False)[0] == ResponseCode.SUCCESS
 
 
-def test_who_registers_in_a_loop_does_not_fill_the_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_registers_in_a_loop_does_not_fill_the_log(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     for number in range(40):
         fields = {
@@ -98,10 +114,14 @@ def test_who_registers_in_a_loop_does_not_fill_the_log(client: Client, caplog: p
             "clusterName": "c",
             "brokerId": number % 2,
         }
-        assert client.call(RequestCode.REGISTER_BROKER, **fields, haServerAddr="").code == ResponseCode.SUCCESS
+        assert (
+            client.call(RequestCode.REGISTER_BROKER, **fields, haServerAddr="").code
+            == ResponseCode.SUCCESS
+        )
         assert client.call(RequestCode.UNREGISTER_BROKER, **fields).code == ResponseCode.SUCCESS
         client.call(
-            RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=%s\nodd=1" % (b"true", b"false")[number % 2]
+            RequestCode.UPDATE_NAMESRV_CONFIG,
+            b"orderMessageEnable=%s\nodd=1" % (b"true", b"false")[number % 2],
         )
     assert len(caplog.messages) <= 2 * 10 + 2
     assert "settings changed from afar: peer=10.0.0.9" in caplog.text

@@ -26,11 +26,17 @@ def test_any_number_is_answered_and_others_are_served(caplog: pytest.LogCaptureF
         asked = 0
         for code in RequestCode:
             for request, _ in variants(code):
-                answer = client.host.call(lambda request=request: client.channels.call(client.broker, request, 3000))  # type: ignore[misc]
+                answer = client.host.call(
+                    lambda request=request: client.channels.call(client.broker, request, 3000)  # type: ignore[misc]
+                )
                 assert isinstance(answer, Command)
                 assert answer.code in set(ResponseCode)
                 asked += 1
-        bugs = [record for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info]
+        bugs = [
+            record
+            for record in caplog.records
+            if record.levelno >= logging.ERROR or record.exc_info
+        ]
         assert not bugs, [(record.getMessage(), record.exc_info) for record in bugs]
         assert asked > 1000
         assert client.call(RequestCode.GET_BROKER_CLUSTER_INFO).code == ResponseCode.SUCCESS

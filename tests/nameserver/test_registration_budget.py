@@ -23,7 +23,9 @@ from tests.simulation.simulation import Simulation
 ADDRESS: Final = "10.0.0.2"
 SERVER: Final = f"{ADDRESS}:{NAME_SERVER_PORT}"
 COUNT: Final = 60_000
-TABLE: Final = TopicTable({f"topic-{at}": TopicConfig(f"topic-{at}", 4, 4) for at in range(COUNT)}, DataVersion(1, 1))
+TABLE: Final = TopicTable(
+    {f"topic-{at}": TopicConfig(f"topic-{at}", 4, 4) for at in range(COUNT)}, DataVersion(1, 1)
+)
 LAST: Final = f"topic-{COUNT - 1}"
 BODY: Final = finished(sliced_bodies.registration(TABLE))
 
@@ -51,7 +53,9 @@ class Peer:
         return await self.ask(RequestCode.REGISTER_BROKER, BODY, **header.write())
 
     async def route(self, topic: str) -> int:
-        return (await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, **RouteHeader(topic).write())).code
+        return (
+            await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, **RouteHeader(topic).write())
+        ).code
 
 
 def test_a_compressed_registration_is_read_in_short_steps() -> None:
@@ -96,7 +100,9 @@ def test_a_version_is_told_once_all_topics_are_there(sim: Simulation) -> None:
     assert (True, False) not in seen
 
 
-def test_the_topics_of_a_broker_that_went_are_gone_at_once_and_come_again_with_it(sim: Simulation) -> None:
+def test_the_topics_of_a_broker_that_went_are_gone_at_once_and_come_again_with_it(
+    sim: Simulation,
+) -> None:
     broker, client = Peer(sim, "10.0.0.9"), Peer(sim, "10.0.0.8")
 
     async def come_and_go() -> list[int]:

@@ -12,7 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from roquet.common.steps import PART, Steps, finished
 from roquet.nameserver import routes as limited
 from roquet.nameserver.routes import SILENCE_MS_MAX, Broker, Registered, Routes
-from roquet.protocol.bodies.tables import BrokerData, DataVersion, QueueData, TopicConfig, TopicTable
+from roquet.protocol.bodies.tables import (
+    BrokerData,
+    DataVersion,
+    QueueData,
+    TopicConfig,
+    TopicTable,
+)
 
 MASTER = Broker("c", "a", 0, "10.0.0.1:10911", "10.0.0.1:10912")
 SLAVE = Broker("c", "a", 1, "10.0.0.2:10911", "10.0.0.2:10912")
@@ -28,7 +34,9 @@ T = topics(TopicConfig("T", 4, 4))
 NOTHING = topics()
 
 
-def registered(routes: Routes, broker: Broker, table: TopicTable, connection: object, now_ms: float) -> Registered:
+def registered(
+    routes: Routes, broker: Broker, table: TopicTable, connection: object, now_ms: float
+) -> Registered:
     return finished(routes.register(broker, table, connection, now_ms))
 
 
@@ -47,8 +55,16 @@ def test_a_master_that_takes_its_place_back_brings_its_topics() -> None:
     """Whoever had the place meanwhile may have said anything of them, and theirs are of a version known already."""
     routes = Routes()
     registered(routes, MASTER, T, 1, NOW)
-    registered(routes, replace(MASTER, address="10.0.0.9:1"), topics(TopicConfig("T", 1, 1, perm=4)), 2, NOW)
-    assert routes.version_of(MASTER.address) is None, "one that asks first whether it has to register has to"
+    registered(
+        routes,
+        replace(MASTER, address="10.0.0.9:1"),
+        topics(TopicConfig("T", 1, 1, perm=4)),
+        2,
+        NOW,
+    )
+    assert routes.version_of(MASTER.address) is None, (
+        "one that asks first whether it has to register has to"
+    )
 
     registered(routes, MASTER, T, 1, NOW)
 
@@ -261,7 +277,13 @@ def permissions(routes: Routes, topic: str) -> dict[str, int]:
 def test_a_deleted_topic_is_gone_everywhere_or_in_one_cluster() -> None:
     routes = Routes()
     registered(routes, MASTER, topics(TopicConfig("T"), TopicConfig("U")), 1, NOW)
-    registered(routes, Broker("d", "b", 0, OTHER.address), topics(TopicConfig("T"), TopicConfig("U")), 3, NOW)
+    registered(
+        routes,
+        Broker("d", "b", 0, OTHER.address),
+        topics(TopicConfig("T"), TopicConfig("U")),
+        3,
+        NOW,
+    )
 
     routes.delete_topic("T", "d")
     routes.delete_topic("U")
@@ -275,7 +297,9 @@ def test_topics_are_listed_by_cluster_and_by_flag() -> None:
     routes = Routes()
     assert routes.any_address() is None
     registered(routes, MASTER, topics(TopicConfig("T"), TopicConfig("U", sys_flag=1)), 1, NOW)
-    registered(routes, Broker("d", "b", 0, OTHER.address), topics(TopicConfig("V", sys_flag=2)), 3, NOW)
+    registered(
+        routes, Broker("d", "b", 0, OTHER.address), topics(TopicConfig("V", sys_flag=2)), 3, NOW
+    )
 
     assert finished(routes.topics_of("c")) == ["T", "U"]
     assert finished(routes.topics_of("d")) == ["V"]
@@ -284,7 +308,9 @@ def test_topics_are_listed_by_cluster_and_by_flag() -> None:
     assert routes.any_address() == MASTER.address
 
 
-def test_brokers_and_their_topics_are_bounded_and_known_ones_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brokers_and_their_topics_are_bounded_and_known_ones_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A client may register any number over one connection, also under one address."""
     monkeypatch.setattr(limited, "BROKERS_MAX", 2)
     monkeypatch.setattr(limited, "QUEUE_DATA_MAX", 2)
@@ -292,13 +318,23 @@ def test_brokers_and_their_topics_are_bounded_and_known_ones_go_on(monkeypatch: 
     for broker, table in (MASTER, T), (SLAVE, T), (OTHER, T):
         assert not finished(routes.why_full(broker, table)) or broker is OTHER
         registered(routes, broker, table, "connection", NOW)
-    assert "2 brokers live already" in finished(routes.why_full(replace(MASTER, name="new"), NOTHING))
-    assert "2 brokers live already" in finished(routes.why_full(replace(MASTER, address="10.0.0.4:1"), NOTHING))
+    assert "2 brokers live already" in finished(
+        routes.why_full(replace(MASTER, name="new"), NOTHING)
+    )
+    assert "2 brokers live already" in finished(
+        routes.why_full(replace(MASTER, address="10.0.0.4:1"), NOTHING)
+    )
     assert "3 topics of all brokers" in finished(routes.why_full(OTHER, two))
     assert not finished(routes.why_full(OTHER, T))
     routes.connection_ended("connection")
-    assert not finished(routes.why_full(replace(MASTER, name="new"), two)), "what is gone makes room"
-    assert (routes.count, routes.topics(), finished(routes.why_full(replace(MASTER, name="new"), two))) == (0, [], "")
+    assert not finished(routes.why_full(replace(MASTER, name="new"), two)), (
+        "what is gone makes room"
+    )
+    assert (
+        routes.count,
+        routes.topics(),
+        finished(routes.why_full(replace(MASTER, name="new"), two)),
+    ) == (0, [], "")
 
 
 MANY = topics(*(TopicConfig(f"T{at}", 4, 4) for at in range(10 * PART)))
@@ -388,10 +424,22 @@ class AnyLife(RuleBasedStateMachine):
         self.routes = Routes()
         self.now_ms = 0
 
-    @rule(name=names, number=numbers, address=addresses, connection=connections, counter=st.integers(0, 2))
+    @rule(
+        name=names,
+        number=numbers,
+        address=addresses,
+        connection=connections,
+        counter=st.integers(0, 2),
+    )
     def register(self, name: str, number: int, address: str, connection: int, counter: int) -> None:
         broker = Broker("c", name, number, address)
-        registered(self.routes, broker, topics(TopicConfig(f"T{counter}"), counter=counter), connection, self.now_ms)
+        registered(
+            self.routes,
+            broker,
+            topics(TopicConfig(f"T{counter}"), counter=counter),
+            connection,
+            self.now_ms,
+        )
         assert self.routes.clusters().brokers[name].addresses[number] == address
 
     @rule(name=names, number=numbers, address=addresses)

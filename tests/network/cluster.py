@@ -63,17 +63,25 @@ class FarCluster:
             starting.enter_context(cluster.name_server)
             starting.enter_context(cluster.master)
             cluster.create_topic(TOPIC, QUEUES)
-            for slave in cluster.slaves:  # They learn of the topic soon after their start, and rarely later.
+            for slave in (
+                cluster.slaves
+            ):  # They learn of the topic soon after their start, and rarely later.
                 starting.enter_context(slave)
             self.client: Session = starting.enter_context(start_session(Version.V4))
             cluster.wait_replicated()
             self.wait_same()
-            wait_until(lambda: all(TOPIC in slave.state("topics") for slave in cluster.slaves), "slaves with the topic")
+            wait_until(
+                lambda: all(TOPIC in slave.state("topics") for slave in cluster.slaves),
+                "slaves with the topic",
+            )
             self._running = starting.pop_all()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._running.close()
 
@@ -144,9 +152,15 @@ def assert_gives(broker: RoquetBroker, acknowledged: Iterable[Line]) -> None:
     for line in acknowledged:
         by_queue.setdefault(line["queueId"], []).append(line)
     for queue_id, lines in by_queue.items():
-        given = {offset: record(data) for offset, data in served(broker.address, (TOPIC, queue_id)).items()}
+        given = {
+            offset: record(data)
+            for offset, data in served(broker.address, (TOPIC, queue_id)).items()
+        }
         times = Counter(each.properties["UNIQ_KEY"] for each in given.values())
         assert not times or max(times.values()) == 1, times.most_common(3)
         for line in lines:
             each = given[line["queueOffset"]]
-            assert (each.properties["UNIQ_KEY"], each.offset_message_id) == (line["msgId"], line["offsetMsgId"])
+            assert (each.properties["UNIQ_KEY"], each.offset_message_id) == (
+                line["msgId"],
+                line["offsetMsgId"],
+            )

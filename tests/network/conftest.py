@@ -14,7 +14,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     rounds = metafunc.config.getoption("--rounds")
     if "outages" in metafunc.fixturenames:
         outages = OUTAGES[:1] if rounds <= ROUNDS_OF_A_SHORT_RUN else OUTAGES
-        metafunc.parametrize("outages", outages, ids=["-".join(each.value for each in every) for every in outages])
+        metafunc.parametrize(
+            "outages", outages, ids=["-".join(each.value for each in every) for every in outages]
+        )
     if "kill_seed" in metafunc.fixturenames:
         seed = metafunc.config.getoption("--kill-seed")
         metafunc.parametrize("kill_seed", [seed], ids=[f"kill-seed {seed}"])

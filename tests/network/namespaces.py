@@ -116,7 +116,10 @@ class Network:
         return device
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._made.close()
 
@@ -127,7 +130,9 @@ class _Wire:
     :param roads: by the device that a packet came out of, and where it wants to go.
     """
 
-    def __init__(self, devices: list[int], roads: dict[tuple[int, bytes], tuple[Direction, int]]) -> None:
+    def __init__(
+        self, devices: list[int], roads: dict[tuple[int, bytes], tuple[Direction, int]]
+    ) -> None:
         self.lock = threading.Lock()
         """Whoever changes a direction holds it."""
         self._devices = devices
@@ -147,7 +152,9 @@ class _Wire:
                     self._deliver()
 
     def _wait_s(self) -> float:
-        due = [direction.due_s for direction, _ in self._roads.values() if direction.due_s is not None]
+        due = [
+            direction.due_s for direction, _ in self._roads.values() if direction.due_s is not None
+        ]
         return min(0.1, max(0.0, min(due) - time.monotonic())) if due else 0.1
 
     def _take_from(self, device: int) -> None:
@@ -157,7 +164,9 @@ class _Wire:
             except BlockingIOError:
                 return
             road = self._roads.get((device, packet[DESTINATION]))
-            if packet[0] >> 4 == 4 and road is not None:  # What the kernel says by itself over IPv6 goes nowhere.
+            if (
+                packet[0] >> 4 == 4 and road is not None
+            ):  # What the kernel says by itself over IPv6 goes nowhere.
                 road[0].take(packet, time.monotonic())
 
     def _deliver(self) -> None:
@@ -172,7 +181,10 @@ class _Wire:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stopping.set()
         self._thread.join()

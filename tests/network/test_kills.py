@@ -33,19 +33,25 @@ class SendHandler:
         self._client = cluster.client
         self._seen = 0
         self.acknowledged: list[Line] = []
-        cluster.begin(ENDLESS, "--threads", 4, "--pause", 8, "--poll", 500, "--timeout", SEND_TIMEOUT_MS)
+        cluster.begin(
+            ENDLESS, "--threads", 4, "--pause", 8, "--poll", 500, "--timeout", SEND_TIMEOUT_MS
+        )
 
     def look(self) -> int:
         """How many are acknowledged."""
         lines = self._client.lines()
-        self.acknowledged += [line for line in lines[self._seen :] if line.get("sendStatus") == "SEND_OK"]
+        self.acknowledged += [
+            line for line in lines[self._seen :] if line.get("sendStatus") == "SEND_OK"
+        ]
         self._seen = len(lines)
         return len(self.acknowledged)
 
     def wait_more(self) -> None:
         """Which takes a master and a slave that follows it."""
         enough = self.look() + ACKNOWLEDGED_PER_ROUND_MIN
-        self._client.wait_ready(lambda: self.look() >= enough, f"{enough} acknowledged messages", PATIENCE_S)
+        self._client.wait_ready(
+            lambda: self.look() >= enough, f"{enough} acknowledged messages", PATIENCE_S
+        )
 
     def end(self) -> list[Line]:
         """What nobody will be told about may still be stored."""
@@ -70,7 +76,9 @@ def kill_one_side(cluster: FarCluster, chance: random.Random) -> str:
     return f"{' and '.join(victim.name for victim in victims)} killed, the link {link}"
 
 
-def test_what_is_acknowledged_is_at_master_and_slave_after_every_kill(kill_seed: int, rounds: int) -> None:
+def test_what_is_acknowledged_is_at_master_and_slave_after_every_kill(
+    kill_seed: int, rounds: int
+) -> None:
     require_network()
     require_java()
     chance = random.Random(kill_seed)
@@ -82,7 +90,11 @@ def test_what_is_acknowledged_is_at_master_and_slave_after_every_kill(kill_seed:
         sends.wait_more()
         acknowledged = sends.end()
         cluster.wait_same()
-        stored = sum(len(has) for (topic, _), has in log_queues(cluster.master.store_dir).items() if topic == TOPIC)
+        stored = sum(
+            len(has)
+            for (topic, _), has in log_queues(cluster.master.store_dir).items()
+            if topic == TOPIC
+        )
         say(f"{len(acknowledged)} messages acknowledged, {stored} stored")
         cluster.assert_kept(acknowledged)
 
@@ -94,13 +106,17 @@ def test_what_is_acknowledged_is_at_master_and_slave_after_every_kill(kill_seed:
         cluster.assert_whole()
 
 
-def assert_apaches_consumer_gets(cluster: FarCluster, acknowledged: list[Line], stored: int) -> None:
+def assert_apaches_consumer_gets(
+    cluster: FarCluster, acknowledged: list[Line], stored: int
+) -> None:
     """Everything that is stored once, and with it what was acknowledged, at its place."""
     words = ("consume", cluster.cluster.namesrv, TOPIC, "G", stored, PATIENCE_S, "--linger", 300)
     got = run_driver(Version.V4, *words, timeout_s=2 * PATIENCE_S).check()
     places = {line["msgId"]: (line["queueId"], line["queueOffset"]) for line in got}
     assert len(got) == len(places) == stored
-    assert all(places[line["msgId"]] == (line["queueId"], line["queueOffset"]) for line in acknowledged)
+    assert all(
+        places[line["msgId"]] == (line["queueId"], line["queueOffset"]) for line in acknowledged
+    )
 
 
 def say(text: str) -> None:

@@ -65,7 +65,9 @@ def test_a_slave_behind_1_mb_per_s_slows_nobody_but_itself(cluster: FarCluster) 
     cluster.assert_kept(sent)
 
 
-def test_sends_go_at_the_pace_of_the_slaves_when_all_are_behind_1_mb_per_s(cluster: FarCluster) -> None:
+def test_sends_go_at_the_pace_of_the_slaves_when_all_are_behind_1_mb_per_s(
+    cluster: FarCluster,
+) -> None:
     cluster.links(Quality(bytes_per_s=1e6))
     sent = cluster.produce(200, "--threads", 10, *LARGE)
     assert statuses(sent) == {"SEND_OK"}
@@ -73,7 +75,9 @@ def test_sends_go_at_the_pace_of_the_slaves_when_all_are_behind_1_mb_per_s(clust
     cluster.assert_kept(sent)
 
 
-def test_a_cut_of_3_s_ends_no_connection_and_nothing_is_acknowledged_in_it(cluster: FarCluster) -> None:
+def test_a_cut_of_3_s_ends_no_connection_and_nothing_is_acknowledged_in_it(
+    cluster: FarCluster,
+) -> None:
     told = len(cluster.master.errors())
     cluster.links(CUT)
     cluster.begin(40, "--threads", 20)
@@ -108,9 +112,13 @@ def test_slaves_that_nothing_is_heard_of_are_given_up_and_come_back(
     for outage, slave in zip(outages, cluster.cluster.slaves, strict=True):
         listener = slave if outage is Outage.DEAF else cluster.master
         assert re.search(r"been silent for 2\d{4} ms", listener.errors()[told[listener] :])
-    wait_until(lambda: time.monotonic() - begin_s >= LONG_S, "an outage longer than the silence", LONG_S)
+    wait_until(
+        lambda: time.monotonic() - begin_s >= LONG_S, "an outage longer than the silence", LONG_S
+    )
     cluster.links(GOOD)
-    wait_until(lambda: statuses(cluster.produce(1)) == {"SEND_OK"}, "a slave to be back", PATIENCE_S)
+    wait_until(
+        lambda: statuses(cluster.produce(1)) == {"SEND_OK"}, "a slave to be back", PATIENCE_S
+    )
     after = cluster.produce(20)
     assert statuses(after) == {"SEND_OK"}
     cluster.wait_same()

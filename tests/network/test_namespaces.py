@@ -51,7 +51,11 @@ def test_a_link_with_200_ms_takes_a_round_trip_to_connect_and_others_do_not() ->
 
 
 def test_what_is_sent_into_a_cut_arrives_after_it() -> None:
-    with Network("a", "b") as network, listening(network, "b") as door, connected(network, "a", "b") as client:
+    with (
+        Network("a", "b") as network,
+        listening(network, "b") as door,
+        connected(network, "a", "b") as client,
+    ):
         server, _ = door.accept()
         network.link("a", "b", CUT)
         client.sendall(b"late")
@@ -65,7 +69,11 @@ def test_what_is_sent_into_a_cut_arrives_after_it() -> None:
 
 
 def test_a_link_that_is_cut_one_way_takes_the_other() -> None:
-    with Network("a", "b") as network, listening(network, "b") as door, connected(network, "a", "b") as client:
+    with (
+        Network("a", "b") as network,
+        listening(network, "b") as door,
+        connected(network, "a", "b") as client,
+    ):
         server, _ = door.accept()
         network.one_way("b", "a", CUT)
         client.sendall(b"heard")
@@ -80,5 +88,7 @@ def test_a_link_that_is_cut_one_way_takes_the_other() -> None:
 def test_nothing_of_a_network_stays_behind_also_after_a_failure() -> None:
     with pytest.raises(ZeroDivisionError), Network("a", "b"):
         raise ZeroDivisionError
-    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ip", "netns", "list"], capture_output=True, text=True, check=True
+    ).stdout
     assert f"roquet-{os.getpid()}-" not in listed

@@ -78,9 +78,13 @@ class History:
         chance = self._chance
         self._now_ms += chance.randrange(50)
         if self._clock_chance.random() < 0.01:
-            self._now_ms += self._clock_chance.choice((-1, 1)) * self._clock_chance.randrange(3 * 3_600_000)
+            self._now_ms += self._clock_chance.choice((-1, 1)) * self._clock_chance.randrange(
+                3 * 3_600_000
+            )
         topic, keys = f"t{chance.randrange(3)}", [b"k%d" % chance.randrange(5)]
-        bodies = [chance.randbytes(chance.randrange(400)) for _ in range(chance.choice((1, 1, 1, 5)))]
+        bodies = [
+            chance.randbytes(chance.randrange(400)) for _ in range(chance.choice((1, 1, 1, 5)))
+        ]
         self.unfinished = [(topic, body) for body in bodies]
         queue = store.queue(topic, 0)
         if len(bodies) == 1:

@@ -6,7 +6,18 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-NUMBERS: Final = ("5", "0", "-5", "5.0", "1e3", "2147483647", "2147483648", "-2147483649", "9223372036854775807", "7L")
+NUMBERS: Final = (
+    "5",
+    "0",
+    "-5",
+    "5.0",
+    "1e3",
+    "2147483647",
+    "2147483648",
+    "-2147483649",
+    "9223372036854775807",
+    "7L",
+)
 TEXTS: Final = (
     "5",
     "abc",
@@ -23,7 +34,11 @@ TEXTS: Final = (
     "9223372036854775808",
 )
 _names = st.sampled_from(["a", "b", "c", "A", "_x", "$y1"])
-_numbers = st.sampled_from(NUMBERS) | st.integers(-(2**64), 2**64).map(str) | st.floats(0, allow_nan=False).map(str)
+_numbers = (
+    st.sampled_from(NUMBERS)
+    | st.integers(-(2**64), 2**64).map(str)
+    | st.floats(0, allow_nan=False).map(str)
+)
 _texts = st.sampled_from(TEXTS) | st.text(max_size=5)
 _quoted = _texts.map(lambda text: "'" + text.replace("'", "''") + "'")
 _leaves = st.one_of(_names, _names, _numbers, _quoted, st.sampled_from(["TRUE", "false", "Null"]))
@@ -49,9 +64,16 @@ _well_formed = st.recursive(_leaves, _composed, max_leaves=8)
 
 _comparable = _names | _numbers.filter(lambda text: "-" not in text and text != "0.0")
 _simple = st.one_of(
-    st.builds("{} {} {}".format, _names, st.sampled_from(["=", "<>", ">", ">=", "<", "<="]), _comparable),
+    st.builds(
+        "{} {} {}".format, _names, st.sampled_from(["=", "<>", ">", ">=", "<", "<="]), _comparable
+    ),
     st.builds("{} {} {}".format, _comparable, st.sampled_from(["=", "<>", ">", "<="]), _names),
-    st.builds("{} {} {}".format, _names, st.sampled_from(["=", "<>"]), _quoted | st.sampled_from(["TRUE", "FALSE"])),
+    st.builds(
+        "{} {} {}".format,
+        _names,
+        st.sampled_from(["=", "<>"]),
+        _quoted | st.sampled_from(["TRUE", "FALSE"]),
+    ),
     st.builds("{} IN ({}, {})".format, _names, _quoted, _quoted),
     st.builds("{} NOT BETWEEN {} AND {}".format, _names, _comparable, _comparable),
     st.builds("{} BETWEEN {} AND {}".format, _names, _names, _comparable),
@@ -72,8 +94,12 @@ def _joined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 _conditions = st.recursive(_simple, _joined, max_leaves=8)
-_symbols = st.sampled_from(["=", "<>", "<", ">", "(", ")", ",", "+", "-", "--", "/*", "*/", "'", "?", "!", "é"])
+_symbols = st.sampled_from(
+    ["=", "<>", "<", ">", "(", ")", ",", "+", "-", "--", "/*", "*/", "'", "?", "!", "é"]
+)
 _keywords = st.sampled_from(["NOT", "AND", "OR", "IS", "IN", "NULL", "BETWEEN"])
 _words = st.lists(st.one_of(_leaves, _symbols, _keywords), max_size=12).map(" ".join)
-expressions = st.one_of(_conditions, _conditions, _conditions, _well_formed, _well_formed, _words, st.text(max_size=12))
+expressions = st.one_of(
+    _conditions, _conditions, _conditions, _well_formed, _well_formed, _words, st.text(max_size=12)
+)
 messages = st.dictionaries(_names, _texts | _numbers, max_size=4)

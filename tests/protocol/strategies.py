@@ -73,7 +73,9 @@ registrations = st.builds(
     Registration,
     st.builds(
         TopicTable,
-        st.lists(topic_configs, max_size=5).map(lambda topics: {topic.name: topic for topic in topics}),
+        st.lists(topic_configs, max_size=5).map(
+            lambda topics: {topic.name: topic for topic in topics}
+        ),
         versions,
     ),
     st.lists(text, max_size=3).map(tuple),

@@ -13,7 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.common.units import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, Int32, Int64, PhysicalOffset, QueueOffset
+from roquet.common.units import (
+    INT_MAX,
+    INT_MIN,
+    LONG_MAX,
+    LONG_MIN,
+    Int32,
+    Int64,
+    PhysicalOffset,
+    QueueOffset,
+)
 from roquet.errors import MessageError, Refused
 from roquet.protocol import headers
 from roquet.protocol.headers import Header
@@ -42,7 +51,11 @@ KINDS = sorted(set(below(Header)), key=lambda kind: kind.__name__)
 
 
 def values(annotation: Any) -> st.SearchStrategy[Any]:
-    members = get_args(annotation) if isinstance(annotation, UnionType) or get_origin(annotation) is Union else ()
+    members = (
+        get_args(annotation)
+        if isinstance(annotation, UnionType) or get_origin(annotation) is Union
+        else ()
+    )
     return st.one_of([BY_TYPE[member] for member in members or (annotation,)])
 
 
@@ -59,13 +72,18 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
 
 def any_of(kind: type[Header]) -> st.SearchStrategy[Header]:
     types = get_type_hints(kind, include_extras=True)
-    return st.builds(kind, **{field.name: values(types[field.name]) for field in dataclasses.fields(kind)})  # type: ignore[arg-type]
+    return st.builds(
+        kind,
+        **{field.name: values(types[field.name]) for field in dataclasses.fields(kind)},  # type: ignore[arg-type]
+    )
 
 
 @given(st.sampled_from(KINDS).flatmap(any_of))
 def test_every_header_is_read_as_it_was_written(header: Header) -> None:
     expected = {
-        field.name: field.default if getattr(header, field.name) is None else getattr(header, field.name)
+        field.name: field.default
+        if getattr(header, field.name) is None
+        else getattr(header, field.name)
         for field in dataclasses.fields(header)  # type: ignore[arg-type]
     }
 
@@ -149,15 +167,26 @@ def test_a_field_with_a_short_name_is_told_of_by_its_own_name() -> None:
     ):
         with pytest.raises(Refused) as refused:
             kind.read(wrong)
-        assert refused.value.remark == f"header field {name}: '9223372036854775808' is no number up to {LONG_MAX}"
+        assert (
+            refused.value.remark
+            == f"header field {name}: '9223372036854775808' is no number up to {LONG_MAX}"
+        )
     with pytest.raises(Refused, match=r"header field topic \(b\) is missing"):
         SendHeaderV2.read({name: text for name, text in short.items() if name != "b"})
 
 
 def test_a_field_of_the_wrong_type_refuses_the_request() -> None:
-    with pytest.raises(Refused, match="header field brokerId: 'first' is no number up to 9223372036854775807"):
+    with pytest.raises(
+        Refused, match="header field brokerId: 'first' is no number up to 9223372036854775807"
+    ):
         RegisterBrokerHeader.read(
-            {"brokerName": "b", "brokerAddr": "a", "clusterName": "c", "haServerAddr": "h", "brokerId": "first"}
+            {
+                "brokerName": "b",
+                "brokerAddr": "a",
+                "clusterName": "c",
+                "haServerAddr": "h",
+                "brokerId": "first",
+            }
         )
 
 
@@ -175,7 +204,9 @@ NUMBERS: Final = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "spelt", "least", "most"), NUMBERS, ids=[f"{kind.__name__}.{name}" for kind, name, *_ in NUMBERS]
+    ("kind", "name", "spelt", "least", "most"),
+    NUMBERS,
+    ids=[f"{kind.__name__}.{name}" for kind, name, *_ in NUMBERS],
 )
 def test_a_number_has_the_range_of_its_field_in_java(
     kind: type[Header], name: str, spelt: str | None, least: int, most: int
@@ -184,8 +215,21 @@ def test_a_number_has_the_range_of_its_field_in_java(
     wire = spelt or next(wire for wire in written if wire.lower() == name.replace("_", ""))
     for fine in (least, most, 0, -1):
         assert getattr(kind.read({**written, wire: str(fine)}), name) == fine
-    for wrong in (str(least - 1), str(most + 1), "9" * 5000, "1_0", " 1", "1 ", "1.0", "0x1", "--1", "NaN"):
-        with pytest.raises(Refused, match=rf"header field (\w+ \()?{wire}\)?: .*no number up to {most}") as refused:
+    for wrong in (
+        str(least - 1),
+        str(most + 1),
+        "9" * 5000,
+        "1_0",
+        " 1",
+        "1 ",
+        "1.0",
+        "0x1",
+        "--1",
+        "NaN",
+    ):
+        with pytest.raises(
+            Refused, match=rf"header field (\w+ \()?{wire}\)?: .*no number up to {most}"
+        ) as refused:
             kind.read({**written, wire: wrong})
         assert refused.value.code == ResponseCode.SYSTEM_ERROR
         with pytest.raises(MessageError, match=rf"{name} is -?\d+: allowed are {least} to {most}"):
@@ -201,8 +245,13 @@ def any_header(kind: type[Header], **changes: int) -> Header:
     some: dict[Any, Any] = {str: "x", bool: False}
     types = get_type_hints(kind, include_extras=True)
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-    members = {field.name: (get_args(types[field.name]) or (types[field.name],)) for field in fields}
-    values = {name: next((some[part] for part in parts if part in some), 0) for name, parts in members.items()}
+    members = {
+        field.name: (get_args(types[field.name]) or (types[field.name],)) for field in fields
+    }
+    values = {
+        name: next((some[part] for part in parts if part in some), 0)
+        for name, parts in members.items()
+    }
     return kind(**{**values, **changes})
 
 
@@ -211,9 +260,14 @@ def test_a_missing_or_empty_optional_field_has_its_default() -> None:
     assert RouteHeader.read({"topic": "T"}) == RouteHeader("T")
 
 
-@pytest.mark.parametrize(("text", "value"), [("true", True), ("TRUE", True), ("false", False), ("1", False)])
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("TRUE", True), ("false", False), ("1", False)]
+)
 def test_a_boolean_is_true_only_where_it_says_so(text: str, value: bool) -> None:
-    assert RouteHeader.read({"topic": "T", "acceptStandardJsonOnly": text}).accept_standard_json_only is value
+    assert (
+        RouteHeader.read({"topic": "T", "acceptStandardJsonOnly": text}).accept_standard_json_only
+        is value
+    )
 
 
 OF_GOLDEN_FRAMES: dict[int, type[Header]] = {
@@ -233,7 +287,9 @@ OF_GOLDEN_FRAMES: dict[int, type[Header]] = {
     [path for code in OF_GOLDEN_FRAMES for path in sorted(GOLDEN.glob(f"*/{code}-*.request.bin"))],
     ids=lambda path: f"{path.parent.name}/{path.name}",
 )
-def test_what_others_say_of_transactions_replies_and_members_is_understood_whole(path: Path) -> None:
+def test_what_others_say_of_transactions_replies_and_members_is_understood_whole(
+    path: Path,
+) -> None:
     """No field of a real frame is lost, and those that are there mean the same when they are written again."""
     request = decode(path.read_bytes()[4:])
     written = OF_GOLDEN_FRAMES[request.code].read(request.fields).write()

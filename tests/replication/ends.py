@@ -13,16 +13,24 @@ ADDRESS = "master:10912"
 class MasterEnd:
     """One connection at the master; each method gives the bytes that go to the slave."""
 
-    def __init__(self, log: ReplicatedLog, rules: master.Rules | None = None, now_ms: int = 0) -> None:
+    def __init__(
+        self, log: ReplicatedLog, rules: master.Rules | None = None, now_ms: int = 0
+    ) -> None:
         self.log = log
-        self.slave = master.joining(log.start, log.end, log.file_size, rules or master.Rules(), now_ms)
+        self.slave = master.joining(
+            log.start, log.end, log.file_size, rules or master.Rules(), now_ms
+        )
         self.acks: list[PhysicalOffset] = []
         self.reason = ""
         self._reports = ReportStream()
 
     def hear(self, data: bytes, now_ms: int = 0) -> bytes:
         offset = self._reports.feed(data)
-        return b"" if offset is None else self.look(now_ms) + self.feed(master.Reported(offset), now_ms)
+        return (
+            b""
+            if offset is None
+            else self.look(now_ms) + self.feed(master.Reported(offset), now_ms)
+        )
 
     def look(self, now_ms: int = 0) -> bytes:
         return self.feed(master.LogMoved(self.log.start, self.log.end), now_ms)
@@ -62,7 +70,9 @@ class SlaveEnd:
     def connect(self, now_ms: int = 0) -> bytes:
         self._chunks = ChunkStream()
         self.is_open = True
-        start = slave.overlap_start(self.log.start, self.log.end, self.log.file_size, self.follower.rules)
+        start = slave.overlap_start(
+            self.log.start, self.log.end, self.log.file_size, self.follower.rules
+        )
         tail = bytes_between(self.log, start, self.log.end)
         return self.feed(slave.Connected(self.log.end, tail), now_ms)
 

@@ -45,7 +45,10 @@ def end_of_second() -> bytes:
 def test_the_slave_answers_what_the_master_understood() -> None:
     end = SlaveEnd(MemoryLog(MIB))
     assert end.connect(0).hex() == "0000000000000000"
-    assert end.hear(bytes.fromhex("00000000003000000000010b") + FIRST, 5_010).hex() == "000000000030010b"
+    assert (
+        end.hear(bytes.fromhex("00000000003000000000010b") + FIRST, 5_010).hex()
+        == "000000000030010b"
+    )
     assert end.hear(end_of_second(), 5_010).hex() == "0000000000300217"
     assert end.hear(bytes.fromhex("000000000030021700000000"), 5_020) == b""
     assert end.feed(slave.Tick(), 10_030).hex() == "0000000000300217"
@@ -58,4 +61,7 @@ def test_a_heartbeat_with_a_wrong_offset_ends_it() -> None:
     assert end.connect(0).hex() == "0000000000300217"
     assert end.hear(bytes.fromhex("000000000030021f00000000"), 10_030) == b""
     assert not end.is_open
-    assert end.follower.reason == "a gap: the master goes on at 3146271, we have everything before 3146263"
+    assert (
+        end.follower.reason
+        == "a gap: the master goes on at 3146271, we have everything before 3146263"
+    )

@@ -10,14 +10,25 @@ from hypothesis import strategies as st
 
 from roquet.common.units import PhysicalOffset
 from roquet.errors import PeerError
-from roquet.replication.frames import BODY_SIZE_MAX, Chunk, ChunkStream, Heartbeat, ReportStream, header, report
+from roquet.replication.frames import (
+    BODY_SIZE_MAX,
+    Chunk,
+    ChunkStream,
+    Heartbeat,
+    ReportStream,
+    header,
+    report,
+)
 
 OFFSETS = st.integers(0, 2**63 - 1).map(PhysicalOffset)
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     """`data` in pieces, cut at these places."""
-    return [data[start:end] for start, end in pairwise([0, *sorted(place % (len(data) + 1) for place in places), None])]
+    return [
+        data[start:end]
+        for start, end in pairwise([0, *sorted(place % (len(data) + 1) for place in places), None])
+    ]
 
 
 CUTS = st.lists(st.integers(0, 10_000), max_size=8)
@@ -56,7 +67,9 @@ def test_an_end_within_a_report_is_told_of() -> None:
 
 
 @given(st.lists(st.integers(0, 2**56 - 1).map(PhysicalOffset), min_size=1, max_size=6), CUTS)
-def test_however_reports_are_cut_the_last_one_arrives(offsets: list[PhysicalOffset], places: list[int]) -> None:
+def test_however_reports_are_cut_the_last_one_arrives(
+    offsets: list[PhysicalOffset], places: list[int]
+) -> None:
     stream = ReportStream()
     heard = [stream.feed(piece) for piece in cut(b"".join(map(report, offsets)), places)]
     assert [offset for offset in heard if offset is not None][-1] == offsets[-1]
@@ -64,7 +77,9 @@ def test_however_reports_are_cut_the_last_one_arrives(offsets: list[PhysicalOffs
 
 def test_a_body_is_passed_on_before_it_is_whole() -> None:
     stream = ChunkStream()
-    assert stream.feed(header(PhysicalOffset(64), 5) + b"ab") == [Chunk(PhysicalOffset(64), memoryview(b"ab"))]
+    assert stream.feed(header(PhysicalOffset(64), 5) + b"ab") == [
+        Chunk(PhysicalOffset(64), memoryview(b"ab"))
+    ]
     assert stream.feed(b"cde") == [Chunk(PhysicalOffset(66), memoryview(b"cde"))]
 
 
@@ -93,8 +108,12 @@ def test_however_frames_are_cut_the_same_bytes_arrive(
             case Heartbeat(at):
                 arrived.append((at, b""))
             case Chunk(at, body):
-                arrived += [(at + index, body[index : index + 1].tobytes()) for index in range(len(body))]
+                arrived += [
+                    (at + index, body[index : index + 1].tobytes()) for index in range(len(body))
+                ]
     expected: list[tuple[int, bytes]] = []
     for at, body_ in frames:
-        expected += [(at + index, body_[index : index + 1]) for index in range(len(body_))] or [(at, b"")]
+        expected += [(at + index, body_[index : index + 1]) for index in range(len(body_))] or [
+            (at, b"")
+        ]
     assert arrived == expected

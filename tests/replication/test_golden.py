@@ -10,7 +10,15 @@ import pytest
 
 from roquet.common.units import PhysicalOffset
 from roquet.replication import master, slave
-from roquet.replication.frames import REPORT, Chunk, ChunkStream, Heartbeat, ReportStream, header, report
+from roquet.replication.frames import (
+    REPORT,
+    Chunk,
+    ChunkStream,
+    Heartbeat,
+    ReportStream,
+    header,
+    report,
+)
 from tests.replication.ends import MasterEnd, SlaveEnd
 from tests.replication.memory_log import MemoryLog
 
@@ -56,7 +64,9 @@ def test_a_recorded_report_is_read_and_written_byte_for_byte(name: str, part: st
 
 @pytest.mark.parametrize("name", ["fresh", "resumed"])
 def test_what_a_recorded_master_says_is_read_and_written_byte_for_byte(name: str) -> None:
-    idle, news = ((GOLDEN / name / f"{part}.bin").read_bytes() for part in ("heartbeat-of-master", "chunk"))
+    idle, news = (
+        (GOLDEN / name / f"{part}.bin").read_bytes() for part in ("heartbeat-of-master", "chunk")
+    )
     (heartbeat,) = ChunkStream().feed(idle)
     (chunk,) = ChunkStream().feed(news)
     assert isinstance(heartbeat, Heartbeat)
@@ -145,7 +155,9 @@ def test_our_slave_continues_behind_an_apache_master_and_ends_with_the_same_log(
     assert not any(apaches[len(log.content) :])
 
 
-def test_our_slave_with_part_of_the_last_file_compares_it_with_what_an_apache_master_begins_with() -> None:
+def test_our_slave_with_part_of_the_last_file_compares_it_with_what_an_apache_master_begins_with() -> (
+    None
+):
     """It asks from its file's start on, as an empty slave is served: a heartbeat first, then all of the file."""
     log = MemoryLog(FILE_SIZE, bytes(master_log(34_768).content[LAST_FILE:]), start=LAST_FILE)
     reported, end = our_slave("fresh", log, slave.Rules())

@@ -27,6 +27,8 @@ def test_a_clock_that_runs_for_long_stays_small_and_tells_some_hours() -> None:
         clock.note(number * 10, number * 500)
     for ago in 3, 1_000, SAMPLES_MAX, 2 * SAMPLES_MAX:
         exact_ms = ago * 500
-        assert abs(clock.age_ms((looks - ago) * 10, looks * 500) - exact_ms) <= max(500, exact_ms * 0.02), ago
+        assert abs(clock.age_ms((looks - ago) * 10, looks * 500) - exact_ms) <= max(
+            500, exact_ms * 0.02
+        ), ago
     assert clock.age_ms(1, looks * 500) > 3600 * 1000
     assert len(clock._ends) <= SAMPLES_MAX

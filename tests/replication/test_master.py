@@ -140,7 +140,9 @@ def test_an_acknowledgement_of_what_was_not_sent_is_refused() -> None:
 
 
 def test_bytes_that_are_no_report_end_the_connection() -> None:
-    slave, actions = step(streaming(position=500, log_end=600), Broken("the slave reports offset -1"), 0)
+    slave, actions = step(
+        streaming(position=500, log_end=600), Broken("the slave reports offset -1"), 0
+    )
     assert (slave.phase, actions) == (Phase.GONE, [Drop("the slave reports offset -1")])
 
 
@@ -182,7 +184,14 @@ def test_a_slave_that_falls_silent_is_dropped_after_twenty_seconds() -> None:
 def test_nothing_more_is_done_for_a_slave_that_is_gone() -> None:
     gone, _ = step(streaming(position=500, log_end=600), Closed(), 0)
     assert gone.phase is Phase.GONE
-    for event in (Reported(at(550)), LogMoved(at(0), at(700)), WriteReady(), Tick(), Closed(), Broken("again")):
+    for event in (
+        Reported(at(550)),
+        LogMoved(at(0), at(700)),
+        WriteReady(),
+        Tick(),
+        Closed(),
+        Broken("again"),
+    ):
         assert step(gone, event, 60_000) == (gone, [])
 
 

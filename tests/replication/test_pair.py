@@ -113,7 +113,9 @@ def test_any_interleaving_makes_the_logs_equal_and_acknowledges_only_what_arrive
 
 
 @given(st.binary(min_size=2, max_size=300), st.data())
-def test_a_slave_never_follows_a_master_that_lost_bytes_and_wrote_others(written: bytes, data: st.DataObject) -> None:
+def test_a_slave_never_follows_a_master_that_lost_bytes_and_wrote_others(
+    written: bytes, data: st.DataObject
+) -> None:
     """What 5.6 says of Apache, "afterwards the two logs silently differ", must not happen here."""
     kept = data.draw(st.integers(0, len(written) - 1))
     rewritten = data.draw(st.integers(0, len(written) - kept))

@@ -49,7 +49,9 @@ def reports(offset: int) -> bytes:
 class Master:
     """A server of slaves, whose rules and admission a test chooses."""
 
-    def __init__(self, rules: master.Rules | None = None, admission: Admission | None = None) -> None:
+    def __init__(
+        self, rules: master.Rules | None = None, admission: Admission | None = None
+    ) -> None:
         self.log = MemoryLog(FILE_SIZE, LOG)
         self.acks = 0
         self.server = HaServer(self.log, self._acked, rules, admission)
@@ -92,7 +94,9 @@ def test_a_hundred_resets_are_no_tracebacks_and_no_lines(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 8, reports(1)[:5], reports(1 << 40)])
+@pytest.mark.parametrize(
+    "said", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 8, reports(1)[:5], reports(1 << 40)]
+)
 def test_what_is_no_slave_is_told_of_once_however_often_it_comes(
     run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture, said: bytes
 ) -> None:
@@ -110,7 +114,8 @@ def test_what_is_no_slave_is_told_of_once_however_often_it_comes(
 
 
 @pytest.mark.parametrize(
-    "said", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01" + bytes(8), b"\xff" * 8, b"\n"]
+    "said",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01" + bytes(8), b"\xff" * 8, b"\n"],
 )
 def test_what_is_no_slave_is_not_the_last_slave(
     run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture, said: bytes
@@ -123,7 +128,11 @@ def test_what_is_no_slave_is_not_the_last_slave(
             peer = its.connect()
             peer.sendall(said)
             peer.close()
-            await until(lambda: any("ended, no slave: peer=127.0.0.1:" in each.message for each in caplog.records))
+            await until(
+                lambda: any(
+                    "ended, no slave: peer=127.0.0.1:" in each.message for each in caplog.records
+                )
+            )
             assert its.server.why_no_slave == before
             assert len(its.server.progress()) == 1
 
@@ -163,7 +172,9 @@ def test_slaves_that_do_not_read_are_dropped_and_their_memory_is_back(
                 peer.sendall(reports(1))
             await until(lambda: its.server.slave_count > 0)
             await until(lambda: not its.server._connections)
-            assert {each.reason.split(" for ")[0] for each in its.server.progress()} == {"the slave has been silent"}
+            assert {each.reason.split(" for ")[0] for each in its.server.progress()} == {
+                "the slave has been silent"
+            }
             for peer in peers:
                 peer.close()
 
@@ -195,7 +206,9 @@ def test_the_number_of_slaves_is_bounded_and_the_mute_make_room(
     assert len([line for line in caplog.messages if "haConnectionsMax=3" in line]) == 1
 
 
-LOOPBACK_NET = pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is an address of its own on Linux only")
+LOOPBACK_NET = pytest.mark.skipif(
+    sys.platform != "linux", reason="127.0.0.2 is an address of its own on Linux only"
+)
 
 
 @LOOPBACK_NET
@@ -225,14 +238,18 @@ def test_strangers_of_one_address_neither_keep_a_slave_out_nor_push_it_out(
             its.server.notify_growth()
             await until(lambda: copy.end == its.log.end)
             assert client.progress().reason == ""
-            hosts = [each.address.partition(":")[0] for each in its.server.progress() if not each.reason]
+            hosts = [
+                each.address.partition(":")[0] for each in its.server.progress() if not each.reason
+            ]
             assert sorted(hosts) == ["127.0.0.1"] + ["127.0.0.2"] * 3
             await client.close()
             for each in sockets:
                 each.close()
 
     run(scene())
-    assert len([line for line in caplog.messages if "haConnectionsMax=4" in line]) <= 2, "one way, and the other"
+    assert len([line for line in caplog.messages if "haConnectionsMax=4" in line]) <= 2, (
+        "one way, and the other"
+    )
 
 
 def test_of_one_address_those_that_repeat_a_report_while_there_is_more_make_room(
@@ -269,19 +286,37 @@ SAYS, MUTE = True, False
     [
         pytest.param([("a", SAYS, 0, 9)] * 4, "b", 0, id="an address with all places gives one"),
         pytest.param([("a", SAYS, 0, 9), ("b", SAYS, 0, 1)] * 2, "b", None, id="equal shares"),
-        pytest.param([("a", SAYS, 0, 9), ("b", SAYS, 0, 1), ("a", SAYS, 0, 9)], "b", None, id="it would come back"),
-        pytest.param([("a", SAYS, 0, 9), ("b", SAYS, 0, 1)], "c", None, id="many addresses push nobody out"),
-        pytest.param([("a", SAYS, 0, 9), ("b", MUTE, 0, 0)], "c", 1, id="but for one that says nothing"),
+        pytest.param(
+            [("a", SAYS, 0, 9), ("b", SAYS, 0, 1), ("a", SAYS, 0, 9)],
+            "b",
+            None,
+            id="it would come back",
+        ),
+        pytest.param(
+            [("a", SAYS, 0, 9), ("b", SAYS, 0, 1)], "c", None, id="many addresses push nobody out"
+        ),
+        pytest.param(
+            [("a", SAYS, 0, 9), ("b", MUTE, 0, 0)], "c", 1, id="but for one that says nothing"
+        ),
         pytest.param([("a", SAYS, 0, 9), ("b", SAYS, 101, 5)], "c", 1, id="or stands still"),
         pytest.param([("a", SAYS, 0, 9), ("b", SAYS, 100, 5)], "c", None, id="for long enough"),
-        pytest.param([("b", MUTE, 0, 0), ("a", SAYS, 0, 9), ("a", SAYS, 0, 8)], "c", 2, id="most places, then use"),
-        pytest.param([("a", SAYS, 0, 8), ("a", SAYS, 101, 9), ("a", MUTE, 0, 0)], "b", 2, id="the mute first"),
+        pytest.param(
+            [("b", MUTE, 0, 0), ("a", SAYS, 0, 9), ("a", SAYS, 0, 8)],
+            "c",
+            2,
+            id="most places, then use",
+        ),
+        pytest.param(
+            [("a", SAYS, 0, 8), ("a", SAYS, 101, 9), ("a", MUTE, 0, 0)], "b", 2, id="the mute first"
+        ),
         pytest.param([("a", SAYS, 0, 8), ("a", SAYS, 101, 9)], "b", 1, id="then who stands still"),
         pytest.param([("a", SAYS, 0, 9), ("a", SAYS, 0, 8)], "b", 1, id="then who has least"),
         pytest.param([("a", MUTE, 0, 0), ("a", MUTE, 0, 0)], "a", 0, id="of the mute the oldest"),
     ],
 )
-def test_who_goes_for_a_newcomer(places: list[tuple[str, bool, int, int]], newcomer: str, goes: int | None) -> None:
+def test_who_goes_for_a_newcomer(
+    places: list[tuple[str, bool, int, int]], newcomer: str, goes: int | None
+) -> None:
     assert Admission().who_goes([Place(*each) for each in places], newcomer, 100) == goes
 
 
@@ -326,7 +361,11 @@ def test_only_slaves_from_allowed_addresses_acknowledge(
 
     run(scene())
     assert len([line for line in caplog.messages if "haAllowedAddresses" in line]) == 1
-    assert [line for line in caplog.messages if line.startswith("slave counts: ") and "peer=127.0.0.1:" in line]
+    assert [
+        line
+        for line in caplog.messages
+        if line.startswith("slave counts: ") and "peer=127.0.0.1:" in line
+    ]
 
 
 @pytest.mark.parametrize(
@@ -405,7 +444,9 @@ def test_a_master_that_sends_what_is_no_frame_is_asked_ever_less_often_and_told_
             began = asyncio.get_running_loop().time()
             client.set_master(f"127.0.0.1:{fake.port}")
             await until(lambda: len(fake.connections) >= 6)
-            assert asyncio.get_running_loop().time() - began >= 0.010 + 0.020 + 0.040 + 0.080 + 0.160
+            assert (
+                asyncio.get_running_loop().time() - began >= 0.010 + 0.020 + 0.040 + 0.080 + 0.160
+            )
             assert copy.end == 0
             await client.close()
 
@@ -415,7 +456,9 @@ def test_a_master_that_sends_what_is_no_frame_is_asked_ever_less_often_and_told_
 
 
 def test_a_master_that_ends_each_session_is_told_of_once_a_minute(
-    run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    run: Callable[[Awaitable[None]], None],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slave, "RETRY_SOON_MS", 5)
     monkeypatch.setattr("roquet.replication.client.TICK_S", 0.002)
@@ -456,14 +499,18 @@ def test_a_slave_that_ends_just_when_its_connection_is_made_does_not_wait_for_ev
 
 
 def test_a_master_that_says_nothing_is_left_and_told_of_once(
-    run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    run: Callable[[Awaitable[None]], None],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slave, "RETRY_SOON_MS", 5)
     monkeypatch.setattr("roquet.replication.client.TICK_S", 0.002)
 
     async def scene() -> None:
         async with Fake(lambda: b"\0\0\0") as fake:
-            client = HaClient(MemoryLog(FILE_SIZE, b""), lambda: None, slave.Rules(silence_ms_max=20))
+            client = HaClient(
+                MemoryLog(FILE_SIZE, b""), lambda: None, slave.Rules(silence_ms_max=20)
+            )
             client.set_master(f"127.0.0.1:{fake.port}")
             await until(lambda: len(fake.connections) >= 6)
             await client.close()
@@ -474,7 +521,9 @@ def test_a_master_that_says_nothing_is_left_and_told_of_once(
 
 
 def test_a_master_that_never_reads_reports_is_left(
-    run: Callable[[Awaitable[None]], None], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    run: Callable[[Awaitable[None]], None],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("roquet.replication.client.UNREAD_MAX", 1024)
     monkeypatch.setattr("roquet.replication.client.TICK_S", 0.002)

@@ -161,12 +161,17 @@ def test_a_gap_stops_the_slave(frame: Event) -> None:
 def test_a_master_that_goes_back_stops_the_slave(frame: Event) -> None:
     slave, actions = after(following(end=500), frame, ReadEnded())
     assert (slave.phase, actions) == (Phase.STOPPED, [Close()])
-    assert slave.reason == "our log is ahead: the master goes on at 492, we have everything before 500"
+    assert (
+        slave.reason == "our log is ahead: the master goes on at 492, we have everything before 500"
+    )
 
 
 def test_a_slave_that_stopped_tries_no_more_until_the_master_is_another() -> None:
     slave, _ = after(following(end=500), Heartbeat(at(508)))
-    assert after(slave, Tick(), MasterKnown("m:1"), chunk(500, b"abc"), now_ms=60_000) == (slave, [])
+    assert after(slave, Tick(), MasterKnown("m:1"), chunk(500, b"abc"), now_ms=60_000) == (
+        slave,
+        [],
+    )
     assert step(slave, MasterKnown("m:2"), 0)[1] == [Connect("m:2")]
 
 
@@ -214,7 +219,9 @@ def test_the_first_report_leaves_the_overlap_out() -> None:
 
 
 def test_the_overlap_is_compared_and_what_follows_it_appended() -> None:
-    slave, actions = after(following(500, b"wxyz"), chunk(496, b"wx"), ReadEnded(), chunk(498, b"yzab"), ReadEnded())
+    slave, actions = after(
+        following(500, b"wxyz"), chunk(496, b"wx"), ReadEnded(), chunk(498, b"yzab"), ReadEnded()
+    )
     assert actions == [Report(at(498)), append(500, b"ab"), Report(at(502))]
     assert slave.end == 502
 
@@ -226,7 +233,9 @@ def test_logs_that_differ_in_the_overlap_have_diverged() -> None:
 
 
 def test_a_master_that_has_nothing_for_the_overlap_shows_that_ours_is_ahead() -> None:
-    slave, actions = after(following(500, b"wxyz"), chunk(496, b"wx"), ReadEnded(), Heartbeat(at(498)), ReadEnded())
+    slave, actions = after(
+        following(500, b"wxyz"), chunk(496, b"wx"), ReadEnded(), Heartbeat(at(498)), ReadEnded()
+    )
     assert slave.phase is Phase.FOLLOWING
     slave, actions = after(slave, Heartbeat(at(498)), ReadEnded())
     assert (slave.phase, actions) == (Phase.STOPPED, [Close()])
@@ -235,7 +244,9 @@ def test_a_master_that_has_nothing_for_the_overlap_shows_that_ours_is_ahead() ->
 
 
 def test_a_heartbeat_before_the_first_bytes_is_no_sign_of_that() -> None:
-    slave, actions = after(following(500, b"wxyz"), Heartbeat(at(496)), ReadEnded(), chunk(496, b"wxyz"), ReadEnded())
+    slave, actions = after(
+        following(500, b"wxyz"), Heartbeat(at(496)), ReadEnded(), chunk(496, b"wxyz"), ReadEnded()
+    )
     assert (slave.phase, actions) == (Phase.FOLLOWING, [Report(at(500))])
 
 
@@ -260,7 +271,9 @@ def test_a_master_silent_for_twenty_seconds_is_left() -> None:
 
 
 def test_a_log_that_cannot_be_written_ends_the_session_for_five_seconds() -> None:
-    slave, actions = after(following(end=500), chunk(500, b"abc"), Failed("cannot write the log: no room"))
+    slave, actions = after(
+        following(end=500), chunk(500, b"abc"), Failed("cannot write the log: no room")
+    )
     assert actions[-1] == Close()
     assert (slave.phase, slave.reason) == (Phase.WAITING, "cannot write the log: no room")
 

@@ -71,16 +71,28 @@ class _HeldForPeers:
             assert isinstance(peer, Connection)
             unread = peer.unread
             answers += unread
-            requests += peer.unanswered if peer.is_open else 0  # one that was aborted goes with the next event
+            requests += (
+                peer.unanswered if peer.is_open else 0
+            )  # one that was aborted goes with the next event
             is_strange = unread > of_each and peer.peer_host_name == self._strangers
-            assert not is_strange or unread <= of_each * 5 // 4 + self._answer_max, f"{unread} bytes for one peer"
-        assert answers <= limits.answer_bytes_max * (_LOOKS + 1) // _LOOKS, f"{answers} bytes of answers"
-        assert requests <= limits.request_bytes_max * (_LOOKS + 1) // _LOOKS, f"{requests} bytes of requests"
+            assert not is_strange or unread <= of_each * 5 // 4 + self._answer_max, (
+                f"{unread} bytes for one peer"
+            )
+        assert answers <= limits.answer_bytes_max * (_LOOKS + 1) // _LOOKS, (
+            f"{answers} bytes of answers"
+        )
+        assert requests <= limits.request_bytes_max * (_LOOKS + 1) // _LOOKS, (
+            f"{requests} bytes of requests"
+        )
 
 
 def check_settings(cluster: Cluster) -> None:
     """No name server listens elsewhere when it is started again."""
     for node in cluster.name_servers.values():
-        said = dict(line.split("=", 1) for line in node.settings().splitlines() if "=" in line and line[0] != "#")
+        said = dict(
+            line.split("=", 1)
+            for line in node.settings().splitlines()
+            if "=" in line and line[0] != "#"
+        )
         assert said.get("listenPort", str(NAME_SERVER_PORT)) == str(NAME_SERVER_PORT)
         assert "bindAddress" not in said

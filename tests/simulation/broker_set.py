@@ -46,7 +46,11 @@ class BrokerSet:
     @property
     def slaves(self) -> list[BrokerNode]:
         """Who follows the master, or is going to."""
-        return [node for name, node in self.brokers.items() if name != self._master and name not in self.former]
+        return [
+            node
+            for name, node in self.brokers.items()
+            if name != self._master and name not in self.former
+        ]
 
     @property
     def acknowledged(self) -> dict[str, SendResult]:
@@ -58,7 +62,9 @@ class BrokerSet:
         for node in self.slaves:
             if node.broker is not None and node.is_slave:
                 store = node.broker.store
-                self._queue_ends[node.name] = [store.max_offset(TOPIC, number) for number in range(QUEUES)]
+                self._queue_ends[node.name] = [
+                    store.max_offset(TOPIC, number) for number in range(QUEUES)
+                ]
             elif not node.is_slave:
                 self.former.add(self._master)
                 self._master = node.name
@@ -68,7 +74,10 @@ class BrokerSet:
 
     def _note_what_only_the_former_master_had(self) -> None:
         for queue_id, end in enumerate(self._queue_ends[self._master]):
-            ahead = max(consumer.went_to[self.name, queue_id] for consumer in self.cluster.consumers.values())
+            ahead = max(
+                consumer.went_to[self.name, queue_id]
+                for consumer in self.cluster.consumers.values()
+            )
             self._passed.append((queue_id, range(end, ahead)))
 
     def note_deleted(self, name: str, start: int) -> None:

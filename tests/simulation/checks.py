@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from roquet.broker.server import Broker
 from roquet.common.units import PhysicalOffset
-from roquet.protocol.records.message import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, TRANSACTION_PREPARED, tag_code
+from roquet.protocol.records.message import (
+    DELAY,
+    KEYS,
+    SCHEDULE_TOPIC,
+    TAGS,
+    TRANSACTION_PREPARED,
+    tag_code,
+)
 from roquet.protocol.records.record import Record, decode
 from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.store import Store
@@ -42,7 +49,9 @@ def read_log(log: CommitLog, start: int, end: int) -> bytes:
     parts: list[bytes] = []
     while start < end:
         part = bytes(log.read(PhysicalOffset(start), end - start))
-        assert part, f"the log has nothing at {start}, though it reaches from {log.start} to {log.end}"
+        assert part, (
+            f"the log has nothing at {start}, though it reaches from {log.start} to {log.end}"
+        )
         parts.append(part)
         start += len(part)
     return b"".join(parts)
@@ -92,7 +101,9 @@ class LogPair:
         self._lives, self._ends = lives, ends
         different_at = self._compare(master.store.log, slave.store.log)
         if different_at is not None and (has_grown or not self._is_ahead):
-            raise AssertionError(f"{self._slave.name} has another byte than its master at {different_at} of {ends}")
+            raise AssertionError(
+                f"{self._slave.name} has another byte than its master at {different_at} of {ends}"
+            )
         self._is_ahead = ends[1] > ends[0] or different_at is not None
 
     def _compare(self, master: CommitLog, slave: CommitLog) -> int | None:
@@ -151,7 +162,9 @@ class QueueFollower:
                 continue
             end = self._next.get((queue.topic, queue.queue_id), queue.min_offset)
             where = self._where(queue.topic, queue.queue_id)
-            is_known = queue.max_offset == end or (store.dispatch.is_held_up and queue.max_offset > end)
+            is_known = queue.max_offset == end or (
+                store.dispatch.is_held_up and queue.max_offset > end
+            )
             assert is_known, f"{where} ends at {queue.max_offset}, the log has records up to {end}"
 
     def _check_record(self, store: Store, record: Record) -> None:
@@ -164,7 +177,11 @@ class QueueFollower:
         assert queue is not None, f"{where}: no such queue"
         due = self._next.get(place, queue.min_offset)
         assert record.queue_offset == due, f"{where}: {due} is due"
-        wanted = (record.physical_offset, len(record.encode()), _code(record, store.config.delay_levels_ms))
+        wanted = (
+            record.physical_offset,
+            len(record.encode()),
+            _code(record, store.config.delay_levels_ms),
+        )
         assert queue.entry(due) == wanted, f"{where}: the entry is {queue.entry(due)}"
         self._next[place] = due + 1
 
@@ -229,7 +246,8 @@ class ProgressFollower:
         self._changes = -1
         before = as_slave[1] if as_slave is not None and as_slave[0] == self._of[1] else {}
         self._committed = {
-            number: min(offset, broker.store.max_offset(TOPIC, number)) for number, offset in before.items()
+            number: min(offset, broker.store.max_offset(TOPIC, number))
+            for number, offset in before.items()
         }
 
     def _check_queue(self, broker: Broker, queue_id: int, offset: int) -> None:
@@ -243,9 +261,13 @@ class ProgressFollower:
             entry = queue.entry(passed)
             if entry is None and passed < queue.min_offset and self._set.deleted_to:
                 continue
-            assert entry is not None, f"progress of queue {queue_id} is {offset}, offset {passed} does not exist"
+            assert entry is not None, (
+                f"progress of queue {queue_id} is {offset}, offset {passed} does not exist"
+            )
             key = key_at(broker.store, entry[0])
-            is_due = not self._set.may_be_passed(queue_id, passed) and entry[0] >= self._set.deleted_to
+            is_due = (
+                not self._set.may_be_passed(queue_id, passed) and entry[0] >= self._set.deleted_to
+            )
             assert key in received or not is_due, (
                 f"progress of queue {queue_id} is {offset}, {key} at {passed} was not received"
             )
@@ -254,7 +276,10 @@ class ProgressFollower:
 
 def _committed(broker: Broker) -> dict[int, int]:
     """Where the group stands in each queue."""
-    offsets = {number: broker.parts.tables.progress.committed(GROUP, TOPIC, number) for number in range(QUEUES)}
+    offsets = {
+        number: broker.parts.tables.progress.committed(GROUP, TOPIC, number)
+        for number in range(QUEUES)
+    }
     return {number: offset for number, offset in offsets.items() if offset is not None}
 
 
@@ -293,6 +318,8 @@ class KeptMessages:
             at = place_of(result)
             if at < self._set.deleted_to:
                 continue
-            is_kept = any(key_at(store, at) == key for store in stores) or all(store.log.start > at for store in stores)
+            is_kept = any(key_at(store, at) == key for store in stores) or all(
+                store.log.start > at for store in stores
+            )
             assert is_kept, f"{key}, acknowledged at {at}, is in no log"
         self._brokers, self._known = brokers, len(acknowledged)

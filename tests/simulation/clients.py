@@ -36,7 +36,9 @@ PAUSE_S: Final = 0.02
 def body_of(key: str) -> bytes:
     """What the message with this key holds; nobody has to remember it."""
     chance = random.Random(key)
-    return chance.randbytes(chance.randint(1, chance.choice(LARGE_BODY_SIZES if key.startswith(LARGE) else BODY_SIZES)))
+    return chance.randbytes(
+        chance.randint(1, chance.choice(LARGE_BODY_SIZES if key.startswith(LARGE) else BODY_SIZES))
+    )
 
 
 def message_of(key: str) -> Message:
@@ -46,7 +48,10 @@ def message_of(key: str) -> Message:
 def fitting(keys: list[str]) -> list[str]:
     """As many of these, at least one, as may go in one batch: a broker refuses what no log file can hold."""
     sizes = accumulate(len(body_of(key)) for key in keys)
-    return keys[:1] + [key for key, size in zip(keys, sizes, strict=True) if size <= BATCH_BODIES_MAX][1:]
+    return (
+        keys[:1]
+        + [key for key, size in zip(keys, sizes, strict=True) if size <= BATCH_BODIES_MAX][1:]
+    )
 
 
 def place_of(result: SendResult) -> int:
@@ -79,7 +84,9 @@ class ProducerNode:
 
     async def _open(self) -> None:
         client_id = f"{self.host.address}@producer"
-        producer = Producer(self._name_server, "shop", client_id=client_id, runtime=self.host.runtime())
+        producer = Producer(
+            self._name_server, "shop", client_id=client_id, runtime=self.host.runtime()
+        )
         self._producer = await producer.__aenter__()
 
     def send(self, count: int, pause_s: float = PAUSE_S) -> None:
@@ -154,7 +161,12 @@ class ConsumerNode:
     async def _consume_for_ever(self) -> None:
         client_id = f"{self.host.address}@{self._lives}"
         async with Consumer(
-            self._name_server, GROUP, TOPIC, "first", client_id=client_id, runtime=self.host.runtime()
+            self._name_server,
+            GROUP,
+            TOPIC,
+            "first",
+            client_id=client_id,
+            runtime=self.host.runtime(),
         ) as self.consumer:
             async for message in self.consumer:
                 self._receive(message)

@@ -92,7 +92,10 @@ class Cluster(ChangingRoles):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._swallowed.__exit__()
         self.sim.__exit__(kind, error, trace)
@@ -100,7 +103,9 @@ class Cluster(ChangingRoles):
     def _start(self) -> None:
         """Until messages are acknowledged, consumed and copied."""
         self.sim.check_always(self._swallowed.check)
-        self.sim.check_always(Watch(self, [check(each) for each in self.sets for check in self._always]).look)
+        self.sim.check_always(
+            Watch(self, [check(each) for each in self.sets for check in self._always]).look
+        )
         for server in self.name_servers.values():
             server.start()
         for name in self.name_servers:
@@ -123,7 +128,10 @@ class Cluster(ChangingRoles):
     def _create_topic(self) -> None:
         operator = self.sim.host(OPERATOR_ADDRESS)
         for each in self.sets:
-            request = Command(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicHeader(TOPIC, QUEUES, QUEUES).write())
+            request = Command(
+                RequestCode.UPDATE_AND_CREATE_TOPIC,
+                CreateTopicHeader(TOPIC, QUEUES, QUEUES).write(),
+            )
             operator.call(partial(ask, each.master.address, request))
         operator.kill()
 
@@ -184,7 +192,10 @@ class Cluster(ChangingRoles):
     def wait_until_dispatched(self) -> None:
         """What had to wait for a drive is tried again now and then."""
         stores = [self.broker(name).store for name in self.brokers]
-        self.sim.run_until(lambda: all(store.dispatch.skip_blank_to(store.log.end) for store in stores), SETTLE_S_MAX)
+        self.sim.run_until(
+            lambda: all(store.dispatch.skip_blank_to(store.log.end) for store in stores),
+            SETTLE_S_MAX,
+        )
 
     def wait_until_all_received(self) -> None:
         """The group gets every acknowledged message."""
@@ -207,7 +218,9 @@ class Cluster(ChangingRoles):
     def _wait_until_all_follow(self, brokers: BrokerSet, within_s: float) -> None:
         master = self.broker(brokers.master.name)
         while True:
-            self.sim.run_until(lambda: all(self._is_settled(slave, master) for slave in brokers.slaves), within_s)
+            self.sim.run_until(
+                lambda: all(self._is_settled(slave, master) for slave in brokers.slaves), within_s
+            )
             misfits = [slave for slave in brokers.slaves if not slave.follows(master)]
             if not misfits:
                 return

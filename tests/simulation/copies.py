@@ -33,7 +33,9 @@ class Copies:
     def __init__(self, brokers: BrokerSet) -> None:
         self._set = brokers
         self._known = 0
-        self._reached: dict[str, dict[int, tuple[int, float]]] = {name: {} for name in brokers.brokers}
+        self._reached: dict[str, dict[int, tuple[int, float]]] = {
+            name: {} for name in brokers.brokers
+        }
 
     def check(self) -> None:
         acknowledged = self._set.acknowledged
@@ -58,7 +60,11 @@ class Copies:
         reached.pop(node.life - 2, None)
 
     def _check_message(self, key: str, result: SendResult) -> None:
-        had = [name for name, node in self._set.brokers.items() if self._has(node, key, place_of(result))]
+        had = [
+            name
+            for name, node in self._set.brokers.items()
+            if self._has(node, key, place_of(result))
+        ]
         assert len(had) > 1, f"{key}, acknowledged at {place_of(result)}, is only on {had}"
 
     def _has(self, node: BrokerNode, key: str, at: int) -> bool:

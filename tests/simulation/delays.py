@@ -76,7 +76,9 @@ class SenderNode:
     async def _send_all(self, number: int, pause_s: float) -> None:
         client_id, runtime = f"{self.host.address}@sender", self.host.runtime()
         async with (
-            Producer(self._name_server, "shop", client_id=client_id, runtime=runtime, retries=0) as producer,
+            Producer(
+                self._name_server, "shop", client_id=client_id, runtime=runtime, retries=0
+            ) as producer,
             asyncio.TaskGroup() as group,
         ):
             for _ in range(number):
@@ -136,7 +138,9 @@ class DeskNode:
 
     def _deal_with(self, message: ReceivedMessage) -> None:
         (key,) = message.keys
-        assert (message.topic, message.body) == (TOPIC, body_of(key)), f"{key} is another message now"
+        assert (message.topic, message.body) == (TOPIC, body_of(key)), (
+            f"{key} is another message now"
+        )
         self.received[key].append((message.reconsume_times, self.host.now_ms()))
         if message.reconsume_times > self._stored_tries.setdefault(
             (key, message.physical_offset), message.reconsume_times
@@ -208,7 +212,10 @@ def courses(store: Store) -> dict[Identity, Course]:
         found[_identity(waiting)].due_ms.append(due_ms)
     for _, data in store.log.walk(store.log.start):
         record = decode(data, verify=True)
-        if record.properties.get(REAL_TOPIC) == record.topic and int(record.properties.get(DELAY, 0)) > 0:
+        if (
+            record.properties.get(REAL_TOPIC) == record.topic
+            and int(record.properties.get(DELAY, 0)) > 0
+        ):
             found[_identity(record)].delivered_ms.append(record.store_ms)
     return found
 
@@ -220,7 +227,9 @@ def _waiting(store: Store) -> Iterator[tuple[Record, int]]:
                 entry = queue.entry(offset)
                 assert entry is not None
                 record = decode(store.message_at(entry[0]) or b"")
-                assert entry[2] == record.store_ms + LEVELS.ms[queue.queue_id], "the entry says when it is due"
+                assert entry[2] == record.store_ms + LEVELS.ms[queue.queue_id], (
+                    "the entry says when it is due"
+                )
                 yield record, entry[2]
 
 
@@ -232,7 +241,9 @@ def check_delivered(store: Store, now_ms: int) -> dict[Identity, Course]:
         due = [ms for ms in course.due_ms if ms + LATE_MS_MAX_AT_START < now_ms]
         assert course.due_ms, f"{identity} was delivered and never delayed"
         assert len(course.delivered_ms) >= len(due), f"{identity} did not come"
-        assert min(course.delivered_ms, default=course.due_ms[0]) >= course.due_ms[0], f"{identity} came too early"
+        assert min(course.delivered_ms, default=course.due_ms[0]) >= course.due_ms[0], (
+            f"{identity} came too early"
+        )
     return found
 
 
@@ -244,7 +255,9 @@ def check_courses(store: Store, service: Service, now_ms: int) -> int:
         if len(course.due_ms) == 1 and due:
             assert course.delivered_ms[0] <= service.late_after(due[0]), f"{identity} came late"
             for first_ms, second_ms in pairwise(course.delivered_ms):
-                assert service.ended_between(first_ms, second_ms), f"{identity} came twice without a reason"
+                assert service.ended_between(first_ms, second_ms), (
+                    f"{identity} came twice without a reason"
+                )
                 twice += 1
     return twice
 
@@ -256,7 +269,10 @@ def check_received(sender: SenderNode, desks: list[DeskNode]) -> None:
         by_itself = {times for desk in desks for of, times in desk.by_itself if of == key}
         delay_ms = LEVELS.ms[sent.level - 1] if sent.level else 0
         for times, ms in tries:
-            before_ms = min((was_ms for was_times, was_ms in tries if was_times == times - 1), default=sent.began_ms)
+            before_ms = min(
+                (was_ms for was_times, was_ms in tries if was_times == times - 1),
+                default=sent.began_ms,
+            )
             pause_ms = int(AGAIN_AFTER_S * 1000) if times in by_itself else LEVELS.ms[times + 1]
             earliest = before_ms + pause_ms if times else sent.began_ms + delay_ms
             assert ms >= earliest, f"{key}: try {times} came {earliest - ms} ms too early"
@@ -281,7 +297,9 @@ def check_not_late(sender: SenderNode, desk: DeskNode, late_ms_max: int) -> None
 class DelayWorld:
     """A sender and a desk beside the brokers of a simulation."""
 
-    def __init__(self, sim: Simulation, name_server: str, node: BrokerNode, levels: tuple[int, ...]) -> None:
+    def __init__(
+        self, sim: Simulation, name_server: str, node: BrokerNode, levels: tuple[int, ...]
+    ) -> None:
         self.sim = sim
         self.sender = SenderNode(sim.host("10.0.8.1"), name_server, levels)
         self.desk = DeskNode(sim.host("10.0.8.2"), name_server)
@@ -298,7 +316,9 @@ class DelayWorld:
         check_received(self.sender, [self.desk])
         dead = set(_keys_in(store, DEAD_LETTERS))
         assert all(failures_of(key) > TRIES_MAX for key in dead)
-        assert all(max(self.desk.received[key])[0] == TRIES_MAX for key in dead & self.sender.acknowledged)
+        assert all(
+            max(self.desk.received[key])[0] == TRIES_MAX for key in dead & self.sender.acknowledged
+        )
         return check_courses(store, self.service, now_ms)
 
 

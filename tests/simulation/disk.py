@@ -124,7 +124,11 @@ class StoredFile:
         """What `sync` brings to the platter if it begins now: whole pages, as a drive writes them."""
         first = start - start % PAGE_SIZE
         self._syncs_begun += 1
-        return Pages(first, bytes(self.cached[first : min(self.size, end + -end % PAGE_SIZE)]), self._syncs_begun)
+        return Pages(
+            first,
+            bytes(self.cached[first : min(self.size, end + -end % PAGE_SIZE)]),
+            self._syncs_begun,
+        )
 
     def sync(self, pages: Pages) -> None:
         """Bring these pages to the platter, but for those that count as clean, and those that a sync which began later
@@ -170,7 +174,8 @@ class StoredFile:
         return [
             page
             for start in range(0, self.size, COMPARED_AT_ONCE)
-            if self.cached[start : start + COMPARED_AT_ONCE] != self.durable[start : start + COMPARED_AT_ONCE]
+            if self.cached[start : start + COMPARED_AT_ONCE]
+            != self.durable[start : start + COMPARED_AT_ONCE]
             for page in range(start, min(start + COMPARED_AT_ONCE, self.size), PAGE_SIZE)
             if self.cached[page : page + PAGE_SIZE] != self.durable[page : page + PAGE_SIZE]
         ]
@@ -388,7 +393,9 @@ class Drive:
             self._changes_left -= 1
         self.note(operation, str(path))
 
-    def write(self, path: Path, memory: mmap.mmap | bytearray, at: int, data: bytes | memoryview) -> None:
+    def write(
+        self, path: Path, memory: mmap.mmap | bytearray, at: int, data: bytes | memoryview
+    ) -> None:
         """
         :raises DeadProcessError: the process ended while pages were written, one after the other.
         """
@@ -427,7 +434,9 @@ class Drive:
 
     def rename(self, files: dict[Path, StoredFile], folders: frozenset[Path] | None = None) -> None:
         """The folders say something new, so far only in memory."""
-        self._unsynced_names.append(Names(files, self.names.folders if folders is None else folders))
+        self._unsynced_names.append(
+            Names(files, self.names.folders if folders is None else folders)
+        )
 
     def sync_names(self) -> None:
         self._durable_names = self.names
@@ -492,7 +501,9 @@ class Descriptors:
         if open_now is not None:
             heapq.heappush(self._free, number)
         if open_now is not who:
-            self._drive.on_fault(SimulationError(f"{who} closed descriptor {number}, which is of {open_now}"))
+            self._drive.on_fault(
+                SimulationError(f"{who} closed descriptor {number}, which is of {open_now}")
+            )
 
 
 class MountedFile:
@@ -535,7 +546,9 @@ class MountedFile:
             raise UnreadableFile(errno.EIO, "the drive does not give it", str(self._path))
         lost_from = self._disk.lost_from.get(self._path)
         if lost_from is not None and min(self.size, at + size) > lost_from:
-            raise UnreadableFile(errno.EIO, f"it has lost its bytes from {lost_from} on", str(self._path))
+            raise UnreadableFile(
+                errno.EIO, f"it has lost its bytes from {lost_from} on", str(self._path)
+            )
         return bytes(self.buffer[at : at + size])
 
     def require_whole(self) -> None:
@@ -602,7 +615,9 @@ class MountedFile:
 
     def close(self) -> None:
         if self._syncs:
-            self._disk.drive("close").on_fault(SimulationError(f"{self} is closed while it is synced"))
+            self._disk.drive("close").on_fault(
+                SimulationError(f"{self} is closed while it is synced")
+            )
         self._disk.descriptors.close(self.descriptor, self)
         self._bytes = None
 
@@ -654,7 +669,9 @@ class MountedDisk:
     def gives_reads(self) -> bool:
         """Whether a read of an open file by a program, not by one of the tests' checks, goes well now."""
         flaky = self._drive.flaky
-        return flaky is None or current_process.get() is None or not self._drive.refuses_now("pread")
+        return (
+            flaky is None or current_process.get() is None or not self._drive.refuses_now("pread")
+        )
 
     def require_file(self, path: Path, size: int) -> None:
         file = self.drive("read").names.files.get(path)
@@ -700,7 +717,10 @@ class MountedDisk:
 
     def names(self, folder: Path) -> list[tuple[str, int]]:
         files = self._read_names().files
-        sizes = ((path, min(file.size, self.lost_from.get(path, file.size))) for path, file in files.items())
+        sizes = (
+            (path, min(file.size, self.lost_from.get(path, file.size)))
+            for path, file in files.items()
+        )
         return sorted((path.name, size) for path, size in sizes if path.parent == folder)
 
     def _read_names(self) -> Names:
@@ -709,7 +729,9 @@ class MountedDisk:
         return names
 
     def folders(self, folder: Path) -> list[str]:
-        return sorted(path.name for path in self._read_names().folders if path.parent == folder != path)
+        return sorted(
+            path.name for path in self._read_names().folders if path.parent == folder != path
+        )
 
     def read(self, path: Path) -> bytes | None:
         file = self._read_names().files.get(path)
@@ -774,7 +796,9 @@ class MountedDisk:
             raise OSError(errno.EPERM, os.strerror(errno.EPERM), str(path))
         if path in drive.names.files:
             drive.change("delete", path)
-            drive.rename({other: file for other, file in drive.names.files.items() if other != path})
+            drive.rename(
+                {other: file for other, file in drive.names.files.items() if other != path}
+            )
             drive.lost_from.pop(path, None)
             drive.unreadable.discard(path)
         if path.parent in drive.names.folders:

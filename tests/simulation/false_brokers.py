@@ -35,7 +35,9 @@ class FalseBrokers:
 
     def come(self, stays_s_max: float) -> None:
         """Register in place of the present master, with fewer queues that nobody may send to; go at some time."""
-        self._cluster.words_may_come_late = True  # the group hears of its progress from a slave meanwhile
+        self._cluster.words_may_come_late = (
+            True  # the group hears of its progress from a slave meanwhile
+        )
         self._port += 2
         server = f"{self._cluster.name_server.host.address}:{NAME_SERVER_PORT}"
         own, address = self._cluster.master.config, f"{ADDRESS}:{self._port}"
@@ -44,14 +46,25 @@ class FalseBrokers:
 
     async def _register(self, server: str, own: BrokerConfig, address: str, seconds: float) -> None:
         channels = Channels()
-        header = RegisterBrokerHeader(own.broker_name, address, own.broker_cluster_name, f"{ADDRESS}:1", own.broker_id)
+        header = RegisterBrokerHeader(
+            own.broker_name, address, own.broker_cluster_name, f"{ADDRESS}:1", own.broker_id
+        )
         table = TopicTable({TOPIC: TopicConfig(TOPIC, 1, 1, Permission.READ)}, DataVersion(1, 1))
-        request = Command(RequestCode.REGISTER_BROKER, header.write(), dump_bytes(Registration(table).to_json()))
+        request = Command(
+            RequestCode.REGISTER_BROKER, header.write(), dump_bytes(Registration(table).to_json())
+        )
         try:
             checked(await channels.call(server, request, CALL_MS), server)
             await asyncio.sleep(seconds)
             if self._chance.random() < 0.5:
-                goes = BrokerHeader(own.broker_name, address, own.broker_cluster_name, own.broker_id)
-                checked(await channels.call(server, Command(RequestCode.UNREGISTER_BROKER, goes.write()), CALL_MS), "")
+                goes = BrokerHeader(
+                    own.broker_name, address, own.broker_cluster_name, own.broker_id
+                )
+                checked(
+                    await channels.call(
+                        server, Command(RequestCode.UNREGISTER_BROKER, goes.write()), CALL_MS
+                    ),
+                    "",
+                )
         finally:
             await channels.close()

@@ -60,7 +60,9 @@ class Fuzzers:
         while self._is_coming:
             await asyncio.sleep(self._chance.expovariate(1 / PAUSE_S))
             as_slave = self._chance.random() < 0.1
-            host, _, port = self._chance.choice(self._slaves if as_slave else self._clients).rpartition(":")
+            host, _, port = self._chance.choice(
+                self._slaves if as_slave else self._clients
+            ).rpartition(":")
             try:
                 transport, _ = await asyncio.get_running_loop().create_connection(
                     lambda: Counted(self), host, int(port)
@@ -75,7 +77,10 @@ class Fuzzers:
         if chance.random() > READS_CHANCE:
             transport.pause_reading()
         for _ in range(chance.choice(BURSTS)):
-            frames = [hostility.slave_report() if as_slave else hostility.frame() for _ in range(chance.choice(FRAMES))]
+            frames = [
+                hostility.slave_report() if as_slave else hostility.frame()
+                for _ in range(chance.choice(FRAMES))
+            ]
             transport.write(b"".join(frames)[:BURST_BYTES_MAX])
             self.sent += len(frames)
             await asyncio.sleep(chance.expovariate(1 / PAUSE_S))
@@ -88,8 +93,12 @@ def fuzzers_of(cluster: Cluster, kind: type[Hostility] = Hostility) -> Fuzzers:
     clients = [f"{node.host.address}:{NAME_SERVER_PORT}" for node in cluster.name_servers.values()]
     slaves = []
     for node in cluster.brokers.values():
-        config = node.config = replace(node.config, broker_name=f"{HONEST}-{node.config.broker_name}")
-        clients += [f"{node.host.address}:{port}" for port in (config.listen_port, config.listen_port - 2)]
+        config = node.config = replace(
+            node.config, broker_name=f"{HONEST}-{node.config.broker_name}"
+        )
+        clients += [
+            f"{node.host.address}:{port}" for port in (config.listen_port, config.listen_port - 2)
+        ]
         if not node.is_slave:
             slaves.append(f"{node.host.address}:{config.ha_port}")
     return Fuzzers(cluster.sim.host(ADDRESS), cluster.sim.chance("fuzzers"), clients, slaves, kind)

@@ -22,7 +22,11 @@ def check_gone_is_said(cluster: Cluster, name: str) -> None:
     slave, which may lack what its master has; a place that is gone holds no message.
     """
     node, asker = cluster.brokers[name], cluster.sim.host(ASKER_ADDRESS)
-    asker.call(lambda: _Asker(node.address, cluster.broker(name).store.log.start, is_slave=node.is_slave).ask())
+    asker.call(
+        lambda: _Asker(
+            node.address, cluster.broker(name).store.log.start, is_slave=node.is_slave
+        ).ask()
+    )
     asker.kill()
 
 
@@ -44,20 +48,28 @@ class _Asker:
 
     async def _ask_queue(self, queue_id: int) -> None:
         header = QueueHeader(TOPIC, queue_id).write()
-        first = OffsetAnswer.read((await self._call(RequestCode.GET_MIN_OFFSET, header)).fields).offset
+        first = OffsetAnswer.read(
+            (await self._call(RequestCode.GET_MIN_OFFSET, header)).fields
+        ).offset
         for offset in {0, first // 2, first - 1} if first > 0 else ():
-            pull = PullHeader(GROUP, TOPIC, queue_id, offset, 32, SUBSCRIPTION, 0, 0, subscription="*")
+            pull = PullHeader(
+                GROUP, TOPIC, queue_id, offset, 32, SUBSCRIPTION, 0, 0, subscription="*"
+            )
             answer = await self._call(RequestCode.PULL_MESSAGE, pull.write())
             goes_on_at = PullAnswer.read(answer.fields).next_begin_offset
             if self._is_slave:
                 wanted = ResponseCode.PULL_RETRY_IMMEDIATELY, offset
             else:
                 wanted = ResponseCode.PULL_OFFSET_MOVED, first
-            assert (answer.code, goes_on_at) == wanted, f"{offset} of queue {queue_id}, which begins at {first}"
+            assert (answer.code, goes_on_at) == wanted, (
+                f"{offset} of queue {queue_id}, which begins at {first}"
+            )
 
     async def _ask_place(self, at: int) -> None:
         answer = await self._call(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(at)})
-        assert answer.code == ResponseCode.SYSTEM_ERROR, f"a message is given from the place {at}, which is gone"
+        assert answer.code == ResponseCode.SYSTEM_ERROR, (
+            f"a message is given from the place {at}, which is gone"
+        )
 
     async def _call(self, code: RequestCode, fields: dict[str, str]) -> Command:
         return await self._channels.call(self._address, Command(code, fields), CALL_MS)

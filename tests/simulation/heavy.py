@@ -18,7 +18,11 @@ PAUSE_S: Final = 0.3
 REFERENCES: Final = 60
 """Of the second kind to that many of the first: 3,600 subscriptions of a text of 5 KB; of 90 KB they are millions."""
 CONDITIONS: Final = 5_000
-CONSUMER: Final = {"groupName": "heavy", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING"}
+CONSUMER: Final = {
+    "groupName": "heavy",
+    "consumeType": "CONSUME_PASSIVELY",
+    "messageModel": "CLUSTERING",
+}
 
 
 class HeavyRequests:
@@ -47,13 +51,19 @@ class HeavyRequests:
         try:
             while self._is_coming:
                 await asyncio.sleep(self._chance.expovariate(1 / PAUSE_S))
-                what, body = self._chance.choice((("references", references()), ("SQL92", long_expression())))
+                what, body = self._chance.choice(
+                    (("references", references()), ("SQL92", long_expression()))
+                )
                 address = self._chance.choice(list(self._cluster.brokers.values())).address
                 try:
-                    answer = await channels.call(address, Command(RequestCode.HEART_BEAT, {}, body), CALL_MS)
+                    answer = await channels.call(
+                        address, Command(RequestCode.HEART_BEAT, {}, body), CALL_MS
+                    )
                 except RoquetError:
                     continue  # nobody listens there now
-                assert answer.code != ResponseCode.SUCCESS, f"a heartbeat of {len(body)} bytes is taken: {what}"
+                assert answer.code != ResponseCode.SUCCESS, (
+                    f"a heartbeat of {len(body)} bytes is taken: {what}"
+                )
                 self.refused += 1
         finally:
             await channels.close()
@@ -64,12 +74,20 @@ def references() -> bytes:
     subscription = {"topic": "T", "subString": "*", "expressionType": "TAG", "subVersion": 1}
     to_subscription = {"$ref": "$.consumerDataSet[0].subscriptionDataSet[0]"}
     subscriptions = [subscription, *[to_subscription] * REFERENCES]
-    consumers = [{**CONSUMER, "subscriptionDataSet": subscriptions}, *[{"$ref": "$.consumerDataSet[0]"}] * REFERENCES]
+    consumers = [
+        {**CONSUMER, "subscriptionDataSet": subscriptions},
+        *[{"$ref": "$.consumerDataSet[0]"}] * REFERENCES,
+    ]
     return json.dumps({"clientID": "heavy", "consumerDataSet": consumers}).encode()
 
 
 def long_expression() -> bytes:
     expression = " OR ".join(["a = 1"] * CONDITIONS)
-    subscription = {"topic": "T", "subString": expression, "expressionType": "SQL92", "subVersion": 1}
+    subscription = {
+        "topic": "T",
+        "subString": expression,
+        "expressionType": "SQL92",
+        "subVersion": 1,
+    }
     consumer = {**CONSUMER, "subscriptionDataSet": [subscription]}
     return json.dumps({"clientID": "heavy", "consumerDataSet": [consumer]}).encode()

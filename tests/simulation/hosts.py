@@ -13,13 +13,22 @@ from tests.simulation.broker_set import BrokerSet
 from tests.simulation.clients import ConsumerNode, ProducerNode
 from tests.simulation.disk import DriveSpeed
 from tests.simulation.network import LinkQuality
-from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode, drawn_config, with_role
+from tests.simulation.nodes import (
+    NAME_SERVER_PORT,
+    BrokerNode,
+    NameServerNode,
+    drawn_config,
+    with_role,
+)
 from tests.simulation.simulation import Host, Simulation
 
 NAME_SERVER: Final = "name-server"
 PRODUCER: Final = "producer"
 CONSUMER: Final = "consumer"
-MASTER_ROLES: Final = {"sync-master": BrokerRole.SYNC_MASTER, "async-master": BrokerRole.ASYNC_MASTER}
+MASTER_ROLES: Final = {
+    "sync-master": BrokerRole.SYNC_MASTER,
+    "async-master": BrokerRole.ASYNC_MASTER,
+}
 START_S_MAX: Final = 60.0
 HEALTHY_DRIVE: Final = DriveSpeed()
 HEALTHY_LINK: Final = LinkQuality()
@@ -41,7 +50,13 @@ class ClusterHosts:
     """
 
     def __init__(
-        self, seed: int, names: Sequence[str], flush: FlushDisk, consumers: int, sets: int = 1, name_servers: int = 1
+        self,
+        seed: int,
+        names: Sequence[str],
+        flush: FlushDisk,
+        consumers: int,
+        sets: int = 1,
+        name_servers: int = 1,
     ) -> None:
         self.sim = Simulation(seed)
         self.chance = self.sim.chance("cluster")
@@ -49,9 +64,14 @@ class ClusterHosts:
             _numbered(NAME_SERVER, number): NameServerNode(self.sim.host(f"10.0.0.{number}"))
             for number in range(1, name_servers + 1)
         }
-        server = ";".join(f"{node.host.address}:{NAME_SERVER_PORT}" for node in self.name_servers.values())
+        server = ";".join(
+            f"{node.host.address}:{NAME_SERVER_PORT}" for node in self.name_servers.values()
+        )
         config = drawn_config(self.chance, server)
-        self.sets = [BrokerSet(self, self._make_brokers(names, number, config, flush)) for number in range(sets)]
+        self.sets = [
+            BrokerSet(self, self._make_brokers(names, number, config, flush))
+            for number in range(sets)
+        ]
         self.brokers = {name: node for each in self.sets for name, node in each.brokers.items()}
         self.producer = ProducerNode(self.sim.host("10.0.2.1"), server)
         self.consumers = {
@@ -78,7 +98,13 @@ class ClusterHosts:
             role = MASTER_ROLES.get(name, BrokerRole.SLAVE)
             assert (broker_id == 0) == (role is not BrokerRole.SLAVE), "one master, first of all"
             called = name if number == 0 else f"{name}-{letter}"
-            nodes.append(BrokerNode(called, self.sim.host(address), with_role(config, role, broker_id, address, flush)))
+            nodes.append(
+                BrokerNode(
+                    called,
+                    self.sim.host(address),
+                    with_role(config, role, broker_id, address, flush),
+                )
+            )
         return nodes
 
     # who is who

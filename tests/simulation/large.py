@@ -61,4 +61,19 @@ def _unknown_message(store: Store, now_ms: int) -> Record:
     at, offset = store.log.end, QueueOffset(store.max_offset(TOPIC, 0))
     key, host = f"{LARGE}-torn-{at}", bytes(8)
     pairs = join_properties({KEYS: key, UNIQ_KEY: key, WAIT: "true"})
-    return Record(0, 0, offset, at, 0, now_ms, host, now_ms, host, 0, PhysicalOffset(0), body_of(key), TOPIC, pairs)
+    return Record(
+        0,
+        0,
+        offset,
+        at,
+        0,
+        now_ms,
+        host,
+        now_ms,
+        host,
+        0,
+        PhysicalOffset(0),
+        body_of(key),
+        TOPIC,
+        pairs,
+    )

@@ -53,7 +53,12 @@ class UnhandledError(SimulationError):
 class VirtualTask(asyncio.Task[Any]):
     """A task that knows its process, and whose place in a set follows from its age, not from its address in memory."""
 
-    def __init__(self, coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any], number: int, **options: Any) -> None:
+    def __init__(
+        self,
+        coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
+        number: int,
+        **options: Any,
+    ) -> None:
         self._number = number
         context: Context | None = options.get("context")
         self.process = current_process.get() if context is None else context.get(current_process)
@@ -99,7 +104,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now
 
     def call_at(
-        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         self._refuse_when_closed()
         timer = asyncio.TimerHandle(when, callback, args, self, context)
@@ -112,7 +121,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _forget_cancelled_timers(self) -> None:
         timers = self._timers
-        if self._timers_cancelled > CANCELLED_TIMERS_MIN and self._timers_cancelled > len(timers) // 2:
+        if (
+            self._timers_cancelled > CANCELLED_TIMERS_MIN
+            and self._timers_cancelled > len(timers) // 2
+        ):
             timers[:] = [entry for entry in timers if not entry[2].cancelled()]
             heapq.heapify(timers)
             self._timers_cancelled = 0
@@ -131,7 +143,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.stop()
             return
         if when > self.seconds_max:
-            raise RunawayError(f"more than {self.seconds_max:.0f} virtual seconds; {self.describe_pending()}")
+            raise RunawayError(
+                f"more than {self.seconds_max:.0f} virtual seconds; {self.describe_pending()}"
+            )
         if when > self._now:
             self._now = when
             self._jumped_at_event = self.events
@@ -157,8 +171,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.raise_unhandled()
         for check in self.after_event:
             check()
-        if self.events - self._jumped_at_event > EVENTS_PER_INSTANT_MAX or self.events > self.events_max:
-            raise RunawayError(f"{self.events} events, and no end of them; {self.describe_pending()}")
+        if (
+            self.events - self._jumped_at_event > EVENTS_PER_INSTANT_MAX
+            or self.events > self.events_max
+        ):
+            raise RunawayError(
+                f"{self.events} events, and no end of them; {self.describe_pending()}"
+            )
 
     def run_forever(self) -> None:
         """Collects no garbage meanwhile: finalizers would run at moments that differ from run to run."""
@@ -193,7 +212,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         finally:
             self.after_event.remove(stop_there)
         if not reached():
-            raise NotReachedError(f"not reached within {within_s} virtual seconds; {self.describe_pending()}")
+            raise NotReachedError(
+                f"not reached within {within_s} virtual seconds; {self.describe_pending()}"
+            )
 
     def _run_to_horizon(self, horizon: float, may_idle: bool) -> None:
         self._horizon, self._may_idle = horizon, may_idle
@@ -227,7 +248,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def pending_tasks(self, process: Process | None = None) -> list[VirtualTask]:
         """The tasks of this process, or of all, that are not done, oldest first."""
         tasks = list(self.tasks.values())
-        return [task for task in tasks if not task.done() and (process is None or task.process is process)]
+        return [
+            task
+            for task in tasks
+            if not task.done() and (process is None or task.process is process)
+        ]
 
     def describe_pending(self) -> str:
         """Who waits and where, for the message of an error."""
@@ -236,7 +261,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         rest = [f"... and {len(pending) - len(shown)} more"] if len(pending) > len(shown) else []
         return "\n  ".join([f"{len(pending)} tasks pending at {self._now:.6f} s:", *shown, *rest])
 
-    def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
+    ) -> asyncio.Future[T]:
         """Runs `func` in a thread, from a later instant on; the loop goes on wherever that waits or uses a drive.
 
         There are always enough threads, so calls made close together may run in another order.
@@ -249,7 +276,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return answer
 
     def _begin_blocking(
-        self, process: Process | None, func: Callable[[*Ts], T], args: tuple[*Ts], answer: asyncio.Future[T]
+        self,
+        process: Process | None,
+        func: Callable[[*Ts], T],
+        args: tuple[*Ts],
+        answer: asyncio.Future[T],
     ) -> None:
         if answer.cancelled() or (process is not None and not process.alive):
             answer.cancel()
@@ -292,8 +323,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             return
         context = self._unhandled.pop(0)
         self._unhandled.clear()
-        about = [f"{key}={value!r}" for key, value in context.items() if key not in ("message", "exception")]
-        raise UnhandledError(" ".join([str(context.get("message")), *about])) from context.get("exception")
+        about = [
+            f"{key}={value!r}"
+            for key, value in context.items()
+            if key not in ("message", "exception")
+        ]
+        raise UnhandledError(" ".join([str(context.get("message")), *about])) from context.get(
+            "exception"
+        )
 
 
 def _answer(answer: asyncio.Future[T], result: T) -> None:
@@ -321,6 +358,8 @@ def _owner(context: dict[str, Any]) -> Process | None:
 
 def _where_it_waits(task: VirtualTask) -> str:
     frames = task.get_stack()
-    place = f"{frames[-1].f_code.co_qualname} line {frames[-1].f_lineno}" if frames else "not started"
+    place = (
+        f"{frames[-1].f_code.co_qualname} line {frames[-1].f_lineno}" if frames else "not started"
+    )
     owner = "" if task.process is None else f"{task.process.address} "
     return f"{owner}{task.get_name()}: {place}"

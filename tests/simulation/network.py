@@ -56,7 +56,9 @@ class LinkQuality:
             yield data
             return
         cuts = sorted({chance.randrange(1, len(data)) for _ in range(chance.randint(1, 3))})
-        yield from (data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True))
+        yield from (
+            data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)
+        )
 
 
 WITHIN_A_HOST: Final = LinkQuality(latency_s=(0.00001, 0.0001), spike_chance=0.0)
@@ -70,7 +72,11 @@ class VirtualServer(asyncio.AbstractServer):
     """
 
     def __init__(
-        self, network: Network, process: Process, factory: Callable[[], asyncio.BaseProtocol], local: tuple[str, int]
+        self,
+        network: Network,
+        process: Process,
+        factory: Callable[[], asyncio.BaseProtocol],
+        local: tuple[str, int],
     ) -> None:
         self.process = process
         self.transports: dict[VirtualTransport, None] = {}
@@ -205,7 +211,9 @@ class Network:
         self._wake()
 
     def _between(self, a: str, b: str) -> list[Connection]:
-        return [connection for connection in self._connections if connection.hosts in ((a, b), (b, a))]
+        return [
+            connection for connection in self._connections if connection.hosts in ((a, b), (b, a))
+        ]
 
     def _wake(self) -> None:
         for connection in list(self._connections):
@@ -242,7 +250,12 @@ class Network:
     def _leave(self, process: Process) -> list[VirtualTransport]:
         for server in [server for server in self._servers.values() if server.process is process]:
             server.close()
-        ends = [end for connection in self._connections for end in connection.ends if end.process is process]
+        ends = [
+            end
+            for connection in self._connections
+            for end in connection.ends
+            if end.process is process
+        ]
         standing = [end for end in ends if not end.is_gone]
         for end in standing:
             end.lose(None)
@@ -256,10 +269,16 @@ class Network:
             return True
         if source == target:
             return False
-        return (source, target) in self._partitions or not self._unreachable.isdisjoint((source, target))
+        return (source, target) in self._partitions or not self._unreachable.isdisjoint(
+            (source, target)
+        )
 
     def quality_between(self, source: str, target: str) -> LinkQuality:
-        return WITHIN_A_HOST if source == target else self._qualities.get((source, target), self.quality)
+        return (
+            WITHIN_A_HOST
+            if source == target
+            else self._qualities.get((source, target), self.quality)
+        )
 
     def arrived(self, stream: Stream, data: bytes) -> None:
         self._note("arrived", stream.source, stream.target, len(data), zlib.crc32(data))
@@ -271,20 +290,30 @@ class Network:
     # what the loop asks
 
     async def listen(
-        self, factory: Callable[[], asyncio.BaseProtocol], host: str | Sequence[str] | None, port: int
+        self,
+        factory: Callable[[], asyncio.BaseProtocol],
+        host: str | Sequence[str] | None,
+        port: int,
     ) -> VirtualServer:
         process = self._running_process()
         address = self._own_address(process, host)
         port = port or self._free_port(process.address)
         if (process.address, port) in self._servers:
-            raise OSError(errno.EADDRINUSE, f"error while attempting to bind on address {(address, port)!r}: in use")
-        server = self._servers[process.address, port] = VirtualServer(self, process, factory, (address, port))
+            raise OSError(
+                errno.EADDRINUSE,
+                f"error while attempting to bind on address {(address, port)!r}: in use",
+            )
+        server = self._servers[process.address, port] = VirtualServer(
+            self, process, factory, (address, port)
+        )
         return server
 
     def unlisten(self, address: str, port: int) -> None:
         del self._servers[address, port]
 
-    async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[VirtualTransport, P]:
+    async def connect(
+        self, factory: Callable[[], P], host: str, port: int
+    ) -> tuple[VirtualTransport, P]:
         process = self._running_process()
         source, target = process.address, process.address if host in LOOPBACK else host
         host = "127.0.0.1" if host in LOOPBACK else host
@@ -297,12 +326,21 @@ class Network:
         raise TimeoutError(errno.ETIMEDOUT, f"Connect call failed {(host, port)!r}")
 
     async def _answer_connect(
-        self, process: Process, factory: Callable[[], P], local: tuple[str, int], remote: tuple[str, int], target: str
+        self,
+        process: Process,
+        factory: Callable[[], P],
+        local: tuple[str, int],
+        remote: tuple[str, int],
+        target: str,
     ) -> tuple[VirtualTransport, P]:
         """The connect has arrived at `target`: what comes back, and how long that takes."""
         back_s = self._delay_s(target, process.address)
         server = self._servers.get((target, remote[1]))
-        if server is None or not server.is_serving() or (server.only_loopback and remote[0] not in LOOPBACK):
+        if (
+            server is None
+            or not server.is_serving()
+            or (server.only_loopback and remote[0] not in LOOPBACK)
+        ):
             await asyncio.sleep(back_s)
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed {remote!r}")
         connection = Connection(self, (process.address, target))
@@ -329,7 +367,9 @@ class Network:
         """
         process, server = self._running_process(), self._servers.get((host, port))
         if server is None or not server.is_serving() or self.is_blocked(process.address, host):
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed {(host, port)!r}")
+            raise ConnectionRefusedError(
+                errno.ECONNREFUSED, f"Connect call failed {(host, port)!r}"
+            )
         connection = Connection(self, (process.address, host))
         self._connections[connection] = None
         local, remote = (process.address, self._free_port(process.address)), (host, port)
@@ -344,7 +384,9 @@ class Network:
     def _running_process(self) -> Process:
         process = current_process.get()
         if process is None:
-            raise RuntimeError("only what runs on a host has a network: start it with Host.start or Host.call")
+            raise RuntimeError(
+                "only what runs on a host has a network: start it with Host.start or Host.call"
+            )
         if not process.alive:
             raise OSError(errno.ENETDOWN, "Network is down")
         return process
@@ -354,7 +396,10 @@ class Network:
         if name in ANY_ADDRESS:
             return "0.0.0.0"
         if name != process.address and name not in LOOPBACK:
-            raise OSError(errno.EADDRNOTAVAIL, f"error while attempting to bind on address {name!r}: not of this host")
+            raise OSError(
+                errno.EADDRNOTAVAIL,
+                f"error while attempting to bind on address {name!r}: not of this host",
+            )
         return name
 
     def _free_port(self, address: str) -> int:
@@ -387,7 +432,13 @@ class NetworkedLoop(VirtualLoop):
         return server
 
     async def create_connection(  # type: ignore[override]
-        self, protocol_factory: Callable[[], P], host: str, port: int, *, ssl: object = None, **_: object
+        self,
+        protocol_factory: Callable[[], P],
+        host: str,
+        port: int,
+        *,
+        ssl: object = None,
+        **_: object,
     ) -> tuple[VirtualTransport, P]:
         _refuse_tls(ssl)
         return await self.network.connect(protocol_factory, host, port)

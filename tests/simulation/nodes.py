@@ -91,12 +91,17 @@ class BrokerNode:
 
     async def _serve(self) -> None:
         failed = asyncio.Event()
-        process = self._process = BrokerProcess(self._config, self.host.runtime(), failed.set, self.host.disk)
+        process = self._process = BrokerProcess(
+            self._config, self.host.runtime(), failed.set, self.host.disk
+        )
         try:
             await process.start()
             await failed.wait()
             await process.stop()
-        except (OSError, NotWritten):  # it could not even find out what it has, or not write what it had
+        except (
+            OSError,
+            NotWritten,
+        ):  # it could not even find out what it has, or not write what it had
             if self.host.drive.is_well:
                 raise
         except DriveFailed:
@@ -133,7 +138,11 @@ class BrokerNode:
     def phase(self) -> Phase | None:
         """Where a slave stands with its master."""
         broker = self.broker
-        return None if broker is None or broker.parts.ha_client is None else broker.parts.ha_client.phase
+        return (
+            None
+            if broker is None or broker.parts.ha_client is None
+            else broker.parts.ha_client.phase
+        )
 
     @property
     def is_changing(self) -> bool:
@@ -220,7 +229,9 @@ def drawn_config(chance: random.Random, name_server: str) -> BrokerConfig:
     )
 
 
-def with_role(config: BrokerConfig, role: BrokerRole, broker_id: int, address: str, flush: FlushDisk) -> BrokerConfig:
+def with_role(
+    config: BrokerConfig, role: BrokerRole, broker_id: int, address: str, flush: FlushDisk
+) -> BrokerConfig:
     """The same for one broker of several that share a name."""
     return replace(
         config,

@@ -180,7 +180,9 @@ class Booking:
 
     async def _send_all(self, number: int, pause_s: float) -> None:
         client_id, chance = f"{self.host.address}@booking", self.host.random
-        async with Producer(self._name_server, "shop", client_id=client_id, runtime=self.host.runtime()) as producer:
+        async with Producer(
+            self._name_server, "shop", client_id=client_id, runtime=self.host.runtime()
+        ) as producer:
             for key, _ in zip(self._keys, range(number), strict=False):
                 await asyncio.sleep(chance.expovariate(1 / pause_s))
                 await self._send(producer, key, f"account-{chance.randrange(ACCOUNTS)}")
@@ -188,7 +190,9 @@ class Booking:
 
     async def _send(self, producer: Producer, key: str, account: str) -> None:
         try:
-            result = await producer.send(Message(TOPIC, account.encode(), keys=key), sharding_key=account)
+            result = await producer.send(
+                Message(TOPIC, account.encode(), keys=key), sharding_key=account
+            )
         except (*NO_ANSWER, RoquetError):
             return
         if result.status is SendStatus.SEND_OK:

@@ -75,7 +75,13 @@ class PassingTopics:
 
     async def _fill(self, channels: Channels, name: str) -> None:
         self.gone.discard(name)
-        made = {"topic": name, "defaultTopic": "TBW102", "perm": 6, "topicFilterType": "SINGLE_TAG", "order": False}
+        made = {
+            "topic": name,
+            "defaultTopic": "TBW102",
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "order": False,
+        }
         numbers = {"readQueueNums": QUEUES, "writeQueueNums": QUEUES, "topicSysFlag": 0}
         await self._ask(channels, RequestCode.UPDATE_AND_CREATE_TOPIC, {**made, **numbers})
         for number in range(self._chance.randrange(MESSAGES_MAX)):
@@ -86,7 +92,9 @@ class PassingTopics:
             }  # fmt: skip
             await self._ask(channels, RequestCode.SEND_MESSAGE, sent, b"passing")
 
-    async def _ask(self, channels: Channels, code: RequestCode, fields: dict[str, object], body: bytes = b"") -> None:
+    async def _ask(
+        self, channels: Channels, code: RequestCode, fields: dict[str, object], body: bytes = b""
+    ) -> None:
         address = self._cluster.master.address
         request = Command(code, {name: to_text(value) for name, value in fields.items()}, body)
         checked(await channels.call(address, request, CALL_MS), address)
@@ -110,7 +118,9 @@ class PassingTopics:
             self._check_queue(broker.store, queue, are_trimmed=are_trimmed)
 
     def _check_queue(self, store: Store, queue: ConsumeQueue, *, are_trimmed: bool) -> None:
-        slaves = {slave.name: self._cluster.broker(slave.name).store for slave in self._cluster.slaves}
+        slaves = {
+            slave.name: self._cluster.broker(slave.name).store for slave in self._cluster.slaves
+        }
         for offset in range(queue.min_offset, queue.max_offset):
             entry = queue.entry(offset)
             assert entry is not None
@@ -118,8 +128,14 @@ class PassingTopics:
                 continue
             where = f"offset {offset} of queue {queue.queue_id} of {queue.topic}"
             record = decode(store.message_at(entry[0]) or b"", verify=True)
-            assert (record.topic, record.queue_id, record.queue_offset) == (queue.topic, queue.queue_id, offset), where
+            assert (record.topic, record.queue_id, record.queue_offset) == (
+                queue.topic,
+                queue.queue_id,
+                offset,
+            ), where
             for name, other in slaves.items():
                 copy = other.queues.known(queue.topic, queue.queue_id)
                 has = copy.entry(offset) if copy is not None else None
-                assert has == entry or other.log.start > entry[0], f"{name} has {has} at {where}, {entry} is due"
+                assert has == entry or other.log.start > entry[0], (
+                    f"{name} has {has} at {where}, {entry} is due"
+                )

@@ -32,7 +32,9 @@ def check_quiet(cluster: Cluster) -> None:
 
 def _check_has_all(cluster: Cluster, brokers: BrokerSet, name: str) -> None:
     store, readable = cluster.broker(name).store, cluster.readable_from(name)
-    start = store.log.start if name in cluster.began_anew else min(store.log.start, brokers.deleted_to)
+    start = (
+        store.log.start if name in cluster.began_anew else min(store.log.start, brokers.deleted_to)
+    )
     due = {key for key, result in brokers.acknowledged.items() if place_of(result) >= start}
     missing = due - readable
     assert not missing, f"acknowledged, but not readable from {name}: {sorted(missing)}"

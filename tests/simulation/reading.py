@@ -45,7 +45,9 @@ class BrokerReader:
                 offset = first  # what stood there was deleted meanwhile
                 continue
             for record in result.records:
-                assert record.queue_offset == offset, f"{queue}: offset {record.queue_offset} where {offset} is due"
+                assert record.queue_offset == offset, (
+                    f"{queue}: offset {record.queue_offset} where {offset} is due"
+                )
                 key = record.properties[KEYS]
                 assert record.body == body_of(key), f"{key} has another body"
                 yield key
@@ -60,7 +62,9 @@ class BrokerReader:
     async def _pull(self, queue: MessageQueue, offset: int) -> PullResult:
         wanted = Subscription(queue.topic)
         request = pull_request(GROUP, queue, offset, COUNT_MAX, SUBSCRIPTION, wanted, 0)
-        return pull_result(await self._channels.call(self._address, request, CALL_MS), self._address, wanted)
+        return pull_result(
+            await self._channels.call(self._address, request, CALL_MS), self._address, wanted
+        )
 
 
 async def read_everything(address: str, broker_name: str, queues: int) -> set[str]:

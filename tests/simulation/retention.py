@@ -28,7 +28,9 @@ def keep_while_there_is_room(nodes: Iterable[BrokerNode], chance: random.Random)
     _change(nodes, chance, 72, "04")
 
 
-def _change(nodes: Iterable[BrokerNode], chance: random.Random, hours: int, delete_when: str) -> None:
+def _change(
+    nodes: Iterable[BrokerNode], chance: random.Random, hours: int, delete_when: str
+) -> None:
     size, queue_size = chance.choice(FILE_SIZES), 20 * chance.choice((10, 50))
     for node in nodes:
         store = replace(
@@ -48,7 +50,9 @@ def _change(nodes: Iterable[BrokerNode], chance: random.Random, hours: int, dele
 def let_drive_fill(node: BrokerNode, files: int) -> None:
     """From now on there is room for so many more files of the log before the oldest have to go."""
     drive, store = node.host.drive, node.config.store
-    drive.capacity = round((drive.used + files * store.mapped_file_size_commit_log) / store.retention.forced_above)
+    drive.capacity = round(
+        (drive.used + files * store.mapped_file_size_commit_log) / store.retention.forced_above
+    )
 
 
 def files_go_when_they_may(brokers: BrokerSet) -> Callable[[], None]:

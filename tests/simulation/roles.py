@@ -31,7 +31,13 @@ class ChangingRoles(ClusterHosts):
     """Keeps: `forced` counts the promotions that took no account of what would be lost by them."""
 
     def __init__(
-        self, seed: int, names: Sequence[str], flush: FlushDisk, consumers: int, sets: int = 1, name_servers: int = 1
+        self,
+        seed: int,
+        names: Sequence[str],
+        flush: FlushDisk,
+        consumers: int,
+        sets: int = 1,
+        name_servers: int = 1,
     ) -> None:
         super().__init__(seed, names, flush, consumers, sets, name_servers)
         self.forced = 0
@@ -41,7 +47,9 @@ class ChangingRoles(ClusterHosts):
     def promote(self, name: str, *, fenced: bool = False, forced: bool = False) -> str:
         """Ask a slave to become the master; empty once it serves as such, else why it does not."""
         node, address = self.brokers[name], self.brokers[name].address
-        request = Command(RequestCode.PROMOTE_SLAVE, PromoteHeader("SYNC_MASTER", fenced, forced).write())
+        request = Command(
+            RequestCode.PROMOTE_SLAVE, PromoteHeader("SYNC_MASTER", fenced, forced).write()
+        )
         operator = self.sim.host(OPERATOR_ADDRESS)
         why = ""
         try:
@@ -64,7 +72,10 @@ class ChangingRoles(ClusterHosts):
         """The slave that has most of the log; of the first set without any."""
         slaves = (of or self.sets[0]).slaves
         serving = [slave for slave in slaves if slave.broker is not None]
-        return max(serving, key=lambda slave: slave.broker.store.log.end if slave.broker is not None else -1).name
+        return max(
+            serving,
+            key=lambda slave: slave.broker.store.log.end if slave.broker is not None else -1,
+        ).name
 
     def end_the_master(self, of: BrokerSet | None = None) -> None:
         """It is gone for good, in any way, also such that nobody can see whether it is."""
@@ -96,7 +107,11 @@ class ChangingRoles(ClusterHosts):
 
     def cut_what_parted(self, name: str) -> None:
         """What `roquet ha rejoin` does with the store of a broker that does not run."""
-        config, host, master = self.brokers[name].config, self.host(name), self.set_of(name).master.address
+        config, host, master = (
+            self.brokers[name].config,
+            self.host(name),
+            self.set_of(name).master.address,
+        )
         try:
             host.call(lambda: _cut(config, host, master))
         finally:
@@ -111,7 +126,11 @@ class ChangingRoles(ClusterHosts):
         except StoreError:
             self.wipe(name)
         members = self.set_of(name)
-        used = {other.config.broker_id for other in members.brokers.values() if other.name not in members.former}
+        used = {
+            other.config.broker_id
+            for other in members.brokers.values()
+            if other.name not in members.former
+        }
         free = next(number for number in range(1, 99) if number not in used)
         node.config = replace(
             node.config,

@@ -34,7 +34,9 @@ def check_all_are_found_again(cluster: Cluster) -> None:
     assert not any(missing.values()), f"these are unknown to name servers: {missing}"
     cluster.run_for(CLIENTS_ASK_S)
     before = {each.name: len(each.acknowledged) for each in cluster.sets}
-    sent = BATCH_SIZE_MAX * QUEUES * len(cluster.sets)  # at least a request for each queue: they come in turn
+    sent = (
+        BATCH_SIZE_MAX * QUEUES * len(cluster.sets)
+    )  # at least a request for each queue: they come in turn
     cluster.produce(sent)
     new = {each.name: len(each.acknowledged) - before[each.name] for each in cluster.sets}
     assert all(new.values()), f"after all was well, so many sends went where: {new}"

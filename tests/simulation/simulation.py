@@ -52,7 +52,9 @@ class Host:
         self.address = address
         self.clock_ahead_ms = 0
         self.blocking_delay_s = (0.0, 0.002)
-        self.drive = Drive(simulation.chance(f"drive {address}"), self.now_ms, simulation.note, self._fail)
+        self.drive = Drive(
+            simulation.chance(f"drive {address}"), self.now_ms, simulation.note, self._fail
+        )
         self.drive.on_power_loss = self.crash
         self.process: Process | None = None
         self.disk: MountedDisk
@@ -63,7 +65,9 @@ class Host:
         self._context = Context()
 
     def _fail(self, fault: SimulationError) -> None:
-        self._simulation.loop.call_exception_handler({"message": f"on {self.address}", "exception": fault})
+        self._simulation.loop.call_exception_handler(
+            {"message": f"on {self.address}", "exception": fault}
+        )
 
     def now_ms(self) -> int:
         """This host's wall clock."""
@@ -83,13 +87,19 @@ class Host:
         self._started.clear()
         self.random = self._simulation.chance(f"{self.address} life {self._lives}")
         self.disk = self.drive.mount()
-        self.process = Process(self.address, lambda: self.random.uniform(*self.blocking_delay_s), self._step_delay_s)
+        self.process = Process(
+            self.address, lambda: self.random.uniform(*self.blocking_delay_s), self._step_delay_s
+        )
         self._context = Context()
         self._context.run(current_process.set, self.process)
         self._simulation.network.boot(self.process)
 
     def _step_delay_s(self) -> float:
-        return self.random.uniform(*self.blocking_delay_s) if self.random.random() < STEP_DELAY_CHANCE else 0.0
+        return (
+            self.random.uniform(*self.blocking_delay_s)
+            if self.random.random() < STEP_DELAY_CHANCE
+            else 0.0
+        )
 
     def start(self, main: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
         """Run `main` here, beside whatever runs here already; the simulation fails if it does."""
@@ -106,7 +116,9 @@ class Host:
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Task[T]:
         if self.process is None:
             self.boot()
-        task = self._simulation.loop.create_task(self._context.run(work), context=self._context.copy())
+        task = self._simulation.loop.create_task(
+            self._context.run(work), context=self._context.copy()
+        )
         self._started.append(task)
         return task
 
@@ -122,7 +134,9 @@ class Host:
         self.drive.unmount()
         self._simulation.network.kill(process)
 
-    def restart(self, main: Callable[[], Coroutine[Any, Any, T]], silently: bool = False) -> asyncio.Task[T]:
+    def restart(
+        self, main: Callable[[], Coroutine[Any, Any, T]], silently: bool = False
+    ) -> asyncio.Task[T]:
         """A crash, if it runs, and `main` anew on what the drive still has."""
         if self.is_running:
             self.crash(silently)
@@ -153,7 +167,9 @@ class Simulation:
     :param seconds_max: virtual time, and `events_max` callbacks, after which the program counts as a runaway.
     """
 
-    def __init__(self, seed: int | str, seconds_max: float = 86_400.0, events_max: int = 20_000_000) -> None:
+    def __init__(
+        self, seed: int | str, seconds_max: float = 86_400.0, events_max: int = 20_000_000
+    ) -> None:
         self.seed = seed
         self.facts: deque[tuple[object, ...]] = deque(maxlen=FACTS_SHOWN)
         self.random = self.chance("test")
@@ -199,7 +215,9 @@ class Simulation:
             yield
         except BaseException as error:
             facts = "\n".join(f"  {fact}" for fact in self.facts)
-            error.add_note(f"seed {self.seed!r}, {self.now_s:.6f} virtual seconds, last facts:\n{facts}")
+            error.add_note(
+                f"seed {self.seed!r}, {self.now_s:.6f} virtual seconds, last facts:\n{facts}"
+            )
             raise
 
     # running
@@ -225,7 +243,9 @@ class Simulation:
         """What a host was started with has ended: its exception is nobody's but the simulation's."""
         if not task.cancelled() and task.exception() is not None:
             message = "what the host was started with failed"
-            self.loop.call_exception_handler({"message": message, "exception": task.exception(), "task": task})
+            self.loop.call_exception_handler(
+                {"message": message, "exception": task.exception(), "task": task}
+            )
 
     # the end
 
@@ -234,7 +254,9 @@ class Simulation:
         _set_time_zone(TIME_ZONE)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
         try:
             if error is None:
                 self._fail_with_what_is_left()
@@ -261,7 +283,9 @@ class Simulation:
             for task in list(self.loop.tasks.values()):
                 if task.done() and task._log_traceback:
                     message = "nobody asked how this task ended"
-                    self.loop.call_exception_handler({"message": message, "exception": task.exception(), "task": task})
+                    self.loop.call_exception_handler(
+                        {"message": message, "exception": task.exception(), "task": task}
+                    )
             self.loop.raise_unhandled()
 
     def _cancel_everything(self) -> None:

@@ -20,7 +20,18 @@ CALL_MS: Final = 3_000
 PAUSE_S: Final = 1.0
 """Before a commit that nobody answered is sent again."""
 NO_NUMBERS: Final = (
-    *("9" * 5_000, "-" + "9" * 5_000, "9223372036854775808", "²", "1e3", " 1", "\0", "-1", "", "0.5"),
+    *(
+        "9" * 5_000,
+        "-" + "9" * 5_000,
+        "9223372036854775808",
+        "²",
+        "1e3",
+        " 1",
+        "\0",
+        "-1",
+        "",
+        "0.5",
+    ),
     *("0" * 5_000 + "7", "٣", "+5"),
 )
 """Java reads the last three as 7, 3 and 5, and none of the others as a positive long."""
@@ -64,13 +75,19 @@ class StrangeHalves:
     async def _send_and_commit(self, channels: Channels) -> None:
         """A broker that has not given up a transaction commits it, whatever its half message says."""
         self._sent += 1
-        address, body, rules = self._world.master.address, f"strange {self._sent}", self._world.rules
+        address, body, rules = (
+            self._world.master.address,
+            f"strange {self._sent}",
+            self._world.rules,
+        )
         try:
             half = await channels.call(address, self._half(body), CALL_MS)
         except RoquetError:
             return  # it may be stored, and is given up then
         assert half.code == ResponseCode.SUCCESS, f"{body} is not taken: {half.remark}"
-        await asyncio.sleep(self._chance.uniform(0, (rules.checks_max - 2) * rules.period_ms / 1000))
+        await asyncio.sleep(
+            self._chance.uniform(0, (rules.checks_max - 2) * rules.period_ms / 1000)
+        )
         is_unsure = False
         while True:
             try:
@@ -128,4 +145,6 @@ def _commit(half: Command) -> Command:
         "producerGroup": GROUP, "msgId": "m", "commitOrRollback": COMMIT,
         "tranStateTableOffset": half.fields["queueOffset"], "commitLogOffset": at,
     }  # fmt: skip
-    return Command(RequestCode.END_TRANSACTION, {name: to_text(value) for name, value in fields.items()})
+    return Command(
+        RequestCode.END_TRANSACTION, {name: to_text(value) for name, value in fields.items()}
+    )

@@ -44,7 +44,12 @@ class Strangers:
     """
 
     def __init__(
-        self, host: Host, network: Network, chance: random.Random, clients: Sequence[str], slaves: Sequence[str]
+        self,
+        host: Host,
+        network: Network,
+        chance: random.Random,
+        clients: Sequence[str],
+        slaves: Sequence[str],
     ) -> None:
         self.host = host
         self._network = network
@@ -52,7 +57,13 @@ class Strangers:
         self._clients = clients
         self._slaves = slaves
         self._kinds: tuple[Callable[[], Awaitable[None]], ...] = (
-            *(self._ask_and_never_read, self._send_half, self._drip, self._send_garbage, self._reset),
+            *(
+                self._ask_and_never_read,
+                self._send_half,
+                self._drip,
+                self._send_garbage,
+                self._reset,
+            ),
             *(self._pretend_to_be_a_slave, self._say_half_to_the_slaves_port),
             *(self._have_the_deaf_replied_to, self._send_halves_of_much, self._knock),
         )
@@ -80,7 +91,9 @@ class Strangers:
     async def _connect(self, among: Sequence[str]) -> asyncio.Transport:
         host, _, port = self._chance.choice(among).rpartition(":")
         self._network.set_quality(ADDRESS, host, LinkQuality(window=WINDOW))
-        transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, host, int(port))
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            asyncio.Protocol, host, int(port)
+        )
         return transport
 
     async def _ask_and_never_read(self) -> None:
@@ -116,7 +129,9 @@ class Strangers:
         broker = self._chance.choice(self._clients)
         transport = await self._connect([broker])
         transport.pause_reading()
-        body = json.dumps({"clientID": deaf, "producerDataSet": [{"groupName": deaf}], "consumerDataSet": []})
+        body = json.dumps(
+            {"clientID": deaf, "producerDataSet": [{"groupName": deaf}], "consumerDataSet": []}
+        )
         transport.write(Command(RequestCode.HEART_BEAT, {}, body.encode()).encode())
         await asyncio.sleep(1)
         replies = b"".join(_reply(deaf, opaque) for opaque in range(REPLIES_AT_ONCE))
@@ -148,7 +163,9 @@ class Strangers:
 
 
 def _pull(opaque: int) -> bytes:
-    header = PullHeader("strangers", TOPIC, opaque % QUEUES, 0, PULLED_MAX, SUBSCRIPTION, 0, 0, subscription="*")
+    header = PullHeader(
+        "strangers", TOPIC, opaque % QUEUES, 0, PULLED_MAX, SUBSCRIPTION, 0, 0, subscription="*"
+    )
     return Command(RequestCode.PULL_MESSAGE, header.write(), opaque=opaque).encode()
 
 
@@ -158,4 +175,6 @@ def _reply(client: str, opaque: int) -> bytes:
         "defaultTopicQueueNums": "4", "queueId": "0", "sysFlag": "0", "bornTimestamp": "1", "flag": "0",
         "properties": f"CORRELATION_ID\x01{opaque}\x02REPLY_TO_CLIENT\x01{client}\x02", "unitMode": "false",
     }  # fmt: skip
-    return Command(RequestCode.SEND_REPLY_MESSAGE, fields, bytes(REPLY_SIZE), opaque=opaque).encode()
+    return Command(
+        RequestCode.SEND_REPLY_MESSAGE, fields, bytes(REPLY_SIZE), opaque=opaque
+    ).encode()

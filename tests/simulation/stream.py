@@ -96,7 +96,9 @@ class Stream:
         """What is on its way already may or may not get there before it."""
         if self._network.random.random() < 0.5:
             self._drop_packets()
-        self._network.loop.call_at(self._arrival(), self._reset_arrives, context=self.receiver.context)
+        self._network.loop.call_at(
+            self._arrival(), self._reset_arrives, context=self.receiver.context
+        )
 
     def drop_what_is_held(self) -> None:
         """The sender is without power: what did not get through is not sent again."""
@@ -108,7 +110,9 @@ class Stream:
         self._last_arrival = moment
 
     def _arrival(self) -> float:
-        delay_s = self._network.quality_between(self.source, self.target).delay_s(self._network.random)
+        delay_s = self._network.quality_between(self.source, self.target).delay_s(
+            self._network.random
+        )
         self._last_arrival = max(self._last_arrival, self._network.loop.time() + delay_s)
         return self._last_arrival
 
@@ -173,7 +177,9 @@ class Stream:
 
     def _set_timer(self, moment: float) -> None:
         if self._timer is None:
-            self._timer = self._network.loop.call_at(moment, self._arrive, context=self.receiver.context)
+            self._timer = self._network.loop.call_at(
+                moment, self._arrive, context=self.receiver.context
+            )
 
     def _arrive(self) -> None:
         self._timer = None
@@ -215,12 +221,21 @@ class Connection:
         self._network = network
 
     def add_end(
-        self, process: Process, context: Context, local: tuple[str, int], remote: tuple[str, int] | None
+        self,
+        process: Process,
+        context: Context,
+        local: tuple[str, int],
+        remote: tuple[str, int] | None,
     ) -> VirtualTransport:
         """The client's end first; `remote` is None for one whose peer is gone already."""
         outbound, inbound = self.streams if not self.ends else self.streams[::-1]
         end = VirtualTransport(
-            self._network.loop, process, context, (local, remote), (outbound, inbound), self._one_gone
+            self._network.loop,
+            process,
+            context,
+            (local, remote),
+            (outbound, inbound),
+            self._one_gone,
         )
         outbound.sender = inbound.receiver = end
         self.ends.append(end)
@@ -250,7 +265,9 @@ class VirtualTransport(asyncio.Transport):
         on_gone: Callable[[], None],
     ) -> None:
         local, remote = addresses
-        super().__init__({"sockname": local, "peername": remote, "socket": SocketStub(local, remote)})
+        super().__init__(
+            {"sockname": local, "peername": remote, "socket": SocketStub(local, remote)}
+        )
         self.process = process
         self.context = context
         self.outbound, self.inbound = streams
@@ -268,7 +285,11 @@ class VirtualTransport(asyncio.Transport):
         self._protocol_paused = False
         self._flush_asked = False
 
-    def open(self, protocol: asyncio.BaseProtocol, on_lost: Callable[[VirtualTransport], None] | None = None) -> None:
+    def open(
+        self,
+        protocol: asyncio.BaseProtocol,
+        on_lost: Callable[[VirtualTransport], None] | None = None,
+    ) -> None:
         """The connection stands: the protocol meets its transport, unless the connection is gone again already."""
         if not self.is_gone:
             self._protocol = protocol
@@ -280,7 +301,9 @@ class VirtualTransport(asyncio.Transport):
 
     @property
     def takes_packets(self) -> bool:
-        return self.is_gone or (self._protocol is not None and self._is_reading and not self._is_closing)
+        return self.is_gone or (
+            self._protocol is not None and self._is_reading and not self._is_closing
+        )
 
     def receive(self, data: bytes) -> int:
         """How many of the bytes were taken; what reaches an end that is gone is answered with a reset."""
@@ -382,7 +405,9 @@ class VirtualTransport(asyncio.Transport):
 
     def write(self, data: Buffer) -> None:
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
+            raise TypeError(
+                f"data argument must be a bytes-like object, not {type(data).__name__!r}"
+            )
         if self._ends_writing:
             raise RuntimeError("Cannot call write() after write_eof()")
         if self._is_closing or not data:

@@ -50,7 +50,9 @@ def crash_the_name_server(cluster: Cluster) -> None:
 
 
 def isolate_somebody(cluster: Cluster) -> None:
-    cluster.isolate(cluster.chance.choice([*cluster.name_servers, CONSUMER, PRODUCER, *cluster.brokers]))
+    cluster.isolate(
+        cluster.chance.choice([*cluster.name_servers, CONSUMER, PRODUCER, *cluster.brokers])
+    )
 
 
 def cut_a_link(cluster: Cluster) -> None:
@@ -129,7 +131,9 @@ def go_through(cluster: Cluster, troubles: tuple[Trouble, ...]) -> None:
     cluster.check_everything()
 
 
-@pytest.mark.also_seeds(964)  # an index file made after the clock was set back had a name in front of the one before
+@pytest.mark.also_seeds(
+    964
+)  # an index file made after the clock was set back had a name in front of the one before
 @pytest.mark.shares_histories(0, 4)
 def test_troubles_that_lose_no_bytes_of_the_master(seed: int) -> None:
     with Cluster(seed, *some_brokers(seed)) as cluster:
@@ -137,7 +141,9 @@ def test_troubles_that_lose_no_bytes_of_the_master(seed: int) -> None:
         assert not cluster.wiped
 
 
-@pytest.mark.also_seeds(1325)  # the simulated network itself: what came behind a reset that was lost, came
+@pytest.mark.also_seeds(
+    1325
+)  # the simulated network itself: what came behind a reset that was lost, came
 @pytest.mark.shares_histories(1, 4)
 def test_troubles_of_all_kinds_with_every_send_synced(seed: int) -> None:
     with Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH) as cluster:
@@ -146,8 +152,12 @@ def test_troubles_of_all_kinds_with_every_send_synced(seed: int) -> None:
 
 
 @pytest.mark.shares_histories(2, 4)
-@pytest.mark.also_seeds(20)  # a consumer got what only the former master had, and passed its place at the new one
-@pytest.mark.also_seeds(414)  # the simulated drive itself: a sync that ended late brought an older page
+@pytest.mark.also_seeds(
+    20
+)  # a consumer got what only the former master had, and passed its place at the new one
+@pytest.mark.also_seeds(
+    414
+)  # the simulated drive itself: a sync that ended late brought an older page
 def test_masters_are_replaced_between_and_amid_troubles_with_every_send_synced(seed: int) -> None:
     with Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH) as cluster:
         go_through(cluster, REPLACING)

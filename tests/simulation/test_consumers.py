@@ -18,8 +18,14 @@ def test_a_waiting_consumer_gets_a_message_at_once(seed: int, flush: FlushDisk) 
         before = cluster.acknowledged()
         cluster.produce(60)
         cluster.settle()
-        acknowledged_s, received_s = cluster.producer.acknowledged_s, cluster.consumers[CONSUMER].received_s
-        assert max(received_s[key] - acknowledged_s[key] for key in cluster.acknowledged() - before) < AT_ONCE_S
+        acknowledged_s, received_s = (
+            cluster.producer.acknowledged_s,
+            cluster.consumers[CONSUMER].received_s,
+        )
+        assert (
+            max(received_s[key] - acknowledged_s[key] for key in cluster.acknowledged() - before)
+            < AT_ONCE_S
+        )
 
 
 def test_a_killed_consumer_goes_on_where_it_was(seed: int) -> None:

@@ -33,7 +33,9 @@ class Reader:
 
     async def _read(self) -> None:
         runtime = self._host.runtime()
-        async with Consumer(self._server, GROUP, TOPIC, "first", client_id="reader", runtime=runtime) as consumer:
+        async with Consumer(
+            self._server, GROUP, TOPIC, "first", client_id="reader", runtime=runtime
+        ) as consumer:
             async for message in consumer:
                 self.received.append(message.body)
 
@@ -49,7 +51,9 @@ async def send(server: str, host: Host) -> list[bytes]:
 def damage(cluster: Cluster, body: bytes, chance: random.Random) -> None:
     """Another bit in one byte of a stored body, as a drive may give it back."""
     drive, log = cluster.brokers[MASTER].host.drive, cluster.broker(MASTER).store.log
-    (place,) = (at + bytes(data).index(body) for at, data in log.walk(log.start) if body in bytes(data))
+    (place,) = (
+        at + bytes(data).index(body) for at, data in log.walk(log.start) if body in bytes(data)
+    )
     start = place - place % log.file_size
     file = drive.names.files[Path(STORE, "commitlog", f"{start:020d}")]
     file.cached[place - start + chance.randrange(len(body))] ^= 1 << chance.randrange(8)
@@ -69,7 +73,9 @@ def test_an_application_gets_no_body_that_a_drive_has_changed(seed: int) -> None
         due = sorted(set(sent) - set(damaged))
         store = cluster.broker(MASTER).store
         dead = store.queue(DEAD_LETTER_PREFIX + GROUP, 0)
-        cluster.sim.run_until(lambda: len(reader.received) >= len(due) and dead.max_offset == 2, WITHIN_S)
+        cluster.sim.run_until(
+            lambda: len(reader.received) >= len(due) and dead.max_offset == 2, WITHIN_S
+        )
         cluster.run_for(RETRIES_S)
         assert sorted(reader.received) == due
         assert dead.max_offset == 2

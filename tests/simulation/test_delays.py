@@ -17,7 +17,13 @@ from roquet.storage.store import Store
 from tests.simulation.clocks import set_clocks
 from tests.simulation.cluster import Cluster
 from tests.simulation.delays import DelayWorld, check_delivered, check_not_late, check_received
-from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode, drawn_config, with_role
+from tests.simulation.nodes import (
+    NAME_SERVER_PORT,
+    BrokerNode,
+    NameServerNode,
+    drawn_config,
+    with_role,
+)
 from tests.simulation.simulation import Simulation
 from tests.simulation.swallowed import SwallowedErrors
 
@@ -32,7 +38,10 @@ LATE_MS_MAX_OF_STEPS = 2000
 
 @contextmanager
 def delay_world(
-    seed: int, flush: FlushDisk, levels: tuple[int, ...], prepare: Callable[[BrokerNode], None] = lambda _: None
+    seed: int,
+    flush: FlushDisk,
+    levels: tuple[int, ...],
+    prepare: Callable[[BrokerNode], None] = lambda _: None,
 ) -> Iterator[tuple[DelayWorld, BrokerNode]]:
     """A name server, a broker, a sender and a desk, all of which serve.
 
@@ -43,7 +52,9 @@ def delay_world(
         name_server = NameServerNode(sim.host("10.0.0.1"))
         name_server.start()
         server = f"10.0.0.1:{NAME_SERVER_PORT}"
-        config = with_role(drawn_config(sim.chance("config"), server), BrokerRole.ASYNC_MASTER, 0, ADDRESS, flush)
+        config = with_role(
+            drawn_config(sim.chance("config"), server), BrokerRole.ASYNC_MASTER, 0, ADDRESS, flush
+        )
         node = BrokerNode("master", sim.host(ADDRESS), config)
         prepare(node)
         world = DelayWorld(sim, server, node, levels)
@@ -79,7 +90,9 @@ def restart(world: DelayWorld, node: BrokerNode) -> None:
     world.sim.run_until(lambda: node.broker is not None, 60)
 
 
-def live_through(world: DelayWorld, node: BrokerNode, ways: tuple[str, ...], times: int, span_s: float) -> None:
+def live_through(
+    world: DelayWorld, node: BrokerNode, ways: tuple[str, ...], times: int, span_s: float
+) -> None:
     """So many ends and starts of the broker, each within so many seconds."""
     chance = world.sim.chance("troubles")
     for _ in range(times):
@@ -124,7 +137,9 @@ def test_hours_of_delays_and_retries_take_seconds(seed: int) -> None:
 def test_no_message_is_lost_or_early_whatever_ends_a_broker_that_syncs(seed: int) -> None:
     with delay_world(seed, FlushDisk.SYNC_FLUSH, MINUTES) as (world, node):
         world.sender.send(200, 1)
-        live_through(world, node, ("stop", "kill", "crash", "crash at a change to the drive"), 6, 60)
+        live_through(
+            world, node, ("stop", "kill", "crash", "crash at a change to the drive"), 6, 60
+        )
         settle(world, node)
 
 

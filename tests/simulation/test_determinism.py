@@ -69,13 +69,22 @@ def wide_history(seed: int) -> str:
 
 def told_by_a_process(hash_seed: int, time_zone: str, ahead_s: float) -> str:
     paths = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
-    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": paths, "TZ": time_zone}
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": str(hash_seed),
+        "PYTHONPATH": paths,
+        "TZ": time_zone,
+    }
     command = [sys.executable, "-c", TELL_HISTORY, str(ahead_s)]
-    told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
     return told.stdout.strip()
 
 
-@pytest.mark.also_seeds(51)  # only the slave that failed while the master was down had the last messages
+@pytest.mark.also_seeds(
+    51
+)  # only the slave that failed while the master was down had the last messages
 def test_a_seed_tells_the_same_history_twice_and_another_seed_another(seed: int) -> None:
     assert history(seed) == history(seed) != history(seed + 1)
 

@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 
 from roquet.errors import StoreError
 from roquet.storage.files.disk import Disk
-from tests.simulation.disk import PAGE_SIZE, SECTOR_SIZE, Drive, DriveSpeed, MountedDisk, MountedFile
+from tests.simulation.disk import (
+    PAGE_SIZE,
+    SECTOR_SIZE,
+    Drive,
+    DriveSpeed,
+    MountedDisk,
+    MountedFile,
+)
 from tests.simulation.loop import SimulationError, UnhandledError
 from tests.simulation.recorder import A
 from tests.simulation.simulation import Simulation
@@ -43,7 +50,9 @@ def _named(drive: Drive) -> tuple[MountedDisk, MountedFile]:
 def _torn_pages(old: bytes, new: bytes) -> set[bytes]:
     """What a crash may make of a page: one of the two, or one up to the beginning of a sector and then the other."""
     cuts = range(0, PAGE_SIZE + 1, SECTOR_SIZE)
-    return {first[:cut] + second[cut:] for cut in cuts for first, second in ((old, new), (new, old))}
+    return {
+        first[:cut] + second[cut:] for cut in cuts for first, second in ((old, new), (new, old))
+    }
 
 
 @settings(deadline=None)
@@ -209,7 +218,9 @@ def test_two_openings_of_a_file_share_its_bytes() -> None:
         (errno.EIO, lambda disk: disk.replace(PATH, b"")),
     ],
 )
-def test_a_drive_in_trouble_refuses_until_it_is_well(trouble: int, operation: Callable[[MountedDisk], object]) -> None:
+def test_a_drive_in_trouble_refuses_until_it_is_well(
+    trouble: int, operation: Callable[[MountedDisk], object]
+) -> None:
     drive = Drive(random.Random(0))
     disk = drive.mount()
     disk.open(PATH, PAGE_SIZE)
@@ -249,7 +260,9 @@ def test_what_a_failed_sync_dropped_is_clean_for_every_later_one_and_gone_with_t
         file.sync(0, file.size)
         drive.crash()
         after = bytes(drive.mount().open(PATH, file.size).buffer)
-        assert after[: PAGE_SIZE + 1] == b"c" * (PAGE_SIZE + 1), "who writes a page anew has it written"
+        assert after[: PAGE_SIZE + 1] == b"c" * (PAGE_SIZE + 1), (
+            "who writes a page anew has it written"
+        )
         lost += after.count(b"a" * PAGE_SIZE)
     assert lost > PAGES
 
@@ -333,7 +346,10 @@ def test_folders_are_made_as_needed_and_deleted_when_empty() -> None:
     disk: Disk = Drive(random.Random(0)).mount()
     disk.open(Path("/store/queue/topic/0/file"), PAGE_SIZE)
     disk.replace(Path("/store/queue/topic/1/file"), b"")
-    assert (disk.folders(Path("/store/queue")), disk.folders(Path("/store/queue/topic"))) == (["topic"], ["0", "1"])
+    assert (disk.folders(Path("/store/queue")), disk.folders(Path("/store/queue/topic"))) == (
+        ["topic"],
+        ["0", "1"],
+    )
     with pytest.raises(OSError, match="not empty"):
         disk.delete_folder(Path("/store/queue/topic/0"))
     disk.delete(Path("/store/queue/topic/0/file"))
@@ -474,7 +490,9 @@ def test_two_threads_that_replace_one_file_get_in_each_others_way() -> None:
     for seed in range(20):
         with Simulation(seed) as sim:
             host = sim.host(A)
-            failed += sum(isinstance(result, FileNotFoundError) for result in host.call(replace_at_once))
+            failed += sum(
+                isinstance(result, FileNotFoundError) for result in host.call(replace_at_once)
+            )
     assert failed
 
 

@@ -52,7 +52,9 @@ def test_a_sync_that_fails_while_another_one_goes_well(seed: int) -> None:
     action = cluster.chance.choice((SyncFailureAction.READ_ONLY, SyncFailureAction.STOP))
     node = cluster.master
     settings = replace(
-        node.config.store, flush_consume_queue_thorough_interval=CHECKPOINT_MS, sync_failure_action=action
+        node.config.store,
+        flush_consume_queue_thorough_interval=CHECKPOINT_MS,
+        sync_failure_action=action,
     )
     node.config = replace(node.config, store=settings)
     with cluster:

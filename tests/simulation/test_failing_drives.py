@@ -65,10 +65,18 @@ def amid_another_trouble(cluster: Cluster) -> None:
     cluster.run_for_up_to(5)
     running = all(cluster.host(name).is_running for name in cluster.brokers)
     if running:
-        cluster.chance.choice([trouble for trouble in TROUBLES if trouble.__name__ != "stop_a_broker"])(cluster)
+        cluster.chance.choice(
+            [trouble for trouble in TROUBLES if trouble.__name__ != "stop_a_broker"]
+        )(cluster)
 
 
-FAILING: Final[tuple[Trouble, ...]] = (live_with_it, live_with_it, end_with_it, start_with_it, amid_another_trouble)
+FAILING: Final[tuple[Trouble, ...]] = (
+    live_with_it,
+    live_with_it,
+    end_with_it,
+    start_with_it,
+    amid_another_trouble,
+)
 
 
 def go_through(cluster: Cluster, troubles: tuple[Trouble, ...], seconds_max: float = 30.0) -> None:
@@ -91,7 +99,9 @@ def go_through(cluster: Cluster, troubles: tuple[Trouble, ...], seconds_max: flo
     cluster.check_everything()
 
 
-@pytest.mark.also_seeds(180)  # a queue that could not be deleted whole went on lower than on the slave
+@pytest.mark.also_seeds(
+    180
+)  # a queue that could not be deleted whole went on lower than on the slave
 @pytest.mark.also_seeds(760)  # a queue could not be read, and then its folder could not be listed
 @pytest.mark.shares_histories(0, 20)
 def test_drives_that_fail_at_times_while_topics_come_and_go(seed: int) -> None:

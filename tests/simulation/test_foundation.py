@@ -100,7 +100,9 @@ def test_the_tools_of_asyncio_work() -> None:
             async with asyncio.timeout(5):
                 await sim.loop.create_future()
         done.append(str(await asyncio.to_thread(sum, (1, 2))))
-        done.extend(await asyncio.gather(*(asyncio.sleep(delay, str(delay)) for delay in (3, 1, 2))))
+        done.extend(
+            await asyncio.gather(*(asyncio.sleep(delay, str(delay)) for delay in (3, 1, 2)))
+        )
         return done
 
     assert on_a_host(use_them) == ["one", "two", "three", "3", "3", "1", "2"]
@@ -144,7 +146,9 @@ def test_blocking_work_gives_way_before_each_operation_on_a_drive() -> None:
                 await asyncio.sleep(0)
                 happened.append("loop")
 
-        await asyncio.gather(asyncio.to_thread(work, "a"), asyncio.to_thread(work, "b"), spin(), asyncio.sleep(0.001))
+        await asyncio.gather(
+            asyncio.to_thread(work, "a"), asyncio.to_thread(work, "b"), spin(), asyncio.sleep(0.001)
+        )
 
     def turns(seed: int) -> list[str]:
         happened.clear()
@@ -297,7 +301,10 @@ def test_a_deadlock_is_told_with_who_waits_where() -> None:
     async def wait_for_nobody() -> None:
         await asyncio.Event().wait()
 
-    with Simulation(1) as sim, pytest.raises(DeadlockError, match=r"10\.0\.0\.1 .*wait_for_nobody line \d+"):
+    with (
+        Simulation(1) as sim,
+        pytest.raises(DeadlockError, match=r"10\.0\.0\.1 .*wait_for_nobody line \d+"),
+    ):
         sim.host(A).call(wait_for_nobody)
 
 
@@ -416,7 +423,10 @@ def test_what_is_left_of_a_crashed_process_reaches_nothing() -> None:
         try:
             await asyncio.sleep(100)
         finally:
-            for attempt in (lambda: _listen(sim, sim.host(B)), lambda: asyncio.open_connection(A, PORT)):
+            for attempt in (
+                lambda: _listen(sim, sim.host(B)),
+                lambda: asyncio.open_connection(A, PORT),
+            ):
                 with suppress(OSError):
                     await attempt()
                     refusals.append(AssertionError("network"))

@@ -7,7 +7,13 @@ import pytest
 from roquet.broker.config.store import FlushDisk
 from tests.simulation.cluster import Cluster
 from tests.simulation.fuzzer import Fuzzers, fuzzers_of
-from tests.simulation.test_chaos import NO_DEATHS, crash_a_slave, crash_the_master, kill_somebody, stop_a_broker
+from tests.simulation.test_chaos import (
+    NO_DEATHS,
+    crash_a_slave,
+    crash_the_master,
+    kill_somebody,
+    stop_a_broker,
+)
 
 MASTER, SLAVE = "sync-master", "slave"
 SECONDS_MAX = 20.0

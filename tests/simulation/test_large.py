@@ -40,15 +40,21 @@ def test_processes_end_in_the_middle_of_a_record(seed: int) -> None:
             host.drive.end_in_a_write(chance.randrange(20), chance.choice((host.kill, host.crash)))
             cluster.send(20)
             cluster.run_for_up_to(3)
-            host.drive.end_in_a_write(None, host.kill)  # or it ends in a later round, beside another one
+            host.drive.end_in_a_write(
+                None, host.kill
+            )  # or it ends in a later round, beside another one
             if host.is_running:
                 host.kill()
                 leave_torn_records(cluster, name)
-            host.drive.end_in_an_erasure(chance.randrange(20), chance.choice((host.kill, host.crash)))
+            host.drive.end_in_an_erasure(
+                chance.randrange(20), chance.choice((host.kill, host.crash))
+            )
             cluster.start(name)
             cluster.run_for(RECOVERY_S)
             host.drive.end_in_an_erasure(None, host.kill)
-            if not host.is_running:  # it ended while it saved what it cuts, or erased that, or caught up
+            if (
+                not host.is_running
+            ):  # it ended while it saved what it cuts, or erased that, or caught up
                 cluster.start(name)
             cluster.wait_until_serving(name)
             cluster.send(10)

@@ -36,7 +36,13 @@ class Reader:
     async def _read(self) -> None:
         runtime = self._host.runtime()
         async with Consumer(
-            self._server, "readers", TOPIC, "first", client_id="reader", runtime=runtime, uncompressed_max=ALLOWED
+            self._server,
+            "readers",
+            TOPIC,
+            "first",
+            client_id="reader",
+            runtime=runtime,
+            uncompressed_max=ALLOWED,
         ) as consumer:
             async for message in consumer:
                 self.received.append(len(message.body))
@@ -67,10 +73,13 @@ def test_a_consumer_gets_all_that_it_allows_and_nothing_larger(seed: int) -> Non
         chance = cluster.sim.chance("bodies")
         sender = cluster.sim.host("10.0.5.1")
         sent = sender.call(lambda: send(cluster.master.address, chance))
-        reader = Reader(cluster.sim.host("10.0.5.2"), f"{cluster.name_server.host.address}:{NAME_SERVER_PORT}")
+        reader = Reader(
+            cluster.sim.host("10.0.5.2"), f"{cluster.name_server.host.address}:{NAME_SERVER_PORT}"
+        )
         due = sorted(size for size in sent if size <= ALLOWED)
         assert len(sent) > len(due) > 0
         cluster.sim.run_until(
-            lambda: sorted(reader.received) == due or max(reader.received, default=0) > ALLOWED, WITHIN_S
+            lambda: sorted(reader.received) == due or max(reader.received, default=0) > ALLOWED,
+            WITHIN_S,
         )
         assert sorted(reader.received) == due

@@ -29,7 +29,9 @@ def test_a_killed_master_comes_back_with_everything(seed: int) -> None:
         assert not cluster.wiped
 
 
-def test_a_master_that_syncs_comes_back_from_a_power_failure_with_what_it_acknowledged(seed: int) -> None:
+def test_a_master_that_syncs_comes_back_from_a_power_failure_with_what_it_acknowledged(
+    seed: int,
+) -> None:
     with Cluster(seed, MASTER, SLAVE, flush=FlushDisk.SYNC_FLUSH) as cluster:
         make_syncs_slow(cluster, MASTER)
         cluster.send(60)

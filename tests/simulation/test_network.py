@@ -120,7 +120,9 @@ def test_addresses_are_those_of_the_hosts() -> None:
         client, server = connect(sim)
         assert client.transport.get_extra_info("peername") == (B, PORT)
         assert server.transport.get_extra_info("sockname") == (B, PORT)
-        assert server.transport.get_extra_info("peername") == client.transport.get_extra_info("sockname")
+        assert server.transport.get_extra_info("peername") == client.transport.get_extra_info(
+            "sockname"
+        )
         assert client.transport.get_extra_info("sockname")[0] == A
         assert client.transport.get_extra_info("socket").getpeername() == (B, PORT)
 
@@ -147,14 +149,18 @@ def test_nobody_listening_refuses_and_loopback_is_for_the_host_alone() -> None:
         sim.host(B).call(lambda: sim.loop.create_server(lambda: Recorder(sim), "127.0.0.1", PORT))
         with pytest.raises(ConnectionRefusedError):
             sim.host(A).call(lambda: sim.loop.create_connection(lambda: Recorder(sim), B, PORT))
-        transport, _ = sim.host(B).call(lambda: sim.loop.create_connection(lambda: Recorder(sim), "localhost", PORT))
+        transport, _ = sim.host(B).call(
+            lambda: sim.loop.create_connection(lambda: Recorder(sim), "localhost", PORT)
+        )
         assert transport.get_extra_info("peername") == ("127.0.0.1", PORT)
 
 
 def test_a_host_without_power_does_not_answer_a_connect() -> None:
     with Simulation(1) as sim:
         with pytest.raises(TimeoutError):
-            sim.host(A).call(lambda: sim.loop.create_connection(lambda: Recorder(sim), B, PORT), within_s=200)
+            sim.host(A).call(
+                lambda: sim.loop.create_connection(lambda: Recorder(sim), B, PORT), within_s=200
+            )
         assert 127 < sim.now_s < 129
 
 

@@ -12,7 +12,13 @@ from typing import Final
 
 from roquet.broker.config.store import BrokerRole, FlushDisk
 from tests.simulation.clocks import set_clocks
-from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode, drawn_config, with_role
+from tests.simulation.nodes import (
+    NAME_SERVER_PORT,
+    BrokerNode,
+    NameServerNode,
+    drawn_config,
+    with_role,
+)
 from tests.simulation.order import Booking, Clerk, Ledger
 from tests.simulation.simulation import Simulation
 from tests.simulation.swallowed import SwallowedErrors
@@ -32,12 +38,18 @@ class Office:
         names = NameServerNode(sim.host("10.0.0.1"))
         names.start()
         config = with_role(
-            drawn_config(self.chance, server), BrokerRole.ASYNC_MASTER, 0, ADDRESS, FlushDisk.ASYNC_FLUSH
+            drawn_config(self.chance, server),
+            BrokerRole.ASYNC_MASTER,
+            0,
+            ADDRESS,
+            FlushDisk.ASYNC_FLUSH,
         )
         self.broker = BrokerNode("master", sim.host(ADDRESS), config)
         self.ledger = Ledger(sim)
         self.booking = Booking(sim.host("10.0.2.1"), server)
-        self.clerks = [Clerk(sim.host(f"10.0.3.{number}"), server, self.ledger) for number in range(MEMBERS)]
+        self.clerks = [
+            Clerk(sim.host(f"10.0.3.{number}"), server, self.ledger) for number in range(MEMBERS)
+        ]
         sim.check_always(self.ledger.check)
         sim.run_until(lambda: names.is_serving, 60)
         self.start_broker()
@@ -85,7 +97,9 @@ def office(seed: int) -> Iterator[Office]:
         yield Office(sim)
 
 
-def test_queues_keep_their_order_while_members_come_go_and_die_and_the_broker_restarts(seed: int) -> None:
+def test_queues_keep_their_order_while_members_come_go_and_die_and_the_broker_restarts(
+    seed: int,
+) -> None:
     with office(seed) as place:
         place.clerks[0].start()
         place.booking.send(300, pause_s=0.3)
@@ -117,7 +131,11 @@ def test_wall_clocks_that_are_set_take_no_queue_from_who_works_on_it(seed: int) 
         for clerk in place.clerks:
             clerk.start()
         place.booking.send(150, pause_s=0.6)
-        hosts = [place.sim.host("10.0.0.1"), place.broker.host, *(clerk.host for clerk in place.clerks)]
+        hosts = [
+            place.sim.host("10.0.0.1"),
+            place.broker.host,
+            *(clerk.host for clerk in place.clerks),
+        ]
         set_clocks(place.sim, hosts, 10, 15)
         place.settle()
         assert place.ledger.overlaps == 0

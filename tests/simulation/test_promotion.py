@@ -49,7 +49,9 @@ def test_of_two_slaves_one_takes_over_and_the_other_follows_it(seed: int) -> Non
 
 
 @pytest.mark.also_seeds(8)  # a consumer told the new master that it was further than the queue
-def test_a_master_that_lives_behind_a_partition_is_passed_over_only_when_it_is_said_to_be_fenced(seed: int) -> None:
+def test_a_master_that_lives_behind_a_partition_is_passed_over_only_when_it_is_said_to_be_fenced(
+    seed: int,
+) -> None:
     """It goes on to take messages there, and acknowledges none of them."""
     with Cluster(seed, MASTER, SLAVE) as cluster:
         cluster.send(40)
@@ -74,12 +76,16 @@ def test_a_living_master_is_never_passed_over(seed: int) -> None:
         cluster.run_for_up_to(1)
         cluster.isolate(cluster.chance.choice((NAME_SERVER, PRODUCER)))
         cluster.run_for_up_to(30)
-        assert f"the master at {cluster.master.address} answers" in cluster.promote(SLAVE, fenced=True, forced=True)
+        assert f"the master at {cluster.master.address} answers" in cluster.promote(
+            SLAVE, fenced=True, forced=True
+        )
         cluster.settle()
         cluster.check_everything()
 
 
-def test_the_power_may_fail_at_any_change_to_the_drive_while_a_former_master_rejoins(seed: int) -> None:
+def test_the_power_may_fail_at_any_change_to_the_drive_while_a_former_master_rejoins(
+    seed: int,
+) -> None:
     """It has messages that nobody else has, and that no consumer got."""
     with Cluster(seed, MASTER, SLAVE) as cluster:
         cluster.send(40)

@@ -112,7 +112,11 @@ def test_a_group_whose_place_is_gone_goes_on_with_what_is_kept(seed: int) -> Non
         before = cluster.acknowledged()
         cluster.produce(120)
         cluster.run_for(2 * PASS_S)
-        gone = {key for key in cluster.acknowledged() - before if key not in cluster.readable_from(MASTER)}
+        gone = {
+            key
+            for key in cluster.acknowledged() - before
+            if key not in cluster.readable_from(MASTER)
+        }
         assert gone
         cluster.send(20)
         cluster.start(CONSUMER)
@@ -143,7 +147,9 @@ def test_delayed_messages_that_are_kept_come_though_others_are_gone(seed: int) -
         assert gone, "of some the file was gone before they were due"
         delays, store = serving(node).parts.tables.delays, serving(node).store
         for level in MINUTES[1:]:
-            assert delays.next_offset(level) == store.max_offset(SCHEDULE_TOPIC, level - 1), "nothing waits any more"
+            assert delays.next_offset(level) == store.max_offset(SCHEDULE_TOPIC, level - 1), (
+                "nothing waits any more"
+            )
 
 
 class LogStarts:
@@ -210,7 +216,9 @@ def test_transactions_end_though_their_half_messages_are_gone(seed: int) -> None
         world.settle()
         committed = world.database.keys(COMMIT)
         assert teller.received <= committed, "what came was committed"
-        assert committed - teller.received <= halves.gone, "what was committed came, or its half message was gone"
+        assert committed - teller.received <= halves.gone, (
+            "what was committed came, or its half message was gone"
+        )
         assert teller.received
 
 
@@ -225,7 +233,9 @@ class Teller:
 
     async def _consume(self) -> None:
         server, runtime = f"{self._name_server}:{NAME_SERVER_PORT}", self._host.runtime()
-        async with Consumer(server, "tellers", PAYMENTS, "first", client_id="teller", runtime=runtime) as consumer:
+        async with Consumer(
+            server, "tellers", PAYMENTS, "first", client_id="teller", runtime=runtime
+        ) as consumer:
             async for message in consumer:
                 self.received.add(message.body.decode())
 
@@ -251,5 +261,7 @@ class HalfMessages:
             assert entry is not None
             self._keys[offset] = decode(broker.store.message_at(entry[0]) or b"").body.decode()
         self._seen = queue.min_offset, queue.max_offset
-        gone = [half.offset for half in broker.parts.halves.open.all() if half.offset < queue.min_offset]
+        gone = [
+            half.offset for half in broker.parts.halves.open.all() if half.offset < queue.min_offset
+        ]
         self.gone.update(self._keys[offset] for offset in gone)

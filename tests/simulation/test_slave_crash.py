@@ -74,4 +74,6 @@ def test_an_empty_slave_begins_with_the_last_file(seed: int) -> None:
         cluster.restart(OTHER)
         cluster.settle()
         cluster.check_everything()
-        assert cluster.broker(OTHER).store.log.start % cluster.broker(MASTER).store.log.file_size == 0
+        assert (
+            cluster.broker(OTHER).store.log.start % cluster.broker(MASTER).store.log.file_size == 0
+        )

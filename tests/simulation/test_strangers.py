@@ -38,13 +38,17 @@ def beset(cluster: Cluster) -> Strangers:
     name_server = f"{cluster.name_server.host.address}:{NAME_SERVER_PORT}"
     chance = cluster.sim.chance("strangers")
     keep_what_peers_hold_within_bounds(cluster, ADDRESS, ANSWER_MAX)
-    return Strangers(cluster.sim.host(ADDRESS), cluster.sim.network, chance, [*clients, name_server], slaves)
+    return Strangers(
+        cluster.sim.host(ADDRESS), cluster.sim.network, chance, [*clients, name_server], slaves
+    )
 
 
 def check_that_all_are_gone(cluster: Cluster) -> None:
     for name in cluster.brokers:
         parts = cluster.broker(name).parts
-        strangers = [each.peer_address for each in parts.peers.connections if each.peer_host_name == ADDRESS]
+        strangers = [
+            each.peer_address for each in parts.peers.connections if each.peer_host_name == ADDRESS
+        ]
         assert not strangers
         cluster.host(name).call(partial(looked, parts.peers))
         assert parts.peers.answers.size == 0

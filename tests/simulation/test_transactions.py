@@ -43,14 +43,18 @@ def check_asked_in_time(world: TransactionWorld) -> None:
     period_s, timeout_s = rules.period_ms / 1000, rules.timeout_ms / 1000
     for key, asked in database.asked.items():
         assert timeout_s <= asked[0] - database.stored[key] + 1 <= timeout_s + period_s + SLACK_S
-        assert all(abs(later - earlier - period_s) <= SLACK_S for earlier, later in pairwise(asked)), asked
+        assert all(
+            abs(later - earlier - period_s) <= SLACK_S for earlier, later in pairwise(asked)
+        ), asked
         assert len(asked) <= rules.checks_max
     given_up = delivered(world.broker, CHECK_MAX_TIME_TOPIC)
     assert {len(database.asked[key]) for key in given_up} <= {rules.checks_max}
     assert set(given_up) == database.stored.keys() - database.decided.keys()
 
 
-def test_wall_clocks_that_are_set_by_hours_and_days_end_nothing_and_ask_nobody_sooner_or_later(seed: int) -> None:
+def test_wall_clocks_that_are_set_by_hours_and_days_end_nothing_and_ask_nobody_sooner_or_later(
+    seed: int,
+) -> None:
     with TransactionWorld(seed) as world:
         world.work(30, 1200)
         set_clocks(world.sim, [world.master.host, world.name_server.host], 12, 200)
@@ -65,7 +69,9 @@ WAYS = ("kill", "crash", "stop")
 def end_master(world: TransactionWorld, way: str) -> None:
     """For up to a minute."""
     world.sim.run_for(world.chance.uniform(0, 900))
-    {"kill": world.master.host.kill, "crash": world.master.host.crash, "stop": world.master.stop}[way]()
+    {"kill": world.master.host.kill, "crash": world.master.host.crash, "stop": world.master.stop}[
+        way
+    ]()
     world.sim.run_for(world.chance.uniform(0, 60))
     world.start_master()
 
@@ -130,7 +136,9 @@ def test_without_sync_flush_a_power_failure_takes_whole_transactions_only(seed: 
             world.work(10, 500)
             end_master(world, "crash")
         world.settle()
-        left = set(delivered(world.broker, HALF_TOPIC)) - set(delivered(world.broker, CHECK_MAX_TIME_TOPIC))
+        left = set(delivered(world.broker, HALF_TOPIC)) - set(
+            delivered(world.broker, CHECK_MAX_TIME_TOPIC)
+        )
         committed, came = world.database.keys(COMMIT), set(delivered(world.broker))
         assert committed & left <= came <= committed
 

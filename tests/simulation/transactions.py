@@ -24,7 +24,13 @@ from roquet.errors import RoquetError
 from roquet.protocol.records import message as m
 from roquet.protocol.records.message import Message
 from roquet.protocol.records.record import Record, decode
-from tests.simulation.nodes import NAME_SERVER_PORT, BrokerNode, NameServerNode, drawn_config, with_role
+from tests.simulation.nodes import (
+    NAME_SERVER_PORT,
+    BrokerNode,
+    NameServerNode,
+    drawn_config,
+    with_role,
+)
 from tests.simulation.simulation import Host, Simulation
 from tests.simulation.swallowed import SwallowedErrors
 
@@ -105,7 +111,12 @@ class CashierNode:
     async def _serve(self) -> None:
         client_id = f"{self.host.address}@{self._lives}"
         async with TransactionProducer(
-            self._name_server, GROUP, self._check, topics=[TOPIC], client_id=client_id, runtime=self.host.runtime()
+            self._name_server,
+            GROUP,
+            self._check,
+            topics=[TOPIC],
+            client_id=client_id,
+            runtime=self.host.runtime(),
         ) as self._producer:
             await asyncio.Event().wait()
 
@@ -115,7 +126,9 @@ class CashierNode:
 
     async def _work(self, transactions: int, within_s: float) -> None:
         chance = self.host.random
-        keys = [f"{self.host.address}-{self._lives}-{next(self._numbers)}" for _ in range(transactions)]
+        keys = [
+            f"{self.host.address}-{self._lives}-{next(self._numbers)}" for _ in range(transactions)
+        ]
         self.pending += len(keys)
         async with asyncio.TaskGroup() as group:
             for key in keys:
@@ -188,7 +201,9 @@ def check_settled(broker: Broker, database: Database, *, troubles: int) -> None:
     assert not len(broker.parts.halves.open)
     topics = m.HALF_TOPIC, m.HALF_OP_TOPIC
     noted = [broker.parts.tables.progress.committed(CHECKING_GROUP, topic, 0) for topic in topics]
-    assert noted == [broker.store.max_offset(topic, 0) for topic in topics], "all of it may be forgotten"
+    assert noted == [broker.store.max_offset(topic, 0) for topic in topics], (
+        "all of it may be forgotten"
+    )
 
 
 class TransactionWorld:
@@ -200,11 +215,17 @@ class TransactionWorld:
         self.database = Database(seed)
         self.name_server = NameServerNode(self.sim.host("10.0.0.1"))
         address = f"{self.name_server.host.address}:{NAME_SERVER_PORT}"
-        config = with_role(drawn_config(self.chance, address), BrokerRole.ASYNC_MASTER, 0, MASTER, flush)
-        self.rules = CheckRules(self.chance.choice((1000, 6000, 20_000)), self.chance.choice((8, 15)), 60_000)
+        config = with_role(
+            drawn_config(self.chance, address), BrokerRole.ASYNC_MASTER, 0, MASTER, flush
+        )
+        self.rules = CheckRules(
+            self.chance.choice((1000, 6000, 20_000)), self.chance.choice((8, 15)), 60_000
+        )
         self.master = BrokerNode("master", self.sim.host(MASTER), config)
         self.check_each(self.rules.period_ms)
-        self.cashiers = [CashierNode(self.sim.host(f"10.0.4.{n}"), address, self.database) for n in (1, 2)]
+        self.cashiers = [
+            CashierNode(self.sim.host(f"10.0.4.{n}"), address, self.database) for n in (1, 2)
+        ]
         self._swallowed = SwallowedErrors()
 
     def __enter__(self) -> Self:
@@ -220,7 +241,10 @@ class TransactionWorld:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._swallowed.__exit__()
         self.sim.__exit__(kind, error, trace)
@@ -252,6 +276,8 @@ class TransactionWorld:
     def settle(self) -> None:
         """Until nobody works on one any more, and all have ended or were given up."""
         longest_s = SLOWEST_S + (self.rules.checks_max + 2) * self.rules.period_ms / 1000
-        self.sim.run_until(lambda: all(not cashier.pending for cashier in self.cashiers), 2 * longest_s)
+        self.sim.run_until(
+            lambda: all(not cashier.pending for cashier in self.cashiers), 2 * longest_s
+        )
         self.sim.run_until(lambda: not len(self.broker.parts.halves.open), 2 * longest_s)
         self.sim.run_for(10)

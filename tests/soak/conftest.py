@@ -10,12 +10,32 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("soak")
-    group.addoption("--kills", type=int, default=40, metavar="N", help="of one broker (default: %(default)s)")
-    group.addoption("--hands", type=int, default=20, metavar="N", help="that open one store (default: %(default)s)")
-    group.addoption("--minutes", type=float, default=30, metavar="N", help="of mixed load (default: %(default)s)")
-    group.addoption("--report", default=None, metavar="FILE", help="where what mixed load came to is written")
     group.addoption(
-        "--soak-seed", type=int, default=None, metavar="N", help="of sizes and moments (default: a new one)"
+        "--kills", type=int, default=40, metavar="N", help="of one broker (default: %(default)s)"
+    )
+    group.addoption(
+        "--hands",
+        type=int,
+        default=20,
+        metavar="N",
+        help="that open one store (default: %(default)s)",
+    )
+    group.addoption(
+        "--minutes",
+        type=float,
+        default=30,
+        metavar="N",
+        help="of mixed load (default: %(default)s)",
+    )
+    group.addoption(
+        "--report", default=None, metavar="FILE", help="where what mixed load came to is written"
+    )
+    group.addoption(
+        "--soak-seed",
+        type=int,
+        default=None,
+        metavar="N",
+        help="of sizes and moments (default: a new one)",
     )
 
 

@@ -41,11 +41,17 @@ class Ledger:
     def missing(self, group: str, kinds: tuple[str, ...]) -> list[str]:
         """What was acknowledged and the group has not got."""
         taken = self.taken.get(group, Counter())
-        return [key for key, sent in self.sent.items() if sent.is_wanted and key.startswith(kinds) and key not in taken]
+        return [
+            key
+            for key, sent in self.sent.items()
+            if sent.is_wanted and key.startswith(kinds) and key not in taken
+        ]
 
     def unwanted(self) -> list[str]:
         """What was rolled back, and came nevertheless."""
-        return sorted({key for taken in self.taken.values() for key in taken if not self._may_come(key)})
+        return sorted(
+            {key for taken in self.taken.values() for key in taken if not self._may_come(key)}
+        )
 
     def _may_come(self, key: str) -> bool:
         return key not in self.sent or self.sent[key].is_wanted

@@ -19,7 +19,11 @@ from tests.soak.ledger import DELAYS_MS, Ledger
 TOPICS: Final = ("Plain", "Batch", "Delayed", "Transaction", "Asked")
 QUEUES: Final = 4
 OURS, THEIRS, JAVA = "ours", "failing", "java"
-KINDS: Final = {OURS: ("plain", "batch", "delayed", "transaction"), THEIRS: ("plain",), JAVA: ("plain",)}
+KINDS: Final = {
+    OURS: ("plain", "batch", "delayed", "transaction"),
+    THEIRS: ("plain",),
+    JAVA: ("plain",),
+}
 """Which messages each group is due."""
 FAILS_EACH: Final = 50
 BATCH: Final = 40
@@ -49,9 +53,13 @@ class MixedLoad:
     async def run(self, seconds: float, drained_within_s: float) -> None:
         """Send for so long, and consume until everybody has got everything, or for so long after that."""
         senders = (self._plain, self._batches, self._delayed, self._transactions, self._requests)
-        consumers = [self._member(OURS, "Plain", "Batch", "Delayed", "Transaction") for _ in range(3)]
+        consumers = [
+            self._member(OURS, "Plain", "Batch", "Delayed", "Transaction") for _ in range(3)
+        ]
         consumers += [self._member(THEIRS, "Plain", fails_each=FAILS_EACH) for _ in range(2)]
-        consuming = [asyncio.create_task(each) for each in (*consumers, self._answers(), self._java())]
+        consuming = [
+            asyncio.create_task(each) for each in (*consumers, self._answers(), self._java())
+        ]
         sending = [asyncio.create_task(each()) for each in senders]
         await asyncio.sleep(seconds)
         self._sending = False
@@ -86,7 +94,9 @@ class MixedLoad:
 
             async def send(number: int) -> None:
                 key = f"plain-{number}"
-                await producer.send("Plain", bytes(1 + number % 2_000), keys=key, tags="ab"[number % 2])
+                await producer.send(
+                    "Plain", bytes(1 + number % 2_000), keys=key, tags="ab"[number % 2]
+                )
                 self.ledger.acknowledged(key, 0)
 
             await self._each(0.005, send)
@@ -130,7 +140,9 @@ class MixedLoad:
 
                 async def local(message: Message, transaction_id: str) -> roquet.TransactionState:
                     self.ledger.acknowledged(key, 0, is_wanted=not number % 2)
-                    return state(key) if number % UNDECIDED_EACH else roquet.TransactionState.UNKNOWN
+                    return (
+                        state(key) if number % UNDECIDED_EACH else roquet.TransactionState.UNKNOWN
+                    )
 
                 await producer.send_in_transaction(Message("Transaction", b"t", keys=key), local)
 

@@ -76,15 +76,25 @@ class DyingSource(RocketMQSource):
 
 def write_batch(spark: SparkSession, name_server: str) -> None:
     rows = spark.range(ROWS, numPartitions=PARTITIONS).selectExpr("cast(id AS string) AS body")
-    writer = rows.write.format("dying").option("nameServer", name_server).option("topic", BATCH_TOPIC)
+    writer = (
+        rows.write.format("dying").option("nameServer", name_server).option("topic", BATCH_TOPIC)
+    )
     writer.option("delivery", "effectively-once").mode("append").save()
 
 
 def stream(spark: SparkSession, name_server: str, folder: Path, sink: str) -> None:
-    rows = spark.readStream.schema("value string").text(str(folder / "in")).selectExpr("value AS body")
+    rows = (
+        spark.readStream.schema("value string").text(str(folder / "in")).selectExpr("value AS body")
+    )
     for delivery in DELIVERIES:
-        writer = rows.writeStream.format(sink).option("nameServer", name_server).option("delivery", delivery)
-        writer = writer.option("topic", f"stream-{delivery}").option("checkpointLocation", str(folder / delivery))
+        writer = (
+            rows.writeStream.format(sink)
+            .option("nameServer", name_server)
+            .option("delivery", delivery)
+        )
+        writer = writer.option("topic", f"stream-{delivery}").option(
+            "checkpointLocation", str(folder / delivery)
+        )
         writer.trigger(availableNow=True).start()
     while spark.streams.active:
         spark.streams.awaitAnyTermination()
@@ -93,7 +103,9 @@ def stream(spark: SparkSession, name_server: str, folder: Path, sink: str) -> No
 
 def main(name_server: str, folder: Path, life: str) -> None:
     os.environ[FOLDER] = str(folder)
-    spark = session("sink-job", **{"spark.master": f"local[{PARTITIONS},4]", "spark.driver.memory": "1g"})
+    spark = session(
+        "sink-job", **{"spark.master": f"local[{PARTITIONS},4]", "spark.driver.memory": "1g"}
+    )
     if life == "die":
         spark.dataSource.register(DyingSource)
         write_batch(spark, name_server)

@@ -30,7 +30,9 @@ async def test_acknowledged_messages_are_where_they_were_after_dozens_of_kills(
 ) -> None:
     require_java()
     with RoquetNameServer() as names:
-        with RoquetBroker(names.address, store_dir=tmp_path / "store", properties=SETTINGS) as broker:
+        with RoquetBroker(
+            names.address, store_dir=tmp_path / "store", properties=SETTINGS
+        ) as broker:
             broker.kill()
             load = await kill_again_and_again(broker, soak_seed, kills)
             assert_files_are_whole(load, broker.store_dir)
@@ -53,7 +55,10 @@ async def test_acknowledged_messages_are_where_they_were_after_dozens_of_kills(
 def read_by_apache(name_server: str, group: str, count: int) -> list[Found]:
     """Every message of the topic, by Apache's consumer."""
     words = ("consume", name_server, TOPIC, group, count, SECONDS, "--linger", 1000)
-    return [found_by_apache(line) for line in run_driver(Version.V4, *words, timeout_s=SECONDS + 30).check()]
+    return [
+        found_by_apache(line)
+        for line in run_driver(Version.V4, *words, timeout_s=SECONDS + 30).check()
+    ]
 
 
 def by_place(found: list[Found]) -> list[Found]:

@@ -65,23 +65,33 @@ def look(cluster: RoquetCluster) -> Look:
     files = [len(list(Path(f"/proc/{broker.pid}/fd").iterdir())) for broker in brokers]
     behind = log_end(cluster.master.address) - log_end(cluster.slave.address)
     return Look(
-        (memory[0], memory[1]), (files[0], files[1]), max(lag(cluster.master, group) for group in KINDS), behind
+        (memory[0], memory[1]),
+        (files[0], files[1]),
+        max(lag(cluster.master, group) for group in KINDS),
+        behind,
     )
 
 
 def lag(master: RoquetBroker, group: str) -> int:
     """Messages that a group has not consumed yet; 0 as long as the broker does not know it."""
-    answer = wire.ask(master.address, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group}, timeout_s=30)
+    answer = wire.ask(
+        master.address, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group}, timeout_s=30
+    )
     if answer.code != 0:
         return 0
     table = load(answer.body)["offsetTable"]
     return sum(int(each["brokerOffset"]) - int(each["consumerOffset"]) for each in table.values())
 
 
-def test_nothing_is_lost_and_nothing_piles_up(soak_seed: int, seconds: float, report: Path | None) -> None:
+def test_nothing_is_lost_and_nothing_piles_up(
+    soak_seed: int, seconds: float, report: Path | None
+) -> None:
     require_java()
     looks: list[Look] = []
-    with RoquetCluster(properties=SETTINGS) as cluster, HostileClients(cluster, soak_seed, seconds) as hostile:
+    with (
+        RoquetCluster(properties=SETTINGS) as cluster,
+        HostileClients(cluster, soak_seed, seconds) as hostile,
+    ):
         hostile.start()
         for topic in TOPICS:
             create_topic(cluster.master, topic, QUEUES)
@@ -119,7 +129,9 @@ def grown(looks: Sequence[Look], figure: Callable[[Look], int]) -> float:
 
 def page(load_: MixedLoad, looks: Sequence[Look], seconds: float, seed: int, hostile: int) -> str:
     ledger = load_.ledger
-    thirds = [looks[len(looks) * number // 3 : len(looks) * (number + 1) // 3] for number in range(3)]
+    thirds = [
+        looks[len(looks) * number // 3 : len(looks) * (number + 1) // 3] for number in range(3)
+    ]
     lines = [
         "# Under mixed load",
         "",
@@ -142,11 +154,23 @@ def page(load_: MixedLoad, looks: Sequence[Look], seconds: float, seed: int, hos
         ("bytes that the slave has before it", lambda each: each.slave_behind),
     ]
     for name, figure in rows:
-        lines.append(f"| {name} | " + " | ".join(f"{median(map(figure, third)):,.0f}" for third in thirds) + " |")
-    lines += ["", "| group | messages due | missing | got twice or more |", "| --- | --- | --- | --- |"]
+        lines.append(
+            f"| {name} | "
+            + " | ".join(f"{median(map(figure, third)):,.0f}" for third in thirds)
+            + " |"
+        )
+    lines += [
+        "",
+        "| group | messages due | missing | got twice or more |",
+        "| --- | --- | --- | --- |",
+    ]
     for group, kinds in KINDS.items():
-        due = sum(1 for key, sent in ledger.sent.items() if sent.is_wanted and key.startswith(kinds))
-        lines.append(f"| {group} | {due:,} | {len(ledger.missing(group, kinds)):,} | {ledger.doubled(group):.2%} |")
+        due = sum(
+            1 for key, sent in ledger.sent.items() if sent.is_wanted and key.startswith(kinds)
+        )
+        lines.append(
+            f"| {group} | {due:,} | {len(ledger.missing(group, kinds)):,} | {ledger.doubled(group):.2%} |"
+        )
     lines += [
         "",
         f"Rolled back and delivered nevertheless: {len(ledger.unwanted())}. Delivered before its time: "

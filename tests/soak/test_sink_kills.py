@@ -39,12 +39,20 @@ def test_rows_survive_tasks_and_drivers_that_die_before_they_commit(tmp_path: Pa
             ground.create_topic(topic, 4)
         with job(ground, tmp_path, "die") as first:
             reached = [tmp_path / f"commits-stream-{delivery}" for delivery in DELIVERIES]
-            first.wait_ready(lambda: all(file.exists() for file in reached), "both streams in their commits", SECONDS)
+            first.wait_ready(
+                lambda: all(file.exists() for file in reached),
+                "both streams in their commits",
+                SECONDS,
+            )
             os.killpg(first.pid, signal.SIGKILL)
         assert (tmp_path / KILLED).exists()
-        assert all(len(stored(ground.namesrv, topic)) == ROWS for topic in topics), "whoever died had sent its rows"
+        assert all(len(stored(ground.namesrv, topic)) == ROWS for topic in topics), (
+            "whoever died had sent its rows"
+        )
         with job(ground, tmp_path, "finish") as second:
             assert second.wait_end(SECONDS) == 0, second.log()[-4000:]
         found = {topic: Counter(numbers(stored(ground.namesrv, topic))) for topic in topics}
     assert found[BATCH_TOPIC] == found["stream-effectively-once"] == Counter(range(ROWS))
-    assert found["stream-at-least-once"] == Counter([*range(ROWS), *range(ROWS)]), "sent again, nothing is lost"
+    assert found["stream-at-least-once"] == Counter([*range(ROWS), *range(ROWS)]), (
+        "sent again, nothing is lost"
+    )

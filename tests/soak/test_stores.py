@@ -30,7 +30,9 @@ KINDS: tuple[tuple[object, ...], ...] = (
 )
 
 
-def test_a_store_is_whole_in_whatever_hands_it_was(soak_seed: int, hands: int, tmp_path: Path) -> None:
+def test_a_store_is_whole_in_whatever_hands_it_was(
+    soak_seed: int, hands: int, tmp_path: Path
+) -> None:
     require_java()
     chance = random.Random(soak_seed)
     with ApacheNameServer() as names, JavaClients() as clients:
@@ -46,7 +48,9 @@ def test_a_store_is_whole_in_whatever_hands_it_was(soak_seed: int, hands: int, t
             place.takes("Hands", "G", len(stored))
 
 
-def live(place: Place, chance: random.Random, life: int, keys_from: int, *, is_apaches: bool) -> bool:
+def live(
+    place: Place, chance: random.Random, life: int, keys_from: int, *, is_apaches: bool
+) -> bool:
     """Whether it ended with a kill."""
     broker = place.apaches() if is_apaches else place.ours()
     say(f"{life}: {'Apache' if is_apaches else 'roquet'} opens it")
@@ -55,8 +59,18 @@ def live(place: Place, chance: random.Random, life: int, keys_from: int, *, is_a
             assert_serves_its_log(broker.address, place.store_dir, keys_from=keys_from)
         for n in range(chance.randrange(5) if life else 1):
             count, *kind = chance.choice(KINDS) if life else KINDS[0]
-            place.produce("Hands", int(str(count)), "--keys", f"k-{life}-{n}-", "--body", f"{life}-{n}-", *kind)
-        time.sleep(chance.choice((0, chance.uniform(0, 5))))  # Checkpoints are made meanwhile, or not.
+            place.produce(
+                "Hands",
+                int(str(count)),
+                "--keys",
+                f"k-{life}-{n}-",
+                "--body",
+                f"{life}-{n}-",
+                *kind,
+            )
+        time.sleep(
+            chance.choice((0, chance.uniform(0, 5)))
+        )  # Checkpoints are made meanwhile, or not.
         assert_serves_its_log(broker.address, place.store_dir, keys_from=keys_from)
         ends_badly = chance.random() < 0.6
         say(f"{life}: {'a kill' if ends_badly else 'a stop'}")

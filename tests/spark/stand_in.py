@@ -70,7 +70,9 @@ class Broker:
 
     def queues_of(self, topic: str) -> int:
         """How many may be read: all, unless `read_queues` says otherwise."""
-        return len([queue_id for each, queue_id in self.queues if each == topic][: self.read_queues])
+        return len(
+            [queue_id for each, queue_id in self.queues if each == topic][: self.read_queues]
+        )
 
     def die(self) -> None:
         self._server.stop_accepting()
@@ -88,7 +90,9 @@ class Broker:
         header = QueueHeader.read(request.fields)
         if self.bounds_asked:
             self.bounds_asked.pop()()
-        return request.answer(0, fields={"offset": self._bounds(header.topic, header.queue_id)[which]})
+        return request.answer(
+            0, fields={"offset": self._bounds(header.topic, header.queue_id)[which]}
+        )
 
     def _pull(self, request: Command, _: Connection) -> Answer:
         header = PullHeader.read(request.fields)
@@ -99,7 +103,11 @@ class Broker:
         records = self.queues[header.topic, header.queue_id]
         first, end = self._bounds(header.topic, header.queue_id)
         at = header.queue_offset
-        found = [each for each in records if at <= each.queue_offset][: header.max_msg_nums] if at >= first else []
+        found = (
+            [each for each in records if at <= each.queue_offset][: header.max_msg_nums]
+            if at >= first
+            else []
+        )
         code, following = ResponseCode.SUCCESS, at + len(found)
         if not found:
             code, following = (ResponseCode.PULL_OFFSET_MOVED, first if at < first else end)
@@ -150,7 +158,13 @@ class StandIn:
         return asyncio.run_coroutine_threadsafe(done(), self._loop).result()
 
     def _topics(self, request: Command, _: Connection) -> Answer:
-        own = ["broker-a", "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "SCHEDULE_TOPIC_XXXX", "TBW102"]
+        own = [
+            "broker-a",
+            "DefaultCluster",
+            "DefaultCluster_REPLY_TOPIC",
+            "SCHEDULE_TOPIC_XXXX",
+            "TBW102",
+        ]
         names = sorted({topic for broker in self.listed for topic, _ in broker.queues} | set(own))
         return request.answer(0, body=dump_bytes({"topicList": names}))
 

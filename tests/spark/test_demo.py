@@ -54,7 +54,9 @@ def test_differences_are_told_by_carrier() -> None:
 
 
 @pytest.mark.spark
-def test_messages_through_parquet_come_to_the_same_delays(spark: SparkSession, tmp_path: Path) -> None:
+def test_messages_through_parquet_come_to_the_same_delays(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     some = list(islice(flights.flights(), SOME))
     rows = [(each.key, bytearray(each.message().body)) for each in [*some, some[0]]]
     messages = spark.createDataFrame(rows, "keys string, body binary")

@@ -65,8 +65,12 @@ def test_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert java_home() == tmp_path / "mine"
 
 
-def test_the_path_comes_next_and_its_java_says_where_it_lives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    shim = program(tmp_path / "shim", ANSWER.format(home=tmp_path / "real", version="21", more=VECTOR))
+def test_the_path_comes_next_and_its_java_says_where_it_lives(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shim = program(
+        tmp_path / "shim", ANSWER.format(home=tmp_path / "real", version="21", more=VECTOR)
+    )
     monkeypatch.setenv("PATH", str(shim.parent))
     assert ensure_java() == tmp_path / "real"
     assert os.environ["JAVA_HOME"] == str(tmp_path / "real")
@@ -74,18 +78,27 @@ def test_the_path_comes_next_and_its_java_says_where_it_lives(monkeypatch: pytes
 
 @pytest.mark.parametrize("version", ["11", "25", "1.8"])
 def test_other_versions_are_refused_by_number(tmp_path: Path, version: str) -> None:
-    with pytest.raises(JavaNotFound, match=f"Java {version.removeprefix('1.')}, Spark needs 17 or 21"):
+    with pytest.raises(
+        JavaNotFound, match=f"Java {version.removeprefix('1.')}, Spark needs 17 or 21"
+    ):
         inspect("PATH", stand_in(tmp_path, version))
 
 
 def test_what_is_no_java_is_refused_in_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(JavaNotFound, match="it says: Unrecognized option: --list-modules"):
-        inspect("JAVA_HOME", program(tmp_path, "#!/bin/sh\necho 'Unrecognized option: --list-modules' >&2\nexit 1\n"))
+        inspect(
+            "JAVA_HOME",
+            program(
+                tmp_path, "#!/bin/sh\necho 'Unrecognized option: --list-modules' >&2\nexit 1\n"
+            ),
+        )
     with pytest.raises(JavaNotFound, match="does not start"):
         inspect("JAVA_HOME", tmp_path / "nowhere" / "java")
 
 
-def test_the_error_names_all_that_was_refused_and_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_error_names_all_that_was_refused_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     stand_in(tmp_path / "old", "11")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", str(stand_in(tmp_path / "new", "25").parent))
@@ -100,7 +113,9 @@ def test_the_error_names_all_that_was_refused_and_what_to_do(monkeypatch: pytest
     assert "Install Java 17 or 21" in words
 
 
-def test_a_java_without_the_vector_module_gets_a_launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_java_without_the_vector_module_gets_a_launcher(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "small"))
     stand_in(tmp_path / "small", "21", more="")
     home = java_home()
@@ -122,18 +137,33 @@ def test_without_a_cache_the_launcher_goes_to_a_temporary_directory(
 @pytest.mark.parametrize(
     ("given", "passed_on"),
     [
-        (["-Xmx1g", "-cp", "a b:*", "Main", "it's", ""], ["-Xmx1g", "-cp", "a b:*", "Main", "it's", ""]),
+        (
+            ["-Xmx1g", "-cp", "a b:*", "Main", "it's", ""],
+            ["-Xmx1g", "-cp", "a b:*", "Main", "it's", ""],
+        ),
         (["--add-modules=jdk.incubator.vector", "Main"], ["Main"]),
         (["--add-modules", "jdk.incubator.vector", "Main"], ["Main"]),
-        (["--add-modules=java.sql,jdk.incubator.vector,java.xml"], ["--add-modules=java.sql,java.xml"]),
+        (
+            ["--add-modules=java.sql,jdk.incubator.vector,java.xml"],
+            ["--add-modules=java.sql,java.xml"],
+        ),
         (["--add-modules", "jdk.incubator.vector,java.sql"], ["--add-modules", "java.sql"]),
-        (["--add-modules=java.sql", "--add-exports=a/b=c"], ["--add-modules=java.sql", "--add-exports=a/b=c"]),
+        (
+            ["--add-modules=java.sql", "--add-exports=a/b=c"],
+            ["--add-modules=java.sql", "--add-exports=a/b=c"],
+        ),
     ],
 )
-def test_a_launcher_passes_on_all_but_the_module(tmp_path: Path, given: list[str], passed_on: list[str]) -> None:
-    echo = program(tmp_path / "it's here", '#!/bin/sh\nfor each do printf "%s\\n" "[$each]"; done\n')
+def test_a_launcher_passes_on_all_but_the_module(
+    tmp_path: Path, given: list[str], passed_on: list[str]
+) -> None:
+    echo = program(
+        tmp_path / "it's here", '#!/bin/sh\nfor each do printf "%s\\n" "[$each]"; done\n'
+    )
     launcher = launcher_home(echo) / "bin" / "java"
-    said = subprocess.run([str(launcher), *given], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [str(launcher), *given], capture_output=True, text=True, check=True
+    ).stdout
     assert said.splitlines() == [f"[{each}]" for each in passed_on]
 
 
@@ -150,5 +180,7 @@ def test_spark_starts_on_the_wheels_java_where_there_is_no_other(
                 (tools / tool.name).symlink_to(tool)
     monkeypatch.setenv("PATH", str(tools))
     assert shutil.which("java") is None
-    job = subprocess.run([sys.executable, "-c", JOB], capture_output=True, text=True, timeout=600, check=False)
+    job = subprocess.run(
+        [sys.executable, "-c", JOB], capture_output=True, text=True, timeout=600, check=False
+    )
     assert "answer: Java 21, 499500" in job.stdout, job.stderr[-2000:]

@@ -21,16 +21,23 @@ SIZES = (120, 0, 7)
 @pytest.fixture(scope="module")
 def stand_in() -> Iterator[StandIn]:
     held = {
-        ("orders", index): [record(index, offset, f"{index}-{offset}".encode()) for offset in range(10, 10 + size)]
+        ("orders", index): [
+            record(index, offset, f"{index}-{offset}".encode()) for offset in range(10, 10 + size)
+        ]
         for index, size in enumerate(SIZES)
     }
-    poison = [record(0, offset, b"no zlib", topic="poison", sys_flag=int(offset == 3)) for offset in range(5)]
+    poison = [
+        record(0, offset, b"no zlib", topic="poison", sys_flag=int(offset == 3))
+        for offset in range(5)
+    ]
     others = {("empty", 0): [], ("poison", 0): poison}
     with cluster(Broker(0, held | others)) as running:
         yield running
 
 
-def load(spark: SparkSession, stand_in: StandIn, *, schema: str | None = None, **options: str) -> DataFrame:
+def load(
+    spark: SparkSession, stand_in: StandIn, *, schema: str | None = None, **options: str
+) -> DataFrame:
     given = {"nameServer": stand_in.name_server, "subscribe": "orders"} | options
     reader = spark.read.format("rocketmq").options(**given)
     return (reader.schema(schema) if schema else reader).load()
@@ -50,7 +57,9 @@ def test_one_message_that_cannot_be_opened_ends_a_read_that_says_which_or_is_a_r
     rest = load(spark, stand_in, subscribe="poison", mode="PERMISSIVE")
     assert sorted(row.queueOffset for row in rest.collect()) == [0, 1, 2, 4]
     columns = "topic string, queueOffset long, body binary, _corrupt string"
-    told = load(spark, stand_in, schema=columns, subscribe="poison", mode="PERMISSIVE").where("_corrupt IS NOT NULL")
+    told = load(spark, stand_in, schema=columns, subscribe="poison", mode="PERMISSIVE").where(
+        "_corrupt IS NOT NULL"
+    )
     (row,) = told.collect()
     assert (row.topic, row.queueOffset, row.body) == ("poison", 3, None)
     assert row._corrupt.startswith(place)
@@ -60,12 +69,16 @@ def test_every_message_is_read_once(spark: SparkSession, stand_in: StandIn) -> N
     frame = load(spark, stand_in)
     assert frame.schema == SPARK_SCHEMA
     bodies = [bytes(row.body).decode() for row in frame.select("body").collect()]
-    assert sorted(bodies) == sorted(f"{index}-{offset}" for index in (0, 2) for offset in range(10, 10 + SIZES[index]))
+    assert sorted(bodies) == sorted(
+        f"{index}-{offset}" for index in (0, 2) for offset in range(10, 10 + SIZES[index])
+    )
 
 
 def test_a_row_has_every_column_of_its_message(spark: SparkSession, stand_in: StandIn) -> None:
     rows = load(spark, stand_in).where("queueId = 2 AND queueOffset = 11")
-    times = rows.selectExpr("unix_millis(bornTimestamp) AS born", "unix_millis(storeTimestamp) AS stored").first()
+    times = rows.selectExpr(
+        "unix_millis(bornTimestamp) AS born", "unix_millis(storeTimestamp) AS stored"
+    ).first()
     assert times is not None
     assert (times.born, times.stored) == (1_700_000_000_123, 1_700_000_000_456)
     row = rows.drop("bornTimestamp", "storeTimestamp").first()
@@ -98,7 +111,9 @@ def test_a_schema_of_ones_own_is_a_projection(spark: SparkSession, stand_in: Sta
     )
 
 
-def test_offsets_bound_the_read_and_partitions_split_it(spark: SparkSession, stand_in: StandIn) -> None:
+def test_offsets_bound_the_read_and_partitions_split_it(
+    spark: SparkSession, stand_in: StandIn
+) -> None:
     frame = load(
         spark,
         stand_in,
@@ -108,7 +123,9 @@ def test_offsets_bound_the_read_and_partitions_split_it(spark: SparkSession, sta
         tags="T0 || T1",
     )
     assert frame.rdd.getNumPartitions() == 4
-    found = {(row.queueId, row.queueOffset) for row in frame.select("queueId", "queueOffset").collect()}
+    found = {
+        (row.queueId, row.queueOffset) for row in frame.select("queueId", "queueOffset").collect()
+    }
     wanted = [(0, offset) for offset in range(20, 50)] + [(2, offset) for offset in range(10, 17)]
     assert found == {(queue_id, offset) for queue_id, offset in wanted if offset % 3 != 2}
 
@@ -127,7 +144,11 @@ def test_properties_can_be_left_out(spark: SparkSession, stand_in: StandIn) -> N
         ({"startingOfsets": "earliest"}, None, "did you mean startingOffsets?"),
         ({"startingOffsets": "latest"}, None, "a batch read cannot have 'latest'"),
         ({"subscribe": "nothing"}, None, "no broker has topic nothing"),
-        ({"startingOffsets": '{"orders":{"broker-a":{"0":5}}}'}, None, "wanted offset 5, min 10, max 130"),
+        (
+            {"startingOffsets": '{"orders":{"broker-a":{"0":5}}}'},
+            None,
+            "wanted offset 5, min 10, max 130",
+        ),
         ({}, "Body binary", "did you mean body?"),
         ({}, "body string", "column body is binary, not string"),
     ],
@@ -145,8 +166,12 @@ def test_a_master_that_dies_in_the_middle_is_survived(spark: SparkSession) -> No
     master, slave = Broker(0, held), Broker(1, held)
     master.dies_after_pulls = 10
     with cluster(master, slave) as stand_in:
-        frame = load(spark, stand_in, schema="queueOffset bigint, bodyCRC int, storeTimestamp timestamp")
-        assert [row.queueOffset for row in frame.select("queueOffset").collect()] == list(range(1000))
+        frame = load(
+            spark, stand_in, schema="queueOffset bigint, bodyCRC int, storeTimestamp timestamp"
+        )
+        assert [row.queueOffset for row in frame.select("queueOffset").collect()] == list(
+            range(1000)
+        )
     assert slave.pulls > 0
 
 
@@ -165,7 +190,10 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
     [
         ("queueOffset IN (10, 11) AND tags = 'T1' AND topic = 'orders'", ["0-10", "2-10"]),
         ("brokerName = 'broker-b' OR queueOffset = 12 AND queueId = 0", ["0-12"]),
-        ("queueId = 2 AND storeTimestamp = timestamp_millis(1700000000456) AND queueOffset < 12", ["2-10", "2-11"]),
+        (
+            "queueId = 2 AND storeTimestamp = timestamp_millis(1700000000456) AND queueOffset < 12",
+            ["2-10", "2-11"],
+        ),
     ],
 )
 def test_conditions_give_the_same_rows_whether_spark_or_the_read_sees_to_them(
@@ -174,10 +202,14 @@ def test_conditions_give_the_same_rows_whether_spark_or_the_read_sees_to_them(
     for pushed in ("true", "false"):
         pushing.conf.set(PUSHDOWN, pushed)
         frame = load(pushing, stand_in).where(condition)
-        assert sorted(bytes(row.body).decode() for row in frame.select("body").collect()) == expected
+        assert (
+            sorted(bytes(row.body).decode() for row in frame.select("body").collect()) == expected
+        )
 
 
-def test_conditions_that_are_pushed_down_save_pulls(pushing: SparkSession, stand_in: StandIn) -> None:
+def test_conditions_that_are_pushed_down_save_pulls(
+    pushing: SparkSession, stand_in: StandIn
+) -> None:
     before = stand_in.brokers[0].pulls
     assert load(pushing, stand_in).where("queueId = 0 AND queueOffset = 20").count() == 1
     assert stand_in.brokers[0].pulls == before + 1

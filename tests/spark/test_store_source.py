@@ -60,9 +60,13 @@ def test_damage_is_shown_to_who_asks_for_it(spark: SparkSession, tmp_path: Path)
     assert places[3] < LOG_FILE
 
     reader = spark.read.format("rocketmq-store").option("mode", "PERMISSIVE")
-    frame = reader.schema("body binary, _corrupt string, commitLogOffset bigint").load(str(tmp_path))
+    frame = reader.schema("body binary, _corrupt string, commitLogOffset bigint").load(
+        str(tmp_path)
+    )
 
-    assert [row.commitLogOffset for row in frame.where("_corrupt IS NOT NULL").collect()] == [places[3]]
+    assert [row.commitLogOffset for row in frame.where("_corrupt IS NOT NULL").collect()] == [
+        places[3]
+    ]
     assert frame.count() == COUNT
     assert reader.schema("body binary").load(str(tmp_path)).count() == COUNT - 1
 
@@ -86,8 +90,13 @@ def test_conditions_give_the_same_rows_whether_spark_or_the_read_sees_to_them(
     pushing: SparkSession, store: Path, condition: str
 ) -> None:
     def rows() -> list[int]:
-        frame = pushing.read.format("rocketmq-store").option("bytesPerPartition", 2000).load(str(store))
-        return sorted(row.commitLogOffset for row in frame.where(condition).select("commitLogOffset").collect())
+        frame = (
+            pushing.read.format("rocketmq-store").option("bytesPerPartition", 2000).load(str(store))
+        )
+        return sorted(
+            row.commitLogOffset
+            for row in frame.where(condition).select("commitLogOffset").collect()
+        )
 
     pushed = rows()
     pushing.conf.set("spark.sql.python.filterPushdown.enabled", False)
@@ -95,11 +104,15 @@ def test_conditions_give_the_same_rows_whether_spark_or_the_read_sees_to_them(
     assert len(pushed) == (0 if "other" in condition else 10 if "topic" in condition else 15)
 
 
-def test_a_condition_hides_no_damage_that_is_asked_for(pushing: SparkSession, tmp_path: Path) -> None:
+def test_a_condition_hides_no_damage_that_is_asked_for(
+    pushing: SparkSession, tmp_path: Path
+) -> None:
     places = filled(tmp_path, COUNT)
     flip(tmp_path / "commitlog" / f"{0:020d}", places[3] + 90)
     reader = pushing.read.format("rocketmq-store").option("mode", "PERMISSIVE")
-    frame = reader.schema("topic string, queueId int, brokerName string, _corrupt string").load(str(tmp_path))
+    frame = reader.schema("topic string, queueId int, brokerName string, _corrupt string").load(
+        str(tmp_path)
+    )
 
     assert frame.where("queueId = 1").count() == COUNT // 2 - 1
     assert frame.where("_corrupt IS NOT NULL OR queueId = 1").count() == COUNT // 2

@@ -31,11 +31,14 @@ async def _stored(name_server: str, topic: str) -> list[Record]:
         return found
 
 
-def numbered(count: int, *, key: str | None = None, per_batch: int = 100) -> Iterator[pa.RecordBatch]:
+def numbered(
+    count: int, *, key: str | None = None, per_batch: int = 100
+) -> Iterator[pa.RecordBatch]:
     """Rows whose bodies are their numbers, as Spark hands them to a task."""
     for first in range(0, count, per_batch):
         rows: list[dict[str, Any]] = [
-            {"body": b"%d" % number, "shardingKey": key} for number in range(first, min(first + per_batch, count))
+            {"body": b"%d" % number, "shardingKey": key}
+            for number in range(first, min(first + per_batch, count))
         ]
         yield pa.RecordBatch.from_pylist(rows, ROW)
 

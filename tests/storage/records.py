@@ -38,21 +38,31 @@ def bodies_in(store: Store, topic: str, queue_id: int = 0) -> list[bytes]:
 
 
 def packed(
-    queue: ConsumeQueue, items: Sequence[BatchItem], sys_flag: int = 0, born_ms: int = 1, reconsume_times: int = 0
+    queue: ConsumeQueue,
+    items: Sequence[BatchItem],
+    sys_flag: int = 0,
+    born_ms: int = 1,
+    reconsume_times: int = 0,
 ) -> BatchRecords:
     """A batch for a queue."""
-    records = BatchRecords(queue.topic_bytes, queue.queue_id, sys_flag, born_ms, bytes(8), bytes(8), reconsume_times)
+    records = BatchRecords(
+        queue.topic_bytes, queue.queue_id, sys_flag, born_ms, bytes(8), bytes(8), reconsume_times
+    )
     for item in items:
         records.add(item)
     return records
 
 
-def put_batch(store: Store, queue: ConsumeQueue, items: Sequence[BatchItem], born_ms: int = 1) -> list[PhysicalOffset]:
+def put_batch(
+    store: Store, queue: ConsumeQueue, items: Sequence[BatchItem], born_ms: int = 1
+) -> list[PhysicalOffset]:
     """Store a batch; where its records stand."""
     _, places = store.append_batch(queue, packed(queue, items, 0, born_ms))
     return [PhysicalOffset(at) for at in places.tolist()]
 
 
-def found_by_key(store: Store, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> KeyHits:
+def found_by_key(
+    store: Store, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+) -> KeyHits:
     """What a question for a key finds, all its steps taken at once."""
     return finished(store.search_by_key(topic, key, count_max, begin_ms, end_ms))

@@ -77,21 +77,46 @@ def config(*, pooled: bool, notes: bool) -> StoreConfig:
 
 
 def opened(drive: Drive, *, pooled: bool, notes: bool) -> Store:
-    store = Store(config(pooled=pooled, notes=notes), lambda: NOW_MS, drive.mount(), Flags() if notes else None)
+    store = Store(
+        config(pooled=pooled, notes=notes),
+        lambda: NOW_MS,
+        drive.mount(),
+        Flags() if notes else None,
+    )
     store.open()
     return store
 
 
-BORDERS: Final = (-1, 0, 1, (1 << 31) - 1, 1 << 31, -(1 << 31) - 1, (1 << 63) - 1, 1 << 63, -(1 << 63) - 1, 1 << 200)
+BORDERS: Final = (
+    -1,
+    0,
+    1,
+    (1 << 31) - 1,
+    1 << 31,
+    -(1 << 31) - 1,
+    (1 << 63) - 1,
+    1 << 63,
+    -(1 << 63) - 1,
+    1 << 200,
+)
 fine_numbers: Final = st.integers(-(1 << 31), (1 << 31) - 1)
 numbers: Final = st.one_of(fine_numbers, st.sampled_from(BORDERS), st.integers(-(1 << 65), 1 << 65))
 fine_texts: Final = st.sampled_from(
-    (b"", b"TAGS\x01a\x02KEYS\x01k l", b"UNIQ_KEY\x01U", b"A\x01\xff\xfe", b"A\x01\xed\xa0\x80", b"B\x01odd")
+    (
+        b"",
+        b"TAGS\x01a\x02KEYS\x01k l",
+        b"UNIQ_KEY\x01U",
+        b"A\x01\xff\xfe",
+        b"A\x01\xed\xa0\x80",
+        b"B\x01odd",
+    )
 )
 texts: Final = st.one_of(
     fine_texts,
     st.binary(max_size=40),
-    st.sampled_from((b"A\x01b\0", b"x" * 32_767, b"x" * 32_768, b"x" * 70_000, b"A\x01" + b"p" * 2000)),
+    st.sampled_from(
+        (b"A\x01b\0", b"x" * 32_767, b"x" * 32_768, b"x" * 70_000, b"A\x01" + b"p" * 2000)
+    ),
 )
 fine_bodies: Final = st.one_of(st.binary(max_size=50), st.just(b"b" * 700))
 bodies: Final = st.one_of(fine_bodies, st.sampled_from((b"b" * 3900, b"b" * 5000)))
@@ -116,10 +141,24 @@ class Fields:
 sys_flags: Final = st.sampled_from((0, 0, 0, 1, 4, 8, 12))
 queue_ids: Final = st.integers(0, 2)
 fine_fields: Final = st.builds(
-    Fields, fine_bodies, fine_texts, key_lists, *[fine_numbers] * 2, sys_flags, *[fine_numbers] * 2, queue_ids
+    Fields,
+    fine_bodies,
+    fine_texts,
+    key_lists,
+    *[fine_numbers] * 2,
+    sys_flags,
+    *[fine_numbers] * 2,
+    queue_ids,
 )
 odd_fields: Final = st.builds(
-    Fields, bodies, texts, key_lists, *[numbers] * 2, st.one_of(sys_flags, numbers), *[numbers] * 2, queue_ids
+    Fields,
+    bodies,
+    texts,
+    key_lists,
+    *[numbers] * 2,
+    st.one_of(sys_flags, numbers),
+    *[numbers] * 2,
+    queue_ids,
 )
 field_lists: Final = st.one_of(
     st.lists(fine_fields, min_size=1, max_size=12),
@@ -140,7 +179,9 @@ def append(store: Store, each: Sequence[Fields], delay_ms: int | None) -> int:
 
 def append_batch(store: Store, each: Sequence[Fields], delay_ms: int | None) -> int:
     first = each[0]
-    items = [BatchItem(item.flag, item.body, item.properties, item.keys, item.tag_code) for item in each]
+    items = [
+        BatchItem(item.flag, item.body, item.properties, item.keys, item.tag_code) for item in each
+    ]
     queue, sys_flag = store.queue("T", first.queue_id), first.sys_flag & ~m.TRANSACTION_BITS
     store.append_batch(queue, packed(queue, items, sys_flag, first.born_ms, first.reconsume_times))
     return len(items)
@@ -178,7 +219,9 @@ def append_moved(store: Store, each: Sequence[Fields], delay_ms: int | None) -> 
     ends = np.cumsum([len(data) for data in stored])
     block = RecordBlock(0, b"".join(stored), np.append(0, ends[:-1]), int(ends[-1]))
     queues = [store.queue("Moved" * (1 + item.queue_id), item.queue_id) for item in each]
-    return store.append_moved(block, queues[: len(stored)] + queues[-1:] * (len(stored) - len(queues)))
+    return store.append_moved(
+        block, queues[: len(stored)] + queues[-1:] * (len(stored) - len(queues))
+    )
 
 
 Road = Callable[[Store, Sequence[Fields], int | None], int]
@@ -194,14 +237,18 @@ def records_of(store: Store) -> list[bytes]:
         check(data, place, verify=True)
         found.append(bytes(data))
         at = type(at)(place + len(data))
-    assert store.log.end == at or (store.log.end == store.log.next_file(at) and store.log.is_closed_at(at))
+    assert store.log.end == at or (
+        store.log.end == store.log.next_file(at) and store.log.is_closed_at(at)
+    )
     return found
 
 
 def entries_of(store: Store) -> dict[tuple[str, int], list[tuple[int, int]]]:
     """Place and size of each queue's records; blanks have none."""
     return {
-        (queue.topic, queue.queue_id): [entry[:2] for n in range(queue.max_offset) if (entry := queue.entry(n))]
+        (queue.topic, queue.queue_id): [
+            entry[:2] for n in range(queue.max_offset) if (entry := queue.entry(n))
+        ]
         for queue in store.queues
         if queue.max_offset
     }
@@ -229,7 +276,11 @@ def noted(store: Store) -> int:
 
 
 def state(store: Store) -> tuple[object, ...]:
-    counted = [(topic, astuple(appended)) for topic, appended in store.queues.appended() if appended.messages]
+    counted = [
+        (topic, astuple(appended))
+        for topic, appended in store.queues.appended()
+        if appended.messages
+    ]
     return (records_of(store), entries_of(store), noted(store), store.stored, counted)
 
 
@@ -264,7 +315,9 @@ def test_it_is_whole_in_log_queue_and_index_or_nothing_changed(
             assert state(store) == before
             assert store.log.end in (end, store.log.next_file(end))
             behind = store.log.end % LOG_FILE
-            assert store.log.end != end or not any(store.log.stored(end, LOG_FILE - behind)) or pooled
+            assert (
+                store.log.end != end or not any(store.log.stored(end, LOG_FILE - behind)) or pooled
+            )
         else:
             drive.fails_in = 1 << 60
             assert store.stored == count + written
@@ -293,7 +346,9 @@ def test_it_is_whole_in_log_queue_and_index_or_nothing_changed(
         ("properties", b"A\x01b\0"),
     ],
 )
-def test_a_value_that_does_not_fit_loses_nothing_of_others(road: Road, name: str, value: object) -> None:
+def test_a_value_that_does_not_fit_loses_nothing_of_others(
+    road: Road, name: str, value: object
+) -> None:
     drive = Drive(random.Random(1))
     store = opened(drive, pooled=False, notes=False)
     fine = Fields(b"acknowledged", b"", (), 0, 0, 0, 1, 0, 0)
@@ -320,7 +375,9 @@ def test_what_a_slave_could_write_of_its_masters_bytes_is_its_log(
     master = opened(Drive(random.Random(1)), pooled=False, notes=False)
     for number in range(20):
         append(master, [Fields(b"%d" % number * 300, b"", (), 0, 0, 0, 1, 0, number % 3)], None)
-    of_master = b"".join(master.log.stored(at, LOG_FILE) for at in master.log.file_starts)[: master.log.end]
+    of_master = b"".join(master.log.stored(at, LOG_FILE) for at in master.log.file_starts)[
+        : master.log.end
+    ]
     drive = FailingDrive(random.Random(2))
     slave = opened(drive, pooled=pooled, notes=False)
     drive.fails_in, drive.fails = fails_in, 2
@@ -331,7 +388,9 @@ def test_what_a_slave_could_write_of_its_masters_bytes_is_its_log(
                 slave.log.replicate(at, of_master[at : at + size])
             slave.replicated()
     slave.log.commit()
-    of_slave = b"".join(slave.log.stored(at, LOG_FILE) for at in slave.log.file_starts)[: slave.log.end]
+    of_slave = b"".join(slave.log.stored(at, LOG_FILE) for at in slave.log.file_starts)[
+        : slave.log.end
+    ]
     assert of_slave == of_master
     slave.replicated()
     assert entries_of(slave) == entries_of(master)
@@ -360,7 +419,12 @@ def test_a_run_makes_room_for_the_notes_on_its_entries_too() -> None:
     """The queue has room for thousands of entries when its notes' file, or their room on the drive, ends."""
     drive = FailingDrive(random.Random(1))
     small = config(pooled=False, notes=True)
-    large = replace(small, commit_log_file_size=1 << 20, consume_queue_file_size=20 * 1000, notes_file_size=40 * 10)
+    large = replace(
+        small,
+        commit_log_file_size=1 << 20,
+        consume_queue_file_size=20 * 1000,
+        notes_file_size=40 * 10,
+    )
     store = Store(large, lambda: NOW_MS, drive.mount(), Flags())
     store.open()
     fine = Fields(b"body", b"", (), 0, 0, 0, 1, 0, 0)
@@ -375,7 +439,9 @@ def test_a_run_makes_room_for_the_notes_on_its_entries_too() -> None:
     assert store.stored == 200
 
 
-def test_a_filter_that_fails_on_a_message_does_not_keep_it_out_of_its_queue(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_filter_that_fails_on_a_message_does_not_keep_it_out_of_its_queue(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     store = opened(Drive(random.Random(1)), pooled=False, notes=True)
     for body in (b"odd", b"even", b"odd"):
         append(store, [Fields(body, b"", (), 0, 0, 0, 1, 0, 0)], None)

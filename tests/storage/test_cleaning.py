@@ -22,7 +22,9 @@ from tests.storage.dropping import drop_expired_queues
 from tests.storage.records import bodies_in, found_by_key
 
 LOG_FILE = 4096
-CONFIG = StoreConfig(Path("/store"), [Path("/store/commitlog")], LOG_FILE, 20 * 10, index_slots=10, index_entries=41)
+CONFIG = StoreConfig(
+    Path("/store"), [Path("/store/commitlog")], LOG_FILE, 20 * 10, index_slots=10, index_entries=41
+)
 COUNT = 300
 
 
@@ -65,7 +67,9 @@ def files(drive: Drive, folder: str) -> int:
     return sum(path.parent == CONFIG.root / folder for path in drive.names.files)
 
 
-def test_a_file_that_somebody_has_deleted_is_old_and_keeps_no_others(store: Store, drive: Drive) -> None:
+def test_a_file_that_somebody_has_deleted_is_old_and_keeps_no_others(
+    store: Store, drive: Drive
+) -> None:
     """By hand, to make room."""
     oldest = min(path for path in drive.names.files if path.parent == CONFIG.root / "commitlog")
     store.disk.delete(oldest)
@@ -89,7 +93,9 @@ def test_the_queue_begins_with_the_first_message_that_is_left(store: Store, driv
     assert after[2] < before[2]
 
 
-def test_queues_are_trimmed_some_at_a_time_and_have_their_messages_at_any_moment(store: Store) -> None:
+def test_queues_are_trimmed_some_at_a_time_and_have_their_messages_at_any_moment(
+    store: Store,
+) -> None:
     many = 200
     for number in range(many):
         put(store, 0, f"topic-{number}")
@@ -107,7 +113,10 @@ def test_queues_are_trimmed_some_at_a_time_and_have_their_messages_at_any_moment
         count += 1
         numbers = [int(body) for body in bodies_in(store, "T")]
         assert numbers == list(range(numbers[0], count))
-        assert store.fetch("T", 0, store.min_offset("T", 0), 1, TagFilter()).status is FetchStatus.FOUND
+        assert (
+            store.fetch("T", 0, store.min_offset("T", 0), 1, TagFilter()).status
+            is FetchStatus.FOUND
+        )
     assert steps > many / 20
     assert store.log.start == 4 * LOG_FILE
     assert not store.has_untrimmed
@@ -116,7 +125,10 @@ def test_queues_are_trimmed_some_at_a_time_and_have_their_messages_at_any_moment
 def test_keys_of_what_is_left_are_found(store: Store) -> None:
     delete(store.drop_oldest(3))
     first = store.min_offset("T", 0)
-    found = [len(found_by_key(store, "T", f"{number}", 32, 0, 1 << 62).records) for number in range(COUNT)]
+    found = [
+        len(found_by_key(store, "T", f"{number}", 32, 0, 1 << 62).records)
+        for number in range(COUNT)
+    ]
     assert found == [0] * first + [1] * (COUNT - first)
 
 
@@ -155,7 +167,9 @@ def test_whoever_holds_bytes_of_a_file_keeps_them(store: Store) -> None:
     assert not store.log.read(PhysicalOffset(store.log.start - LOG_FILE), 100)
 
 
-def test_what_the_crash_left_of_a_deletion_is_there_again_or_not(store: Store, drive: Drive) -> None:
+def test_what_the_crash_left_of_a_deletion_is_there_again_or_not(
+    store: Store, drive: Drive
+) -> None:
     expired = store.drop_oldest(5)
     for deletion in expired.log[:2]:
         deletion()
@@ -177,7 +191,9 @@ def test_queues_without_a_message_are_dropped_when_asked_for(store: Store) -> No
     assert bodies_in(store, "idle") == [b"5"]
 
 
-def test_a_deletion_that_failed_is_tried_again_without_what_it_has_done(store: Store, drive: Drive) -> None:
+def test_a_deletion_that_failed_is_tried_again_without_what_it_has_done(
+    store: Store, drive: Drive
+) -> None:
     """The number of the file's descriptor is another file's by then; closing it twice is a fault of the drive's."""
     deletion = store.drop_oldest(1).log[0]
     assert deletion.path.name == f"{0:020}"
@@ -203,7 +219,9 @@ def test_what_no_checkpoint_covers_stays(store: Store) -> None:
     assert mark.position - LOG_FILE < store.log.start <= mark.position
 
 
-def test_a_queue_whose_entries_are_all_of_deleted_records_begins_where_the_log_says(drive: Drive) -> None:
+def test_a_queue_whose_entries_are_all_of_deleted_records_begins_where_the_log_says(
+    drive: Drive,
+) -> None:
     """As a crash left it while retention was ahead of the queues: its next record is more than a file further on."""
     store = opened(drive)
     for number in range(20):

@@ -17,14 +17,18 @@ from roquet.storage.files.mapped_file import GONE
 from roquet.storage.store import Store, StoreConfig
 from tests.storage.records import bodies_in
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="nobody can delete a mapped file there")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="nobody can delete a mapped file there"
+)
 
 LOG_FILE = 65_536
 PER_FILE = 40
 
 
 def config(root: Path) -> StoreConfig:
-    return StoreConfig(root, [root / "commitlog"], LOG_FILE, 20 * PER_FILE, index_slots=100, index_entries=1000)
+    return StoreConfig(
+        root, [root / "commitlog"], LOG_FILE, 20 * PER_FILE, index_slots=100, index_entries=1000
+    )
 
 
 def opened(root: Path) -> Store:
@@ -35,7 +39,9 @@ def opened(root: Path) -> Store:
 
 def put(store: Store, topic: str, *numbers: int) -> None:
     for number in numbers:
-        store.append(store.queue(topic, 0), b"%d" % number, b"KEYS\1k", [b"k"], 0, 0, 0, 1, bytes(8))
+        store.append(
+            store.queue(topic, 0), b"%d" % number, b"KEYS\1k", [b"k"], 0, 0, 0, 1, bytes(8)
+        )
     store.end_turn()
 
 
@@ -88,7 +94,9 @@ def test_a_sync_of_a_log_whose_file_is_gone_fails_and_is_the_last_one(
     assert str(path) in store.why_full
     with pytest.raises(OSError, match="no file of the store is synced any more"):
         put(store, "T", 2)
-    assert store.fetch("T", 0, 0, 32, TagFilter()).count == 1, "what cannot be durable any more is not shown"
+    assert store.fetch("T", 0, 0, 32, TagFilter()).count == 1, (
+        "what cannot be durable any more is not shown"
+    )
     (line,) = told(caplog)
     assert str(path) in line
     store.abandon()
@@ -124,7 +132,9 @@ def test_queues_whose_files_are_gone_are_made_anew_from_the_log(
     again.close()
 
 
-def test_an_index_file_that_is_gone_holds_up_no_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_index_file_that_is_gone_holds_up_no_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = opened(tmp_path)
     put(store, "T", 0)
     store.flush_index()

@@ -24,7 +24,12 @@ Stored = tuple[int, int, str]
 def filled(chance: random.Random, limits: FetchLimits) -> tuple[Store, dict[int, list[Stored]]]:
     """A store whose log and queues have several files, and what is in each queue."""
     config = StoreConfig(
-        Path("/store"), [Path("/store/commitlog")], 8192, 20 * chance.randint(5, 40), index_enabled=False, limits=limits
+        Path("/store"),
+        [Path("/store/commitlog")],
+        8192,
+        20 * chance.randint(5, 40),
+        index_enabled=False,
+        limits=limits,
     )
     store = Store(config, lambda: 1_700_000_000_000, Drive(chance).mount())
     store.open()
@@ -60,7 +65,9 @@ def expected(
 @pytest.mark.parametrize("seed", range(60))
 def test_a_fetch_takes_what_its_limits_let_it_take(seed: int) -> None:
     chance = random.Random(seed)
-    limits = FetchLimits(chance.choice((1 << 30, 4000)), 32, 8, chance.choice((1 << 18, 3000)), 1500)
+    limits = FetchLimits(
+        chance.choice((1 << 30, 4000)), 32, 8, chance.choice((1 << 18, 3000)), 1500
+    )
     store, stored = filled(chance, limits)
     per_file = store.config.consume_queue_file_size // 20
     for queue_id, messages in stored.items():
@@ -74,16 +81,25 @@ def test_a_fetch_takes_what_its_limits_let_it_take(seed: int) -> None:
             places, looked_at = expected(in_file, count_max, tags, limits, store.log.end)
             assert [record.physical_offset for record in records_in(fetched)] == places
             assert fetched.next_offset == offset + looked_at
-            assert fetched.status is (FetchStatus.FOUND if places else FetchStatus.NO_MATCHED_MESSAGE)
+            assert fetched.status is (
+                FetchStatus.FOUND if places else FetchStatus.NO_MATCHED_MESSAGE
+            )
             assert fetched.behind == store.log.end - in_file[looked_at - 1][0]
             assert (fetched.min_offset, fetched.max_offset) == (0, len(messages))
 
 
-def test_a_fetch_that_reads_much_in_vain_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_that_reads_much_in_vain_lets_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A filter by properties has to read each record; 800 of 4 MiB would hold up everybody for seconds."""
     limits = FetchLimits(1 << 30, 32, 8, 1 << 18, 1500)
     config = StoreConfig(
-        Path("/store"), [Path("/store/commitlog")], 1 << 16, 20 * 1000, index_enabled=False, limits=limits
+        Path("/store"),
+        [Path("/store/commitlog")],
+        1 << 16,
+        20 * 1000,
+        index_enabled=False,
+        limits=limits,
     )
     store = Store(config, lambda: 1_700_000_000_000, Drive(random.Random(1)).mount())
     store.open()

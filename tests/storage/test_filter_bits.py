@@ -43,7 +43,9 @@ def golden_filters() -> FilterRegistry:
 
 
 def opened(folder: Path, filters: FilterRegistry) -> Store:
-    config = StoreConfig(folder, [folder / "commitlog"], 16_384, 1_000, index_enabled=False, notes_file_size=1_024)
+    config = StoreConfig(
+        folder, [folder / "commitlog"], 16_384, 1_000, index_enabled=False, notes_file_size=1_024
+    )
     store = Store(config, lambda: NOW, None, FilterBitsOf(filters, BLOOM))
     store.open()
     return store
@@ -76,7 +78,9 @@ def test_notes_are_apaches_to_the_last_bit(golden: Path) -> None:
     ours = notes(store)
     store.close()
     assert len(theirs) == len(ours) == 24
-    assert [(note.tag_code, note.store_ms) for note in ours] == [(note.tag_code, note.store_ms) for note in theirs]
+    assert [(note.tag_code, note.store_ms) for note in ours] == [
+        (note.tag_code, note.store_ms) for note in theirs
+    ]
     with_bits = [(one, other) for one, other in zip(ours, theirs, strict=True) if other.bits]
     assert len(with_bits) == 16, "Apache's broker knew no filter when it stored the first eight"
     assert all(one == other for one, other in with_bits)
@@ -108,7 +112,9 @@ def test_apaches_notes_lead_to_the_messages_that_are_wanted(golden: Path, group:
     store.close()
 
 
-def test_a_store_with_bits_is_sound_and_one_rebuilt_without_them_gives_the_same(golden: Path) -> None:
+def test_a_store_with_bits_is_sound_and_one_rebuilt_without_them_gives_the_same(
+    golden: Path,
+) -> None:
     filters = golden_filters()
     wanted = filters.wanted(TOPIC, "GoldenBlue")
     assert wanted is not None
@@ -141,8 +147,12 @@ class Lives:
         self.filters = FilterRegistry(BLOOM, 50_000)
         self.filters.restore(self.saved, self.clock_ms)
         root = Path("/s")
-        config = StoreConfig(root, [root / "commitlog"], 8192, 20 * 30, index_enabled=False, notes_file_size=400)
-        self.store = Store(config, lambda: self.clock_ms, self.drive.mount(), FilterBitsOf(self.filters, BLOOM))
+        config = StoreConfig(
+            root, [root / "commitlog"], 8192, 20 * 30, index_enabled=False, notes_file_size=400
+        )
+        self.store = Store(
+            config, lambda: self.clock_ms, self.drive.mount(), FilterBitsOf(self.filters, BLOOM)
+        )
         self.store.open()
         if self.store.was_crashed:
             self.filters.distrust_notes_until(self.store.newest_ms)
@@ -158,7 +168,9 @@ class Lives:
     def put(self) -> None:
         queue = self.store.queue(self.chance.choice("TU"), 0)
         for _ in range(self.chance.choice((1, 3, 20))):
-            properties = f"a\x01{self.chance.randrange(6)}\x02b\x01{self.chance.choice('xy')}".encode()
+            properties = (
+                f"a\x01{self.chance.randrange(6)}\x02b\x01{self.chance.choice('xy')}".encode()
+            )
             self.store.append(queue, b"body", properties, (), 0, 0, 0, 1, bytes(8))
 
     def beat(self) -> None:
@@ -166,11 +178,15 @@ class Lives:
         group, topic = self.chance.choice("ghi"), self.chance.choice("TU")
         known = self.wants.setdefault((group, topic), [])
         if not known or self.chance.random() < 0.4:
-            expression = self.chance.choice(("a > 3", "a < 2", "b = 'x'", "a = 5 OR b = 'y'", "FALSE", "a > 'x'"))
+            expression = self.chance.choice(
+                ("a > 3", "a < 2", "b = 'x'", "a = 5 OR b = 'y'", "FALSE", "a > 'x'")
+            )
             self.versions += 1
             known.append(Subscription(topic, expression, self.versions, SQL92))
         wanted = [
-            self.chance.choice((each[-1], each[-1], *each)) for (of, _), each in self.wants.items() if of == group
+            self.chance.choice((each[-1], each[-1], *each))
+            for (of, _), each in self.wants.items()
+            if of == group
         ]
         self.filters.register(group, wanted, max(self.clock_ms, self.store.newest_ms))
 
@@ -211,7 +227,9 @@ class Lives:
                         spared += 1
                         record = self.store.log.record_bytes(at, size)
                         assert record is not None
-                        assert not wanted.wants_record(record), f"{group} never sees {topic} {offset}"
+                        assert not wanted.wants_record(record), (
+                            f"{group} never sees {topic} {offset}"
+                        )
         return spared
 
 

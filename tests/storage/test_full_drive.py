@@ -61,7 +61,17 @@ def opened_full(drive: Drive) -> Store:
 
 def put(store: Store, key: str, size: int = 10) -> None:
     queue = store.queue("T", 0)
-    store.append(queue, key.encode().ljust(size), f"UNIQ_KEY\x01{key}".encode(), [key.encode()], 0, 0, 0, 1, bytes(8))
+    store.append(
+        queue,
+        key.encode().ljust(size),
+        f"UNIQ_KEY\x01{key}".encode(),
+        [key.encode()],
+        0,
+        0,
+        0,
+        1,
+        bytes(8),
+    )
 
 
 def put_two(store: Store, key: str) -> None:
@@ -136,7 +146,10 @@ def test_keys_wait_until_the_index_has_room(drive: Drive) -> None:
     drive.trouble = errno.ENOSPC
     store.flush_index()
     drive.trouble = None
-    assert [len(found_by_key(store, "T", f"key-{number}", 32, 0, 1 << 62).records) for number in range(5)] == [1] * 5
+    assert [
+        len(found_by_key(store, "T", f"key-{number}", 32, 0, 1 << 62).records)
+        for number in range(5)
+    ] == [1] * 5
 
 
 def test_replicated_records_are_dispatched_once_there_is_room(drive: Drive) -> None:
@@ -154,7 +167,9 @@ def test_replicated_records_are_dispatched_once_there_is_room(drive: Drive) -> N
 
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])
-def test_after_a_crash_on_a_full_drive_what_has_its_entries_is_served(drive: Drive, *, has_checkpoint: bool) -> None:
+def test_after_a_crash_on_a_full_drive_what_has_its_entries_is_served(
+    drive: Drive, *, has_checkpoint: bool
+) -> None:
     store = opened(drive)
     for number in range(25):
         put(store, f"key-{number}")
@@ -165,15 +180,21 @@ def test_after_a_crash_on_a_full_drive_what_has_its_entries_is_served(drive: Dri
     drive.crash() if has_checkpoint else drive.unmount()
     end = 25 if has_checkpoint else 0
     store = opened_full(drive)
-    assert in_queue(store) == [f"key-{number}".encode() for number in range(store.max_offset("T", 0))]
+    assert in_queue(store) == [
+        f"key-{number}".encode() for number in range(store.max_offset("T", 0))
+    ]
     assert store.max_offset("T", 0) >= end
-    assert all(not found_by_key(store, "T", f"key-{number}", 32, 0, 1 << 62).records[1:] for number in range(45))
+    assert all(
+        not found_by_key(store, "T", f"key-{number}", 32, 0, 1 << 62).records[1:]
+        for number in range(45)
+    )
     drive.trouble = None
     store.replicated()
     store.flush_index()
     assert in_queue(store) == in_log(store)
     assert all(
-        len(found_by_key(store, "T", key.decode(), 32, 0, 1 << 62).records) == (b"key-" in key) for key in in_log(store)
+        len(found_by_key(store, "T", key.decode(), 32, 0, 1 << 62).records) == (b"key-" in key)
+        for key in in_log(store)
     )
 
 
@@ -187,7 +208,10 @@ def test_no_message_takes_the_offset_of_one_that_waits_for_its_entry(
     store = opened_full(drive)
     for _ in range(5):
         store.replicated()
-    assert len([record for record in caplog.records if "dispatch is held up" in record.getMessage()]) == 1
+    assert (
+        len([record for record in caplog.records if "dispatch is held up" in record.getMessage()])
+        == 1
+    )
     assert store.dispatch.behind
     with pytest.raises(Refused, match=r"queue entries of earlier ones are written.*No space left"):
         put(store, "refused")
@@ -219,7 +243,9 @@ def test_a_full_drive_without_a_mark_or_queues_lets_its_oldest_files_go(drive: D
     assert [record.body.strip() for each in fetched for record in records_in(each)] == in_log(store)
 
 
-def test_records_are_passed_over_some_at_a_time_and_not_at_all_if_there_is_room_meanwhile(drive: Drive) -> None:
+def test_records_are_passed_over_some_at_a_time_and_not_at_all_if_there_is_room_meanwhile(
+    drive: Drive,
+) -> None:
     store = full_without_queues(drive, "T", 100)
     work, steps = store.drop_oldest_steps(10), 0
     while store.dispatch.position == 0:
@@ -258,10 +284,16 @@ def small_drive(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path
         image = tmp_path / "image"
         with image.open("wb") as file:
             file.truncate(4 << 20)
-        if shutil.which("mkfs.ext4") is None or subprocess.run(["mkfs.ext4", "-q", str(image)], check=False).returncode:
+        if (
+            shutil.which("mkfs.ext4") is None
+            or subprocess.run(["mkfs.ext4", "-q", str(image)], check=False).returncode
+        ):
             pytest.skip("a full ext4 is NOT tested: no mkfs.ext4")
         mount = ["mount", "-o", "loop", str(image), str(folder)]
-    if sys.platform != "linux" or subprocess.run(mount, check=False, capture_output=True).returncode:
+    if (
+        sys.platform != "linux"
+        or subprocess.run(mount, check=False, capture_output=True).returncode
+    ):
         pytest.skip(f"a full {request.param} is NOT tested: it cannot be mounted here")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
@@ -297,13 +329,18 @@ store.abandon()
 
 def run(root: Path, what: str) -> list[str]:
     result = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(root), what], check=False, capture_output=True, text=True
+        [sys.executable, "-c", PROGRAM, str(root), what],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
     return result.stdout.split()
 
 
-@pytest.mark.parametrize("lost", [pytest.param((), marks=pytest.mark.long), ("index", "consumequeue", "checkpoint")])
+@pytest.mark.parametrize(
+    "lost", [pytest.param((), marks=pytest.mark.long), ("index", "consumequeue", "checkpoint")]
+)
 def test_a_real_full_drive_ends_no_start(small_drive: Path, lost: tuple[str, ...]) -> None:
     root = small_drive / "store"
     run(root, "fill")

@@ -27,7 +27,13 @@ from tests.storage.records import found_by_key
 ROOT = Path("/s")
 SLOTS, ENTRIES = 20, 100
 CONFIG = StoreConfig(
-    ROOT, [ROOT / "commitlog"], 8192, 20 * 50, index_slots=SLOTS, index_entries=ENTRIES, notes_file_size=1000
+    ROOT,
+    [ROOT / "commitlog"],
+    8192,
+    20 * 50,
+    index_slots=SLOTS,
+    index_entries=ENTRIES,
+    notes_file_size=1000,
 )
 COUNT = 90
 TOPICS = ("T", "U")
@@ -49,14 +55,30 @@ def filled(drive: Drive, *, is_clean: bool) -> dict[tuple[str, int], bytes]:
     for number in range(COUNT):
         key = b"%d" % number
         topic = TOPICS[number % 2]
-        store.append(store.queue(topic, 0), key, b"KEYS\x01" + key, [key], number, 0, 0, 1, b"\x7f\0\0\x01\0\0\1\2")
+        store.append(
+            store.queue(topic, 0),
+            key,
+            b"KEYS\x01" + key,
+            [key],
+            number,
+            0,
+            0,
+            1,
+            b"\x7f\0\0\x01\0\0\1\2",
+        )
         if number == 60:
             store.end_turn()
             store.checkpoint_work()()
     store.end_turn()
     store.flush_index()
-    places = {(topic, n): store.queue(topic, 0).entry(n) for topic in TOPICS for n in range(store.max_offset(topic, 0))}
-    records = {key: store.message_at(entry[0]) or b"" for key, entry in places.items() if entry is not None}
+    places = {
+        (topic, n): store.queue(topic, 0).entry(n)
+        for topic in TOPICS
+        for n in range(store.max_offset(topic, 0))
+    }
+    records = {
+        key: store.message_at(entry[0]) or b"" for key, entry in places.items() if entry is not None
+    }
     if is_clean:
         store.close()
     drive.unmount()
@@ -64,7 +86,9 @@ def filled(drive: Drive, *, is_clean: bool) -> dict[tuple[str, int], bytes]:
 
 
 def files(drive: Drive, folder: str) -> list[tuple[Path, StoredFile]]:
-    return [(path, file) for path, file in sorted(drive.names.files.items()) if folder in path.parts]
+    return [
+        (path, file) for path, file in sorted(drive.names.files.items()) if folder in path.parts
+    ]
 
 
 def write(file: StoredFile, at: int, data: bytes) -> None:
@@ -88,7 +112,11 @@ def entries(drive: Drive, chance: random.Random) -> None:
     for _, file in files(drive, "consumequeue"):
         for _ in range(chance.choice((0, 1, 5))):
             at = chance.choice((*LONGS, chance.randrange(8192)))
-            write(file, 20 * chance.randrange(50), ENTRY.pack(at, chance.choice(INTS), chance.choice(LONGS)))
+            write(
+                file,
+                20 * chance.randrange(50),
+                ENTRY.pack(at, chance.choice(INTS), chance.choice(LONGS)),
+            )
 
 
 def another_message(drive: Drive, chance: random.Random) -> None:
@@ -103,7 +131,9 @@ def headers(drive: Drive, chance: random.Random) -> None:
     """Fields of records' headers, sizes among them."""
     for _, file in files(drive, "commitlog"):
         at = 0
-        while at + 91 < file.size and (size := int.from_bytes(file.cached[at : at + 4], "big")) >= 91:
+        while (
+            at + 91 < file.size and (size := int.from_bytes(file.cached[at : at + 4], "big")) >= 91
+        ):
             if chance.random() < 0.05:
                 field = chance.choice((0, 4, 8, 12, 20, 28, 36, 56, 84, 88, size - 8))
                 write(file, at + field, chance.choice((b"\xff", b"\0\0\0\0", chance.randbytes(8))))
@@ -132,14 +162,18 @@ def index(drive: Drive, chance: random.Random) -> None:
 
 def sizes(drive: Drive, chance: random.Random) -> None:
     """Files that are too short or too long."""
-    path, file = chance.choice([each for each in files(drive, str(ROOT)[1:]) if each[0].name[0] in "02"])
+    path, file = chance.choice(
+        [each for each in files(drive, str(ROOT)[1:]) if each[0].name[0] in "02"]
+    )
     drive.names.files[path] = file.resized(chance.choice((0, 1, file.size // 2, file.size + 20)))
 
 
 def strange_names(drive: Drive, chance: random.Random) -> None:
     disk = drive.mount()
     for folder in ("T/²", "T/07", "T/-1", "T/99999999999", "a b/0", "\udcff/0", "T/x"):
-        disk.replace(ROOT / "consumequeue" / folder / f"{0:020d}", bytes(CONFIG.consume_queue_file_size))
+        disk.replace(
+            ROOT / "consumequeue" / folder / f"{0:020d}", bytes(CONFIG.consume_queue_file_size)
+        )
     name = chance.choice(("²" * 20, "9" * 20, "1" * 20, "٣" * 20))
     folder = chance.choice(("commitlog", "consumequeue/T/0", "index", "consumequeue_ext/T/0"))
     disk.replace(ROOT / folder / name[: 17 if folder == "index" else 20], b"x" * 100)
@@ -179,7 +213,9 @@ def check(store: Store, records: dict[tuple[str, int], bytes]) -> None:
     store.trouble  # noqa: B018
 
 
-def check_records(fetched: Fetched, topic: str, offset: int, records: dict[tuple[str, int], bytes]) -> None:
+def check_records(
+    fetched: Fetched, topic: str, offset: int, records: dict[tuple[str, int], bytes]
+) -> None:
     data = b"".join(fetched.records)
     at = 0
     while at < len(data):
@@ -196,8 +232,14 @@ def check_records(fetched: Fetched, topic: str, offset: int, records: dict[tuple
 
 
 @settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.sampled_from(DAMAGES), min_size=1, max_size=3), st.integers(0, 1 << 32), st.booleans())
-def test_it_opens_or_says_why_and_gives_the_right_messages(damages: list[Damage], seed: int, is_clean: bool) -> None:
+@given(
+    st.lists(st.sampled_from(DAMAGES), min_size=1, max_size=3),
+    st.integers(0, 1 << 32),
+    st.booleans(),
+)
+def test_it_opens_or_says_why_and_gives_the_right_messages(
+    damages: list[Damage], seed: int, is_clean: bool
+) -> None:
     drive, chance = Drive(random.Random(seed)), random.Random(seed)
     records = filled(drive, is_clean=is_clean)
     for damage in damages:
@@ -240,5 +282,8 @@ def test_a_queue_with_a_damaged_entry_loses_none_of_the_others(at: int, *, is_cl
     assert store.max_offset("T", 0) == COUNT // 2 + 1
     got = set[int]()
     for offset in range(COUNT // 2):
-        got |= {decode(data).queue_offset for data in store.fetch("T", 0, offset, 1, TagFilter()).records}
+        got |= {
+            decode(data).queue_offset
+            for data in store.fetch("T", 0, offset, 1, TagFilter()).records
+        }
     assert got >= set(range(COUNT // 2)) - {at}

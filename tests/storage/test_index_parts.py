@@ -37,7 +37,9 @@ def opened(config: StoreConfig) -> Store:
 
 
 def put(store: Store, keys: Sequence[bytes]) -> int:
-    return store.append(store.queue("T", 0), b"x", b"KEYS\x01" + b" ".join(keys), keys, 0, 0, 0, 1, bytes(8))
+    return store.append(
+        store.queue("T", 0), b"x", b"KEYS\x01" + b" ".join(keys), keys, 0, 0, 0, 1, bytes(8)
+    )
 
 
 def chained(store: Store) -> int:
@@ -73,7 +75,9 @@ def test_a_turn_chains_some_thousands_of_keys_and_the_next_ones_the_others(store
 
 
 @pytest.mark.parametrize("in_batch", [False, True])
-def test_all_of_them_are_found_by_whoever_asks_before_they_are_chained(store: Store, in_batch: bool) -> None:
+def test_all_of_them_are_found_by_whoever_asks_before_they_are_chained(
+    store: Store, in_batch: bool
+) -> None:
     if in_batch:
         item = BatchItem(0, b"x", b"KEYS\x01" + b" ".join(MANY[:5000]), MANY[:5000], 0)
         put_batch(store, store.queue("T", 0), [item, item])
@@ -102,7 +106,10 @@ def test_the_index_is_that_of_keys_noted_one_by_one(monkeypatch: pytest.MonkeyPa
         each.flush_index()
     assert places(stores[0]) == places(stores[1]) == places(stores[2])
     found = [
-        [len(found_by_key(each, "T", key, 64, 0, 1 << 60).records) for key in ("a", "cc", "1f", "257")]
+        [
+            len(found_by_key(each, "T", key, 64, 0, 1 << 60).records)
+            for key in ("a", "cc", "1f", "257")
+        ]
         for each in stores
     ]
     assert found[0] == found[1] == found[2] == [3, 3, 2, 1]

@@ -42,21 +42,38 @@ class Clocked:
         count = len(queue_ids)
         bodies = rows_of(b"body" * count, count)
         messages = UniformBatch(
-            0, 0, 0, bytes(8), [1] * count, b"body", b"", bodies, checksums([(b"body",)] * count), [], [], 0
+            0,
+            0,
+            0,
+            bytes(8),
+            [1] * count,
+            b"body",
+            b"",
+            bodies,
+            checksums([(b"body",)] * count),
+            [],
+            [],
+            0,
         )
-        self.store.append_alike(messages, [self.store.queue("T", queue_id) for queue_id in queue_ids])
+        self.store.append_alike(
+            messages, [self.store.queue("T", queue_id) for queue_id in queue_ids]
+        )
         self.now_ms += 1
 
     def records(self, *queue_ids: int) -> None:
         """The same by `append_records`."""
         queues = [self.store.queue("T", queue_id) for queue_id in queue_ids]
-        self.store.append_records([NewRecord(queue, b"body", b"", 0, 0, 1, bytes(8), bytes(8), 0) for queue in queues])
+        self.store.append_records(
+            [NewRecord(queue, b"body", b"", 0, 0, 1, bytes(8), bytes(8), 0) for queue in queues]
+        )
         self.now_ms += 1
 
     def singles(self, *queue_ids: int) -> None:
         """The same, one by one."""
         for queue_id in queue_ids:
-            self.store.append(self.store.queue("T", queue_id), b"body", b"", (), 0, 0, 0, 1, bytes(8))
+            self.store.append(
+                self.store.queue("T", queue_id), b"body", b"", (), 0, 0, 0, 1, bytes(8)
+            )
         self.now_ms += 1
 
     def cut(self, queue_id: int) -> None:
@@ -104,7 +121,9 @@ def test_a_run_that_repeats_few_queues_looks_at_each_of_them() -> None:
 
 
 @pytest.mark.parametrize("road", [Clocked.run, Clocked.records])
-def test_of_many_queues_those_are_looked_at_that_were_not_of_late(road: Callable[..., None]) -> None:
+def test_of_many_queues_those_are_looked_at_that_were_not_of_late(
+    road: Callable[..., None],
+) -> None:
     clocked = Clocked()
     clocked.run(MANY)
     clocked.now_ms += 1000

@@ -23,13 +23,21 @@ from tests.storage.records import bodies_in
 LOG_FILE = 8192
 PER_FILE = 20
 CONFIG = StoreConfig(
-    Path("/s"), [Path("/s/commitlog")], LOG_FILE, 20 * PER_FILE, index_slots=20, index_entries=101, notes_file_size=None
+    Path("/s"),
+    [Path("/s/commitlog")],
+    LOG_FILE,
+    20 * PER_FILE,
+    index_slots=20,
+    index_entries=101,
+    notes_file_size=None,
 )
 LOST = Path("/s") / FILE
 
 
 def opened(drive: Drive, config: StoreConfig = CONFIG) -> Store:
-    store = Store(config, count(1_700_000_000_000).__next__, drive.mount())  # a look at a file serves a millisecond
+    store = Store(
+        config, count(1_700_000_000_000).__next__, drive.mount()
+    )  # a look at a file serves a millisecond
     store.open()
     return store
 
@@ -41,7 +49,9 @@ def put(store: Store, number: int, topic: str) -> PhysicalOffset:
 
 
 def queue_files(drive: Drive, topic: str) -> list[Path]:
-    return sorted(path for path in drive.names.files if path.parent == Path(f"/s/consumequeue/{topic}/0"))
+    return sorted(
+        path for path in drive.names.files if path.parent == Path(f"/s/consumequeue/{topic}/0")
+    )
 
 
 def numbers(store: Store, topic: str) -> list[int]:
@@ -102,7 +112,9 @@ def test_a_slave_makes_a_queue_anew_that_was_cut_and_dispatches_all_others(
     assert numbers(copy, "other") == list(range(120))
     assert "1 consume queues are made anew" in copy.trouble
     assert copy.mend()
-    with pytest.raises(UnreadableFile, match=r"queue 0 of T cannot be read at offset 3: .* made anew from the log"):
+    with pytest.raises(
+        UnreadableFile, match=r"queue 0 of T cannot be read at offset 3: .* made anew from the log"
+    ):
         copy.fetch("T", 0, 3, 1, TagFilter())
     couple.put(30)
     couple.replicate()
@@ -149,7 +161,9 @@ def test_a_master_refuses_a_queue_until_it_is_made_anew() -> None:
     for _ in range(2):
         with pytest.raises(UnreadableFile):
             put(store, 50, "T")
-        assert store.max_offset("T", 0) == 50, "who asks for the end gets the one that the queue has"
+        assert store.max_offset("T", 0) == 50, (
+            "who asks for the end gets the one that the queue has"
+        )
         put(store, 0, "other")
     mend(store)
     for number in range(50, 90):
@@ -159,7 +173,9 @@ def test_a_master_refuses_a_queue_until_it_is_made_anew() -> None:
 
 @pytest.mark.parametrize("end", ["unmount", "crash", "close"])
 @pytest.mark.parametrize("steps", range(5))
-def test_wherever_a_process_ends_meanwhile_the_next_one_has_all(couple: Couple, steps: int, end: str) -> None:
+def test_wherever_a_process_ends_meanwhile_the_next_one_has_all(
+    couple: Couple, steps: int, end: str
+) -> None:
     copy, drive = couple.copy, couple.drive
     copy.checkpoint_work()()
     drive.lost_from[queue_files(drive, "T")[-1]] = 0
@@ -275,7 +291,16 @@ def unreadable(drive: Drive, path: Path) -> None:
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize(
     ("number", "damage"),
-    [(0, cut), (0, unreadable), (0, vanish), (1, cut), (1, vanish), (-1, cut), (-1, vanish), (-1, unreadable)],
+    [
+        (0, cut),
+        (0, unreadable),
+        (0, vanish),
+        (1, cut),
+        (1, vanish),
+        (-1, cut),
+        (-1, vanish),
+        (-1, unreadable),
+    ],
 )
 def test_a_start_makes_a_damaged_queue_anew(
     stopped: Drive,
@@ -371,7 +396,11 @@ def test_a_queue_that_cannot_be_made_anew_goes_on_without_its_first_messages(
         stopped.refuse("rename", errno.ENOSPC)
     store = opened(stopped)
     assert numbers(store, "T") == list(range(PER_FILE, 70))
-    assert [line for line in caplog.messages if line.startswith("consume queue goes on without its first messages")]
+    assert [
+        line
+        for line in caplog.messages
+        if line.startswith("consume queue goes on without its first messages")
+    ]
     put(store, 70, "T")
     stopped.undeletable.clear()
     stopped.unmount()
@@ -393,7 +422,9 @@ def test_a_first_file_that_vanishes_from_a_running_broker_is_made_anew_by_the_ne
 
 def test_another_size_in_the_configuration_ends_the_start(stopped: Drive) -> None:
     before = set(stopped.names.files)
-    store = Store(replace(CONFIG, consume_queue_file_size=20 * PER_FILE // 2), lambda: 1, stopped.mount())
+    store = Store(
+        replace(CONFIG, consume_queue_file_size=20 * PER_FILE // 2), lambda: 1, stopped.mount()
+    )
     told = "has 400 bytes, the configured file size is 200; set mappedFileSizeConsumeQueue=400 or restore the file$"
     with pytest.raises(StoreError, match=told):
         store.open()
@@ -417,7 +448,9 @@ def test_what_cannot_be_noted_is_not_begun(couple: Couple, trouble: int) -> None
     couple.assert_copied()
 
 
-def test_a_drive_that_does_not_say_what_is_there_leaves_the_question_to_the_next_reader(couple: Couple) -> None:
+def test_a_drive_that_does_not_say_what_is_there_leaves_the_question_to_the_next_reader(
+    couple: Couple,
+) -> None:
     """A bare error of the drive would end more than the pull that met it."""
     drive, copy = couple.drive, couple.copy
     drive.lost_from[queue_files(drive, "T")[0]] = 0
@@ -433,7 +466,9 @@ def test_a_drive_that_does_not_say_what_is_there_leaves_the_question_to_the_next
 
 def test_names_that_are_none_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     disk = Drive(random.Random(1)).mount()
-    disk.replace(LOST, b"T/0=7\n\xff\nno queue\n/3=1\nT/-1=1\nT/x=1\nT/2\nT/3=\nT/4=-1\n%RETRY%g/2=9\n")
+    disk.replace(
+        LOST, b"T/0=7\n\xff\nno queue\n/3=1\nT/-1=1\nT/x=1\nT/2\nT/3=\nT/4=-1\n%RETRY%g/2=9\n"
+    )
     lost = LostQueues(disk, LOST.parent)
     lost.load()
     assert lost.ends == {("T", 0): 7, ("%RETRY%g", 2): 9}

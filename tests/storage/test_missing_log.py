@@ -15,7 +15,13 @@ from tests.storage.records import bodies_in
 
 LOG_FILE = 8192
 CONFIG = StoreConfig(
-    Path("/s"), [Path("/s/commitlog")], LOG_FILE, 20 * 40, index_slots=20, index_entries=101, requires_durable_log=True
+    Path("/s"),
+    [Path("/s/commitlog")],
+    LOG_FILE,
+    20 * 40,
+    index_slots=20,
+    index_entries=101,
+    requires_durable_log=True,
 )
 CHECKPOINT = Path("/s/checkpoint")
 
@@ -68,7 +74,8 @@ def test_a_store_without_the_files_at_the_end_of_its_log_is_not_opened_and_nothi
     for _ in range(2):
         store = Store(CONFIG, lambda: 1_700_000_000_000, drive.mount())
         with pytest.raises(
-            StoreError, match=f"missing .* ends at {left}, and all up to {log_end} .* delete {CHECKPOINT}"
+            StoreError,
+            match=f"missing .* ends at {left}, and all up to {log_end} .* delete {CHECKPOINT}",
         ):
             store.open()
         store.abandon()
@@ -90,7 +97,16 @@ def test_without_its_checkpoint_it_begins_with_what_is_left_and_says_so(
     drive.remove(log_files(drive)[-1])
     drive.remove(CHECKPOINT)
     store = opened(drive)
-    assert len([line for line in caplog.messages if "commit log is shorter than its consume queues" in line]) == 1
+    assert (
+        len(
+            [
+                line
+                for line in caplog.messages
+                if "commit log is shorter than its consume queues" in line
+            ]
+        )
+        == 1
+    )
     left = len(numbers(store))
     assert numbers(store) == list(range(left))
     put(store, *range(left, left + 10))

@@ -31,7 +31,12 @@ class Lives:
 
     def open(self) -> Store:
         config = StoreConfig(
-            self.folder, [self.folder / "commitlog"], LOG_FILE, 20 * 100, index_slots=50, index_entries=200
+            self.folder,
+            [self.folder / "commitlog"],
+            LOG_FILE,
+            20 * 100,
+            index_slots=50,
+            index_entries=200,
         )
         store = Store(config, lambda: self.now_ms)
         store.open()
@@ -78,7 +83,9 @@ def test_what_a_checkpoint_covers_is_not_read_again(lives: Lives) -> None:
 
 
 @pytest.mark.parametrize("index_files_before", [0, 1, 3])
-def test_after_a_crash_all_are_there_once_whatever_the_index_had(lives: Lives, index_files_before: int) -> None:
+def test_after_a_crash_all_are_there_once_whatever_the_index_had(
+    lives: Lives, index_files_before: int
+) -> None:
     store = lives.open()
     lives.put(store, 190 * index_files_before)
     store.checkpoint_work()()
@@ -138,7 +145,9 @@ def test_the_mark_of_another_log_does_not_count(lives: Lives) -> None:
     store.abandon()
 
 
-def test_a_checkpoint_keeps_its_mark_when_apache_writes_the_times(tmp_path: Path, lives: Lives) -> None:
+def test_a_checkpoint_keeps_its_mark_when_apache_writes_the_times(
+    tmp_path: Path, lives: Lives
+) -> None:
     store = lives.open()
     lives.put(store, 30)
     store.close()
@@ -159,7 +168,9 @@ def test_a_checkpoint_keeps_its_mark_when_apache_writes_the_times(tmp_path: Path
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("lost", ["T1", "T1/0", ""])
-def test_queues_that_are_lost_are_made_again_from_the_log(lives: Lives, lost: str, *, is_clean: bool) -> None:
+def test_queues_that_are_lost_are_made_again_from_the_log(
+    lives: Lives, lost: str, *, is_clean: bool
+) -> None:
     store = lives.open()
     lives.put(store, 500)
     store.checkpoint_work()()
@@ -277,5 +288,9 @@ def test_other_bytes_behind_the_log_s_end_are_told_of(
 
     lines = lines_of(caplog, lives)
 
-    assert [line for line in lines if line.startswith(f"valid bytes of the log end: physical_offset={end} reason=")]
+    assert [
+        line
+        for line in lines
+        if line.startswith(f"valid bytes of the log end: physical_offset={end} reason=")
+    ]
     assert f"the log ends at physical_offset={end}" not in lines

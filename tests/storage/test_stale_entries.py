@@ -28,7 +28,12 @@ class Lives:
     def open(self) -> Store:
         folder = self.folder
         config = StoreConfig(
-            folder, [folder / "commitlog"], LOG_FILE, ENTRY_SIZE * 1000, index_slots=50, index_entries=500
+            folder,
+            [folder / "commitlog"],
+            LOG_FILE,
+            ENTRY_SIZE * 1000,
+            index_slots=50,
+            index_entries=500,
         )
         store = Store(config, lambda: self.now_ms)
         store.open()
@@ -76,11 +81,15 @@ def left_by_apaches_broker(folder: Path, new: int, reached: int) -> Lives:
     store.abandon()
     checkpoint.save()
     lost = (BEFORE + reached) * ENTRY_SIZE
-    lives.queue_file.write_bytes(lives.queue_file.read_bytes()[:lost] + first.queue_file.read_bytes()[lost:])
+    lives.queue_file.write_bytes(
+        lives.queue_file.read_bytes()[:lost] + first.queue_file.read_bytes()[lost:]
+    )
     return lives
 
 
-@pytest.mark.parametrize(("new", "reached"), [(0, 0), (1, 0), (4, 0), (4, 1), (4, 4), (25, 20), (40, 40)])
+@pytest.mark.parametrize(
+    ("new", "reached"), [(0, 0), (1, 0), (4, 0), (4, 1), (4, 4), (25, 20), (40, 40)]
+)
 def test_entries_that_apaches_broker_left_behind_a_queues_end_do_not_count(
     tmp_path: Path, new: int, reached: int
 ) -> None:

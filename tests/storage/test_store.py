@@ -69,12 +69,16 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
     store.abandon()
 
 
-def put(store: Store, body: bytes, *, topic: str = "T", queue_id: int = 0, tag: str = "", key: str = "") -> int:
+def put(
+    store: Store, body: bytes, *, topic: str = "T", queue_id: int = 0, tag: str = "", key: str = ""
+) -> int:
     pairs = [f"UNIQ_KEY\x01{key}"] if key else []
     pairs += [f"TAGS\x01{tag}"] if tag else []
     keys = (key.encode(),) if key else ()
     properties = "\x02".join(pairs).encode()
-    at = store.append(store.queue(topic, queue_id), body, properties, keys, tag_code(tag), 0, 0, 1, bytes(8))
+    at = store.append(
+        store.queue(topic, queue_id), body, properties, keys, tag_code(tag), 0, 0, 1, bytes(8)
+    )
     store.end_turn()
     return at
 
@@ -153,7 +157,9 @@ def test_fetch_of_what_lies_far_behind_is_shorter(tmp_path: Path, clock: Clock) 
     assert fetched.behind > 150
 
 
-def test_what_is_not_durable_is_not_shown_where_that_is_asked_for(tmp_path: Path, clock: Clock) -> None:
+def test_what_is_not_durable_is_not_shown_where_that_is_asked_for(
+    tmp_path: Path, clock: Clock
+) -> None:
     store = opened(tmp_path, clock, reads_only_durable=True)
     for n in range(3):
         put(store, b"%d" % n)
@@ -180,7 +186,10 @@ def test_the_index_hash_is_that_of_topic_and_key(store: Store) -> None:
     store.flush_index()
     assert store.index is not None
     entries = store.index.files[0]._entries
-    assert [int(entries[n]["hash"]) for n in (1, 2)] == [abs(java_hash("T#AB")), abs(java_hash("T#schlüssel"))]
+    assert [int(entries[n]["hash"]) for n in (1, 2)] == [
+        abs(java_hash("T#AB")),
+        abs(java_hash("T#schlüssel")),
+    ]
 
 
 def test_offset_by_time_takes_the_nearer_neighbour(store: Store, clock: Clock) -> None:
@@ -210,7 +219,9 @@ def test_store_times_follow_the_clock_but_for_small_steps_back(
 
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("count", [1, 10, 11, 60])
-def test_a_store_opens_again_with_all_it_had(tmp_path: Path, clock: Clock, count: int, is_clean: bool) -> None:
+def test_a_store_opens_again_with_all_it_had(
+    tmp_path: Path, clock: Clock, count: int, is_clean: bool
+) -> None:
     store = opened(tmp_path, clock)
     sent = [b"%04d" % n + bytes(300) for n in range(count)]
     for n, body in enumerate(sent):
@@ -237,7 +248,9 @@ def test_a_torn_tail_is_cut_and_never_comes_back(tmp_path: Path, clock: Clock) -
     store.abandon()
     file = tmp_path / "commitlog" / f"{0:020d}"
     data = bytearray(file.read_bytes())
-    data[places[3] + 20 : 512] = bytes(512 - places[3] - 20)  # the rest of a sector that was never written
+    data[places[3] + 20 : 512] = bytes(
+        512 - places[3] - 20
+    )  # the rest of a sector that was never written
     file.write_bytes(data)
     again = opened(tmp_path, clock)
     assert bodies_in(again, "T") == [b"0", b"1", b"2"]
@@ -271,7 +284,9 @@ def test_a_second_broker_cannot_open_the_store(tmp_path: Path, clock: Clock) -> 
         "import sys, pathlib; from roquet.storage.store import *; folder = pathlib.Path(sys.argv[1])\n"
         "Store(StoreConfig(folder, [folder / 'commitlog'], 4096), lambda: 0).open()"
     )
-    other = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    other = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
+    )
     assert "StoreError" in other.stderr
     assert "in use by another broker" in other.stderr
     store.abandon()
@@ -296,7 +311,9 @@ def test_a_missing_file_is_named(tmp_path: Path, clock: Clock) -> None:
         opened(tmp_path, clock)
 
 
-def test_replicated_bytes_are_dispatched_like_appended_ones(tmp_path: Path, clock: Clock, store: Store) -> None:
+def test_replicated_bytes_are_dispatched_like_appended_ones(
+    tmp_path: Path, clock: Clock, store: Store
+) -> None:
     for n in range(25):
         put(store, b"%d" % n + bytes(n * 10), tag="t", key=f"k{n}")
     copy = opened(tmp_path / "copy", clock)
@@ -327,7 +344,9 @@ def test_times_in_a_checkpoint_never_go_without_a_mark(tmp_path: Path, clock: Cl
     store.abandon()
 
 
-def test_the_checkpoint_of_a_copy_moves_with_what_it_got(tmp_path: Path, clock: Clock, store: Store) -> None:
+def test_the_checkpoint_of_a_copy_moves_with_what_it_got(
+    tmp_path: Path, clock: Clock, store: Store
+) -> None:
     put(store, b"x")
     copy = opened(tmp_path / "copy", clock)
     copy.log.replicate(copy.log.end, store.log.read(store.log.start, 1000))
@@ -337,7 +356,9 @@ def test_the_checkpoint_of_a_copy_moves_with_what_it_got(tmp_path: Path, clock: 
     copy.abandon()
 
 
-def test_a_log_without_a_byte_starts_where_it_ends(tmp_path: Path, clock: Clock, store: Store) -> None:
+def test_a_log_without_a_byte_starts_where_it_ends(
+    tmp_path: Path, clock: Clock, store: Store
+) -> None:
     """A copy that begins with its master's second file, and loses all of it before anything was synced."""
     for _ in range(15):
         put(store, bytes(300))
@@ -369,7 +390,9 @@ def test_a_dropped_topic_starts_anew(store: Store) -> None:
     assert bodies_in(store, "T") == [b"new"]
 
 
-def test_a_look_amid_a_body_reads_no_more_than_a_record_whatever_stands_there(tmp_path: Path, clock: Clock) -> None:
+def test_a_look_amid_a_body_reads_no_more_than_a_record_whatever_stands_there(
+    tmp_path: Path, clock: Clock
+) -> None:
     """A body of `xxxx` says that 2 GB follow: each such look was a copy of the rest of the log's file, up to 1 GiB."""
     mib = 1 << 20
     store = opened(tmp_path, clock, commit_log_file_size=24 * mib)
@@ -391,10 +414,14 @@ def test_new_queues_leave_the_last_descriptors_to_those_there_are(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(store, b"before")
-    monkeypatch.setattr(descriptors, "are_left", lambda sixteenths, limit: sixteenths > descriptors.FOR_NEW_QUEUES)
+    monkeypatch.setattr(
+        descriptors, "are_left", lambda sixteenths, limit: sixteenths > descriptors.FOR_NEW_QUEUES
+    )
     end = store.log.end
     for _ in range(2):
-        with pytest.raises(OSError, match=r"raise the limit of open files \(ulimit -n\), or use fewer queues"):
+        with pytest.raises(
+            OSError, match=r"raise the limit of open files \(ulimit -n\), or use fewer queues"
+        ):
             put(store, b"refused", topic="New")
     assert store.log.end == end
     assert not (tmp_path / "consumequeue" / "New").exists()

@@ -26,7 +26,9 @@ COUNT = 300
 
 
 def config(root: Path) -> StoreConfig:
-    return StoreConfig(root, [root / "commitlog"], LOG_FILE, 20 * 50, index_slots=20, index_entries=101)
+    return StoreConfig(
+        root, [root / "commitlog"], LOG_FILE, 20 * 50, index_slots=20, index_entries=101
+    )
 
 
 def opened(root: Path) -> Store:
@@ -62,10 +64,22 @@ def crashed(root: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda root: (root / "commitlog" / "core").touch(), r"commitlog/core does not belong .*; move it away"),
-        (lambda root: os.truncate(root / "commitlog" / file_name(LOG_FILE), 5000), "has 5000 bytes, the configured"),
-        (lambda root: (root / "commitlog" / file_name(LOG_FILE)).unlink(), f"{file_name(LOG_FILE)}, is missing"),
-        (lambda root: (root / "consumequeue/T/0/x.swp").touch(), r"consumequeue/T/0/x.swp does not belong"),
+        (
+            lambda root: (root / "commitlog" / "core").touch(),
+            r"commitlog/core does not belong .*; move it away",
+        ),
+        (
+            lambda root: os.truncate(root / "commitlog" / file_name(LOG_FILE), 5000),
+            "has 5000 bytes, the configured",
+        ),
+        (
+            lambda root: (root / "commitlog" / file_name(LOG_FILE)).unlink(),
+            f"{file_name(LOG_FILE)}, is missing",
+        ),
+        (
+            lambda root: (root / "consumequeue/T/0/x.swp").touch(),
+            r"consumequeue/T/0/x.swp does not belong",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_named_and_left_as_it_is(
@@ -239,7 +253,9 @@ def test_a_start_after_a_sync_that_failed_reads_from_the_drive(seed: int) -> Non
 
 def test_what_waits_behind_a_slow_drive_is_refused_until_the_next_turn() -> None:
     now_ms = 1_700_000_000_000
-    store = Store(replace(config(Path("/s")), busy_ms=1000), lambda: now_ms, Drive(random.Random(1)).mount())
+    store = Store(
+        replace(config(Path("/s")), busy_ms=1000), lambda: now_ms, Drive(random.Random(1)).mount()
+    )
     store.open()
     put(store, 0, 1)
     store.append(store.queue("T", 0), b"1", b"", (), 0, 0, 0, 1, bytes(8))

@@ -10,7 +10,9 @@ from typing import Final
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="nobody can cut a mapped file there")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="nobody can cut a mapped file there"
+)
 
 PROGRAM: Final = """
 import logging, os, sys

@@ -35,7 +35,9 @@ def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
     store.abandon()
 
 
-def record(store: Store, body: bytes, topic: str = "T", queue_id: int = 0, properties: str = "") -> NewRecord:
+def record(
+    store: Store, body: bytes, topic: str = "T", queue_id: int = 0, properties: str = ""
+) -> NewRecord:
     queue = store.queue(topic, queue_id)
     return NewRecord(queue, body, properties.encode(), 3, 1, 7, BORN, ELSEWHERE, 2, 44)
 
@@ -51,7 +53,9 @@ def due(store: Store, level: int) -> list[int]:
 
 
 def test_a_record_is_stored_as_it_was_said(store: Store) -> None:
-    (at,) = store.append_records([record(store, b"body", "T", 1, "TAGS\x01a\x02UNIQ_KEY\x01U\x02KEYS\x01k l")])
+    (at,) = store.append_records(
+        [record(store, b"body", "T", 1, "TAGS\x01a\x02UNIQ_KEY\x01U\x02KEYS\x01k l")]
+    )
     found = decode(store.message_at(at) or b"", verify=True)
     assert (found.topic, found.queue_id, found.queue_offset, found.body) == ("T", 1, 0, b"body")
     assert (found.flag, found.sys_flag, found.born_ms, found.born_host) == (3, 0x21, 7, BORN)
@@ -63,7 +67,9 @@ def test_a_record_is_stored_as_it_was_said(store: Store) -> None:
 
 
 def test_a_delayed_message_has_its_time_in_its_queue(store: Store, clock: Clock) -> None:
-    records = [record(store, b"%d" % n, SCHEDULE_TOPIC, 1, "DELAY\x012\x02TAGS\x01a") for n in range(20)]
+    records = [
+        record(store, b"%d" % n, SCHEDULE_TOPIC, 1, "DELAY\x012\x02TAGS\x01a") for n in range(20)
+    ]
     assert len(store.append_records(records)) == 20
     assert due(store, 2) == [clock.ms + 5000] * 20
 
@@ -119,9 +125,13 @@ def test_records_that_are_moved_are_the_same_messages_in_other_queues(store: Sto
         body = b"%d" % number * chance.randint(1, 40)
         properties = f"UNIQ_KEY\x01U{number}\x02TAGS\x01{number % 3}\x02DELAY\x011"
         places += store.append_records([record(store, body, SCHEDULE_TOPIC, 0, properties)])
-        store.append_records([record(store, b"between", "other")] * chance.randint(0, 2) or [record(store, b"", "o")])
+        store.append_records(
+            [record(store, b"between", "other")] * chance.randint(0, 2) or [record(store, b"", "o")]
+        )
     before = [decode(store.message_at(at) or b"") for at in places]
-    targets = [store.queue(chance.choice(("T", "Longer_name")), chance.randrange(2)) for _ in places]
+    targets = [
+        store.queue(chance.choice(("T", "Longer_name")), chance.randrange(2)) for _ in places
+    ]
 
     left, block = targets, block_at(store, places)
     while left:
@@ -136,17 +146,32 @@ def test_records_that_are_moved_are_the_same_messages_in_other_queues(store: Sto
     for topic, messages, size in appended:
         queues = store.queues.of_topic(topic)
         assert messages == sum(queue.max_offset for queue in queues)
-        sizes = (entry[1] for queue in queues for entry in entries(store, topic, queue.queue_id) if entry)
+        sizes = (
+            entry[1] for queue in queues for entry in entries(store, topic, queue.queue_id) if entry
+        )
         assert size == sum(sizes)
     for queue in {(queue.topic, queue.queue_id) for queue in targets}:
         expected = [
-            old.body for old, target in zip(before, targets, strict=True) if (target.topic, target.queue_id) == queue
+            old.body
+            for old, target in zip(before, targets, strict=True)
+            if (target.topic, target.queue_id) == queue
         ]
         assert bodies_in(store, *queue) == expected
     for old, target in zip(before, targets, strict=True):
-        (found,) = found_by_key(store, target.topic, old.properties["UNIQ_KEY"], 9, 0, 1 << 62).records
+        (found,) = found_by_key(
+            store, target.topic, old.properties["UNIQ_KEY"], 9, 0, 1 << 62
+        ).records
         new = decode(found)
-        same = ("body", "flag", "sys_flag", "born_ms", "born_host", "store_host", "reconsume_times", "properties_text")
+        same = (
+            "body",
+            "flag",
+            "sys_flag",
+            "born_ms",
+            "born_host",
+            "store_host",
+            "reconsume_times",
+            "properties_text",
+        )
         assert [getattr(new, name) for name in same] == [getattr(old, name) for name in same]
         entry = target.entry(new.queue_offset)
         assert entry is not None
@@ -154,7 +179,9 @@ def test_records_that_are_moved_are_the_same_messages_in_other_queues(store: Sto
     assert store.dispatch.behind == 0
 
 
-def test_what_was_stored_so_is_dispatched_the_same_after_a_crash(store: Store, tmp_path: Path, clock: Clock) -> None:
+def test_what_was_stored_so_is_dispatched_the_same_after_a_crash(
+    store: Store, tmp_path: Path, clock: Clock
+) -> None:
     texts = [f"UNIQ_KEY\x01U{n}\x02DELAY\x01{1 + n % 2}" for n in range(30)]
     for number, text in enumerate(texts):
         store.append_records([record(store, b"%d" % number, SCHEDULE_TOPIC, number % 2, text)])
@@ -191,7 +218,9 @@ def test_offsets_follow_those_of_records_that_are_dispatched_first(
     append(slave)
 
     places = [entry[0] for entry in entries(slave, "T", 0) if entry is not None]
-    assert [decode(slave.message_at(at) or b"").queue_offset for at in places] == [*range(len(places))]
+    assert [decode(slave.message_at(at) or b"").queue_offset for at in places] == [
+        *range(len(places))
+    ]
     assert len(places) >= 6
     master.abandon()
     slave.abandon()

@@ -56,11 +56,25 @@ class Broker:
     ) -> PhysicalOffset:
         self.now_ms += 1
         store = self.store
-        keys = [text.encode() for text in (properties.get(m.UNIQ_KEY, ""), *properties.get(m.KEYS, "").split()) if text]
+        keys = [
+            text.encode()
+            for text in (properties.get(m.UNIQ_KEY, ""), *properties.get(m.KEYS, "").split())
+            if text
+        ]
         text = "\x02".join(f"{name}\x01{value}" for name, value in properties.items()).encode()
         code = m.tag_code(properties.get(m.TAGS)) if tag_code is None else tag_code
         sys_flag |= m.BORN_HOST_V6 if len(born_host) > 8 else 0
-        at = store.append(store.queue(topic, queue_id), body, text, keys, code, FLAG, sys_flag, self.now_ms, born_host)
+        at = store.append(
+            store.queue(topic, queue_id),
+            body,
+            text,
+            keys,
+            code,
+            FLAG,
+            sys_flag,
+            self.now_ms,
+            born_host,
+        )
         store.end_turn()
         return at
 
@@ -76,7 +90,15 @@ class Broker:
 
     def delayed(self, level: int = 1) -> None:
         due = self.now_ms + 1 + (1000, 5000)[level - 1]
-        self.put(b"later", m.SCHEDULE_TOPIC, level - 1, tag_code=due, DELAY=str(level), REAL_TOPIC="T", UNIQ_KEY="d")
+        self.put(
+            b"later",
+            m.SCHEDULE_TOPIC,
+            level - 1,
+            tag_code=due,
+            DELAY=str(level),
+            REAL_TOPIC="T",
+            UNIQ_KEY="d",
+        )
 
     def stop(self) -> None:
         self.store.close()
@@ -134,6 +156,9 @@ def file_of(root: Path, at: int) -> tuple[str, int]:
 def snapshot(root: Path) -> dict[str, tuple[int, bytes]]:
     """Every file and folder: time of its last change, and content."""
     return {
-        str(path.relative_to(root)): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        str(path.relative_to(root)): (
+            path.stat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
         for path in sorted([root, *root.rglob("*")])
     }

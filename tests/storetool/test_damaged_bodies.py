@@ -54,15 +54,23 @@ def without(*numbers: int) -> set[bytes]:
     return {b"message %d" % number for number in range(COUNT) if number not in numbers}
 
 
-@pytest.mark.parametrize("numbers", [(9,), (9, 11), (8, 9, 10), (0,), (COUNT - 2,), (COUNT - 4, COUNT - 2)], ids=str)
-def test_what_recovery_left_is_no_fault_of_queues_and_index(tmp_path: Path, numbers: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    "numbers", [(9,), (9, 11), (8, 9, 10), (0,), (COUNT - 2,), (COUNT - 4, COUNT - 2)], ids=str
+)
+def test_what_recovery_left_is_no_fault_of_queues_and_index(
+    tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
     places = recovered(tmp_path, *numbers)
 
-    assert found(tmp_path) == [(Kind.BODY, *file_of(tmp_path, places[number])) for number in numbers]
+    assert found(tmp_path) == [
+        (Kind.BODY, *file_of(tmp_path, places[number])) for number in numbers
+    ]
 
 
 @pytest.mark.parametrize("number", [9, COUNT - 2])
-def test_a_queue_offset_without_a_record_to_be_read_is_no_second_fault(tmp_path: Path, number: int) -> None:
+def test_a_queue_offset_without_a_record_to_be_read_is_no_second_fault(
+    tmp_path: Path, number: int
+) -> None:
     places = damaged(tmp_path)
     name, index = file_of(tmp_path, places[number])
     flip(tmp_path / name, index + 5)
@@ -93,7 +101,9 @@ def test_a_blank_in_place_of_a_sound_record_is_a_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("numbers", [(9,), (9, 11), (8, 9, 10), (0,), (COUNT - 2,)], ids=str)
-def test_a_rebuild_leaves_the_blanks_that_recovery_wrote(tmp_path: Path, numbers: tuple[int, ...]) -> None:
+def test_a_rebuild_leaves_the_blanks_that_recovery_wrote(
+    tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
     recovered(tmp_path, *numbers)
     before = entries(tmp_path, "consumequeue")
 

@@ -54,7 +54,9 @@ def test_a_range_of_queue_offsets(root: Path, queue_id: int | None) -> None:
 
 
 def test_a_span_of_store_times_without_its_end(root: Path) -> None:
-    assert bodies(root, Wanted(since_ms=START_MS + 3, until_ms=START_MS + 6)) == numbered(range(2, 5))
+    assert bodies(root, Wanted(since_ms=START_MS + 3, until_ms=START_MS + 6)) == numbered(
+        range(2, 5)
+    )
 
 
 @pytest.mark.parametrize(("topic", "count"), [(None, 2), ("U", 1), ("none", 0)])
@@ -114,7 +116,9 @@ def test_bodies_may_be_left_out(root: Path) -> None:
 
 @pytest.mark.parametrize("wanted", [Wanted(), Wanted("T", 0)])
 def test_what_cannot_be_read_is_skipped_and_said(root: Path, wanted: Wanted) -> None:
-    at = next(decode(data).physical_offset for data in dump(files_of(root), Wanted("T", 0, first=3)))
+    at = next(
+        decode(data).physical_offset for data in dump(files_of(root), Wanted("T", 0, first=3))
+    )
     name, index = file_of(root, at)
     flip(root / name, index + 5)
     skipped: list[str] = []

@@ -89,13 +89,20 @@ def test_an_empty_store_in_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the lock is not tested there")
 def test_a_broker_s_lock_is_seen_and_left_alone(tmp_path: Path) -> None:
-    script = "import sys; from roquet.storage.files.disk import RealDisk; from pathlib import Path\n"
-    script += "lock = RealDisk().lock(Path(sys.argv[1])); print('locked', flush=True); sys.stdin.read()"
+    script = (
+        "import sys; from roquet.storage.files.disk import RealDisk; from pathlib import Path\n"
+    )
+    script += (
+        "lock = RealDisk().lock(Path(sys.argv[1])); print('locked', flush=True); sys.stdin.read()"
+    )
     path = tmp_path / "lock"
     assert is_locked(path) is False
 
     with subprocess.Popen(
-        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "locked\n"

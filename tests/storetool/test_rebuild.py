@@ -33,7 +33,9 @@ from tests.storetool.stores import (
 )
 
 GOLDEN: Final = Path(__file__).parents[1] / "golden" / "store"
-PLAN: Final = Plan(queues=True, index=True, queue_file_size=QUEUE_FILE, shape=SHAPE, delay_levels_ms=(1000, 5000))
+PLAN: Final = Plan(
+    queues=True, index=True, queue_file_size=QUEUE_FILE, shape=SHAPE, delay_levels_ms=(1000, 5000)
+)
 
 
 def entries(root: Path, *folders: str) -> dict[str, bytes]:
@@ -134,12 +136,16 @@ def test_only_the_queues_or_only_the_index(tmp_path: Path) -> None:
 
     rebuild(files_of(tmp_path), replace(PLAN, index=False))
     after = snapshot(tmp_path)
-    assert {name for name in before if name.startswith("index/") and before[name] != after[name]} == set()
+    assert {
+        name for name in before if name.startswith("index/") and before[name] != after[name]
+    } == set()
     assert_sound(checked(tmp_path))
 
     rebuild(files_of(tmp_path), replace(PLAN, queues=False))
     last = snapshot(tmp_path)
-    assert {name for name in after if name.startswith("consumequeue/") and after[name] != last[name]} == set()
+    assert {
+        name for name in after if name.startswith("consumequeue/") and after[name] != last[name]
+    } == set()
     assert_sound(checked(tmp_path))
 
 
@@ -170,7 +176,9 @@ def test_a_topic_that_was_made_again_gets_its_new_messages_only(tmp_path: Path) 
     assert entries(tmp_path, "consumequeue") == before
 
 
-def test_a_crash_in_the_middle_leaves_what_a_broker_recovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_in_the_middle_leaves_what_a_broker_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     filled(tmp_path, 60)
     before = entries(tmp_path, "consumequeue")
     put = module._Rebuild._put

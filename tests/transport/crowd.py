@@ -90,7 +90,9 @@ def _give(request: Command, connection: Connection) -> Answer:
 
 def asks(size: int, times: int = 1) -> bytes:
     """Requests for answers of so many bytes."""
-    return b"".join(Command(GIVE, {"size": str(size)}, opaque=opaque).encode() for opaque in range(times))
+    return b"".join(
+        Command(GIVE, {"size": str(size)}, opaque=opaque).encode() for opaque in range(times)
+    )
 
 
 def half_frame(announced: int, size: int) -> bytes:

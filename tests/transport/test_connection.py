@@ -32,7 +32,9 @@ class Refusing:
         self._connection = connection
         self._error = error
 
-    def take(self, asked: Iterable[bytes], slow_path: Callable[[bytes], bytes | None]) -> list[bytes]:
+    def take(
+        self, asked: Iterable[bytes], slow_path: Callable[[bytes], bytes | None]
+    ) -> list[bytes]:
         frames = iter(asked)
         answers = [self._connection.failed(next(frames), self._error)]
         return answers + [answer for frame in frames if (answer := slow_path(frame)) is not None]
@@ -45,7 +47,9 @@ class Refusing:
         (Refused(ResponseCode.NO_PERMISSION, "no"), ResponseCode.NO_PERMISSION),
     ],
 )
-def test_a_shortcut_takes_all_of_a_read_and_answers_what_fails_there(error: Exception, code: ResponseCode) -> None:
+def test_a_shortcut_takes_all_of_a_read_and_answers_what_fails_there(
+    error: Exception, code: ResponseCode
+) -> None:
     def learn(request: Command, connection: Connection) -> Command:
         connection.fast_paths.append(Refusing(connection, error))
         return request.answer(ResponseCode.SUCCESS)
@@ -54,7 +58,9 @@ def test_a_shortcut_takes_all_of_a_read_and_answers_what_fails_there(error: Exce
         channels = Channels()
         await channels.call(f"{SERVER}:{PORT}", Command(LEARN), 1000)
         connection = await channels.connection(f"{SERVER}:{PORT}")
-        answers = await asyncio.gather(*(connection.call(Command(code), 1000) for code in (ASK, LEARN, ASK)))
+        answers = await asyncio.gather(
+            *(connection.call(Command(code), 1000) for code in (ASK, LEARN, ASK))
+        )
         await channels.close()
         return [answer.code for answer in answers]
 
@@ -65,13 +71,17 @@ def test_a_shortcut_takes_all_of_a_read_and_answers_what_fails_there(error: Exce
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_drive_is_answered_without_the_names_of_files(number: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_drive_is_answered_without_the_names_of_files(
+    number: int, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(request: Command, connection: Connection) -> Command:
         raise OSError(number, os.strerror(number), "/store/commitlog/0")
 
     async def ask() -> list[tuple[int, str | None]]:
         channels = Channels()
-        answers = [await channels.call(f"{SERVER}:{PORT}", Command(code), 1000) for code in (ASK, LEARN)]
+        answers = [
+            await channels.call(f"{SERVER}:{PORT}", Command(code), 1000) for code in (ASK, LEARN)
+        ]
         await channels.close()
         return [(answer.code, answer.remark) for answer in answers]
 
@@ -96,7 +106,10 @@ def test_a_request_that_cannot_be_encoded_leaves_nothing_that_waits() -> None:
         loop.set_exception_handler(lambda _, told: complaints.append(told["message"]))
         connection = Connection({}, encode=refuse)
         await loop.create_connection(lambda: connection, SERVER, PORT)
-        for work in (connection.call(Command(ASK), 1000), connection.call_all([Command(ASK)], 1000)):
+        for work in (
+            connection.call(Command(ASK), 1000),
+            connection.call_all([Command(ASK)], 1000),
+        ):
             with pytest.raises(ValueError, match="no such field"):
                 await work
         connection.close()
@@ -120,7 +133,9 @@ class SkewedLoop(asyncio.SelectorEventLoop):
         return super().time() + self.skew_s
 
 
-def test_requests_that_take_long_are_answered_in_several_turns_though_they_came_in_one_read() -> None:
+def test_requests_that_take_long_are_answered_in_several_turns_though_they_came_in_one_read() -> (
+    None
+):
     """Each of them makes a file, say."""
     turns: Counter[int] = Counter()
     turn = 0
@@ -142,7 +157,9 @@ def test_requests_that_take_long_are_answered_in_several_turns_though_they_came_
         connection = await channels.connection(f"127.0.0.1:{port}")
         counting = asyncio.create_task(count())
         try:
-            return await connection.call_all([Command(RequestCode.HEART_BEAT) for _ in range(40)], 60_000)
+            return await connection.call_all(
+                [Command(RequestCode.HEART_BEAT) for _ in range(40)], 60_000
+            )
         finally:
             counting.cancel()
             await channels.close()
@@ -169,7 +186,9 @@ def test_a_request_with_a_larger_header_than_anybody_writes_ends_its_connection(
 
     with Simulation(1) as sim:
         sim.host(SERVER).call(lambda: Server({ASK: answer}).listen("0.0.0.0", PORT))
-        assert sim.host(CLIENT).call(lambda: ask(HEADER_SIZE_MAX)) == 0, "an answer's header may be larger"
+        assert sim.host(CLIENT).call(lambda: ask(HEADER_SIZE_MAX)) == 0, (
+            "an answer's header may be larger"
+        )
         with pytest.raises(ConnectionClosed):
             sim.host(CLIENT).call(lambda: ask(HEADER_SIZE_MAX + 1))
 
@@ -193,7 +212,10 @@ def test_a_broker_that_asks_on_and_reads_no_answer_is_left() -> None:
             most = max(most, connection.unread)
             return request.answer(ResponseCode.SUCCESS, body=bytes(65536))
 
-        server, channels = await asyncio.start_server(ask_on, "127.0.0.1", 0), Channels({ASK: answer})
+        server, channels = (
+            await asyncio.start_server(ask_on, "127.0.0.1", 0),
+            Channels({ASK: answer}),
+        )
         connection = await channels.connection(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
         try:
             with pytest.raises(ConnectionClosed):

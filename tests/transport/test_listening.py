@@ -22,7 +22,10 @@ from roquet.transport.listening import listening
 )
 def test_an_address_that_cannot_be_used_is_named_with_what_to_do(number: int, advice: str) -> None:
     with (
-        pytest.raises(CannotListen, match=rf"^cannot listen on h:80 \(role\): {os.strerror(number)}; {advice}$"),
+        pytest.raises(
+            CannotListen,
+            match=rf"^cannot listen on h:80 \(role\): {os.strerror(number)}; {advice}$",
+        ),
         listening("h", 80, "role"),
     ):
         raise OSError(number, "error while attempting to bind")

@@ -30,15 +30,26 @@ def frame(code: int) -> bytes:
     return Command(code, {}).encode()[4:]
 
 
-def test_a_batch_that_took_long_is_told_of_by_code_and_peer(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_that_took_long_is_told_of_by_code_and_peer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     watch = LoopWatchdog(50)
-    frames = [frame(RequestCode.HEART_BEAT), frame(RequestCode.PULL_MESSAGE), frame(RequestCode.PULL_MESSAGE), b"odd"]
+    frames = [
+        frame(RequestCode.HEART_BEAT),
+        frame(RequestCode.PULL_MESSAGE),
+        frame(RequestCode.PULL_MESSAGE),
+        b"odd",
+    ]
     watch.held(0.083, "10.0.0.9:1", frames, 100.0)
-    assert caplog.messages == ["event loop held up: ms=83 peer=10.0.0.9:1 requests=2x11,1x34,1xnone"]
+    assert caplog.messages == [
+        "event loop held up: ms=83 peer=10.0.0.9:1 requests=2x11,1x34,1xnone"
+    ]
     assert (watch.figures()["loopDelayMaxMs"], watch.figures()["loopDelayTimes"]) == ("83", "1")
 
 
-def test_a_peer_that_holds_it_up_for_ever_gets_a_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_peer_that_holds_it_up_for_ever_gets_a_line_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     watch = LoopWatchdog(50)
     for second in range(61):
         watch.held(0.1, "10.0.0.9:1", [frame(34)], float(second))
@@ -47,7 +58,9 @@ def test_a_peer_that_holds_it_up_for_ever_gets_a_line_a_minute(caplog: pytest.Lo
     assert watch.count == 61
 
 
-def test_a_late_timer_without_a_batch_is_told_of_without_a_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_late_timer_without_a_batch_is_told_of_without_a_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     watch = LoopWatchdog(50)
     watch.look(0.2, 1.0)
     assert "ms=200 by no request" in caplog.text
@@ -64,7 +77,11 @@ def test_percentiles_are_those_of_the_last_whole_minute() -> None:
     assert watch.figures()["loopDelay99Ms"] == "0"
     watch.look(0.0, 61.0)
     figures = watch.figures()
-    assert (figures["loopDelay50Ms"], figures["loopDelay99Ms"], figures["loopDelayMaxMs"]) == ("20", "500", "400")
+    assert (figures["loopDelay50Ms"], figures["loopDelay99Ms"], figures["loopDelayMaxMs"]) == (
+        "20",
+        "500",
+        "400",
+    )
 
 
 def test_who_wants_no_lines_gets_none(caplog: pytest.LogCaptureFixture) -> None:

@@ -30,7 +30,9 @@ def play(request: pytest.FixtureRequest) -> Play:
 
     def run(limits: PeerLimits, scene: Callable[[Crowd], Awaitable[None]]) -> None:
         async def whole() -> None:
-            crowd = Crowd(replace(limits, loop_delay_warning_ms=0))  # a machine that is busy is none of these scenes
+            crowd = Crowd(
+                replace(limits, loop_delay_warning_ms=0)
+            )  # a machine that is busy is none of these scenes
             await crowd.start()
             try:
                 async with asyncio.timeout(20):
@@ -47,7 +49,10 @@ def play(request: pytest.FixtureRequest) -> Play:
 
 def impatient(**limits: float) -> PeerLimits:
     """Fractions of a second, or what is given."""
-    times: dict[str, float] = {"server_channel_max_idle_time_seconds": 0.2, "partial_request_timeout": 200}
+    times: dict[str, float] = {
+        "server_channel_max_idle_time_seconds": 0.2,
+        "partial_request_timeout": 200,
+    }
     return PeerLimits(**{**times, **limits})  # type: ignore[arg-type]
 
 
@@ -63,7 +68,9 @@ async def echoes(crowd: Crowd, peer: socket.socket) -> bool:
     return decode(await crowd.answer(peer)).body == b"well"
 
 
-def test_a_peer_that_asks_and_never_reads_is_ended_by_time(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_peer_that_asks_and_never_reads_is_ended_by_time(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scene(crowd: Crowd) -> None:
         peer = await crowd.join()
         await crowd.say(peer, asks(MIB, 40))
@@ -92,7 +99,9 @@ def test_what_is_sent_to_it_meanwhile_does_not_keep_it(play: Play) -> None:
     play(impatient(), scene)
 
 
-def test_a_silent_connection_is_ended_and_nobody_is_told(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_silent_connection_is_ended_and_nobody_is_told(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scene(crowd: Crowd) -> None:
         await crowd.join()
         await until(lambda: bool(crowd.server.connections))
@@ -102,7 +111,9 @@ def test_a_silent_connection_is_ended_and_nobody_is_told(play: Play, caplog: pyt
     assert not told(caplog)
 
 
-def test_a_caller_ends_a_connection_whose_server_does_not_read(monkeypatch: pytest.MonkeyPatch, play: Play) -> None:
+def test_a_caller_ends_a_connection_whose_server_does_not_read(
+    monkeypatch: pytest.MonkeyPatch, play: Play
+) -> None:
     async def scene(crowd: Crowd) -> None:
         deaf = socket.create_server(("127.0.0.1", 0))
         address = f"127.0.0.1:{deaf.getsockname()[1]}"
@@ -111,7 +122,9 @@ def test_a_caller_ends_a_connection_whose_server_does_not_read(monkeypatch: pyte
         connection = await channels.connection(address)
         connection.notify(Command(ECHO, body=bytes(KERNEL)))
         await until(lambda: not connection.is_open)
-        assert await channels.connection(address) is not connection, "the next call opens another one"
+        assert await channels.connection(address) is not connection, (
+            "the next call opens another one"
+        )
         await channels.close()
         deaf.close()
 
@@ -193,7 +206,9 @@ def test_beyond_the_memory_for_answers_those_end_that_hold_most_and_stand_still(
     assert "freed=" in line
 
 
-def test_half_frames_of_all_are_bounded_and_the_oldest_end(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_half_frames_of_all_are_bounded_and_the_oldest_end(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scene(crowd: Crowd) -> None:
         other = await crowd.join()
         halves = [await crowd.join() for _ in range(10)]
@@ -210,7 +225,9 @@ def test_half_frames_of_all_are_bounded_and_the_oldest_end(play: Play, caplog: p
     assert "requestBytesMax=16777216" in caplog.text
 
 
-def test_a_frame_that_grows_by_a_byte_now_and_then_is_ended(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_frame_that_grows_by_a_byte_now_and_then_is_ended(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scene(crowd: Crowd) -> None:
         peer = await crowd.join()
         await crowd.say(peer, half_frame(2000, 100))
@@ -239,7 +256,9 @@ def test_a_slow_honest_sender_may_take_the_time_its_size_needs(play: Play) -> No
     play(impatient(), scene)
 
 
-def test_a_frame_beyond_what_one_connection_may_send_ends_it(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_frame_beyond_what_one_connection_may_send_ends_it(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scene(crowd: Crowd) -> None:
         for _ in range(50):
             await crowd.say(await crowd.join(), half_frame(MIB + 1, 10))
@@ -305,8 +324,12 @@ def test_connections_of_one_address_are_bounded_where_that_is_asked_for(
     assert "connectionsPerAddressMax=3" in line
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2 is an address of its own on Linux only")
-def test_an_address_that_has_all_connections_gives_some_to_others(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="127.0.0.2 is an address of its own on Linux only"
+)
+def test_an_address_that_has_all_connections_gives_some_to_others(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its own that were silent for longest; it cannot take them back, and neither can the others take all."""
 
     async def scene(crowd: Crowd) -> None:
@@ -343,7 +366,11 @@ def test_connections_leave_the_last_descriptors_to_files(
     async def scene(crowd: Crowd) -> None:
         first = await crowd.join()
         assert await echoes(crowd, first)
-        monkeypatch.setattr(descriptors, "are_left", lambda sixteenths, limit: sixteenths > descriptors.FOR_CONNECTIONS)
+        monkeypatch.setattr(
+            descriptors,
+            "are_left",
+            lambda sixteenths, limit: sixteenths > descriptors.FOR_CONNECTIONS,
+        )
         for _ in range(5):
             await crowd.join()
         await until(lambda: crowd.peers.refused == 5)
@@ -360,7 +387,10 @@ def test_what_is_held_comes_back_to_nothing_whatever_the_peers_do(play: Play) ->
     async def scene(crowd: Crowd) -> None:
         for number in range(12):
             peer = await crowd.join()
-            await crowd.say(peer, (asks(MIB, 9), half_frame(MIB, 70_000), asks(10) + half_frame(9, 3))[number % 3])
+            await crowd.say(
+                peer,
+                (asks(MIB, 9), half_frame(MIB, 70_000), asks(10) + half_frame(9, 3))[number % 3],
+            )
         await until(lambda: crowd.peers.figures()["connections"] == "12")
         for number, peer in enumerate(crowd.sockets):
             if number % 2:
@@ -368,7 +398,11 @@ def test_what_is_held_comes_back_to_nothing_whatever_the_peers_do(play: Play) ->
             peer.close()
         await until(lambda: not crowd.server.connections)
         figures = crowd.peers.figures()
-        assert (figures["connections"], figures["answerBytes"], figures["requestBytes"]) == ("0", "0", "0")
+        assert (figures["connections"], figures["answerBytes"], figures["requestBytes"]) == (
+            "0",
+            "0",
+            "0",
+        )
 
     play(PeerLimits(), scene)
 

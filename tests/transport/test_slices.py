@@ -48,7 +48,10 @@ def test_there_is_one_slice_in_a_turn_of_the_loop_and_works_take_turns(sim: Simu
     slices, seen = Slices(), list[str]()
 
     async def turns() -> int:
-        most, done = 0, asyncio.gather(*(slices.run(counting(seen, name, 3 * STEPS_MAX)) for name in "ab"))
+        most, done = (
+            0,
+            asyncio.gather(*(slices.run(counting(seen, name, 3 * STEPS_MAX)) for name in "ab")),
+        )
         while not done.done():
             before = len(seen)
             await asyncio.sleep(0)
@@ -107,15 +110,22 @@ class Served:
         return [answer.code for answer in answers]
 
 
-def test_another_request_of_the_same_read_is_answered_before_a_long_one_that_came_first(sim: Simulation) -> None:
+def test_another_request_of_the_same_read_is_answered_before_a_long_one_that_came_first(
+    sim: Simulation,
+) -> None:
     served = Served(sim)
     assert served.call(LONG, SHORT, SHORT) == [0, 0, 0]
     assert served.done == [SHORT, SHORT, LONG]
 
 
-def test_a_connection_with_much_long_work_under_way_is_told_that_it_is_too_much(sim: Simulation) -> None:
+def test_a_connection_with_much_long_work_under_way_is_told_that_it_is_too_much(
+    sim: Simulation,
+) -> None:
     served = Served(sim)
-    assert served.call(*[LONG] * (WAITING_MAX + 3)) == [0] * WAITING_MAX + [ResponseCode.SYSTEM_BUSY] * 3
+    assert (
+        served.call(*[LONG] * (WAITING_MAX + 3))
+        == [0] * WAITING_MAX + [ResponseCode.SYSTEM_BUSY] * 3
+    )
     assert served.call(LONG) == [0]
 
 

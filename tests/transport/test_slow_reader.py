@@ -28,7 +28,11 @@ def test_what_is_sent_meanwhile_does_not_count_as_read() -> None:
 
 def test_a_peer_that_takes_a_byte_a_minute_is_overdue_in_the_end() -> None:
     reading = SlowReader(0.0)
-    ends = [now for now in range(0, 1000, 10) if _looked(reading, 4 * MIB, 4 * MIB - now // 60, float(now))]
+    ends = [
+        now
+        for now in range(0, 1000, 10)
+        if _looked(reading, 4 * MIB, 4 * MIB - now // 60, float(now))
+    ]
 
     assert ends[0] == IDLE_S + 4 * MIB / SLOWEST + 4
 

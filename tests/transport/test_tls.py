@@ -89,9 +89,13 @@ async def test_a_key_with_a_password_opens_a_server_that_wants_certificates(
         assert await ask(address, tls) == b"hi"
 
 
-async def test_a_server_that_wants_certificates_is_said_to(authority: Authority, server_files: Files) -> None:
+async def test_a_server_that_wants_certificates_is_said_to(
+    authority: Authority, server_files: Files
+) -> None:
     async with serving(server_files, authority.file) as address:
-        with pytest.raises(ConnectionClosed, match=r"after the TLS handshake.*: it may want another client"):
+        with pytest.raises(
+            ConnectionClosed, match=r"after the TLS handshake.*: it may want another client"
+        ):
             await ask(address, Tls(authority.file))
 
 
@@ -103,27 +107,39 @@ async def test_a_connection_that_a_server_ended_before_it_was_used_says_why(
         connection = await channels.connection(address)
         while connection.is_open:
             await asyncio.sleep(0)
-        with pytest.raises(ConnectionClosed, match=r"after the TLS handshake.*: it may want another client"):
+        with pytest.raises(
+            ConnectionClosed, match=r"after the TLS handshake.*: it may want another client"
+        ):
             await connection.call(Command(CODE), 3000)
     await channels.close()
 
 
-async def test_a_server_of_an_unknown_authority_is_not_trusted(server_files: Files, tmp_path: Path) -> None:
+async def test_a_server_of_an_unknown_authority_is_not_trusted(
+    server_files: Files, tmp_path: Path
+) -> None:
     async with serving(server_files) as address:
-        with pytest.raises(TlsError, match=r"is not trusted \(.*\): give the authority that signed it \(ca_file"):
+        with pytest.raises(
+            TlsError, match=r"is not trusted \(.*\): give the authority that signed it \(ca_file"
+        ):
             await ask(address, Tls(Authority(tmp_path).file))
         with pytest.raises(TlsError, match="is not trusted"):
             await ask(address, Tls())
 
 
-async def test_a_certificate_for_another_host_is_not_enough_unless_that_is_said(authority: Authority) -> None:
+async def test_a_certificate_for_another_host_is_not_enough_unless_that_is_said(
+    authority: Authority,
+) -> None:
     async with serving(authority.vouch("elsewhere.example")) as address:
-        with pytest.raises(TlsError, match=r"is for another host .*: use a name that it has, or ask for less"):
+        with pytest.raises(
+            TlsError, match=r"is for another host .*: use a name that it has, or ask for less"
+        ):
             await ask(address, Tls(authority.file))
         assert await ask(address, Tls(authority.file, verify="ca")) == b"hi"
 
 
-async def test_nothing_is_verified_where_that_is_asked_for(server_files: Files, tmp_path: Path) -> None:
+async def test_nothing_is_verified_where_that_is_asked_for(
+    server_files: Files, tmp_path: Path
+) -> None:
     async with serving(server_files) as address:
         assert await ask(address, Tls(Authority(tmp_path).file, verify="none")) == b"hi"
 
@@ -134,9 +150,13 @@ async def test_a_server_without_tls_is_said_to_have_none(authority: Authority) -
             await ask(address, Tls(authority.file))
 
 
-async def test_a_plain_client_of_a_server_with_tls_learns_why_it_is_closed(server_files: Files) -> None:
+async def test_a_plain_client_of_a_server_with_tls_learns_why_it_is_closed(
+    server_files: Files,
+) -> None:
     async with serving(server_files) as address:
-        with pytest.raises(ConnectionClosed, match="before it answered anything: it may take TLS only"):
+        with pytest.raises(
+            ConnectionClosed, match="before it answered anything: it may take TLS only"
+        ):
             await ask(address, None)
 
 
@@ -151,11 +171,17 @@ async def test_nobody_there_is_no_matter_of_tls(authority: Authority) -> None:
 @pytest.mark.parametrize(
     ("tls", "words"),
     [
-        (lambda folder, files: Tls(folder / "absent.pem"), "authorities in .*absent.pem: No such file"),
+        (
+            lambda folder, files: Tls(folder / "absent.pem"),
+            "authorities in .*absent.pem: No such file",
+        ),
         (lambda folder, files: Tls(files.key), "authorities in .*: is not usable PEM"),
         (lambda folder, files: Tls(None, files.cert, files.key), "is encrypted: give its password"),
         (lambda folder, files: Tls(None, files.cert, files.key, "wrong"), "has another password"),
-        (lambda folder, files: Tls(None, folder / "absent.pem"), "certificate .*absent.pem: No such file"),
+        (
+            lambda folder, files: Tls(None, folder / "absent.pem"),
+            "certificate .*absent.pem: No such file",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(

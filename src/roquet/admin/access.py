@@ -13,7 +13,11 @@ from roquet.protocol.remoting.signing import Credentials
 from roquet.transport.tls import Tls
 
 ACCESS_FILE: Final = "accessFile"
-_KEYS: Final = {"accessKey": "access_key", "secretKey": "secret_key", "securityToken": "security_token"}
+_KEYS: Final = {
+    "accessKey": "access_key",
+    "secretKey": "secret_key",
+    "securityToken": "security_token",
+}
 _USE_TLS: Final = "useTLS"
 _TLS: Final = {
     "tlsCaFile": "ca_file",
@@ -54,7 +58,9 @@ def _credentials(given: Mapping[str, str]) -> Credentials | None:
         return None
     for name in ("accessKey", "secretKey"):
         if name not in given:
-            raise ConfigError(f"{name} is missing: requests are signed with accessKey and secretKey, or not at all")
+            raise ConfigError(
+                f"{name} is missing: requests are signed with accessKey and secretKey, or not at all"
+            )
     return Credentials(**fields)
 
 

@@ -54,8 +54,13 @@ async def backlog(cluster: Cluster, groups: Sequence[str] = ()) -> Backlog:
     """
     brokers = (await cluster.brokers()).values()
     answers = await asyncio.gather(*(_of_broker(cluster, broker, groups) for broker in brokers))
-    queues = sorted((each for answer in answers for each in answer.queues), key=lambda each: (each.group, each.queue))
-    return Backlog(tuple(queues), tuple(trouble for answer in answers for trouble in answer.troubles))
+    queues = sorted(
+        (each for answer in answers for each in answer.queues),
+        key=lambda each: (each.group, each.queue),
+    )
+    return Backlog(
+        tuple(queues), tuple(trouble for answer in answers for trouble in answer.troubles)
+    )
 
 
 async def _of_broker(cluster: Cluster, broker: BrokerData, groups: Sequence[str]) -> Backlog:
@@ -71,7 +76,9 @@ async def _of_broker(cluster: Cluster, broker: BrokerData, groups: Sequence[str]
 
 
 async def _groups(cluster: Cluster, address: str) -> list[str]:
-    table = await cluster.ask_for(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupTable.from_json)
+    table = await cluster.ask_for(
+        address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GroupTable.from_json
+    )
     return sorted(table.groups)
 
 
@@ -82,9 +89,14 @@ async def _of_group(cluster: Cluster, address: str, group: str) -> list[QueueBac
 
 def _queues_of(group: str, stats: Mapping[str, Any]) -> list[QueueBacklog]:
     """ConsumeStats: its keys are queues, JSON within JSON."""
-    return [_of_queue(group, queue_from_json(load(key)), at) for key, at in (stats.get("offsetTable") or {}).items()]
+    return [
+        _of_queue(group, queue_from_json(load(key)), at)
+        for key, at in (stats.get("offsetTable") or {}).items()
+    ]
 
 
 def _of_queue(group: str, queue: MessageQueue, at: Mapping[str, Any]) -> QueueBacklog:
     last_ms = int(at["lastTimestamp"])
-    return QueueBacklog(group, queue, int(at["brokerOffset"]), int(at["consumerOffset"]), last_ms or None)
+    return QueueBacklog(
+        group, queue, int(at["brokerOffset"]), int(at["consumerOffset"]), last_ms or None
+    )

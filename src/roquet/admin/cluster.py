@@ -27,16 +27,25 @@ class Cluster:
     :param access: what every connection shows and demands.
     """
 
-    def __init__(self, name_servers: str, access: Access = NO_ACCESS, runtime: Runtime | None = None) -> None:
-        self._session = Session(name_servers, credentials=access.credentials, tls=access.tls, runtime=runtime)
-        self._names = NameServers(split_addresses(name_servers), self._session.call, self._session.runtime.random)
+    def __init__(
+        self, name_servers: str, access: Access = NO_ACCESS, runtime: Runtime | None = None
+    ) -> None:
+        self._session = Session(
+            name_servers, credentials=access.credentials, tls=access.tls, runtime=runtime
+        )
+        self._names = NameServers(
+            split_addresses(name_servers), self._session.call, self._session.runtime.random
+        )
 
     async def __aenter__(self) -> Self:
         await self._session.__aenter__()
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self._session.__aexit__(kind, error, trace)
 
@@ -49,16 +58,25 @@ class Cluster:
         return parse(_checked(answer, "the name server").body, ClusterInfo.from_json).brokers
 
     async def ask(
-        self, address: str, code: RequestCode, fields: Mapping[str, str] | None = None, timeout_ms: int = TIMEOUT_MS
+        self,
+        address: str,
+        code: RequestCode,
+        fields: Mapping[str, str] | None = None,
+        timeout_ms: int = TIMEOUT_MS,
     ) -> Command:
         """A broker's answer.
 
         :raises ResponseError: it refuses, and says why.
         :raises ConnectionClosed, CallTimeout: it does not answer.
         """
-        return _checked(await self._session.call(address, Command(code, dict(fields or {})), timeout_ms), address)
+        return _checked(
+            await self._session.call(address, Command(code, dict(fields or {})), timeout_ms),
+            address,
+        )
 
-    async def ask_for(self, address: str, code: RequestCode, kind: Callable[[Mapping[str, Any]], T]) -> T:
+    async def ask_for(
+        self, address: str, code: RequestCode, kind: Callable[[Mapping[str, Any]], T]
+    ) -> T:
         """What the JSON of a broker's answer says; raises as `ask`."""
         return parse((await self.ask(address, code)).body, kind)
 

@@ -73,7 +73,9 @@ async def _replicas(cluster: Cluster, data: BrokerData) -> Replicas:
 
 async def _member(cluster: Cluster, name: str, broker_id: int, address: str) -> Member:
     try:
-        log = await cluster.ask_for(address, RequestCode.GET_BROKER_RUNTIME_INFO, LogRange.from_json)
+        log = await cluster.ask_for(
+            address, RequestCode.GET_BROKER_RUNTIME_INFO, LogRange.from_json
+        )
         return Member(name, broker_id, address, log.start, log.end, await _status(cluster, address))
     except (RoquetError, ValueError) as error:
         return Member(name, broker_id, address, None, None, None, str(error))
@@ -109,4 +111,6 @@ async def promote(cluster: Cluster, address: str, role: str, *, fenced: bool, fo
 
 
 async def _is_master(cluster: Cluster, address: str) -> bool:
-    return any(data.addresses.get(MASTER_ID) == address for data in (await cluster.brokers()).values())
+    return any(
+        data.addresses.get(MASTER_ID) == address for data in (await cluster.brokers()).values()
+    )

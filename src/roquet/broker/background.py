@@ -48,7 +48,11 @@ def _storing(parts: Components) -> Iterator[Loop]:
     yield periodic.notice_failure(store)
     yield periodic.mend(store)
     yield periodic.checkpoint(
-        store, runtime, settings.flush_consume_queue_thorough_interval, parts.checkpointing, parts.slices
+        store,
+        runtime,
+        settings.flush_consume_queue_thorough_interval,
+        parts.checkpointing,
+        parts.slices,
     )
     if component_configs.syncs(parts.config):
         yield periodic.flush_when_wanted(
@@ -73,7 +77,10 @@ def _answering(parts: Components) -> Iterator[Loop]:
     """What ends the waiting of those whose time is over."""
     if parts.ack_gate.waits:
         yield each(DURABILITY_SCAN_MS, parts.ack_gate.expire)
-    yield each(SWEEP_MS if parts.config.long_polling_enable else 1000, in_slices(parts, parts.long_polls.sweep))
+    yield each(
+        SWEEP_MS if parts.config.long_polling_enable else 1000,
+        in_slices(parts, parts.long_polls.sweep),
+    )
     yield each(EXPIRY_SCAN_MS, in_slices(parts, parts.members.close_silent))
     yield each(LEASE_MS, in_slices(parts, parts.tables.drop_expired_leases))
 
@@ -92,7 +99,9 @@ def _as_master(parts: Components) -> Iterator[Loop]:
     yield each(rules.period_ms, checks.round)
     yield parts.delayed.run()
     period_ms = config.store.flush_delay_offset_interval
-    yield periodic.settle_delays(tables.delays, tables.delays_file.changed, parts.store, runtime, period_ms)
+    yield periodic.settle_delays(
+        tables.delays, tables.delays_file.changed, parts.store, runtime, period_ms
+    )
 
 
 def _as_slave(parts: Components) -> Iterator[Loop]:

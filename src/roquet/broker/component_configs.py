@@ -58,7 +58,9 @@ def store_config(config: BrokerConfig) -> StoreConfig:
         read_only_log_folders=config.read_only_log_folders,
         pooled=store.transient_store_pool_enable and not syncs(config) and is_master,
         busy_ms=store.os_page_cache_busy_time_out_mills,
-        notes_file_size=store.mapped_file_size_consume_queue_ext if store.enable_consume_queue_ext else None,
+        notes_file_size=store.mapped_file_size_consume_queue_ext
+        if store.enable_consume_queue_ext
+        else None,
         fullest=store.retention.forced_above,
     )
 
@@ -129,14 +131,19 @@ def admission(config: BrokerConfig) -> Admission:
 def slave_rules(config: BrokerConfig) -> slave.Rules:
     replication = config.replication
     return slave.Rules(
-        report_ms=replication.ha_send_heartbeat_interval, silence_ms_max=replication.ha_housekeeping_interval
+        report_ms=replication.ha_send_heartbeat_interval,
+        silence_ms_max=replication.ha_housekeeping_interval,
     )
 
 
 def identity(config: BrokerConfig) -> BrokerIdentity:
     """What name servers know it by."""
     return BrokerIdentity(
-        config.broker_cluster_name, config.broker_name, config.broker_id, config.address, config.ha_address
+        config.broker_cluster_name,
+        config.broker_name,
+        config.broker_id,
+        config.address,
+        config.ha_address,
     )
 
 

@@ -75,7 +75,9 @@ class Components:
         self.slices = Slices()
         disk = RealDisk() if disk is None else disk
         self.tables = Tables(config, runtime, disk, lambda: self.registrar.soon())
-        self.store = Store(component_configs.store_config(config), now_ms, disk, self._filter_bits())
+        self.store = Store(
+            component_configs.store_config(config), now_ms, disk, self._filter_bits()
+        )
         self.measurements = Measurements(
             self.store,
             self.tables.metadata,
@@ -99,7 +101,11 @@ class Components:
         )
         self.long_polls = LongPolls(clock_ms, config.pull_thread_pool_queue_capacity)
         self.append_notifier = AppendNotifier(
-            self.store, self.long_polls, self.ack_gate, self.ha_server, syncs=component_configs.syncs(config)
+            self.store,
+            self.long_polls,
+            self.ack_gate,
+            self.ha_server,
+            syncs=component_configs.syncs(config),
         )
         self.halves = HalfMessages(
             self.store,
@@ -127,16 +133,25 @@ class Components:
 
     def _filter_bits(self) -> FilterBitsOf | None:
         filters = self.config.filters
-        return FilterBitsOf(self.tables.filters, filters.bloom) if filters.enable_calc_filter_bit_map else None
+        return (
+            FilterBitsOf(self.tables.filters, filters.bloom)
+            if filters.enable_calc_filter_bit_map
+            else None
+        )
 
     def _make_ha_server(self) -> HaServer:
         store = self.store
         log = store.log if store.shows_at_once else VisibleLog(store.log, lambda: store.shown_to)
-        rules, admission = component_configs.master_rules(self.config), component_configs.admission(self.config)
+        rules, admission = (
+            component_configs.master_rules(self.config),
+            component_configs.admission(self.config),
+        )
         return HaServer(log, lambda: self.ack_gate.advance(), rules, admission)
 
     def _make_ha_client(self) -> HaClient:
-        return HaClient(self.store.log, self.dispatches.due, component_configs.slave_rules(self.config))
+        return HaClient(
+            self.store.log, self.dispatches.due, component_configs.slave_rules(self.config)
+        )
 
     def _make_cleaning(self) -> Cleaning:
         settings = self.config.store
@@ -224,7 +239,9 @@ class Components:
         """
         self._lacked_entries = self.store.dispatch.is_held_up
         if self.tables.may_lack_topics:
-            add_found_topics(self.store, self.tables.metadata, stored_after=self.slave_sync.topics_to)
+            add_found_topics(
+                self.store, self.tables.metadata, stored_after=self.slave_sync.topics_to
+            )
         if self.config.is_slave:
             return
         clamp_offsets(self.tables.progress, self.store)

@@ -43,14 +43,20 @@ def handlers(parts: Components) -> dict[int, Handler]:
         parts.clock.now_ms,
         parts.runtime.random,
     )
-    return {**_of_producers(parts, send_context), **_of_consumers(parts, send_context), **_of_admins(parts)}
+    return {
+        **_of_producers(parts, send_context),
+        **_of_consumers(parts, send_context),
+        **_of_admins(parts),
+    }
 
 
 def _of_producers(parts: Components, send_context: SendContext) -> dict[int, Handler]:
     config, store, halves = parts.config, parts.store, parts.halves
     sends = SendHandler(send_context, halves, parts.slices)
     stores = config.store_reply_message_enable
-    replies = ReplyHandler(sends, parts.tables.producers, store.config.store_host, send_context.now_ms, stores=stores)
+    replies = ReplyHandler(
+        sends, parts.tables.producers, store.config.store_host, send_context.now_ms, stores=stores
+    )
     transactions = TransactionHandler(halves, store, parts.ack_gate, is_slave=config.is_slave)
     return {**sends.routes(), **replies.routes(), **transactions.routes()}
 
@@ -86,19 +92,39 @@ def _pulls(parts: Components) -> PullHandler:
 
 
 def _of_admins(parts: Components) -> dict[int, Handler]:
-    config, store, tables, measurements = parts.config, parts.store, parts.tables, parts.measurements
-    name, is_slave, now_ms, metadata = config.broker_name, config.is_slave, parts.runtime.now_ms, tables.metadata
+    config, store, tables, measurements = (
+        parts.config,
+        parts.store,
+        parts.tables,
+        parts.measurements,
+    )
+    name, is_slave, now_ms, metadata = (
+        config.broker_name,
+        config.is_slave,
+        parts.runtime.now_ms,
+        tables.metadata,
+    )
     slices = parts.slices
     positions = GroupLag(metadata, tables.consumers, tables.progress, store, name, measurements.tps)
     figures = (parts.ack_gate.figures, parts.peers.figures)
     info = RuntimeInfo(config, store, tables.delays, now_ms, figures, measurements.figures)
     groups = GroupAdmin(
-        metadata, tables.consumers, tables.producers, tables.progress, positions, slices, is_slave=is_slave
+        metadata,
+        tables.consumers,
+        tables.producers,
+        tables.progress,
+        positions,
+        slices,
+        is_slave=is_slave,
     )
     deletion = QueueDeletion(store, parts.runtime, parts.checkpointing, slices)
-    promotion = Promotion(config, store, metadata, parts.channels, parts.ha_client, parts.slave_sync, parts.become)
+    promotion = Promotion(
+        config, store, metadata, parts.channels, parts.ha_client, parts.slave_sync, parts.become
+    )
     return {
-        **TopicAdmin(metadata, tables.progress, store, name, deletion, parts.jobs, slices, is_slave=is_slave).routes(),
+        **TopicAdmin(
+            metadata, tables.progress, store, name, deletion, parts.jobs, slices, is_slave=is_slave
+        ).routes(),
         **groups.routes(),
         **StatsAdmin(measurements.stats, positions, metadata, config.address, slices).routes(),
         **OffsetAdmin(metadata, tables.consumers, tables.progress, store, name, slices).routes(),
@@ -107,5 +133,7 @@ def _of_admins(parts: Components) -> dict[int, Handler]:
         **StoreAdmin(store, metadata, parts.cleaning, deletion, parts.jobs).routes(),
         **promotion.routes(),
         **HaAdmin(config, store, parts.ha_server, parts.ha_client, now_ms).routes(),
-        **BrokerAdmin(config, DataVersion(now_ms()), info, tables.progress, tables.delays, slices).routes(),
+        **BrokerAdmin(
+            config, DataVersion(now_ms()), info, tables.progress, tables.delays, slices
+        ).routes(),
     }

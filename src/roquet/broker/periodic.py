@@ -41,7 +41,9 @@ async def each(period_ms: float, work: Callable[[], Awaitable[None] | None]) -> 
             is_failing = False
 
 
-async def flush_when_wanted(store: Store, wanted: asyncio.Event, flushed: Callable[[], None], runtime: Runtime) -> None:
+async def flush_when_wanted(
+    store: Store, wanted: asyncio.Event, flushed: Callable[[], None], runtime: Runtime
+) -> None:
     """SYNC_FLUSH: one sync for all that was stored by then, again and again.
 
     See docs/storage/durability.md#when-the-log-is-synced.
@@ -57,7 +59,9 @@ async def flush_when_wanted(store: Store, wanted: asyncio.Event, flushed: Callab
             wanted.set()
 
 
-async def flush_now_and_then(store: Store, runtime: Runtime, period_ms: int, pages_min: int, thorough_ms: int) -> None:
+async def flush_now_and_then(
+    store: Store, runtime: Runtime, period_ms: int, pages_min: int, thorough_ms: int
+) -> None:
     """ASYNC_FLUSH: each period when enough pages came together, each thorough period whatever there is."""
     since_thorough_ms, told = 0, LimitedLog(log)
     while store.failure is None:
@@ -105,7 +109,9 @@ def _failed(store: Store, what: str, error: OSError, told: LimitedLog) -> None:
         told.tell(logging.ERROR, what, now_s, "%s, it is tried again: error=%s", what, error)
 
 
-async def checkpoint(store: Store, runtime: Runtime, period_ms: int, making: asyncio.Lock, slices: Slices) -> None:
+async def checkpoint(
+    store: Store, runtime: Runtime, period_ms: int, making: asyncio.Lock, slices: Slices
+) -> None:
     """Each period, or when much was stored since, make log, queues and index durable, and note how far.
 
     :param making: held by whoever makes a checkpoint.
@@ -129,12 +135,20 @@ async def checkpoint(store: Store, runtime: Runtime, period_ms: int, making: asy
 
 
 async def settle_delays(
-    delays: DelayOffsets, changed: Callable[[], None], store: Store, runtime: Runtime, period_ms: int
+    delays: DelayOffsets,
+    changed: Callable[[], None],
+    store: Store,
+    runtime: Runtime,
+    period_ms: int,
 ) -> None:
     """Each period, let what was delivered by then be on disk, and only then be noted as delivered."""
     told = LimitedLog(log)
     while True:
         await asyncio.sleep(period_ms / 1000)
         table = delays.now()
-        if table != delays.to_table() and await flush(store, runtime, told) and delays.settle(table):
+        if (
+            table != delays.to_table()
+            and await flush(store, runtime, told)
+            and delays.settle(table)
+        ):
             changed()

@@ -53,7 +53,11 @@ class BrokerProcess:
     def ports(self) -> tuple[int, ...]:
         """Those of clients and tools, and of a master's slaves."""
         config = self.config
-        return (config.listen_port, config.fast_port, *(() if config.is_slave else (config.ha_port,)))
+        return (
+            config.listen_port,
+            config.fast_port,
+            *(() if config.is_slave else (config.ha_port,)),
+        )
 
     @property
     def address(self) -> str:

@@ -102,7 +102,9 @@ class Broker:
                 ) from error
             log.error("not written at the end, the drive has failed: error=%s", error)
         finally:
-            await self.kill()  # what a stop that is cut short has not come to: nothing listens without a store
+            await (
+                self.kill()
+            )  # what a stop that is cut short has not come to: nothing listens without a store
         if self.store.failure is not None:
             raise drive_failed(self.store.failure)
 
@@ -147,7 +149,9 @@ class Broker:
         self.parts = Components(self.config, self.runtime, self._disk, self._become, self._end)
         self.store = self.parts.store
         answered, connection_closed = handlers(self.parts), self.parts.connection_closed
-        fast = {code: handler for code, handler in answered.items() if code != RequestCode.PULL_MESSAGE}
+        fast = {
+            code: handler for code, handler in answered.items() if code != RequestCode.PULL_MESSAGE
+        }
         self._main = Server(answered, connection_closed, self.parts.peers)
         self._fast = Server(fast, connection_closed, self.parts.peers)
 
@@ -156,8 +160,13 @@ class Broker:
         config, channels = self.config, self.parts.channels
         if config.is_slave:
             return
-        other = (await addresses_of(channels, config.name_servers, config.broker_name)).get(MASTER_ID)
-        if other in (None, config.address) or await life_of(channels, other) is not BrokerLiveness.ANSWERS:
+        other = (await addresses_of(channels, config.name_servers, config.broker_name)).get(
+            MASTER_ID
+        )
+        if (
+            other in (None, config.address)
+            or await life_of(channels, other) is not BrokerLiveness.ANSWERS
+        ):
             return
         raise ConfigError(
             f"{other} is the master of {config.broker_name}, and answers: start this broker as its slave "
@@ -178,7 +187,9 @@ class Broker:
         try:
             self.store.close()
         except OSError as error:
-            log.warning("store not closed, the next start recovers as after a crash: error=%s", error)
+            log.warning(
+                "store not closed, the next start recovers as after a crash: error=%s", error
+            )
 
     def _load_tables(self) -> None:
         self.parts.tables.load()

@@ -37,7 +37,10 @@ def told_of_folder(folder: Path) -> Iterator[None]:
         if advice is None or error.filename is None:
             raise
         path = Path(os.fsdecode(error.filename))
-        own = any(path.is_relative_to(each) or each.is_relative_to(path) for each in (folder, folder.resolve()))
+        own = any(
+            path.is_relative_to(each) or each.is_relative_to(path)
+            for each in (folder, folder.resolve())
+        )
         where = f"storePathRootDir={folder}" if own else "the store"
         reason = os.strerror(error.errno or 0)
         raise StoreError(f"{where} cannot be used: {path}: {reason}; {advice}") from error

@@ -13,7 +13,13 @@ from roquet.broker.delivery.queue_locks import LeaseTable
 from roquet.broker.metadata import state_files
 from roquet.broker.metadata.filter_data import FilterRegistry
 from roquet.broker.metadata.groups import GroupRegistry
-from roquet.broker.metadata.lenient import usable_delays, usable_filters, usable_groups, usable_offsets, usable_topics
+from roquet.broker.metadata.lenient import (
+    usable_delays,
+    usable_filters,
+    usable_groups,
+    usable_offsets,
+    usable_topics,
+)
 from roquet.broker.metadata.members import Consumers, Producers
 from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import R, StateFile, T, Then
@@ -35,7 +41,9 @@ class Tables:
     :param topics_changed: told of each change of the topics.
     """
 
-    def __init__(self, config: BrokerConfig, runtime: Runtime, disk: Disk, topics_changed: Callable[[], None]) -> None:
+    def __init__(
+        self, config: BrokerConfig, runtime: Runtime, disk: Disk, topics_changed: Callable[[], None]
+    ) -> None:
         now_ms, limits = runtime.now_ms(), config.limits
         self._limits = limits
         self._runtime = runtime
@@ -43,13 +51,20 @@ class Tables:
         self._folder = config.state_folder
         self._tell_of_topics = topics_changed
         self.topics = TopicRegistry(
-            component_configs.first_topics(config), now_ms, auto_create=config.auto_create_topic_enable, limits=limits
+            component_configs.first_topics(config),
+            now_ms,
+            auto_create=config.auto_create_topic_enable,
+            limits=limits,
         )
-        self.groups = GroupRegistry(now_ms, auto_create=config.auto_create_subscription_group, limits=limits)
+        self.groups = GroupRegistry(
+            now_ms, auto_create=config.auto_create_subscription_group, limits=limits
+        )
         remembers = config.is_slave and config.replication.merge_slave_offsets
         self.progress = ConsumerOffsets(remembers=remembers, limits=limits)
         self.delays = DelayOffsets()
-        self.filters = FilterRegistry(config.filters.bloom, config.filters.filter_data_clean_time_span, limits)
+        self.filters = FilterRegistry(
+            config.filters.bloom, config.filters.filter_data_clean_time_span, limits
+        )
         self.leases = LeaseTable(limits)
         self.consumers: Consumers[Connection] = Consumers()
         self.producers: Producers[Connection] = Producers()
@@ -68,7 +83,12 @@ class Tables:
             state_files.CONSUMER_FILTERS, lambda: self.filters.to_table(self._runtime.now_ms())
         )
         self.metadata = Metadata(
-            self.topics, self.groups, self._topics_changed, self._groups_file.changed, runtime.now_ms, limits
+            self.topics,
+            self.groups,
+            self._topics_changed,
+            self._groups_file.changed,
+            runtime.now_ms,
+            limits,
         )
 
     def _file(self, name: str, table: Callable[[], T]) -> StateFile[T]:
@@ -104,7 +124,9 @@ class Tables:
     def _warn_beyond_limits(self) -> None:
         """What was saved stays; only what is new is refused."""
         limits = self._limits
-        queues = max(max(topic.read_queues, topic.write_queues) for topic in self.topics.topics.values())
+        queues = max(
+            max(topic.read_queues, topic.write_queues) for topic in self.topics.topics.values()
+        )
         for what, count, count_max, name in (
             ("topics", len(self.topics.topics), limits.topic_nums_max, "topicNumsMax"),
             ("queues of one topic", queues, limits.topic_queue_nums_max, "topicQueueNumsMax"),
@@ -112,7 +134,13 @@ class Tables:
             ("offsets", self.progress.count, limits.offset_nums_max, "offsetNumsMax"),
         ):
             if count > count_max:
-                log.warning("saved table beyond a limit, no more are made: %s=%d %s=%d", what, count, name, count_max)
+                log.warning(
+                    "saved table beyond a limit, no more are made: %s=%d %s=%d",
+                    what,
+                    count,
+                    name,
+                    count_max,
+                )
 
     def save_progress(self) -> None:
         """If there is anything new in it."""
@@ -127,7 +155,13 @@ class Tables:
 
     @property
     def _files(self) -> tuple[StateFile[Any], ...]:
-        return self._topics_file, self._groups_file, self.progress_file, self.delays_file, self._filters_file
+        return (
+            self._topics_file,
+            self._groups_file,
+            self.progress_file,
+            self.delays_file,
+            self._filters_file,
+        )
 
     def retry(self) -> None:
         """Write what could not be written before."""
@@ -142,13 +176,17 @@ class Tables:
 
         :raises OSError: one could not be written; the others are.
         """
-        results = await asyncio.gather(*(file.flush() for file in self._files), return_exceptions=True)
+        results = await asyncio.gather(
+            *(file.flush() for file in self._files), return_exceptions=True
+        )
         for failure in filter(None, results):
             raise failure
 
 
 def _usable(
-    file: StateFile[Any], kind: Callable[[Mapping[str, Any]], R], choose: Callable[[R], tuple[R, int]]
+    file: StateFile[Any],
+    kind: Callable[[Mapping[str, Any]], R],
+    choose: Callable[[R], tuple[R, int]],
 ) -> R | None:
     """What a file says, without the members that cannot be: the broker starts without these."""
     saved = file.load(kind)

@@ -58,7 +58,9 @@ def _option(name: str) -> Callable[[F], F]:
     kind = kinds.get(name, {"type": click.Path(path_type=Path), "metavar": "FILE"})
     text = f"{_HELP[name]} [env: {_variable(name)}]"
     flag = "--" + "-".join(_words(name))
-    return click.option(flag, expose_value=False, callback=keep, envvar=_variable(name), help=text, **kind)
+    return click.option(
+        flag, expose_value=False, callback=keep, envvar=_variable(name), help=text, **kind
+    )
 
 
 def access_values() -> dict[str, str]:

@@ -19,7 +19,9 @@ T = TypeVar("T")
 
 
 def configured(
-    read: Callable[[list[tuple[str, str]], str], tuple[T, list[str]]], path: Path | None, options: list[tuple[str, str]]
+    read: Callable[[list[tuple[str, str]], str], tuple[T, list[str]]],
+    path: Path | None,
+    options: list[tuple[str, str]],
 ) -> T:
     """What the file and, stronger, the options say; what the file says in vain goes to stderr."""
     try:

@@ -20,12 +20,22 @@ class Entry(NamedTuple):
 COMMANDS: Final[Mapping[str, Entry]] = {
     "namesrv": Entry("roquet.cli.serve", "namesrv", "Run a name server."),
     "broker": Entry("roquet.cli.serve", "broker", "Run a broker."),
-    "store": Entry("roquet.cli.store.command", "store", "Check, list, print and repair the files of a store."),
-    "ha": Entry("roquet.cli.ha.command", "ha", "See how slaves follow their masters, let one take its place."),
-    "pipeline": Entry(
-        "roquet.cli.pipeline.command", "pipeline", "Archive, compare, watch and replay topics, in Spark."
+    "store": Entry(
+        "roquet.cli.store.command", "store", "Check, list, print and repair the files of a store."
     ),
-    "dev": Entry("roquet.cli.serve", "dev", "Run a name server and a broker in one process, on loopback."),
+    "ha": Entry(
+        "roquet.cli.ha.command",
+        "ha",
+        "See how slaves follow their masters, let one take its place.",
+    ),
+    "pipeline": Entry(
+        "roquet.cli.pipeline.command",
+        "pipeline",
+        "Archive, compare, watch and replay topics, in Spark.",
+    ),
+    "dev": Entry(
+        "roquet.cli.serve", "dev", "Run a name server and a broker in one process, on loopback."
+    ),
 }
 
 

@@ -53,10 +53,16 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Columns as wide as they need to be; numbers to the right."""
     lines = [tuple(map(printable, line)) for line in (titles, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    is_number = [all(_is_number(text) for text in column[1:]) for column in zip(*lines, strict=True)]
+    is_number = [
+        all(_is_number(text) for text in column[1:]) for column in zip(*lines, strict=True)
+    ]
     for line in lines:
         cells = zip(line, widths, is_number, strict=True)
-        show("  ".join(f"{text:>{width}}" if right else f"{text:<{width}}" for text, width, right in cells).rstrip())
+        show(
+            "  ".join(
+                f"{text:>{width}}" if right else f"{text:<{width}}" for text, width, right in cells
+            ).rstrip()
+        )
 
 
 def _is_number(text: str) -> bool:
@@ -68,7 +74,11 @@ def time_text(moment_ms: int | None) -> str:
     if not moment_ms:
         return "-"
     try:
-        return datetime.fromtimestamp(moment_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return (
+            datetime.fromtimestamp(moment_ms / 1000, UTC)
+            .isoformat(timespec="milliseconds")
+            .replace("+00:00", "Z")
+        )
     except (ValueError, OverflowError):  # no clock ever said so, but a damaged file may
         return str(moment_ms)
 
@@ -80,9 +90,22 @@ def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda size: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn(what),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=total)
         yield lambda size: progress.update(task, advance=size)

@@ -59,10 +59,19 @@ Make = Callable[[Callable[[], None]], AsyncServer]
 
 
 _config_file = click.option(
-    "-c", "--config", "path", type=click.Path(path_type=Path), metavar="FILE", help="Read settings from this file."
+    "-c",
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Read settings from this file.",
 )
 _print_config = click.option(
-    "-p", "--print-config", "print_only", is_flag=True, help="Print the settings that would count, and end."
+    "-p",
+    "--print-config",
+    "print_only",
+    is_flag=True,
+    help="Print the settings that would count, and end.",
 )
 
 
@@ -83,7 +92,13 @@ def namesrv(path: Path | None, print_only: bool) -> None:
 
 @click.command(help="Run a broker: master or slave, as its settings say.")
 @_config_file
-@click.option("-n", "--namesrv", "namesrv_addr", metavar="HOST:PORT;...", help="The name servers to register with.")
+@click.option(
+    "-n",
+    "--namesrv",
+    "namesrv_addr",
+    metavar="HOST:PORT;...",
+    help="The name servers to register with.",
+)
 @_print_config
 def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> None:
     from roquet.broker.process import BrokerProcess
@@ -94,9 +109,17 @@ def broker(path: Path | None, namesrv_addr: str | None, print_only: bool) -> Non
     return serve("broker", config.bind_address, lambda stop: BrokerProcess(config, Runtime(), stop))
 
 
-@click.command(help="Run a name server and a broker in one process, on loopback: to try things out.")
+@click.command(
+    help="Run a name server and a broker in one process, on loopback: to try things out."
+)
 @click.option("--port", default=9876, show_default=True, help="The name server's port.")
-@click.option("--store", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Keep the messages here.")
+@click.option(
+    "--store",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Keep the messages here.",
+)
 def dev(port: int, folder: Path | None) -> None:
     from roquet.dev import LOOPBACK, Cluster
 
@@ -134,7 +157,8 @@ async def _run(name: str, host: str, make: Make) -> None:
     _say_who_may_come(host, server.ports)
     own = f"{host}:{server.port}"
     click.echo(
-        f"roquet {name} ready on {own}" + ("" if server.address == own else f", told to clients as {server.address}")
+        f"roquet {name} ready on {own}"
+        + ("" if server.address == own else f", told to clients as {server.address}")
     )
     try:
         await stopping.wait()
@@ -154,7 +178,11 @@ async def _look_at_all() -> None:
 def _say_who_may_come(host: str, ports: tuple[int, ...]) -> None:
     """Anybody who reaches a port may delete topics, reset groups and promote slaves."""
     if host not in _LOOPBACK:
-        who = "every network of this machine" if host in _EVERYWHERE else "whoever reaches that address"
+        who = (
+            "every network of this machine"
+            if host in _EVERYWHERE
+            else "whoever reaches that address"
+        )
         text = "ports are open to %s, without authentication: bindAddress=%s ports=%s; restrict them, or use a firewall"
         log.warning(text, who, host, ",".join(map(str, ports)))
 
@@ -168,7 +196,11 @@ def leave_refusals_to_the_server(loop: asyncio.AbstractEventLoop) -> None:
 
 def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     error = context.get("exception")
-    if not (isinstance(error, OSError) and error.errno in _NO_RESOURCES and "accept" in context["message"]):
+    if not (
+        isinstance(error, OSError)
+        and error.errno in _NO_RESOURCES
+        and "accept" in context["message"]
+    ):
         loop.default_exception_handler(context)
 
 

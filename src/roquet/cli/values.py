@@ -18,11 +18,15 @@ def moment(context: click.Context, option: click.Parameter, value: str | None) -
     try:
         found = datetime.fromisoformat(value)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is neither ms since the epoch nor an ISO time", context, option) from None
+        raise click.BadParameter(
+            f"{value!r} is neither ms since the epoch nor an ISO time", context, option
+        ) from None
     return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def pairs(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def pairs(
+    context: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
     """`NAME=VALUE`, several times."""
     found = {}
     for value in values:
@@ -39,7 +43,9 @@ def duration(context: click.Context, option: click.Parameter, value: str | None)
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value)
     if match is None or not float(match[1]):
-        raise click.BadParameter(f"{value!r} is no duration such as 10s, 5m, 1h or 2d", context, option)
+        raise click.BadParameter(
+            f"{value!r} is no duration such as 10s, 5m, 1h or 2d", context, option
+        )
     return float(match[1]) * _SECONDS[match[2]]
 
 

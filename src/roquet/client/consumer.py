@@ -15,7 +15,12 @@ from roquet.client._consume.fetcher import FetchSettings
 from roquet.client._consume.local_offsets import local_progress
 from roquet.client._consume.offsets import BrokerOffsets, OffsetStore
 from roquet.client._consume.order_locks import OrderLocks
-from roquet.client._consume.prefetch import Delivery, DirectDelivery, OrderedPrefetchBuffer, PrefetchBuffer
+from roquet.client._consume.prefetch import (
+    Delivery,
+    DirectDelivery,
+    OrderedPrefetchBuffer,
+    PrefetchBuffer,
+)
 from roquet.client._consume.process_queue import ProcessQueue
 from roquet.client._consume.pull_flow import PrefetchLimits
 from roquet.client._consume.rebalancer import Rebalancer
@@ -32,7 +37,13 @@ from roquet.errors import ConfigError, DamagedBody, MessageError, RouteNotFound
 from roquet.protocol.bodies.tables import BROADCASTING, CLUSTERING, ConsumerData, Subscription
 from roquet.protocol.filters.tags import ALL
 from roquet.protocol.records.compression import UNCOMPRESSED_MAX
-from roquet.protocol.records.message import RETRY_PREFIX, UNIQ_KEY, MessageQueue, check_group, check_topic
+from roquet.protocol.records.message import (
+    RETRY_PREFIX,
+    UNIQ_KEY,
+    MessageQueue,
+    check_group,
+    check_topic,
+)
 from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.signing import Credentials
 from roquet.transport.tls import Tls
@@ -111,12 +122,17 @@ class Consumer:
     ) -> None:
         check_group(group)
         tries_max = RECONSUME_TIMES_MAX if max_reconsume_times is None else max_reconsume_times
-        for name, number, least in (("max_reconsume_times", tries_max, -1), ("batch_size", batch_size, 1)):
+        for name, number, least in (
+            ("max_reconsume_times", tries_max, -1),
+            ("batch_size", batch_size, 1),
+        ):
             if not least <= number <= INT_MAX:
                 raise ConfigError(f"{name} is {number}: allowed are {least} to {INT_MAX}")
         self._group = group
         self._start_at = start
-        self._session = Session(name_server, credentials=credentials, tls=tls, client_id=client_id, runtime=runtime)
+        self._session = Session(
+            name_server, credentials=credentials, tls=tls, client_id=client_id, runtime=runtime
+        )
         retry_topic = None if broadcast else RETRY_PREFIX + group
         self._subscriptions = _subscriptions(topics, retry_topic, self._session.runtime.now_ms())
         self._message_model = BROADCASTING if broadcast else CLUSTERING
@@ -126,7 +142,9 @@ class Consumer:
         self._locks = OrderLocks(self._session, group) if ordered and not broadcast else None
         self._prefetch = self._in_order or PrefetchBuffer()
         if progress_folder is not None and not broadcast:
-            raise ConfigError("progress_folder is for broadcast=True: else the brokers keep the progress")
+            raise ConfigError(
+                "progress_folder is for broadcast=True: else the brokers keep the progress"
+            )
         self._progress: OffsetStore = (
             local_progress(progress_folder, client_id, group, self._session.runtime)
             if broadcast
@@ -142,11 +160,15 @@ class Consumer:
             self._progress.set_back,
             commits=not broadcast,
         )
-        self._assignment = Assignment(order, self._progress, self._start_offset, self._locks, self._is_busy)
+        self._assignment = Assignment(
+            order, self._progress, self._start_offset, self._locks, self._is_busy
+        )
         self._tasks = Tasks()
         self._handing_back = Tasks()
         share = None if broadcast else strategy
-        self._division = Rebalancer(self._session, group, self._subscriptions, share, self._assignment, self._progress)
+        self._division = Rebalancer(
+            self._session, group, self._subscriptions, share, self._assignment, self._progress
+        )
         self._handed_out: list[ReceivedMessage] = []
 
     # life
@@ -204,7 +226,10 @@ class Consumer:
                     log.warning("group %s waits for its topic: %s", self._group, error)
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Progress is stored before the group hears that this member leaves (docs/protocol/consuming.md#leaving)."""
         self._prefetch.close()
@@ -237,7 +262,10 @@ class Consumer:
         subscriptions = tuple(self._subscriptions.values())
         consume_from = wire_name(self._start_at)
         return ConsumerData(
-            self._group, message_model=self._message_model, consume_from=consume_from, subscriptions=subscriptions
+            self._group,
+            message_model=self._message_model,
+            consume_from=consume_from,
+            subscriptions=subscriptions,
         )
 
     # messages
@@ -268,7 +296,9 @@ class Consumer:
             self._failed(delivery, NEVER_AGAIN if is_over else 0)
             return None
 
-    async def get_many(self, max_messages: int = 32, timeout_ms: int = 1000) -> list[ReceivedMessage]:
+    async def get_many(
+        self, max_messages: int = 32, timeout_ms: int = 1000
+    ) -> list[ReceivedMessage]:
         """Up to `max_messages` that are there, after waiting for the first one at most `timeout_ms`.
 
         They are fewer where their bodies come to `uncompressed_max` bytes together.
@@ -326,7 +356,9 @@ class Consumer:
             await asyncio.sleep(AGAIN_AFTER_S)
             self._prefetch.put(delivery.again())
 
-    async def _hand_out_again(self, delivery: Delivery, prefetch: OrderedPrefetchBuffer, *, is_over: bool) -> None:
+    async def _hand_out_again(
+        self, delivery: Delivery, prefetch: OrderedPrefetchBuffer, *, is_over: bool
+    ) -> None:
         """To the application after a while, or among the dead letters, so that what is behind it gets its turn."""
         tries_max = self._max_reconsume_times
         is_over |= tries_max is not None and delivery.reconsume_times >= tries_max
@@ -375,7 +407,9 @@ def _subscriptions(
     """
     if isinstance(topics, str):
         topics = [topics]
-    wanted: dict[str, str | Sql] = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, ALL)
+    wanted: dict[str, str | Sql] = (
+        dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, ALL)
+    )
     if not wanted:
         raise ConfigError("a consumer needs at least one topic")
     for topic in wanted:

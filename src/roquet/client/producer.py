@@ -13,7 +13,12 @@ from roquet.client._net.identity import address_bytes
 from roquet.client._net.replies import reply_properties
 from roquet.client._net.session import Session
 from roquet.client._send.batches import batches, check_batch
-from roquet.client._send.encoded_message import COMPRESS_FROM_SIZE, EncodedMessage, outgoing, outgoing_batch
+from roquet.client._send.encoded_message import (
+    COMPRESS_FROM_SIZE,
+    EncodedMessage,
+    outgoing,
+    outgoing_batch,
+)
 from roquet.client._send.queue_choice import queue_of_key
 from roquet.client._send.sender import Pick, Sender
 from roquet.client._send.unique_key import UniqueKeys
@@ -74,7 +79,9 @@ class Producer:
         self._group = group
         self._timeout_ms = timeout_ms
         self._compress_from_size = compress_from_size
-        self._session = Session(name_server, credentials=credentials, tls=tls, client_id=client_id, runtime=runtime)
+        self._session = Session(
+            name_server, credentials=credentials, tls=tls, client_id=client_id, runtime=runtime
+        )
         self._sender = Sender(self._session, group, retries, avoid_slow_brokers=avoid_slow_brokers)
         chance = self._session.runtime.random
         address = address_bytes(self._session.client_id, chance)
@@ -88,7 +95,10 @@ class Producer:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self._session.__aexit__(kind, error, trace)
 
@@ -176,13 +186,20 @@ class Producer:
     def _encoded_batches(self, messages: Sequence[Message]) -> list[EncodedMessage]:
         unique_keys = [self._unique_keys.next() for _ in messages]
         return [
-            outgoing_batch(messages[0].topic, batch.body, batch.unique_keys, messages[0].wait_stored)
+            outgoing_batch(
+                messages[0].topic, batch.body, batch.unique_keys, messages[0].wait_stored
+            )
             for batch in batches(messages, unique_keys)
         ]
 
     @overload
     async def send_one_way(
-        self, message: Message, /, *, sharding_key: str | None = None, queue: MessageQueue | None = None
+        self,
+        message: Message,
+        /,
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
     ) -> str: ...
 
     @overload
@@ -220,7 +237,9 @@ class Producer:
         message = _message(topic, body, tags, keys, properties, delay_level)
         unique_key = self._unique_keys.next()
         encoded = outgoing(message, unique_key, self._compress_from_size)
-        await self._sender.send_one_way(encoded, self._timeout_ms, _pick(message.topic, sharding_key, queue))
+        await self._sender.send_one_way(
+            encoded, self._timeout_ms, _pick(message.topic, sharding_key, queue)
+        )
         return unique_key
 
     # requests and replies
@@ -250,7 +269,9 @@ class Producer:
                     await self._sender.send(encoded, timeout_ms)
                     return await reply
         except TimeoutError:
-            raise CallTimeout(f"nobody replied to the request to {message.topic} within {timeout_ms} ms") from None
+            raise CallTimeout(
+                f"nobody replied to the request to {message.topic} within {timeout_ms} ms"
+            ) from None
 
     async def _be_known(self, topic: str) -> None:
         """The broker that gets the reply hands it to us only if it has heard of us.
@@ -260,7 +281,9 @@ class Producer:
         if topic in self._known_for:
             return
         await self._sender.queues(topic, self._timeout_ms)
-        clusters = {broker.cluster for broker in (await self._session.routes.publish_route(topic)).brokers}
+        clusters = {
+            broker.cluster for broker in (await self._session.routes.publish_route(topic)).brokers
+        }
         for cluster in sorted(clusters):
             with suppress(RouteNotFound):
                 await self._session.routes.route(reply_topic(cluster))
@@ -287,9 +310,15 @@ class Producer:
         message = Message(topic, body, tags, keys, properties or {})
         encoded = outgoing(message, self._unique_keys.next(), self._compress_from_size, more)
         queues = await self._sender.queues(topic, self._time(timeout_ms))
-        nearest = next((queue for queue in queues if queue.broker_name == request.queue.broker_name), None)
-        pick = None if nearest is None else _pick(topic, None, nearest)  # who asked spoke to that broker
-        (result,) = await self._sender.send(replace(encoded, is_reply=True), self._time(timeout_ms), pick)
+        nearest = next(
+            (queue for queue in queues if queue.broker_name == request.queue.broker_name), None
+        )
+        pick = (
+            None if nearest is None else _pick(topic, None, nearest)
+        )  # who asked spoke to that broker
+        (result,) = await self._sender.send(
+            replace(encoded, is_reply=True), self._time(timeout_ms), pick
+        )
         return result
 
     async def queues(self, topic: str) -> list[MessageQueue]:

@@ -59,7 +59,9 @@ class PullConsumer:
         self._group = group
         self._read_from = read_from
         self._timeout_ms = timeout_ms
-        self._session = Session(name_server, credentials=credentials, tls=tls, client_id=client_id, runtime=runtime)
+        self._session = Session(
+            name_server, credentials=credentials, tls=tls, client_id=client_id, runtime=runtime
+        )
         self._checked: set[Subscription] = set()
         self._suggested: dict[MessageQueue, int] = {}
 
@@ -68,7 +70,10 @@ class PullConsumer:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self._session.__aexit__(kind, error, trace)
 
@@ -113,7 +118,13 @@ class PullConsumer:
         await queue_calls.commit(self._session, group, queue, lambda: offset, self._timeout_ms)
 
     async def pull(
-        self, queue: MessageQueue, offset: int, *, max_messages: int = 32, tags: str | Sql = "*", hold_ms: int = 0
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_messages: int = 32,
+        tags: str | Sql = "*",
+        hold_ms: int = 0,
     ) -> PullResult:
         """Messages from `offset` on.
 
@@ -132,7 +143,12 @@ class PullConsumer:
         return self._result(queue, response, at, wanted)
 
     async def pull_all(
-        self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int = 32, tags: str | Sql = "*"
+        self,
+        queue: MessageQueue,
+        offsets: Sequence[int],
+        *,
+        max_messages: int = 32,
+        tags: str | Sql = "*",
     ) -> list[PullResult]:
         """What a pull from each of these offsets brings, all of them asked for at once and from the same broker.
 
@@ -149,15 +165,24 @@ class PullConsumer:
         return [self._result(queue, response, at, wanted) for response in responses]
 
     def _request(
-        self, queue: MessageQueue, offset: int, max_messages: int, wanted: Subscription, hold_ms: int
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_messages: int,
+        wanted: Subscription,
+        hold_ms: int,
     ) -> Command:
         flags = SUBSCRIPTION | (SUSPEND if hold_ms else 0)
         return pull_request(self._group, queue, offset, max_messages, flags, wanted, hold_ms)
 
-    def _result(self, queue: MessageQueue, response: Command, at: BrokerAddress, wanted: Subscription) -> PullResult:
+    def _result(
+        self, queue: MessageQueue, response: Command, at: BrokerAddress, wanted: Subscription
+    ) -> PullResult:
         result = pull_result(response, at.address, wanted, of_master=at.is_master)
         found = result.status is PullStatus.FOUND or at.is_master
-        self._suggested[queue] = result.suggested_broker_id if found else MASTER_ID  # a slave may only lag
+        self._suggested[queue] = (
+            result.suggested_broker_id if found else MASTER_ID
+        )  # a slave may only lag
         return result
 
     async def _check(self, wanted: Subscription) -> None:
@@ -166,12 +191,16 @@ class PullConsumer:
             await check_filter(self._session, self._group, wanted)
             self._checked.add(wanted)
 
-    def _addresses(self, route: Route, broker_name: str, queue: MessageQueue) -> list[BrokerAddress]:
+    def _addresses(
+        self, route: Route, broker_name: str, queue: MessageQueue
+    ) -> list[BrokerAddress]:
         match self._read_from:
             case "master":
                 return masters_only(route, broker_name)
             case "slave":
-                return sorted(read_addresses(route, broker_name), key=lambda at: (at.is_master, at.broker_id))
+                return sorted(
+                    read_addresses(route, broker_name), key=lambda at: (at.is_master, at.broker_id)
+                )
             case "slave-only":
                 return [at for at in read_addresses(route, broker_name) if not at.is_master]
             case "any":

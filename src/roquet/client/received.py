@@ -70,7 +70,9 @@ class ReceivedMessage:
         :raises MessageError: no broker has such a level; the message is not settled.
         """
         if not INT_MIN <= delay_level <= INT_MAX:
-            raise MessageError(f"delay_level is {delay_level}: -1 is among the dead letters, 1 the shortest delay")
+            raise MessageError(
+                f"delay_level is {delay_level}: -1 is among the dead letters, 1 the shortest delay"
+            )
         if self._settle is not None:
             self._settle(delay_level)
 
@@ -78,7 +80,10 @@ class ReceivedMessage:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> bool:
         if error is None:
             self.ack()

@@ -41,7 +41,9 @@ def subscription_to(topic: str, selector: str | Sql | None, version: int = 0) ->
     if not isinstance(selector, Sql):
         return Subscription(topic, selector or ALL, version, TAG)
     if not selector.expression.strip():
-        raise ConfigError(f"the SQL92 expression for {topic} is empty: subscribe to the topic alone to get everything")
+        raise ConfigError(
+            f"the SQL92 expression for {topic} is empty: subscribe to the topic alone to get everything"
+        )
     return Subscription(topic, selector.expression, version, SQL92)
 
 
@@ -67,8 +69,15 @@ async def check_filter(session: Session, group: str, subscription: Subscription)
                     at.address, Command(RequestCode.CHECK_CLIENT_CONFIG, body=body), TIMEOUT_MS
                 )
             except (ConnectionClosed, CallTimeout) as error:
-                log.warning("%s cannot say whether it filters by %s: %s", at.address, subscription.expression, error)
+                log.warning(
+                    "%s cannot say whether it filters by %s: %s",
+                    at.address,
+                    subscription.expression,
+                    error,
+                )
                 continue
             if response.version < _VERSION_MIN:
-                raise ConfigError(f"the broker at {at.address} is older than 4.1.0, it does not filter by properties")
+                raise ConfigError(
+                    f"the broker at {at.address} is older than 4.1.0, it does not filter by properties"
+                )
             checked(response, at.address)

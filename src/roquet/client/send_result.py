@@ -60,9 +60,13 @@ def send_results(
         queue = MessageQueue(topic, broker_name, int(response.fields["queueId"]))
         first_offset = int(response.fields["queueOffset"])
     except (KeyError, ValueError) as error:
-        raise PeerError(f"{address} answered a send without saying where the message is: {error}") from error
+        raise PeerError(
+            f"{address} answered a send without saying where the message is: {error}"
+        ) from error
     if len(offset_ids) != len(unique_keys):
-        raise PeerError(f"{address} answered {len(unique_keys)} messages with {len(offset_ids)} ids")
+        raise PeerError(
+            f"{address} answered {len(unique_keys)} messages with {len(offset_ids)} ids"
+        )
     status, remark = _STATUS_OF_CODE[response.code], response.remark or ""
     return [
         SendResult(status, unique_key, offset_id, queue, first_offset + index, remark)

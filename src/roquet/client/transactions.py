@@ -21,7 +21,13 @@ from roquet.client.received import ReceivedMessage, received
 from roquet.client.send_result import SendResult, SendStatus
 from roquet.common.runtime import Runtime
 from roquet.errors import RoquetError, RouteNotFound
-from roquet.protocol.headers.transactions import COMMIT, ROLLBACK, UNKNOWN, CheckTransactionHeader, EndTransactionHeader
+from roquet.protocol.headers.transactions import (
+    COMMIT,
+    ROLLBACK,
+    UNKNOWN,
+    CheckTransactionHeader,
+    EndTransactionHeader,
+)
 from roquet.protocol.records import message as m
 from roquet.protocol.records.message import Message
 from roquet.protocol.records.record import Record
@@ -140,7 +146,9 @@ class TransactionProducer(Producer):
         except RouteNotFound:
             log.debug("no broker has %s yet", topic)
         except RoquetError as error:
-            log.warning("the brokers of %s do not know yet that %s is here: %s", topic, self._group, error)
+            log.warning(
+                "the brokers of %s do not know yet that %s is here: %s", topic, self._group, error
+            )
         else:
             return True
         return False
@@ -158,15 +166,23 @@ class TransactionProducer(Producer):
         :raises MessageError: the message cannot be sent as it is; one with a delay is such a one.
         :raises RoquetError: as `send`; the message may be stored or not, and the broker asks if it is.
         """
-        half = outgoing_half(message, self._unique_keys.next(), self._compress_from_size, self._group)
+        half = outgoing_half(
+            message, self._unique_keys.next(), self._compress_from_size, self._group
+        )
         (stored,) = await self._sender.send(half, self._time(timeout_ms))
         state = TransactionState.ROLLBACK
         if stored.status is SendStatus.SEND_OK:
             state = TransactionState(await local(message, stored.message_id))
         else:
-            log.warning("transaction %s is rolled back: %s %s", stored.message_id, stored.status, stored.remark)
+            log.warning(
+                "transaction %s is rolled back: %s %s",
+                stored.message_id,
+                stored.status,
+                stored.remark,
+            )
         is_confirmed = state is not TransactionState.UNKNOWN and await attempt(
-            lambda: self._end(stored, state, self._time(timeout_ms)), f"ending transaction {stored.message_id}"
+            lambda: self._end(stored, state, self._time(timeout_ms)),
+            f"ending transaction {stored.message_id}",
         )
         return TransactionResult(stored, state, is_confirmed)
 
@@ -189,14 +205,22 @@ class TransactionProducer(Producer):
 
     # what brokers ask
 
-    def _asked(self, header: CheckTransactionHeader, record: Record, connection: Connection) -> None:
+    def _asked(
+        self, header: CheckTransactionHeader, record: Record, connection: Connection
+    ) -> None:
         if self._checks_waiting >= CHECKS_WAITING_MAX:
-            log.warning("too many transactions are asked for at once, %s has to wait", header.transaction_id)
+            log.warning(
+                "too many transactions are asked for at once, %s has to wait", header.transaction_id
+            )
             return
         self._checks_waiting += 1
-        self._session.tasks.start(self._answer(header, record, connection), f"check of {header.transaction_id}")
+        self._session.tasks.start(
+            self._answer(header, record, connection), f"check of {header.transaction_id}"
+        )
 
-    async def _answer(self, header: CheckTransactionHeader, record: Record, connection: Connection) -> None:
+    async def _answer(
+        self, header: CheckTransactionHeader, record: Record, connection: Connection
+    ) -> None:
         """On the connection on which the question came: that broker has the half message."""
         try:
             async with self._turns:
@@ -204,7 +228,9 @@ class TransactionProducer(Producer):
                     await self._check(received(record, header.bname or "", record.reconsume_times))
                 )
         except Exception:
-            log.exception("the check of transaction %s failed, the broker asks again", header.transaction_id)
+            log.exception(
+                "the check of transaction %s failed, the broker asks again", header.transaction_id
+            )
             return
         finally:
             self._checks_waiting -= 1

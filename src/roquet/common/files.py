@@ -44,7 +44,9 @@ def replace(path: Path, data: bytes) -> None:
                 os.fsync(file.fileno())
             fresh.replace(path)
         except OSError:
-            with suppress(OSError):  # what keeps it from being written may keep it from being deleted
+            with suppress(
+                OSError
+            ):  # what keeps it from being written may keep it from being deleted
                 fresh.unlink()
             raise
         sync(path.parent)
@@ -60,7 +62,9 @@ def replace_with_backup(path: Path, data: bytes) -> None:
     replace(path, data)
 
 
-def read_with_backup(path: Path, parse: Callable[[bytes], T]) -> tuple[T | None, list[tuple[Path, Exception]]]:
+def read_with_backup(
+    path: Path, parse: Callable[[bytes], T]
+) -> tuple[T | None, list[tuple[Path, Exception]]]:
     """What a file holds or, where that cannot be read, its backup, which takes the file's place: else the next write
     would make a backup of what is broken. That is kept as `damaged_of(path)`.
 

@@ -18,7 +18,10 @@ _NAME: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
 _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_NAMES_OF_ESCAPED: Final = {"\\": "\\\\", **{character: f"\\{name}" for name, character in _ESCAPED.items()}}
+_NAMES_OF_ESCAPED: Final = {
+    "\\": "\\\\",
+    **{character: f"\\{name}" for name, character in _ESCAPED.items()},
+}
 _SPECIAL_IN_VALUE: Final = re.compile(r"[\\\t\n\r\f]|^ +")
 _SPECIAL_IN_NAME: Final = re.compile(r"[\\\t\n\r\f =:#!]")
 
@@ -46,7 +49,9 @@ def parse(text: str) -> Properties:
         if value != value.rstrip(_BLANKS):
             warnings.append(f"line {number}: the value of {name} ends in blanks")
         if name in found:
-            warnings.append(f"line {number}: {name} is set again, the value in line {found.pop(name)[1]} is not used")
+            warnings.append(
+                f"line {number}: {name} is set again, the value in line {found.pop(name)[1]} is not used"
+            )
         found[name] = value, number
     return Properties(tuple((name, value) for name, (value, _) in found.items()), tuple(warnings))
 
@@ -54,7 +59,8 @@ def parse(text: str) -> Properties:
 def dump(pairs: Iterable[tuple[str, str]]) -> str:
     """A line `name=value` for each pair, escaped only where `parse` would read something else."""
     return "".join(
-        f"{_escaped(_SPECIAL_IN_NAME, name)}={_escaped(_SPECIAL_IN_VALUE, value)}\n" for name, value in pairs
+        f"{_escaped(_SPECIAL_IN_NAME, name)}={_escaped(_SPECIAL_IN_VALUE, value)}\n"
+        for name, value in pairs
     )
 
 
@@ -108,11 +114,15 @@ def _unescaped(text: str, number: int) -> str:
     def character(match: re.Match[str]) -> str:
         escape = match.group(1)
         if escape == "u":
-            raise ValueError(f"line {number}: \\u needs four hex digits; a backslash is written \\\\")
+            raise ValueError(
+                f"line {number}: \\u needs four hex digits; a backslash is written \\\\"
+            )
         return chr(int(escape[1:], 16)) if len(escape) == 5 else _ESCAPED.get(escape, escape)
 
     return _ESCAPE.sub(character, text) if "\\" in text else text
 
 
 def _escaped(special: re.Pattern[str], text: str) -> str:
-    return special.sub(lambda match: "".join(_NAMES_OF_ESCAPED.get(c, f"\\{c}") for c in match.group()), text)
+    return special.sub(
+        lambda match: "".join(_NAMES_OF_ESCAPED.get(c, f"\\{c}") for c in match.group()), text
+    )

@@ -58,12 +58,16 @@ def read_file(path: Path) -> Properties:
     except OSError as error:
         raise ConfigError(f"configuration file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"configuration file {path} is no properties file: byte {error.start} is no UTF-8") from error
+        raise ConfigError(
+            f"configuration file {path} is no properties file: byte {error.start} is no UTF-8"
+        ) from error
     except ValueError as error:
         raise ConfigError(f"configuration file {path}: {error}") from error
 
 
-def read_settings(cls: type[T], pairs: Iterable[tuple[str, str]], source: str = "") -> tuple[T, list[str]]:
+def read_settings(
+    cls: type[T], pairs: Iterable[tuple[str, str]], source: str = ""
+) -> tuple[T, list[str]]:
     """The configuration that the pairs describe, all else at its default, and warnings about pairs without effect.
 
     :param source: where the pairs come from, for messages.
@@ -72,9 +76,13 @@ def read_settings(cls: type[T], pairs: Iterable[tuple[str, str]], source: str = 
     return update_settings(cls(), pairs, source)
 
 
-def update_settings(settings: T, pairs: Iterable[tuple[str, str]], source: str = "") -> tuple[T, list[str]]:
+def update_settings(
+    settings: T, pairs: Iterable[tuple[str, str]], source: str = ""
+) -> tuple[T, list[str]]:
     """`settings` with the values that the pairs name; otherwise like `read_settings`."""
-    given, warnings = _by_official_name(dict(pairs), type(settings), f"{source}: " if source else "")
+    given, warnings = _by_official_name(
+        dict(pairs), type(settings), f"{source}: " if source else ""
+    )
     return _changed(settings, given, source), warnings
 
 
@@ -124,7 +132,9 @@ class _Rule:
         return value
 
     def _in_range(self, value: float) -> bool:
-        return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
+        return (self.at_least is None or value >= self.at_least) and (
+            self.at_most is None or value <= self.at_most
+        )
 
     def _allowed(self) -> str:
         if self.kind is bool:
@@ -138,12 +148,16 @@ class _Rule:
 
 def _changed(settings: T, given: dict[str, str], source: str) -> T:
     rules, parts = _plan(type(settings))
-    changes: dict[str, Any] = {rule.field: rule.read(given[rule.name], source) for rule in rules if rule.name in given}
+    changes: dict[str, Any] = {
+        rule.field: rule.read(given[rule.name], source) for rule in rules if rule.name in given
+    }
     changes |= {part: _changed(getattr(settings, part), given, source) for part in parts}
     return dataclasses.replace(settings, **changes)  # type: ignore[type-var]
 
 
-def _by_official_name(given: dict[str, str], cls: type[Any], prefix: str) -> tuple[dict[str, str], list[str]]:
+def _by_official_name(
+    given: dict[str, str], cls: type[Any], prefix: str
+) -> tuple[dict[str, str], list[str]]:
     """The pairs with older spellings replaced; an official name beats its older spelling."""
     official = {alias: rule.name for rule in _all_rules(cls) for alias in rule.aliases}
     names = setting_names(cls)
@@ -190,14 +204,22 @@ def _plan(cls: type[Any]) -> tuple[list[_Rule], dict[str, type[Any]]]:
     """The rules of a dataclass's own settings, and its fields that are configurations themselves."""
     types = get_type_hints(cls)
     fields = dataclasses.fields(cls)
-    parts = {field.name: types[field.name] for field in fields if dataclasses.is_dataclass(types[field.name])}
+    parts = {
+        field.name: types[field.name]
+        for field in fields
+        if dataclasses.is_dataclass(types[field.name])
+    }
     return [_rule(field, types[field.name]) for field in fields if field.name not in parts], parts
 
 
 def _rule(field: dataclasses.Field[Any], kind: Any) -> _Rule:
     members = get_args(kind) or (kind,)
-    bases = [getattr(member, "__supertype__", member) for member in members if member is not type(None)]
-    assert bases[0] in (int, float, bool, str) or issubclass(bases[0], Enum), f"{field.name}: no rule for {kind}"
+    bases = [
+        getattr(member, "__supertype__", member) for member in members if member is not type(None)
+    ]
+    assert bases[0] in (int, float, bool, str) or issubclass(bases[0], Enum), (
+        f"{field.name}: no rule for {kind}"
+    )
     rules = field.metadata
     return _Rule(
         field.name,

@@ -35,4 +35,6 @@ class NamesrvConfig:
 
     def is_remote(self, name: str) -> bool:
         """Whether an update from afar may name this setting."""
-        return name in REMOTELY and name not in {black.strip() for black in self.config_black_list.split(";")}
+        return name in REMOTELY and name not in {
+            black.strip() for black in self.config_black_list.split(";")
+        }

@@ -20,7 +20,13 @@ from roquet.nameserver.config import NamesrvConfig
 from roquet.nameserver.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from roquet.nameserver.routes import MASTER, Broker, Registered, Routes
 from roquet.protocol.bodies import compressed_registration, sliced_tables
-from roquet.protocol.bodies.tables import DIALECT_VALUES_MAX, DataVersion, Route, TopicTable, parse_request
+from roquet.protocol.bodies.tables import (
+    DIALECT_VALUES_MAX,
+    DataVersion,
+    Route,
+    TopicTable,
+    parse_request,
+)
 from roquet.protocol.headers.routing import (
     AddPermissionAnswer,
     BrokerHeader,
@@ -39,7 +45,12 @@ from roquet.protocol.headers.routing import (
 )
 from roquet.protocol.json.dialect import dump_ascii, dump_bytes, dump_dialect
 from roquet.protocol.records.record import checksum
-from roquet.protocol.remoting.codes import VERSION_REGISTER_BODY, VERSION_STANDARD_JSON, RequestCode, ResponseCode
+from roquet.protocol.remoting.codes import (
+    VERSION_REGISTER_BODY,
+    VERSION_STANDARD_JSON,
+    RequestCode,
+    ResponseCode,
+)
 from roquet.protocol.remoting.command import Command
 from roquet.transport.connection import Connection, Handler
 from roquet.transport.slices import Slices
@@ -103,7 +114,9 @@ class NameServerHandlers:
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: in_slices(self.get_system_topics),
             RequestCode.GET_UNIT_TOPIC_LIST: in_slices(self.get_unit_topics),
             RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: in_slices(self.get_unit_subscribed_topics),
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: in_slices(self.get_unit_subscribed_other_topics),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: in_slices(
+                self.get_unit_subscribed_other_topics
+            ),
             RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
             RequestCode.GET_NAMESRV_CONFIG: self.get_config,
             RequestCode.QUERY_DATA_VERSION: self.query_data_version,
@@ -120,7 +133,11 @@ class NameServerHandlers:
         if header.body_crc32 and header.body_crc32 != checksum(request.body):
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         broker = Broker(
-            header.cluster_name, header.broker_name, header.broker_id, header.broker_addr, header.ha_server_addr
+            header.cluster_name,
+            header.broker_name,
+            header.broker_id,
+            header.broker_addr,
+            header.ha_server_addr,
         )
         _check_names("broker", (broker.cluster, broker.name, broker.address, broker.ha_address))
         table = yield from _topics(request, compressed=header.compressed)
@@ -133,14 +150,22 @@ class NameServerHandlers:
         registered = yield from self._routes.register(broker, table, connection, self._clock_ms())
         self._log_registration(broker, table, registered, connection)
         master = registered.master
-        answer = RegisterBrokerAnswer() if master is None else RegisterBrokerAnswer(master.ha_address, master.address)
+        answer = (
+            RegisterBrokerAnswer()
+            if master is None
+            else RegisterBrokerAnswer(master.ha_address, master.address)
+        )
         order = self._kv.pairs(ORDER_TOPIC_CONFIG)
-        return request.answer(ResponseCode.SUCCESS, None, answer.write(), b"" if order is None else _kv_table(order))
+        return request.answer(
+            ResponseCode.SUCCESS, None, answer.write(), b"" if order is None else _kv_table(order)
+        )
 
     def query_data_version(self, request: Command, connection: Connection) -> Command:
         address = BrokerHeader.read(request.fields).broker_addr
         stored = self._routes.version_of(address)
-        changed = stored is None or stored != parse_request(request.body, DataVersion.from_json, _VERSION_SIZE_MAX)
+        changed = stored is None or stored != parse_request(
+            request.body, DataVersion.from_json, _VERSION_SIZE_MAX
+        )
         if not changed:
             self._routes.heard(address, self._clock_ms())
         body = b"" if stored is None else dump_bytes(stored.to_json())
@@ -148,7 +173,9 @@ class NameServerHandlers:
 
     def unregister_broker(self, request: Command, connection: Connection) -> Command:
         header = BrokerHeader.read(request.fields)
-        broker = Broker(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
+        broker = Broker(
+            header.cluster_name, header.broker_name, header.broker_id, header.broker_addr
+        )
         self._routes.unregister(broker)
         self._sweep()
         self._tell(logging.INFO, connection, broker, "%s says goodbye", _described(broker))
@@ -157,7 +184,13 @@ class NameServerHandlers:
     def connection_ended(self, connection: Connection) -> None:
         """The connection over which a broker registers is its sign of life."""
         for broker in self._routes.connection_ended(connection):
-            self._tell(logging.WARNING, connection, broker, "%s is gone: its connection ended", _described(broker))
+            self._tell(
+                logging.WARNING,
+                connection,
+                broker,
+                "%s is gone: its connection ended",
+                _described(broker),
+            )
         self._sweep()
 
     def expire(self) -> None:
@@ -165,7 +198,11 @@ class NameServerHandlers:
         for broker, connection in self._routes.expire(self._clock_ms()):
             assert isinstance(connection, Connection)
             self._tell(
-                logging.WARNING, connection, broker, "%s is gone: it was silent for too long", _described(broker)
+                logging.WARNING,
+                connection,
+                broker,
+                "%s is gone: it was silent for too long",
+                _described(broker),
             )
             connection.close()
         self._sweep()
@@ -174,7 +211,9 @@ class NameServerHandlers:
         """Take the queues away of brokers that are gone."""
         if self._routes.is_swept or self._sweeping is not None:
             return
-        self._sweeping = asyncio.get_running_loop().create_task(self._slices.run(self._routes.sweep()))
+        self._sweeping = asyncio.get_running_loop().create_task(
+            self._slices.run(self._routes.sweep())
+        )
         self._sweeping.add_done_callback(self._swept)
 
     def _swept(self, sweeping: asyncio.Task[None]) -> None:
@@ -194,10 +233,16 @@ class NameServerHandlers:
             self._tell(logging.WARNING, connection, broker, text, *parts)
         if registered.is_new:
             text = "%s registered, %s topics"
-            self._tell(logging.INFO, connection, broker, text, _described(broker), len(table.topics))
+            self._tell(
+                logging.INFO, connection, broker, text, _described(broker), len(table.topics)
+            )
 
-    def _tell(self, level: int, connection: Connection, broker: Broker, text: str, *parts: object) -> None:
-        kind = f"{text} {connection.peer_host_name} {checksum(broker.address.encode()) % _LINES_MAX}"
+    def _tell(
+        self, level: int, connection: Connection, broker: Broker, text: str, *parts: object
+    ) -> None:
+        kind = (
+            f"{text} {connection.peer_host_name} {checksum(broker.address.encode()) % _LINES_MAX}"
+        )
         self._limited_log.tell(level, kind, self._clock_ms() / 1000, text, *parts)
 
     # routes
@@ -209,7 +254,9 @@ class NameServerHandlers:
             remark = f"No topic route info in name server for the topic: {header.topic}"
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
         if self._config.order_message_enable:
-            route = Route(route.brokers, route.queues, self._kv.get(ORDER_TOPIC_CONFIG, header.topic))
+            route = Route(
+                route.brokers, route.queues, self._kv.get(ORDER_TOPIC_CONFIG, header.topic)
+            )
         if request.version >= VERSION_STANDARD_JSON or header.accept_standard_json_only:
             body = dump_ascii(route.to_json(standard=True))
         else:
@@ -217,7 +264,9 @@ class NameServerHandlers:
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def get_clusters(self, request: Command, connection: Connection) -> Command:
-        return request.answer(ResponseCode.SUCCESS, body=dump_dialect(self._routes.clusters().to_json()))
+        return request.answer(
+            ResponseCode.SUCCESS, body=dump_dialect(self._routes.clusters().to_json())
+        )
 
     def get_topics(self, request: Command) -> Steps[Command]:
         return (yield from _topic_list(request, self._routes.topics()))
@@ -249,11 +298,15 @@ class NameServerHandlers:
     # what tools change
 
     def wipe_write_permission(self, request: Command) -> Steps[Command]:
-        count = yield from self._routes.wipe_write_permission(BrokerNameHeader.read(request.fields).broker_name)
+        count = yield from self._routes.wipe_write_permission(
+            BrokerNameHeader.read(request.fields).broker_name
+        )
         return request.answer(ResponseCode.SUCCESS, None, WipeAnswer(count).write())
 
     def add_write_permission(self, request: Command) -> Steps[Command]:
-        count = yield from self._routes.add_write_permission(BrokerNameHeader.read(request.fields).broker_name)
+        count = yield from self._routes.add_write_permission(
+            BrokerNameHeader.read(request.fields).broker_name
+        )
         return request.answer(ResponseCode.SUCCESS, None, AddPermissionAnswer(count).write())
 
     def delete_topic(self, request: Command, connection: Connection) -> Command:
@@ -301,11 +354,16 @@ class NameServerHandlers:
         refused = [name for name, _ in pairs if name in known and not self._config.is_remote(name)]
         if refused:
             what = (
-                f"{', '.join(refused)}: to be changed in the name server's configuration file, counts after a restart"
+                f"{', '.join(refused)}: to be changed in the name server's configuration file, "
+                "counts after a restart"
             )
-            raise Refused(ResponseCode.NO_PERMISSION, f"Can not update config in black list. {what}")
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"Can not update config in black list. {what}"
+            )
         try:
-            config, warnings = update_settings(self._config, pairs, f"update from {connection.peer_address}")
+            config, warnings = update_settings(
+                self._config, pairs, f"update from {connection.peer_address}"
+            )
         except ConfigError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
         now = self._clock_ms() / 1000
@@ -357,7 +415,9 @@ def _topic_list(request: Command, topics: list[str], address: str | None = None)
     for part in in_parts(topics, _NAMES_AT_ONCE):
         parts.append(dump_bytes(part)[1:-1])
         yield
-    return request.answer(ResponseCode.SUCCESS, body=b'{%b"topicList":[%b]}' % (members, b",".join(parts)))
+    return request.answer(
+        ResponseCode.SUCCESS, body=b'{%b"topicList":[%b]}' % (members, b",".join(parts))
+    )
 
 
 def _kv_table(pairs: dict[str, str]) -> bytes:

@@ -20,9 +20,13 @@ class KvConfig:
     """
 
     def __init__(self, table: Mapping[str, Mapping[str, str]] | None = None) -> None:
-        self._table = {namespace: dict(pairs) for namespace, pairs in (table or {}).items() if pairs}
+        self._table = {
+            namespace: dict(pairs) for namespace, pairs in (table or {}).items() if pairs
+        }
         self.size = sum(
-            _size(namespace, key, value) for namespace, pairs in self._table.items() for key, value in pairs.items()
+            _size(namespace, key, value)
+            for namespace, pairs in self._table.items()
+            for key, value in pairs.items()
         )
 
     def put(self, namespace: str, key: str, value: str) -> None:
@@ -32,7 +36,9 @@ class KvConfig:
         if before is not None:
             size -= _size(namespace, key, before)
         if size > SIZE_MAX:
-            raise ValueError(f"the key-value table would have a size of {size}, allowed is {SIZE_MAX}")
+            raise ValueError(
+                f"the key-value table would have a size of {size}, allowed is {SIZE_MAX}"
+            )
         self._table.setdefault(namespace, {})[key] = value
         self.size = size
 

@@ -88,7 +88,9 @@ class Routes:
 
     # brokers come and go
 
-    def register(self, broker: Broker, table: TopicTable, connection: Hashable, now_ms: float) -> Steps[Registered]:
+    def register(
+        self, broker: Broker, table: TopicTable, connection: Hashable, now_ms: float
+    ) -> Steps[Registered]:
         """A broker says that it lives, and which topics it has.
 
         Its topics are taken in steps, and their version is known once they all are: a broker that asks before is told
@@ -98,11 +100,19 @@ class Routes:
             yield from self.sweep()
         addresses = self._addresses(broker.name)
         before = addresses.get(broker.broker_id)
-        kept = {number: address for number, address in addresses.items() if address != broker.address}
-        cluster = self._brokers[broker.name].cluster if broker.name in self._brokers else broker.cluster
-        self._brokers[broker.name] = BrokerData(cluster, broker.name, {**kept, broker.broker_id: broker.address})
+        kept = {
+            number: address for number, address in addresses.items() if address != broker.address
+        }
+        cluster = (
+            self._brokers[broker.name].cluster if broker.name in self._brokers else broker.cluster
+        )
+        self._brokers[broker.name] = BrokerData(
+            cluster, broker.name, {**kept, broker.broker_id: broker.address}
+        )
         version = self.version_of(broker.address)
-        takes_topics = broker.broker_id == MASTER and (before != broker.address or version != table.version)
+        takes_topics = broker.broker_id == MASTER and (
+            before != broker.address or version != table.version
+        )
         is_new = broker.address not in self._live
         live = _Live(broker, None if takes_topics else table.version, connection, now_ms)
         self._live[broker.address] = live
@@ -162,7 +172,9 @@ class Routes:
     def expire(self, now_ms: float) -> list[tuple[Broker, Hashable]]:
         """Brokers that were silent too long are gone; gives them and the connections that are of no use any more."""
         silent = {
-            live.broker: live.connection for live in self._live.values() if live.heard_ms + SILENCE_MS_MAX < now_ms
+            live.broker: live.connection
+            for live in self._live.values()
+            if live.heard_ms + SILENCE_MS_MAX < now_ms
         }
         self._remove(lambda live: live.broker in silent)
         return list(silent.items())
@@ -182,7 +194,9 @@ class Routes:
         clusters: dict[str, list[str]] = {}
         for broker in self._brokers.values():
             clusters.setdefault(broker.cluster, []).append(broker.broker_name)
-        return ClusterInfo(dict(self._brokers), {cluster: tuple(names) for cluster, names in clusters.items()})
+        return ClusterInfo(
+            dict(self._brokers), {cluster: tuple(names) for cluster, names in clusters.items()}
+        )
 
     def topics(self) -> list[str]:
         return list(self._topics)
@@ -199,13 +213,18 @@ class Routes:
     def _topics_with(self, wanted: Callable[[Mapping[str, QueueData]], bool]) -> Steps[list[str]]:
         found: list[str] = []
         for part in in_parts(list(self._topics), _TOPICS_AT_ONCE):
-            found += [topic for topic in part if (queues := self._topics.get(topic)) and wanted(queues)]
+            found += [
+                topic for topic in part if (queues := self._topics.get(topic)) and wanted(queues)
+            ]
             yield
         return found
 
     def any_address(self) -> str | None:
         """The address of some broker, one that is up."""
-        return next((address for broker in self._brokers.values() for address in broker.addresses.values()), None)
+        return next(
+            (address for broker in self._brokers.values() for address in broker.addresses.values()),
+            None,
+        )
 
     # what tools change
 
@@ -228,7 +247,9 @@ class Routes:
         return dict(self._brokers[name].addresses) if name in self._brokers else {}
 
     def _names_in(self, cluster: str) -> set[str]:
-        return {broker.broker_name for broker in self._brokers.values() if broker.cluster == cluster}
+        return {
+            broker.broker_name for broker in self._brokers.values() if broker.cluster == cluster
+        }
 
     def _master_of(self, broker: Broker) -> Broker | None:
         if broker.broker_id == MASTER:
@@ -271,7 +292,11 @@ class Routes:
             return
         empty: set[str] = set()
         for name, broker in self._brokers.items():
-            left = {number: address for number, address in broker.addresses.items() if address not in addresses}
+            left = {
+                number: address
+                for number, address in broker.addresses.items()
+                if address not in addresses
+            }
             if len(left) < len(broker.addresses):
                 self._brokers[name] = replace(broker, addresses=left)
             if not left:
@@ -294,7 +319,9 @@ class Routes:
         connection."""
         while names := frozenset(self._leaving):
             for part in in_parts(list(self._topics), _TOPICS_AT_ONCE):
-                going = names & self._leaving  # another sweep may be done with a name that is there again
+                going = (
+                    names & self._leaving
+                )  # another sweep may be done with a name that is there again
                 for topic in part:
                     for name in going & self._topics.get(topic, {}).keys():
                         self._remove_queues(topic, name)

@@ -19,7 +19,9 @@ class SavedFile:
     :param content: says what the file shall hold; called by the loop, what it gives is called by the writing thread.
     """
 
-    def __init__(self, path: Path, content: Callable[[], Callable[[], bytes]], runtime: Runtime) -> None:
+    def __init__(
+        self, path: Path, content: Callable[[], Callable[[], bytes]], runtime: Runtime
+    ) -> None:
         self.path = path
         self._content = content
         self._runtime = runtime
@@ -45,7 +47,11 @@ class SavedFile:
             await self._runtime.blocking(lambda: replace_with_backup(self.path, content()))
         except (OSError, ValueError) as error:
             if not self._is_failing:
-                log.error("file not written, it stays as it was and is tried again: path=%s error=%s", self.path, error)
+                log.error(
+                    "file not written, it stays as it was and is tried again: path=%s error=%s",
+                    self.path,
+                    error,
+                )
             self._is_failing = True
             raise
         if self._is_failing:

@@ -45,7 +45,9 @@ class NameServer:
         self._changed: dict[str, str] = {}
         """Settings that were changed from afar since the start."""
         self._kv_file = SavedFile(kv_path, lambda: partial(dump_bytes, kv.to_json()), runtime)
-        self._config_file = SavedFile(Path(config.config_store_path).expanduser(), self._config_text, runtime)
+        self._config_file = SavedFile(
+            Path(config.config_store_path).expanduser(), self._config_text, runtime
+        )
         routes = Routes()
         self._requests = NameServerHandlers(
             routes, kv, config, runtime.steady_ms, self._kv_file.save, self._save_config

@@ -20,15 +20,23 @@ _LAST_OF_ONE_UNIT: Final = "\uffff"
 _LONG_TEXT: Final = 40
 _BLANKS: Final = "".join(map(chr, range(0x21)))
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
-_HEXADECIMAL: Final = re.compile(r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?")
-_NAMED: Final = {f"{sign}{name}": float(f"{sign}{name}") for sign in ("", "+", "-") for name in ("NaN", "Infinity")}
+_HEXADECIMAL: Final = re.compile(
+    r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
+)
+_NAMED: Final = {
+    f"{sign}{name}": float(f"{sign}{name}")
+    for sign in ("", "+", "-")
+    for name in ("NaN", "Infinity")
+}
 
 DoubleKey: TypeAlias = tuple[bool, float, float]
 
 
 def _whole_number(last: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        number = int(text if text.isascii() and text.isdigit() and len(text) < _LONG_TEXT else _digits(text))
+        number = int(
+            text if text.isascii() and text.isdigit() and len(text) < _LONG_TEXT else _digits(text)
+        )
         if not -last - 1 <= number <= last:
             raise ValueError(f"{text} is beyond {last}")
         return number

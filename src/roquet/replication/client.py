@@ -49,7 +49,9 @@ class HaClient:
     :param on_appended: told once for all that one read has added to the log.
     """
 
-    def __init__(self, log: ReplicatedLog, on_appended: Callable[[], None], rules: slave.Rules | None = None) -> None:
+    def __init__(
+        self, log: ReplicatedLog, on_appended: Callable[[], None], rules: slave.Rules | None = None
+    ) -> None:
         self._log = log
         self._on_appended = on_appended
         self._state = slave.Follower(rules or slave.Rules(), log.file_size)
@@ -78,7 +80,13 @@ class HaClient:
         state, now_ms = self._state, _now_ms()
         silent_ms, told_ms = now_ms - state.heard_ms, now_ms - state.reported_ms
         return MasterStatus(
-            state.master, state.phase, self._log.end, silent_ms, told_ms, self._bytes_per_s, state.reason
+            state.master,
+            state.phase,
+            self._log.end,
+            silent_ms,
+            told_ms,
+            self._bytes_per_s,
+            state.reason,
         )
 
     async def close(self) -> None:
@@ -137,7 +145,9 @@ class HaClient:
         state = self._state
         now = asyncio.get_running_loop().time()
         if state.reason not in ("", reason_before):
-            self._limited_log.warning(without_numbers(state.reason), now, "master %s: %s", state.master, state.reason)
+            self._limited_log.warning(
+                without_numbers(state.reason), now, "master %s: %s", state.master, state.reason
+            )
         elif reason_before and not state.reason and state.phase is slave.Phase.FOLLOWING:
             text = "master %s is followed again, from %d on"
             self._limited_log.tell(logging.INFO, text, now, text, state.master, state.position)
@@ -189,7 +199,10 @@ class _MasterConnection(asyncio.Protocol):
         self._lost.set_result(None)
 
     def pause_writing(self) -> None:
-        self._client.told(self, slave.Broken(f"the master does not read: {UNREAD_MAX} bytes of reports wait for it"))
+        self._client.told(
+            self,
+            slave.Broken(f"the master does not read: {UNREAD_MAX} bytes of reports wait for it"),
+        )
 
     def resume_writing(self) -> None:
         """The connection is being closed."""

@@ -83,7 +83,9 @@ class ReportStream:
         :raises PeerError: within a report.
         """
         if self._pending:
-            raise PeerError(f"the connection ended after {len(self._pending)} of the {REPORT.size} bytes of a report")
+            raise PeerError(
+                f"the connection ended after {len(self._pending)} of the {REPORT.size} bytes of a report"
+            )
 
 
 class ChunkStream:
@@ -130,5 +132,7 @@ class ChunkStream:
 
     def _open(self, at: int, size: int) -> None:
         if at < 0 or not 0 <= size <= BODY_SIZE_MAX:
-            raise PeerError(f"the master announces {size} bytes for offset {at}, the limit is {BODY_SIZE_MAX}")
+            raise PeerError(
+                f"the master announces {size} bytes for offset {at}, the limit is {BODY_SIZE_MAX}"
+            )
         self._at, self._missing = at, size

@@ -37,7 +37,9 @@ def bytes_between(log: ReplicatedLog, start: PhysicalOffset, end: PhysicalOffset
     parts: list[bytes] = []
     while start < end:
         part = log.read(start, end - start)
-        assert part, f"the log has no byte at {start}, but begins at {log.start} and ends at {log.end}"
+        assert part, (
+            f"the log has no byte at {start}, but begins at {log.start} and ends at {log.end}"
+        )
         parts.append(part)
         start = PhysicalOffset(start + len(part))
     return b"".join(parts)

@@ -34,7 +34,9 @@ class Rules:
 
     def __post_init__(self) -> None:
         if not 0 < self.chunk_size <= BODY_SIZE_MAX:
-            raise ConfigError(f"haTransferBatchSize is {self.chunk_size}, a slave takes 1 to {BODY_SIZE_MAX}")
+            raise ConfigError(
+                f"haTransferBatchSize is {self.chunk_size}, a slave takes 1 to {BODY_SIZE_MAX}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,9 @@ class Slave:
         return now_ms - self.advanced_ms if self.acked < self.log_end else 0
 
 
-def joining(log_start: PhysicalOffset, log_end: PhysicalOffset, file_size: int, rules: Rules, now_ms: int) -> Slave:
+def joining(
+    log_start: PhysicalOffset, log_end: PhysicalOffset, file_size: int, rules: Rules, now_ms: int
+) -> Slave:
     """A slave that has just connected."""
     return Slave(rules, file_size, log_start, log_end, heard_ms=now_ms, sent_ms=now_ms)
 
@@ -173,11 +177,16 @@ def _hear(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
     See docs/pitfalls.md#trap-s14.
     """
     if offset > slave.log_end:
-        return _drop(slave, f"the slave is ahead of the log: it reports {offset}, the log ends at {slave.log_end}")
+        return _drop(
+            slave,
+            f"the slave is ahead of the log: it reports {offset}, the log ends at {slave.log_end}",
+        )
     if slave.phase is Phase.JOINING:
         return _join(slave, offset, now_ms)
     if offset > slave.next_offset:
-        return _drop(slave, f"the slave reports {offset}, but was sent nothing beyond {slave.next_offset}")
+        return _drop(
+            slave, f"the slave reports {offset}, but was sent nothing beyond {slave.next_offset}"
+        )
     if offset <= slave.acked:
         return (replace(slave, advanced_ms=now_ms) if slave.acked >= slave.log_end else slave), []
     return replace(slave, acked=offset, advanced_ms=now_ms), [Acked(offset)]
@@ -186,7 +195,9 @@ def _hear(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
 def _join(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
     """An empty slave starts at the last file, any other exactly where it stands."""
     begin = offset or PhysicalOffset(slave.log_end - slave.log_end % slave.file_size)
-    joined = replace(slave, phase=Phase.STREAMING, next_offset=begin, acked=offset, advanced_ms=now_ms)
+    joined = replace(
+        slave, phase=Phase.STREAMING, next_offset=begin, acked=offset, advanced_ms=now_ms
+    )
     joined, actions = _send(joined, now_ms)
     return joined, [Acked(offset), *actions] if joined.phase is Phase.STREAMING else actions
 
@@ -196,7 +207,10 @@ def _send(slave: Slave, now_ms: int) -> Step:
     if slave.phase is not Phase.STREAMING or slave.is_writing or slave.next_offset >= slave.log_end:
         return slave, []
     if slave.next_offset < slave.log_start:
-        return _drop(slave, f"the slave needs {slave.next_offset}, the log starts at {slave.log_start}: wipe its store")
+        return _drop(
+            slave,
+            f"the slave needs {slave.next_offset}, the log starts at {slave.log_start}: wipe its store",
+        )
     actions: list[Action] = []
     at, file_size = slave.next_offset, slave.file_size
     while at < slave.log_end and len(actions) < BURST_CHUNKS:

@@ -109,7 +109,9 @@ class HaServer:
         """Every slave that is connected, then of each host the last one that is gone."""
         live = [connection.progress() for connection in self._connections]
         now_ms = _now_ms()
-        return live + [replace(last, silent_ms=now_ms - heard_ms) for last, heard_ms in self._gone.values()]
+        return live + [
+            replace(last, silent_ms=now_ms - heard_ms) for last, heard_ms in self._gone.values()
+        ]
 
     @property
     def why_no_slave(self) -> str:
@@ -143,7 +145,9 @@ class HaServer:
         if not why_not and not self._has_room_for(connection):
             why_not = f"too many are connected, haConnectionsMax={self.admission.connections_max}"
         if why_not:
-            self._limited_log.warning(why_not, _now_s(), "slave refused: %s peer=%s", why_not, connection.address)
+            self._limited_log.warning(
+                why_not, _now_s(), "slave refused: %s peer=%s", why_not, connection.address
+            )
             return False
         self._connections[connection] = None
         return True
@@ -164,12 +168,19 @@ class HaServer:
         """From now on what it reports counts as replicated: whoever reads the log should know every one that counts."""
         text = "slave counts: its reports acknowledge sends peer=%s has=%d"
         self._limited_log.tell(
-            logging.INFO, f"joined {connection.host}", _now_s(), text, connection.address, connection.slave.acked
+            logging.INFO,
+            f"joined {connection.host}",
+            _now_s(),
+            text,
+            connection.address,
+            connection.slave.acked,
         )
 
     def moved(self) -> None:
         """A slave has joined, acknowledged or gone."""
-        streaming = [each for each in self._connections if each.slave.phase is master.Phase.STREAMING]
+        streaming = [
+            each for each in self._connections if each.slave.phase is master.Phase.STREAMING
+        ]
         self.slave_count = len(streaming)
         self.replicated_to = max((each.slave.acked for each in streaming), default=NOTHING)
 
@@ -180,7 +191,10 @@ class HaServer:
         each reason a minute, and of one host only the first that goes for it, be it with other numbers.
         """
         if not connection.has_reported:
-            text, reason = "connection at the replication port ended, no slave: peer=%s reason=%s", progress.reason
+            text, reason = (
+                "connection at the replication port ended, no slave: peer=%s reason=%s",
+                progress.reason,
+            )
             kind = f"no slave: {without_numbers(reason)}"  # not the kind of a slave that goes for the same reason
             self._limited_log.warning(kind, _now_s(), text, progress.address, reason)
             return
@@ -188,12 +202,16 @@ class HaServer:
         self._gone[connection.host] = progress, connection.slave.heard_ms
         if len(self._gone) > GONE_MAX:
             del self._gone[next(iter(self._gone))]
-        is_same = before is not None and without_numbers(before[0].reason) == without_numbers(progress.reason)
+        is_same = before is not None and without_numbers(before[0].reason) == without_numbers(
+            progress.reason
+        )
         told = without_numbers(progress.reason)
         if connection.was_of_use and _now_ms() - connection.opened_ms >= LASTING_MS:
             told = f"slave lost {connection.host}"
         if connection.was_of_use or not is_same:
-            self._limited_log.warning(told, _now_s(), "slave %s is gone: %s", progress.address, progress.reason)
+            self._limited_log.warning(
+                told, _now_s(), "slave %s is gone: %s", progress.address, progress.reason
+            )
         self.moved()
 
     def closed(self, connection: _SlaveConnection) -> None:
@@ -204,7 +222,12 @@ class HaServer:
         """Tell in the log why the connections of all slaves are going to be closed; they only see that they are."""
         for connection in self._connections:
             known = connection.slave
-            log.warning("slave is dropped: peer=%s acked=%d reason=%s", connection.address, known.acked, reason)
+            log.warning(
+                "slave is dropped: peer=%s acked=%d reason=%s",
+                connection.address,
+                known.acked,
+                reason,
+            )
 
     async def close(self) -> None:
         """End everything; what was already written still goes out to slaves that take it.
@@ -356,7 +379,9 @@ class _SlaveConnection(asyncio.Protocol):
             self.transport.abort()
         else:
             places = self._server.admission.connections_max
-            self.feed(master.Broken(f"another connection needs its place, haConnectionsMax={places}"))
+            self.feed(
+                master.Broken(f"another connection needs its place, haConnectionsMax={places}")
+            )
 
     def tick(self) -> None:
         """Called each `TICK_S`."""

@@ -81,7 +81,9 @@ class Follower:
         return PhysicalOffset(self.end - len(self.tail))
 
 
-def overlap_start(log_start: PhysicalOffset, log_end: PhysicalOffset, file_size: int, rules: Rules) -> PhysicalOffset:
+def overlap_start(
+    log_start: PhysicalOffset, log_end: PhysicalOffset, file_size: int, rules: Rules
+) -> PhysicalOffset:
     """Where the tail to compare begins: in the last file, since the master may have deleted older ones, unless that
     has too little to tell two logs apart; and never at 0, which would ask for the master's last file.
     """
@@ -139,7 +141,9 @@ class Tick:
     """Time has passed."""
 
 
-Event: TypeAlias = MasterKnown | Connected | Heartbeat | Chunk | ReadEnded | Disconnected | Failed | Broken | Tick
+Event: TypeAlias = (
+    MasterKnown | Connected | Heartbeat | Chunk | ReadEnded | Disconnected | Failed | Broken | Tick
+)
 
 
 # actions
@@ -179,14 +183,18 @@ def step(slave: Follower, event: Event, now_ms: int) -> Step:
             return _look_at_the_clock(slave, now_ms)
         case Connected(end, tail) if slave.phase is Phase.CONNECTING:
             fresh = replace(slave, phase=Phase.FOLLOWING, end=end, tail=tail, idle_heartbeats=0)
-            return _report(replace(fresh, heard_ms=now_ms, connected_ms=now_ms, heard_anything=False), now_ms)
+            return _report(
+                replace(fresh, heard_ms=now_ms, connected_ms=now_ms, heard_anything=False), now_ms
+            )
         case Failed(reason) if slave.phase in (Phase.CONNECTING, Phase.FOLLOWING):
             return _wait(slave, reason, now_ms + RETRY_MS), [Close()]
         case _ if slave.phase is not Phase.FOLLOWING:
             return slave, []
         case Broken(reason):
             pause_ms = min(RETRY_MS << min(slave.broken, 10), RETRY_LATE_MS)
-            return _wait(replace(slave, broken=slave.broken + 1), reason, now_ms + pause_ms), [Close()]
+            return _wait(replace(slave, broken=slave.broken + 1), reason, now_ms + pause_ms), [
+                Close()
+            ]
         case Disconnected():
             return _disconnected(slave, now_ms), []
         case Heartbeat(at):
@@ -251,7 +259,9 @@ def _chunk(slave: Follower, at: PhysicalOffset, data: memoryview) -> Step:
     known = min(len(slave.tail), len(data))
     if slave.tail[:known] != data[:known]:
         same = next(index for index in range(known) if slave.tail[index] != data[index])
-        return _stop(slave, f"the logs have diverged: the master's byte at {at + same} is another than ours")
+        return _stop(
+            slave, f"the logs have diverged: the master's byte at {at + same} is another than ours"
+        )
     appended = [Append(PhysicalOffset(at + known), data[known:])] if known < len(data) else []
     end = PhysicalOffset(max(slave.end, at + len(data)))
     return replace(slave, end=end, tail=slave.tail[known:], idle_heartbeats=0), [*appended]
@@ -260,7 +270,11 @@ def _chunk(slave: Follower, at: PhysicalOffset, data: memoryview) -> Step:
 def _why_wrong(slave: Follower, at: PhysicalOffset) -> str:
     """Why the master's next bytes cannot be those at `at`; empty when they can. An empty log takes any whole file."""
     if slave.end == 0:
-        return f"the master begins at {at}, no start of a {slave.file_size}-byte file" if at % slave.file_size else ""
+        return (
+            f"the master begins at {at}, no start of a {slave.file_size}-byte file"
+            if at % slave.file_size
+            else ""
+        )
     if at > slave.position:
         return f"a gap: the master goes on at {at}, we have everything before {slave.position}"
     if at < slave.position:
@@ -277,7 +291,9 @@ def _look_at_the_clock(slave: Follower, now_ms: int) -> Step:
         return slave, []
     silent_ms = now_ms - slave.heard_ms
     if silent_ms > slave.rules.silence_ms_max:
-        return _wait(slave, f"the master has been silent for {silent_ms} ms", now_ms + RETRY_SOON_MS), [Close()]
+        return _wait(
+            slave, f"the master has been silent for {silent_ms} ms", now_ms + RETRY_SOON_MS
+        ), [Close()]
     if now_ms - slave.reported_ms >= slave.rules.report_ms:
         return _report(slave, now_ms)
     return slave, []

@@ -27,5 +27,11 @@ def deduplicated(messages: DataFrame, within: str | None = None) -> DataFrame:
     if not messages.isStreaming:
         return marked.dropDuplicates([_ID]).drop(_ID)
     if within is None:
-        raise ValueError('within is missing: for how long may a copy come after the first, such as "1 hour"?')
-    return marked.withWatermark("storeTimestamp", within).dropDuplicatesWithinWatermark([_ID]).drop(_ID)
+        raise ValueError(
+            'within is missing: for how long may a copy come after the first, such as "1 hour"?'
+        )
+    return (
+        marked.withWatermark("storeTimestamp", within)
+        .dropDuplicatesWithinWatermark([_ID])
+        .drop(_ID)
+    )

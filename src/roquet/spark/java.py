@@ -30,7 +30,8 @@ VECTOR_MODULE: Final = "jdk.incubator.vector"
 ANSWER_SECONDS_MAX: Final = 30.0
 
 ADVICE: Final = (
-    "Install Java 17 or 21 and set JAVA_HOME to it, or put one inside this environment: pip install 'roquet[spark]'"
+    "Install Java 17 or 21 and set JAVA_HOME to it, or put one inside this environment: "
+    "pip install 'roquet[spark]'"
 )
 
 _HOME: Final = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
@@ -117,7 +118,9 @@ def java_home() -> Path:
             continue
         _say(java, refused)
         return java.home if java.has_vector_module else launcher_home(java.program)
-    raise JavaNotFound("\n".join(["no Java that Spark can run on:", *(f"  {line}" for line in refused), ADVICE]))
+    raise JavaNotFound(
+        "\n".join(["no Java that Spark can run on:", *(f"  {line}" for line in refused), ADVICE])
+    )
 
 
 def inspect(found_by: str, program: Path) -> Java:
@@ -127,16 +130,22 @@ def inspect(found_by: str, program: Path) -> Java:
     """
     command = [str(program), "-XshowSettings:properties", "--list-modules"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS_MAX, check=False)
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=ANSWER_SECONDS_MAX, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaNotFound(f"{found_by}: {program} does not start: {error}") from error
     version, home = _VERSION.search(answer.stderr), _HOME.search(answer.stderr)
     if version is None or home is None:
         words = (answer.stderr.strip() or answer.stdout.strip() or "nothing").splitlines()[0]
-        raise JavaNotFound(f"{found_by}: {program} is older than Java 9 or no Java, it says: {words}")
+        raise JavaNotFound(
+            f"{found_by}: {program} is older than Java 9 or no Java, it says: {words}"
+        )
     major = int(version[1])
     if major not in MAJORS:
-        raise JavaNotFound(f"{found_by}: {program} is Java {major}, Spark needs {' or '.join(map(str, MAJORS))}")
+        raise JavaNotFound(
+            f"{found_by}: {program} is Java {major}, Spark needs {' or '.join(map(str, MAJORS))}"
+        )
     modules = {line.partition("@")[0] for line in answer.stdout.splitlines()}
     return Java(found_by, program, Path(home[1]), major, VECTOR_MODULE in modules)
 
@@ -147,7 +156,9 @@ def launcher_home(program: Path) -> Path:
     :raises JavaNotFound: this system has no shell to run it.
     """
     if os.name == "nt":
-        raise JavaNotFound(f"{program} lacks module {VECTOR_MODULE}, and the way round it needs a Unix shell. {ADVICE}")
+        raise JavaNotFound(
+            f"{program} lacks module {VECTOR_MODULE}, and the way round it needs a Unix shell. {ADVICE}"
+        )
     script = _LAUNCHER.replace("@JAVA@", _quoted(str(program)))
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     for parent in _writable_parents():
@@ -157,7 +168,9 @@ def launcher_home(program: Path) -> Path:
         except OSError:
             continue
         return home
-    raise JavaNotFound(f"no place to write a launcher for {program}: neither a cache nor a temporary directory")
+    raise JavaNotFound(
+        f"no place to write a launcher for {program}: neither a cache nor a temporary directory"
+    )
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:

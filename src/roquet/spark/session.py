@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 from roquet.spark.java import ensure_java
 
 _QUIET: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-_TO_PYTHON: Final = {"spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower()}
+_TO_PYTHON: Final = {
+    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower()
+}
 """Over TCP, as Spark has it by itself, Java and a Python worker often wait 40 ms for each other when a task begins."""
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 

@@ -54,7 +54,9 @@ class RocketMQSource(DataSource):
         from roquet.spark._options.write import WriteOptions
         from roquet.spark._write.sink import RocketMQStreamWriter
 
-        return RocketMQStreamWriter(WriteOptions.of(self._all_options()), schema, overwrite=overwrite)
+        return RocketMQStreamWriter(
+            WriteOptions.of(self._all_options()), schema, overwrite=overwrite
+        )
 
     def _all_options(self) -> dict[str, str]:
         """Those of the access file, too."""

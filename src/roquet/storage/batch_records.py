@@ -13,7 +13,14 @@ import numpy as np
 
 from roquet.protocol.records import message as m
 from roquet.protocol.records.columns import Ints, ShortInts, scatter
-from roquet.protocol.records.record import MAGIC, NO_PLACE, UNTELLABLE, UNWRITTEN, check_sizes, fixed_fields
+from roquet.protocol.records.record import (
+    MAGIC,
+    NO_PLACE,
+    UNTELLABLE,
+    UNWRITTEN,
+    check_sizes,
+    fixed_fields,
+)
 from roquet.storage.log.dispatch_request import keys_by_size
 
 _QUEUE_OFFSET_AT: Final = 20
@@ -81,7 +88,16 @@ class BatchRecords:
             if properties.endswith(UNWRITTEN):
                 raise ValueError(UNTELLABLE)
             head = self._fixed.pack(
-                *(size, MAGIC, crc32(body) & 0x7FFFFFFF, self._queue_id, item.flag, 0, 0, self._sys_flag),
+                *(
+                    size,
+                    MAGIC,
+                    crc32(body) & 0x7FFFFFFF,
+                    self._queue_id,
+                    item.flag,
+                    0,
+                    0,
+                    self._sys_flag,
+                ),
                 *(*self._rest, len(body)),
             )
             self._tag_codes.append(item.tag_code)
@@ -113,7 +129,12 @@ class BatchRecords:
         """Write what follows from where the first record stands; the physical offset of each."""
         starts = np.frombuffer(self._starts, np.int64)
         physical = starts + at
-        scatter(self.data, ">i8", starts + _QUEUE_OFFSET_AT, np.arange(queue_offset, queue_offset + len(starts)))
+        scatter(
+            self.data,
+            ">i8",
+            starts + _QUEUE_OFFSET_AT,
+            np.arange(queue_offset, queue_offset + len(starts)),
+        )
         scatter(self.data, ">i8", starts + _PHYSICAL_AT, physical)
         scatter(self.data, ">i8", starts + self._store_ms_at, np.full(len(starts), store_ms))
         return physical

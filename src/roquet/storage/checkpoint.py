@@ -77,7 +77,9 @@ class Checkpoint:
         if checksum != crc32(data[_MARK_AT:_CHECKSUM_AT]):
             return not any(data[_MARK_AT:_ENTRIES_AT])
         count = _entry_count(data)
-        self.mark = CheckpointMark(*(*_MARK.unpack_from(data, _MARK_AT), -1 if count is None else count))
+        self.mark = CheckpointMark(
+            *(*_MARK.unpack_from(data, _MARK_AT), -1 if count is None else count)
+        )
         return count is not None
 
     def note(self, store_ms: int, mark: CheckpointMark | None) -> None:
@@ -93,7 +95,9 @@ class Checkpoint:
             *values, entry_count = astuple(self.mark)
             mark = _MARK.pack(*values)
             mark += _CHECKSUM.pack(crc32(mark))
-            mark += _ENTRIES.pack(entry_count, crc32(mark + entry_count.to_bytes(8, "big", signed=True)))
+            mark += _ENTRIES.pack(
+                entry_count, crc32(mark + entry_count.to_bytes(8, "big", signed=True))
+            )
         self._disk.replace(self._path, (times + mark).ljust(_FILE_SIZE, b"\0"))
 
     @property

@@ -100,7 +100,11 @@ class _Newest:
             return False
         has_grown = queue.log_end > self._position
         try:
-            entry = queue.last_before(self._position) if has_grown else queue.entry(queue.max_offset - 1)
+            entry = (
+                queue.last_before(self._position)
+                if has_grown
+                else queue.entry(queue.max_offset - 1)
+            )
         except UnreadableFile:
             self._is_readable = False
             return has_grown
@@ -117,4 +121,8 @@ class _Newest:
             record = self._log.record_at(self._at)
         except UnreadableFile:
             return None
-        return None if record is None else (self._at, read_dispatch_request(self._at, memoryview(record)).store_ms)
+        return (
+            None
+            if record is None
+            else (self._at, read_dispatch_request(self._at, memoryview(record)).store_ms)
+        )

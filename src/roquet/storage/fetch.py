@@ -98,12 +98,19 @@ def fetch(
     if offset > high:
         return Fetched(FetchStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
     stages = wanted.stages
-    usual = _next_ones(log, queue, offset, count_max, limits, readable_to) if stages is None else None
+    usual = (
+        _next_ones(log, queue, offset, count_max, limits, readable_to) if stages is None else None
+    )
     return usual or _scan(log, queue, offset, count_max, stages or _EVERYTHING, limits, readable_to)
 
 
 def _next_ones(
-    log: CommitLog, queue: ConsumeQueue, offset: int, count_max: int, limits: FetchLimits, readable_to: int
+    log: CommitLog,
+    queue: ConsumeQueue,
+    offset: int,
+    count_max: int,
+    limits: FetchLimits,
+    readable_to: int,
 ) -> Fetched | None:
     """The usual case of `_scan`, at once: the next records, as many as may be taken, are in memory and in one file.
 
@@ -115,13 +122,18 @@ def _next_ones(
         return None
     is_ours = offset >= queue.written_from
     if not is_ours and any(
-        size < SIZE_MIN or before + size > after for before, size, after in zip(places, sizes, places[1:], strict=False)
+        size < SIZE_MIN or before + size > after
+        for before, size, after in zip(places, sizes, places[1:], strict=False)
     ):
         return None
     at, last = places[0], places[-1]
     end = last + sizes[-1]
     file_start = at - at % log.file_size
-    if at < log.end - limits.memory_bytes or last >= readable_to or end - file_start > log.file_size:
+    if (
+        at < log.end - limits.memory_bytes
+        or last >= readable_to
+        or end - file_start > log.file_size
+    ):
         return None
     if at >= log.mapped_from:
         buffer = log.mapped(at)
@@ -136,22 +148,37 @@ def _next_ones(
         return None
     next_offset = offset + len(places)
     return Fetched(
-        FetchStatus.FOUND, next_offset, queue.min_offset, queue.max_offset, records, log.end - last, len(places), total
+        FetchStatus.FOUND,
+        next_offset,
+        queue.min_offset,
+        queue.max_offset,
+        records,
+        log.end - last,
+        len(places),
+        total,
     )
 
 
 def _slices(
-    buffer: mmap.mmap | bytearray, start: int, places: tuple[int, ...], sizes: tuple[int, ...], total: int
+    buffer: mmap.mmap | bytearray,
+    start: int,
+    places: tuple[int, ...],
+    sizes: tuple[int, ...],
+    total: int,
 ) -> list[bytes | bytearray]:
     """Records out of a file that begins at physical offset `start`; as one where all stand side by side. To find out
     which of them do would take longer than to slice each."""
     at, end = places[0] - start, places[-1] + sizes[-1] - start
     if end - at == total:
         return [buffer[at:end]]
-    return [buffer[(at := place - start) : at + size] for place, size in zip(places, sizes, strict=True)]
+    return [
+        buffer[(at := place - start) : at + size] for place, size in zip(places, sizes, strict=True)
+    ]
 
 
-def _runs(log: CommitLog, places: tuple[int, ...], sizes: tuple[int, ...], total: int) -> list[bytes | bytearray]:
+def _runs(
+    log: CommitLog, places: tuple[int, ...], sizes: tuple[int, ...], total: int
+) -> list[bytes | bytearray]:
     """The same, read from the file; those side by side as one."""
     at, end = places[0], places[-1] + sizes[-1]
     firsts, ends = [at], [end]
@@ -164,7 +191,11 @@ def _runs(log: CommitLog, places: tuple[int, ...], sizes: tuple[int, ...], total
 
 
 def _are_asked_for(
-    records: Sequence[bytes | bytearray], queue: ConsumeQueue, offset: int, places: Sequence[int], sizes: Sequence[int]
+    records: Sequence[bytes | bytearray],
+    queue: ConsumeQueue,
+    offset: int,
+    places: Sequence[int],
+    sizes: Sequence[int],
 ) -> bool:
     """Whether what entries that were read back from the drive name are the records of their queue."""
     data, index = b"".join(records), 0
@@ -176,19 +207,34 @@ def _are_asked_for(
 
 
 def _is_asked_for(
-    buffer: bytes | bytearray | mmap.mmap, index: int, size: int, queue: ConsumeQueue, offset: int, at: int
+    buffer: bytes | bytearray | mmap.mmap,
+    index: int,
+    size: int,
+    queue: ConsumeQueue,
+    offset: int,
+    at: int,
 ) -> bool:
     """Whether a record of this queue and offset stands at `index`, which is physical offset `at`."""
     if index < 0 or size < SIZE_MIN or index + size > len(buffer):
         return False
-    said_size, magic, _, queue_id, _, queue_offset, physical, flags = _HEAD.unpack_from(buffer, index)
+    said_size, magic, _, queue_id, _, queue_offset, physical, flags = _HEAD.unpack_from(
+        buffer, index
+    )
     if (said_size, queue_id, queue_offset, physical) != (size, queue.queue_id, offset, at):
         return False
-    body_size_at = _BODY_SIZE_AT + _V6_MORE * (bool(flags & BORN_HOST_V6) + bool(flags & STORE_HOST_V6))
-    topic_at = body_size_at + 4 + int.from_bytes(buffer[index + body_size_at : index + body_size_at + 4], "big")
+    body_size_at = _BODY_SIZE_AT + _V6_MORE * (
+        bool(flags & BORN_HOST_V6) + bool(flags & STORE_HOST_V6)
+    )
+    topic_at = (
+        body_size_at
+        + 4
+        + int.from_bytes(buffer[index + body_size_at : index + body_size_at + 4], "big")
+    )
     topic_at += 1 if magic == MAGIC else 2
     topic_end = topic_at + len(queue.topic_bytes)
-    return topic_end + 2 <= size and buffer[index + topic_at : index + topic_end] == queue.topic_bytes
+    return (
+        topic_end + 2 <= size and buffer[index + topic_at : index + topic_end] == queue.topic_bytes
+    )
 
 
 def _scan(
@@ -220,7 +266,9 @@ def _scan(
             break
         if at >= readable_to:
             if not scanned:
-                return Fetched(FetchStatus.OFFSET_OVERFLOW_ONE, offset, queue.min_offset, queue.max_offset)
+                return Fetched(
+                    FetchStatus.OFFSET_OVERFLOW_ONE, offset, queue.min_offset, queue.max_offset
+                )
             break
         scanned += 1
         last_at = at
@@ -242,12 +290,26 @@ def _scan(
         count += 1
         size_taken += size
     if not scanned:
-        return Fetched(FetchStatus.OFFSET_FOUND_NULL, queue.next_file(offset), queue.min_offset, queue.max_offset)
+        return Fetched(
+            FetchStatus.OFFSET_FOUND_NULL,
+            queue.next_file(offset),
+            queue.min_offset,
+            queue.max_offset,
+        )
     status = FetchStatus.FOUND
     if not records:
         status = FetchStatus.MESSAGE_WAS_REMOVING if was_removed else FetchStatus.NO_MATCHED_MESSAGE
     behind = log.end - last_at
-    return Fetched(status, offset + scanned, queue.min_offset, queue.max_offset, records, behind, count, size_taken)
+    return Fetched(
+        status,
+        offset + scanned,
+        queue.min_offset,
+        queue.max_offset,
+        records,
+        behind,
+        count,
+        size_taken,
+    )
 
 
 class _Ahead:
@@ -266,7 +328,11 @@ class _Ahead:
         """
         index = at - self._start
         if index < 0 or at + size > self._end:
-            self._more = min(2 * self._more + _AHEAD_MIN, _AHEAD_MAX) if 0 <= at - self._end <= _AHEAD_MIN else 0
+            self._more = (
+                min(2 * self._more + _AHEAD_MIN, _AHEAD_MAX)
+                if 0 <= at - self._end <= _AHEAD_MIN
+                else 0
+            )
             try:
                 self._data = self._log.stored(at, size + self._more)
             except UnreadableFile:
@@ -276,7 +342,10 @@ class _Ahead:
 
 
 def _noted(
-    queue: ConsumeQueue, offset: int, entries: Iterator[tuple[int, int, int]], by_note: Callable[[int, bytes], bool]
+    queue: ConsumeQueue,
+    offset: int,
+    entries: Iterator[tuple[int, int, int]],
+    by_note: Callable[[int, bytes], bool],
 ) -> Iterator[tuple[int, int, int]]:
     """The entries from `offset` on; those whose notes say that the message is not wanted have the code `_UNWANTED`."""
     for number, (at, size, code) in enumerate(entries, offset):

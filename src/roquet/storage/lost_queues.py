@@ -133,7 +133,9 @@ class _Again(Dispatch):
         except CorruptRecord:
             return False
         except UnreadableFile as error:
-            log.error("queues are made anew without the records of a file that cannot be read: %s", error)
+            log.error(
+                "queues are made anew without the records of a file that cannot be read: %s", error
+            )
             self.position = self._log.next_file(self.position)
             return self.position < end
         if piece is None or (piece.start if isinstance(piece, Hole) else piece.at) >= end:
@@ -152,7 +154,14 @@ class Mending:
     are dispatched.
     """
 
-    def __init__(self, commit_log: CommitLog, queues: Queues, dispatch: Dispatch, lost: LostQueues, delay_ms: DelayMs):
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: Queues,
+        dispatch: Dispatch,
+        lost: LostQueues,
+        delay_ms: DelayMs,
+    ):
         self._log = commit_log
         self._queues = queues
         self._dispatch = dispatch
@@ -218,7 +227,9 @@ class Mending:
         while self.gone:
             queue = self.gone.pop()
             if not queue.is_lost:
-                self._lose(queue, is_gone=True)  # if it cannot be noted, the next checkpoint finds the same
+                self._lose(
+                    queue, is_gone=True
+                )  # if it cannot be noted, the next checkpoint finds the same
         if self._walk is None:
             if not self._waiting:
                 self._forget_durable()

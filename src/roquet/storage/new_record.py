@@ -42,7 +42,9 @@ class NewRecord:
     @property
     def layout(self) -> Struct:
         """How its record is packed."""
-        return layout(self.sys_flag, len(self.body), len(self.queue.topic_bytes), len(self.properties))
+        return layout(
+            self.sys_flag, len(self.body), len(self.queue.topic_bytes), len(self.properties)
+        )
 
     def pack(self, pack: Struct, queue_offset: int, at: int, store_ms: int) -> bytes:
         """The record that stands at physical offset `at`; `pack` is its `layout`.

@@ -77,7 +77,9 @@ def recover(
             "broker and restore them from another broker or a backup", log.end, queues.log_end,
         )  # fmt: skip
     if checkpoint.damage:
-        _log.warning("checkpoint cannot be read, the log is read from %d: %s", start, checkpoint.damage)
+        _log.warning(
+            "checkpoint cannot be read, the log is read from %d: %s", start, checkpoint.damage
+        )
     known = _known(checkpoint, mark, queues, crashed=crashed, was_ours=was_ours)
     checkpoint.mark = mark
     end, damaged = valid_end(log, start, known, verify=verify)
@@ -85,7 +87,11 @@ def recover(
     save_tail(end)
     log.truncate(end)
     log.synced_until(start)
-    torn = [queue for queue in queues if not _cut(log, queue, start, end, crashed=crashed, has_mark=mark is not None)]
+    torn = [
+        queue
+        for queue in queues
+        if not _cut(log, queue, start, end, crashed=crashed, has_mark=mark is not None)
+    ]
     missing = mark.entry_count - queues.entry_count if mark is not None else 0
     resume = _dispatched_to(queues, start, mark, crashed=crashed)
     if crashed and index is not None:
@@ -120,7 +126,9 @@ def recover(
     )  # fmt: skip
 
 
-def _taken(queues: Queues, damaged: Sequence[Hole]) -> list[tuple[ConsumeQueue, int, PhysicalOffset]]:
+def _taken(
+    queues: Queues, damaged: Sequence[Hole]
+) -> list[tuple[ConsumeQueue, int, PhysicalOffset]]:
     """Queue offsets of damaged records, by entries that were written before they were damaged, and where these records
     stand: of each queue the last one. A crash of the machine may have taken such entries, or have left wrong ones.
     """
@@ -138,12 +146,16 @@ def _taken(queues: Queues, damaged: Sequence[Hole]) -> list[tuple[ConsumeQueue, 
 
 def _drop_damaged(queues: Collection[ConsumeQueue]) -> None:
     """Empty queues that are going to be dispatched anew."""
-    _log.warning("consume queues are damaged, they are rebuilt from the whole log: count=%d", len(queues))
+    _log.warning(
+        "consume queues are damaged, they are rebuilt from the whole log: count=%d", len(queues)
+    )
     for queue in queues:
         queue.drop_all()
 
 
-def _dispatched_to(queues: Queues, start: int, mark: CheckpointMark | None, *, crashed: bool) -> int:
+def _dispatched_to(
+    queues: Queues, start: int, mark: CheckpointMark | None, *, crashed: bool
+) -> int:
     """Where the records end that are in their queues: a deleted topic's are not, and stay out of them."""
     if mark is not None:
         return mark.position if crashed else max(mark.position, queues.log_end)
@@ -177,7 +189,9 @@ def _drop_stale(log: CommitLog, queue: ConsumeQueue) -> None:
         queue.drop_last()
 
 
-def _cut(log: CommitLog, queue: ConsumeQueue, start: int, end: int, *, crashed: bool, has_mark: bool) -> bool:
+def _cut(
+    log: CommitLog, queue: ConsumeQueue, start: int, end: int, *, crashed: bool, has_mark: bool
+) -> bool:
     """Drop the entries of records from where the log ends, after a crash from `start` on.
 
     False: what is left cannot be believed, or not be read.
@@ -204,10 +218,16 @@ def _is_true(log: CommitLog, queue: ConsumeQueue, offset: int) -> bool:
     if record is None or len(record) != entry[1]:
         return entry[0] < log.start
     request = read_dispatch_request(entry[0], memoryview(record))
-    return (request.topic, request.queue_id, request.queue_offset) == (queue.topic, queue.queue_id, offset)
+    return (request.topic, request.queue_id, request.queue_offset) == (
+        queue.topic,
+        queue.queue_id,
+        offset,
+    )
 
 
-def scan_start(log: CommitLog, checkpoint: Checkpoint, dispatched: int, *, crashed: bool) -> PhysicalOffset:
+def scan_start(
+    log: CommitLog, checkpoint: Checkpoint, dispatched: int, *, crashed: bool
+) -> PhysicalOffset:
     """Where checking begins.
 
     After a clean stop behind the last record that a queue points to, at the earliest at the third last file; after a
@@ -256,7 +276,12 @@ class Known:
 
 
 def _known(
-    checkpoint: Checkpoint, mark: CheckpointMark | None, queues: Queues, *, crashed: bool, was_ours: bool
+    checkpoint: Checkpoint,
+    mark: CheckpointMark | None,
+    queues: Queues,
+    *,
+    crashed: bool,
+    was_ours: bool,
 ) -> Known:
     """Times go back with the clock: they count only where a broker wrote them that makes no marks."""
     if crashed and mark is not None:
@@ -281,7 +306,10 @@ def valid_end(
     try:
         for piece in pieces(log, start, HoleScanner(log, at_once=log.file_size), verify=verify):
             if not isinstance(piece, Hole):
-                end, last_ms = PhysicalOffset(piece.at + int(piece.ends[-1])), int(piece.store_ms[-1])
+                end, last_ms = (
+                    PhysicalOffset(piece.at + int(piece.ends[-1])),
+                    int(piece.store_ms[-1]),
+                )
                 continue
             if not _may_step_over(log, piece, last_ms, known):
                 _tell_end(log, end, piece.reason)

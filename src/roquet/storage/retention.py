@@ -46,7 +46,9 @@ class Retention:
     full_above: float = 0.90
     forcibly: bool = True
 
-    def files_to_go(self, modified_ms: Sequence[int], now_ms: int, hour: int, used: float, *, asked: bool) -> int:
+    def files_to_go(
+        self, modified_ms: Sequence[int], now_ms: int, hour: int, used: float, *, asked: bool
+    ) -> int:
         """How many of the oldest files go in this pass.
 
         :param modified_ms: when each file was last written, the oldest first, without the one that is written now.
@@ -59,6 +61,9 @@ class Retention:
         if self.forcibly and used > self.forced_above:
             return min(len(modified_ms), FILES_PER_PASS)
         count = 0
-        while count < min(len(modified_ms), FILES_PER_PASS) and modified_ms[count] + self.kept_ms <= now_ms:
+        while (
+            count < min(len(modified_ms), FILES_PER_PASS)
+            and modified_ms[count] + self.kept_ms <= now_ms
+        ):
             count += 1
         return count

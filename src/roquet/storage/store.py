@@ -123,7 +123,11 @@ def _trimmed(queue: ConsumeQueue, log_start: int) -> list[Deletion] | None:
 
 
 def _without(mark: CheckpointMark, queues: int, entries: int) -> CheckpointMark:
-    return replace(mark, queue_count=max(0, mark.queue_count - queues), entry_count=max(-1, mark.entry_count - entries))
+    return replace(
+        mark,
+        queue_count=max(0, mark.queue_count - queues),
+        entry_count=max(-1, mark.entry_count - entries),
+    )
 
 
 class Store:
@@ -152,7 +156,9 @@ class Store:
         self._abort = config.root / "abort"
         self.was_crashed = False
         """Whether whoever had the store before did not close it; known once it is open."""
-        folders = LogFolders(self.disk, config.commit_log_folders, config.read_only_log_folders, config.fullest)
+        folders = LogFolders(
+            self.disk, config.commit_log_folders, config.read_only_log_folders, config.fullest
+        )
         self.log = CommitLog(
             self.disk,
             folders,
@@ -167,7 +173,9 @@ class Store:
         self.index = self._make_index()
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
         self.dispatch = Dispatch(self.log, self.queues, self.index, self._delay_ms)
-        self._writer = Writer(self.log, self.dispatch, self.index, config.store_host, now_ms, config.busy_ms)
+        self._writer = Writer(
+            self.log, self.dispatch, self.index, config.store_host, now_ms, config.busy_ms
+        )
         self._lost = LostQueues(self.disk, config.root)
         self.mending = Mending(self.log, self.queues, self.dispatch, self._lost, self._delay_ms)
         self.dispatch.lose = self.mending.lose
@@ -208,7 +216,9 @@ class Store:
         except Exception:  # the record is in the log: its entry must be written, and readers can do without the bits
             if topic not in self._without_bits:
                 self._without_bits.add(topic)
-                log.exception("filters fail on new messages, which get no filter bits: topic=%s", topic)
+                log.exception(
+                    "filters fail on new messages, which get no filter bits: topic=%s", topic
+                )
             return b""
 
     def _make_index(self) -> Index | None:
@@ -278,7 +288,10 @@ class Store:
         self._lost.load()
         lost = self.queues.load()
         late = lost_beginnings(self.log, set(self.queues).difference(lost))
-        lost += [self.queues.queue(*name) for name in sorted(self._lost.ends.keys() - {queue.name for queue in lost})]
+        lost += [
+            self.queues.queue(*name)
+            for name in sorted(self._lost.ends.keys() - {queue.name for queue in lost})
+        ]
         self._lost.add({queue.name: 0 for queue in lost})
         for queue in lost:
             queue.drop_all()
@@ -318,7 +331,9 @@ class Store:
         if tail is None:
             return None
         sync_health = SyncHealth()
-        saved = saved_tail.save(SyncCheckedDisk(self._raw_disk, sync_health), self.config.root, self.log, tail)
+        saved = saved_tail.save(
+            SyncCheckedDisk(self._raw_disk, sync_health), self.config.root, self.log, tail
+        )
         if sync_health.failure is not None and sync_health.failure.errno not in NO_ROOM:
             self._sync_health.fail(sync_health.failure)
         return saved
@@ -337,7 +352,11 @@ class Store:
     def trouble(self) -> str:
         """What is wrong with log and dispatch, for those who look at replication; empty while nothing is."""
         dispatch = self.dispatch
-        holes = f"{dispatch.holes} damaged places stepped over ({dispatch.hole_bytes} bytes)" if dispatch.holes else ""
+        holes = (
+            f"{dispatch.holes} damaged places stepped over ({dispatch.hole_bytes} bytes)"
+            if dispatch.holes
+            else ""
+        )
         return "; ".join(filter(None, (dispatch.why_behind, holes, self.mending.trouble)))
 
     @property
@@ -409,9 +428,14 @@ class Store:
         """
         yield from self.flush_index_steps()
         last_ms, position = self._writer.last_ms, None if self._held_up else self.dispatch.position
-        syncs, mark = yield from gather(self.log, self.queues, self.index, position, self.mending.gone.append)
+        syncs, mark = yield from gather(
+            self.log, self.queues, self.index, position, self.mending.gone.append
+        )
         store_ms = last_ms if mark is not None else 0
-        fewer = sum(queue.max_offset > 0 for queue in leaving), sum(queue.max_offset for queue in leaving)
+        fewer = (
+            sum(queue.max_offset > 0 for queue in leaving),
+            sum(queue.max_offset for queue in leaving),
+        )
 
         def sync_all() -> None:
             gone: UnreadableFile | None = None
@@ -477,7 +501,9 @@ class Store:
         are other messages.
         """
         queue = self.queues.known(topic, queue_id)
-        return offset if queue is None or self.dispatch.is_held_up else min(offset, queue.max_offset)
+        return (
+            offset if queue is None or self.dispatch.is_held_up else min(offset, queue.max_offset)
+        )
 
     def cut(self, end: PhysicalOffset) -> None:
         """Let log, queues and index end with the last record before `end`, where one ends; what came later is erased.
@@ -490,7 +516,10 @@ class Store:
         if self.index is not None:
             self.index.flush()
             self.index.cut_to_place(
-                end, lambda at: read_dispatch_request(at, memoryview(self.message_at(at) or b"")).store_ms
+                end,
+                lambda at: (
+                    read_dispatch_request(at, memoryview(self.message_at(at) or b"")).store_ms
+                ),
             )
         self.dispatch.position = min(self.dispatch.position, end)
         if self.checkpoint.mark is not None and self.checkpoint.mark.position > end:
@@ -510,7 +539,9 @@ class Store:
         first. May be called off the loop.
         """
         starts = self.log.file_starts
-        return [(PhysicalOffset(end), self.log.modified_ms(start)) for start, end in pairwise(starts)]
+        return [
+            (PhysicalOffset(end), self.log.modified_ms(start)) for start, end in pairwise(starts)
+        ]
 
     def drop_oldest(self, count: int) -> Expired:
         """`drop_oldest_steps`, all at once."""
@@ -535,16 +566,29 @@ class Store:
         self.has_untrimmed = None in trimmed
         deletions = log.forget_before(new_start)
         queues = [deletion for of_queue in trimmed for deletion in of_queue or ()]
-        return Expired(deletions, queues, self.index.forget_before(log.start) if self.index is not None else [])
+        return Expired(
+            deletions, queues, self.index.forget_before(log.start) if self.index is not None else []
+        )
 
     def _new_start(self, count: int) -> Steps[PhysicalOffset]:
         """Where the log begins without those of its first `count` files that may go."""
         log, mark = self.log, self.checkpoint.mark
-        durable_to = min(log.flushed_to, mark.position if mark is not None else (yield from self._durable_in_queues()))
+        durable_to = min(
+            log.flushed_to,
+            mark.position if mark is not None else (yield from self._durable_in_queues()),
+        )
         starts = log.file_starts[: count + 1]
         new_start = max((start for start in starts if start <= durable_to), default=log.start)
-        waits = self.dispatch.lacks_room and len(starts) > 1 and self.dispatch.position < starts[1] <= log.flushed_to
-        if new_start == log.start and waits and (yield from self.dispatch.pass_over(PhysicalOffset(starts[1]))):
+        waits = (
+            self.dispatch.lacks_room
+            and len(starts) > 1
+            and self.dispatch.position < starts[1] <= log.flushed_to
+        )
+        if (
+            new_start == log.start
+            and waits
+            and (yield from self.dispatch.pass_over(PhysicalOffset(starts[1])))
+        ):
             new_start = starts[1]
         return PhysicalOffset(new_start)
 
@@ -630,18 +674,24 @@ class Store:
 
     # reading
 
-    def fetch(self, topic: str, queue_id: int, offset: int, count_max: int, wanted: Filter) -> Fetched:
+    def fetch(
+        self, topic: str, queue_id: int, offset: int, count_max: int, wanted: Filter
+    ) -> Fetched:
         """Records of a queue from `offset` on.
 
         :raises UnreadableFile: they, or their entries, cannot be read.
         """
         queue = self.queues.known(topic, queue_id)
         try:
-            return fetch(self.log, queue, offset, count_max, wanted, self.config.limits, self.shown_to)
+            return fetch(
+                self.log, queue, offset, count_max, wanted, self.config.limits, self.shown_to
+            )
         except UnreadableFile as error:
             if queue is not None:
                 self.mending.lose(queue)
-            text = f"queue {queue_id} of {topic} cannot be read at offset {offset}: {error.strerror}"
+            text = (
+                f"queue {queue_id} of {topic} cannot be read at offset {offset}: {error.strerror}"
+            )
             raise UnreadableFile(error.errno, text, error.filename) from error
 
     def message_at(self, at: int) -> bytes | None:
@@ -679,14 +729,18 @@ class Store:
         entry = queue.entry(offset) if queue is not None else None
         return entry is None or self.log.end - entry[0] <= self.config.limits.memory_bytes
 
-    def search_by_key(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> Steps[KeyHits]:
+    def search_by_key(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> Steps[KeyHits]:
         """The newest records stored in the time range whose key has the same hash as `key`, oldest first: no more than
         `KEY_BYTES_MAX` of them, or one.
         """
         if self.index is None:
             return KeyHits([], 0, 0)
         yield from self.flush_index_steps()
-        found = yield from self.index.find(topic, key, begin_ms, end_ms, min(count_max, KEY_HITS_MAX))
+        found = yield from self.index.find(
+            topic, key, begin_ms, end_ms, min(count_max, KEY_HITS_MAX)
+        )
         records: list[bytes] = []
         size = 0
         for at in sorted(set(found), reverse=True):
@@ -706,5 +760,7 @@ class Store:
         if record is None:
             return None
         request, wanted = read_dispatch_request(at, memoryview(record)), key_hash(topic, key)
-        has_key = any(key_hash(topic, each.decode("utf-8", "replace")) == wanted for each in request.keys)
+        has_key = any(
+            key_hash(topic, each.decode("utf-8", "replace")) == wanted for each in request.keys
+        )
         return record if request.topic == topic and has_key else None

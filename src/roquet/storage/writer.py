@@ -132,7 +132,9 @@ class Writer:
             sys_flag, born_ms, born_host, store_ms, reconsume_times,
         )  # fmt: skip
         self._log.take(PhysicalOffset(at + pack.size))
-        self._dispatch_new(queue, at, pack.size, keys, tag_code, store_ms, takes_a_slot=takes_a_slot)
+        self._dispatch_new(
+            queue, at, pack.size, keys, tag_code, store_ms, takes_a_slot=takes_a_slot
+        )
         return at
 
     def append_batch(self, queue: ConsumeQueue, records: BatchRecords) -> tuple[int, Ints]:
@@ -189,10 +191,20 @@ class Writer:
                 raise ValueError(UNTELLABLE)
             first_record = pack.pack(
                 *(size, MAGIC, 0, 0, messages.flag, 0, 0, messages.sys_flag, 0, messages.born_host),
-                *(store_ms, self._store_host, messages.reconsume_times, 0, len(messages.body), messages.body),
+                *(
+                    store_ms,
+                    self._store_host,
+                    messages.reconsume_times,
+                    0,
+                    len(messages.body),
+                    messages.body,
+                ),
                 *(len(topic), topic, len(messages.properties), messages.properties),
             )
-            numbers = _spread([queue.queue_id for queue in queues], each, 0), _spread(firsts, each, 1)
+            numbers = (
+                _spread([queue.queue_id for queue in queues], each, 0),
+                _spread(firsts, each, 1),
+            )
             records = record_rows(messages, first_record, len(topic), *numbers, physical)
             codes = messages.tag_codes if delay_ms is None else store_ms + delay_ms
             entries = entry_rows(physical, size, codes).tobytes()
@@ -205,7 +217,9 @@ class Writer:
         self.stored += count
         size_each = each * size
         ends = range(at + size_each, self._log.end + 1, size_each)
-        for (new,), end, queue in zip(iter_unpack(f"{each * ENTRY_SIZE}s", entries), ends, queues, strict=True):
+        for (new,), end, queue in zip(
+            iter_unpack(f"{each * ENTRY_SIZE}s", entries), ends, queues, strict=True
+        ):
             queue.put_many(new, end, store_ms)
             if queue.waiting:
                 self.grown.append(queue)
@@ -229,11 +243,16 @@ class Writer:
         records = records[: len(ends)]
         at = self._log.make_room(ends[-1])
         self._begin(at)
-        offsets = self._take_slots([record.queue if record.takes_a_slot else None for record in records])
+        offsets = self._take_slots(
+            [record.queue if record.takes_a_slot else None for record in records]
+        )
         starts = [0, *ends[:-1]]
         columns = zip(records, packs, offsets, starts, strict=False)
         try:
-            data = b"".join(record.pack(pack, offset, at + start, store_ms) for record, pack, offset, start in columns)
+            data = b"".join(
+                record.pack(pack, offset, at + start, store_ms)
+                for record, pack, offset, start in columns
+            )
         except (struct_error, ValueError) as error:
             raise ValueError(NO_PLACE.format(error)) from error
         self._write_block(RecordBlock(at, data, starts, len(data)))
@@ -254,7 +273,9 @@ class Writer:
         self._begin(at)
         offsets = np.array(self._take_slots(queues), np.int64)
         queue_ids = np.fromiter((queue.queue_id for queue in queues), np.int64, count)
-        self._write_block(rewritten(block.first(count), topics[:count], queue_ids, offsets, at, store_ms))
+        self._write_block(
+            rewritten(block.first(count), topics[:count], queue_ids, offsets, at, store_ms)
+        )
         self._count(queues, ends)
         return count
 
@@ -271,7 +292,9 @@ class Writer:
         self._log.write(block.data)
         self._turn_ms = self._turn_ms or self._began_ms
         self.grown += [queue for queue in dispatch() if queue.waiting]
-        assert self._dispatch.position == self._log.end, "a record was written that is not dispatched"
+        assert self._dispatch.position == self._log.end, (
+            "a record was written that is not dispatched"
+        )
 
     def _count(self, queues: Sequence[ConsumeQueue | None], ends: Sequence[int]) -> None:
         """A record of each queue was written, and where it ends; None: of no queue."""
@@ -349,7 +372,8 @@ class Writer:
         """
         if self._dispatch.is_held_up:
             remark = (
-                f"no message is taken before the queue entries of earlier ones are written: {self._dispatch.why_behind}"
+                "no message is taken before the queue entries of earlier ones are written: "
+                f"{self._dispatch.why_behind}"
             )
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
         now_ms = self._began_ms = self._now_ms()
@@ -462,4 +486,6 @@ def _spread(values: Sequence[int], each: int, step: int) -> Ints:
     found = np.array(values, np.int64)
     if each == 1:
         return found
-    return (found[:, np.newaxis] + np.arange(0, each * step, step) if step else np.repeat(found, each)).reshape(-1)
+    return (
+        found[:, np.newaxis] + np.arange(0, each * step, step) if step else np.repeat(found, each)
+    ).reshape(-1)

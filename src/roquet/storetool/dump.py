@@ -73,7 +73,9 @@ def _of_queue(files: StoreFiles, wanted: Wanted, skipped: Callable[[str], None])
     assert wanted.queue_id is not None
     entries = entries_of(files, wanted.topic, wanted.queue_id)
     end = min(_or_never(wanted.end), entries.end())
-    for first, found in entries.walk(max(wanted.first, first_readable(entries, files.log.start, end)), end):
+    for first, found in entries.walk(
+        max(wanted.first, first_readable(entries, files.log.start, end)), end
+    ):
         for offset, (at, size, _) in enumerate(found.tolist(), first):
             data = files.log.read(at, size) if 0 < size < BLANK_RECORD_SIZE else b""
             try:
@@ -86,7 +88,10 @@ def _of_queue(files: StoreFiles, wanted: Wanted, skipped: Callable[[str], None])
 
 
 def _of_log(
-    files: StoreFiles, wanted: Wanted, skipped: Callable[[str], None], progress: Callable[[int], None]
+    files: StoreFiles,
+    wanted: Wanted,
+    skipped: Callable[[str], None],
+    progress: Callable[[int], None],
 ) -> Iterator[bytes]:
     scan, told = LogScan(files.log, _NEVER, progress, verify=False), 0
     for rows in scan:
@@ -108,7 +113,9 @@ def _chosen(rows: Rows, wanted: Wanted) -> Ints:
     fits = (rows.store_ms >= (wanted.since_ms or 0)) & (rows.store_ms < _or_never(wanted.until_ms))
     fits &= (rows.queue_offset >= wanted.first) & (rows.queue_offset < _or_never(wanted.end))
     if wanted.topic is not None:
-        fits &= rows.topic == (rows.topics.index(wanted.topic) if wanted.topic in rows.topics else -1)
+        fits &= rows.topic == (
+            rows.topics.index(wanted.topic) if wanted.topic in rows.topics else -1
+        )
     if wanted.queue_id is not None:
         fits &= rows.queue_id == wanted.queue_id
     if wanted.key is not None:

@@ -181,7 +181,11 @@ def _named(folders: Sequence[Path]) -> tuple[list[DataFile], list[StrayFile]]:
             if len(entry.name) == NAME_DIGITS and is_number(entry.name) and entry.is_file():
                 files.append(DataFile(path, int(entry.name), entry.stat().st_size))
             else:
-                strays.append(StrayFile(path, "does not belong here: no broker opens a folder with such a file"))
+                strays.append(
+                    StrayFile(
+                        path, "does not belong here: no broker opens a folder with such a file"
+                    )
+                )
     return sorted(files, key=lambda file: file.start), strays
 
 
@@ -237,7 +241,10 @@ class StoreFiles:
 
 
 def find_files(
-    root: Path, log_folders: Sequence[Path] = (), log_file_size: int | None = None, queue_file_size: int | None = None
+    root: Path,
+    log_folders: Sequence[Path] = (),
+    log_file_size: int | None = None,
+    queue_file_size: int | None = None,
 ) -> StoreFiles:
     """The files of the store at `root`; sizes in bytes, where the files should not tell them.
 
@@ -246,8 +253,14 @@ def find_files(
     log = series(list(log_folders) or [root / "commitlog"], log_file_size)
     if not root.is_dir():
         raise StoreError(f"{root} is no folder")
-    if not log.files and not (root / "consumequeue").is_dir() and not (root / "checkpoint").exists():
-        raise StoreError(f"{root} is no store: it has no commitlog, consumequeue or checkpoint (--commitlog?)")
+    if (
+        not log.files
+        and not (root / "consumequeue").is_dir()
+        and not (root / "checkpoint").exists()
+    ):
+        raise StoreError(
+            f"{root} is no store: it has no commitlog, consumequeue or checkpoint (--commitlog?)"
+        )
     size = queue_file_size or _queue_file_size(root / "consumequeue")
     found = StoreFiles(root, log, find_queues(root, size), size, [], [])
     for entry in _entries(root / "index"):

@@ -42,14 +42,20 @@ def _listing(files: StoreFiles, topic: str, queue_id: int) -> QueueListing:
     end = entries.end()
     first = first_readable(entries, files.log.start, end)
     size = sum(file.size for file in entries.files.files)
-    times = [_store_ms(files, entries, offset) for offset in (first, end - 1)] if first < end else [None, None]
+    times = (
+        [_store_ms(files, entries, offset) for offset in (first, end - 1)]
+        if first < end
+        else [None, None]
+    )
     return QueueListing(topic, queue_id, first, end, size, times[0], times[1])
 
 
 def first_readable(entries: QueueEntries, log_start: int, end: int) -> int:
     """Queue offset of the first entry that points into the log; `end` where there is none."""
     for offset, found in entries.walk(entries.first, end):
-        good = np.flatnonzero((found["physical"] >= log_start) & (found["size"] != BLANK_RECORD_SIZE))
+        good = np.flatnonzero(
+            (found["physical"] >= log_start) & (found["size"] != BLANK_RECORD_SIZE)
+        )
         if len(good):
             return offset + int(good[0])
     return end

@@ -98,7 +98,9 @@ class _Lives:
         for queue, group in rows.by_queue():
             breaks = np.flatnonzero(np.diff(rows.queue_offset[group]) != 1) + 1
             for run in np.split(group, breaks):
-                self._take_run(queue, int(rows.queue_offset[run[0]]), len(run), int(rows.at[run[0]]))
+                self._take_run(
+                    queue, int(rows.queue_offset[run[0]]), len(run), int(rows.at[run[0]])
+                )
 
     def _take_run(self, queue: tuple[str, int], offset: int, count: int, at: int) -> None:
         """Records with consecutive queue offsets, the first of which stands at `at`."""
@@ -124,11 +126,15 @@ class _Lives:
                 rows.takes_a_slot &= rows.topic_ids != number
         for (topic, queue_id), start in self.starts.items():
             if start > block.at and topic in rows.topics:
-                is_of_queue = (rows.topic_ids == rows.topics.index(topic)) & (block.queue_ids == queue_id)
+                is_of_queue = (rows.topic_ids == rows.topics.index(topic)) & (
+                    block.queue_ids == queue_id
+                )
                 rows.takes_a_slot &= ~is_of_queue | (block.physical >= start)
 
 
-def rebuild(files: StoreFiles, plan: Plan, progress: Callable[[int], None] = lambda size: None) -> Rebuilt:
+def rebuild(
+    files: StoreFiles, plan: Plan, progress: Callable[[int], None] = lambda size: None
+) -> Rebuilt:
     """Make queues, index or both anew. A record whose body is damaged gets what dispatch gives it: a blank.
 
     :param progress: told the bytes of the log that were read; it is read twice.
@@ -142,7 +148,9 @@ def rebuild(files: StoreFiles, plan: Plan, progress: Callable[[int], None] = lam
         known = Checkpoint(disk, files.root / "checkpoint")
         known.load()
         with _recovered_if_interrupted(disk, files.root) as checkpoint:
-            count = _Rebuild(disk, files, plan, lives, checked, known.mark).run(checkpoint, progress)
+            count = _Rebuild(disk, files, plan, lives, checked, known.mark).run(
+                checkpoint, progress
+            )
             return Rebuilt(count, len(checked.bad_bodies))
     finally:
         lock.release()
@@ -151,8 +159,14 @@ def rebuild(files: StoreFiles, plan: Plan, progress: Callable[[int], None] = lam
 def _check_log(files: StoreFiles, lives: _Lives, progress: Callable[[int], None]) -> LogScan:
     """The log walked to its end."""
     if files.log.strays or files.log.gaps:
-        place = files.log.strays[0].path if files.log.strays else files.log.place(files.log.gaps[0][0])[0]
-        raise StoreError(f"{place} is missing or does not belong there; `roquet store check` says more")
+        place = (
+            files.log.strays[0].path
+            if files.log.strays
+            else files.log.place(files.log.gaps[0][0])[0]
+        )
+        raise StoreError(
+            f"{place} is missing or does not belong there; `roquet store check` says more"
+        )
     scan, last = LogScan(files.log, 0, progress), 0
     for rows in scan:
         if scan.damages:
@@ -165,7 +179,9 @@ def _check_log(files: StoreFiles, lives: _Lives, progress: Callable[[int], None]
             f"the log is damaged from physical offset {damage.start} to {damage.end - 1} ({damage.reason}): "
             "nothing was changed; restore these bytes from a slave or a backup"
         )
-    if last in scan.bad_bodies:  # nothing valid follows: whether the log ends in front of it is for recovery to say
+    if (
+        last in scan.bad_bodies
+    ):  # nothing valid follows: whether the log ends in front of it is for recovery to say
         raise StoreError(
             f"the log's last record, at physical offset {last}, has a damaged body: nothing was changed; restore these "
             "bytes from a slave or a backup, or, after a crash, start the broker first: it recovers the log"
@@ -209,13 +225,17 @@ class _Rebuild:
         made = SyncCheckedDisk(disk, SyncHealth())
         self._queues = Queues(made, files.root, plan.queue_file_size, plan.notes_file_size)
         shape = plan.shape
-        self._index = Index(made, files.root / "index", shape.slots, shape.entries) if plan.index else None
+        self._index = (
+            Index(made, files.root / "index", shape.slots, shape.entries) if plan.index else None
+        )
         self._dispatch = Dispatch(self._log, self._queues, self._index, plan.delay_ms)
 
     def run(self, checkpoint: Checkpoint, progress: Callable[[int], None]) -> int:
         self._forget_old()
         self._log.load()
-        self._log.end = self._end  # the files stay as they are: what stands behind is for recovery to cut
+        self._log.end = (
+            self._end
+        )  # the files stay as they are: what stands behind is for recovery to cut
         self._queues.load()
         count = 0
         last: RecordBlock | None = None
@@ -232,7 +252,9 @@ class _Rebuild:
             self._make_durable()
             if last is not None:
                 store_ms = int(last.store_ms[-1])
-                checkpoint.note(store_ms, self._mark(int(last.physical[-1]), int(last.sizes[-1]), store_ms))
+                checkpoint.note(
+                    store_ms, self._mark(int(last.physical[-1]), int(last.sizes[-1]), store_ms)
+                )
         finally:
             self._queues.close()
             if self._index is not None:
@@ -273,7 +295,13 @@ class _Rebuild:
                 sync()
 
     def _mark(self, at: int, size: int, store_ms: int) -> CheckpointMark:
-        name, count, end_ms = self._index.mark if self._index is not None else (_UNKNOWN_INDEX, 0, 0)
+        name, count, end_ms = (
+            self._index.mark if self._index is not None else (_UNKNOWN_INDEX, 0, 0)
+        )
         if self._known is not None and self._index is None:
-            name, count, end_ms = self._known.index_name, self._known.index_count, self._known.index_end_ms
+            name, count, end_ms = (
+                self._known.index_name,
+                self._known.index_count,
+                self._known.index_end_ms,
+            )
         return CheckpointMark(at + size, at, store_ms, name, count, end_ms, self._queues.used)

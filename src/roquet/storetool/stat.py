@@ -87,9 +87,15 @@ def _log_end(files: StoreFiles, dispatched: int) -> tuple[int, int]:
         newest_ms = int(rows.store_ms.max())
     if not newest_ms:
         last = [entries_of(files, *key) for key in files.queues]
-        places = [entries.read(entries.end() - 1, 1)["physical"] for entries in last if entries.log_end() == dispatched]
+        places = [
+            entries.read(entries.end() - 1, 1)["physical"]
+            for entries in last
+            if entries.log_end() == dispatched
+        ]
         records = [arrival_at(files.log, int(place[0])) for place in places if len(place)]
-        newest_ms = max((record.store_ms for record in records if not isinstance(record, str)), default=0)
+        newest_ms = max(
+            (record.store_ms for record in records if not isinstance(record, str)), default=0
+        )
     return newest_ms, scan.end
 
 

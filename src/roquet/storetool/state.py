@@ -68,7 +68,10 @@ def mark_of_this_log(files: StoreFiles, checkpoint: Checkpoint) -> CheckpointMar
     if mark is None:
         return None
     record = arrival_at(files.log, mark.last_at)
-    if isinstance(record, str) or (mark.last_at + record.size, record.store_ms) != (mark.position, mark.last_ms):
+    if isinstance(record, str) or (mark.last_at + record.size, record.store_ms) != (
+        mark.position,
+        mark.last_ms,
+    ):
         return None
     return mark
 

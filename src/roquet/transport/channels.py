@@ -85,20 +85,30 @@ class Channels:
         except (OSError, TimeoutError) as error:
             if self._tls is not None and (failed := handshake_error(address, error)) is not None:
                 raise failed from error
-            raise ConnectionClosed(f"cannot connect to {address}: {str(error) or 'no answer'}") from error
+            raise ConnectionClosed(
+                f"cannot connect to {address}: {str(error) or 'no answer'}"
+            ) from error
         except ValueError as error:  # it is no address, or has no name of a host
             raise ConnectionClosed(f"cannot connect to {address}: {error}") from error
         if connection.is_open:  # it may have ended before this task had its turn
             self._open[address] = connection
         if self._sweep is None:
-            self._sweep = asyncio.get_running_loop().create_task(self._peers.sweep(self._open.values))
+            self._sweep = asyncio.get_running_loop().create_task(
+                self._peers.sweep(self._open.values)
+            )
         return connection
 
-    async def _connected(self, host: str, port: int, on_closed: Callable[[Connection], None]) -> Connection:
-        connection = Connection(self._handlers, on_closed=on_closed, encode=self._encode, peers=self._peers)
+    async def _connected(
+        self, host: str, port: int, on_closed: Callable[[Connection], None]
+    ) -> Connection:
+        connection = Connection(
+            self._handlers, on_closed=on_closed, encode=self._encode, peers=self._peers
+        )
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                await asyncio.get_running_loop().create_connection(lambda: connection, host, port, ssl=self._tls)
+                await asyncio.get_running_loop().create_connection(
+                    lambda: connection, host, port, ssl=self._tls
+                )
         except BaseException:
             connection.is_lost()
             raise
@@ -136,7 +146,9 @@ class Channels:
 
     def forget_all_but(self, addresses: set[str]) -> None:
         """Close the connections to addresses that no route mentions any more."""
-        for connection in [self._open[address] for address in self._open if address not in addresses]:
+        for connection in [
+            self._open[address] for address in self._open if address not in addresses
+        ]:
             connection.end()
 
     async def close(self) -> None:

@@ -231,7 +231,9 @@ class Connection(asyncio.Protocol):
         self._unheard = 0
         self._room()
         self._go_on()
-        told, self.on_writable = (self.on_writable, None) if self.is_writable else (None, self.on_writable)
+        told, self.on_writable = (
+            (self.on_writable, None) if self.is_writable else (None, self.on_writable)
+        )
         if told is not None:
             told()
 
@@ -254,7 +256,9 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(timeout_ms / 1000):
                 await waiting
         except TimeoutError:
-            raise CallTimeout(f"{self.peer_address} does not read: {self.unread} bytes wait for it") from None
+            raise CallTimeout(
+                f"{self.peer_address} does not read: {self.unread} bytes wait for it"
+            ) from None
 
     def _go_on(self) -> None:
         """Answer what was held back, and read again once that is done; who is gone is not answered."""
@@ -282,8 +286,12 @@ class Connection(asyncio.Protocol):
         left = _TURN_COST
         self._turn_end = self._loop.time() + _TURN_S if self._holds_back else inf
         while frames:
-            count = max(1, min(count_max if self._general else _FIRST_FRAMES, left // self._frame_cost))
-            part, frames = (frames, []) if len(frames) <= count else (frames[:count], frames[count:])
+            count = max(
+                1, min(count_max if self._general else _FIRST_FRAMES, left // self._frame_cost)
+            )
+            part, frames = (
+                (frames, []) if len(frames) <= count else (frames[:count], frames[count:])
+            )
             before = self._general
             began = self._loop.time()
             answers = self._answers(part)
@@ -299,7 +307,11 @@ class Connection(asyncio.Protocol):
                 self.send(answers)
                 return
             self._send_now(answers)
-            is_over = self._is_full or left <= 0 or bool(self._left and self._loop.time() >= self._turn_end)
+            is_over = (
+                self._is_full
+                or left <= 0
+                or bool(self._left and self._loop.time() >= self._turn_end)
+            )
             if self._is_waiting or (self._holds_back and is_over):
                 self._hold_back(frames)
                 return
@@ -335,7 +347,9 @@ class Connection(asyncio.Protocol):
         """The way by the shortcuts from `at` on, and then the general one."""
         if at >= len(self.fast_paths):
             return self._take
-        return lambda frame: b"".join(self.fast_paths[at].take([frame], self._otherwise(at + 1))) or None
+        return lambda frame: (
+            b"".join(self.fast_paths[at].take([frame], self._otherwise(at + 1))) or None
+        )
 
     def _take(self, frame: bytes) -> bytes | None:
         """The general way of a frame; the answer, None for one that comes later or never."""
@@ -395,7 +409,9 @@ class Connection(asyncio.Protocol):
             case Refused():
                 return request.answer(error.code, error.remark)
             case ValueError():
-                return request.answer(ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}"[:_REMARK_MAX])
+                return request.answer(
+                    ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}"[:_REMARK_MAX]
+                )
             case UnreadableFile():
                 pass  # told of, once, for all requests that meet it
             case OSError() if error.errno in NO_ROOM:
@@ -406,10 +422,16 @@ class Connection(asyncio.Protocol):
                 self._peers.failed(self, request.code, str(error))
             case _:
                 self._peers.failed(self, request.code, _in_one_line(error))
-                log.debug("request %s from %s failed", request.code, self.peer_address, exc_info=error)
-        return request.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"[:_REMARK_MAX])
+                log.debug(
+                    "request %s from %s failed", request.code, self.peer_address, exc_info=error
+                )
+        return request.answer(
+            ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"[:_REMARK_MAX]
+        )
 
-    def answer_later(self, request: Command, work: Coroutine[Any, Any, Answer], kept: int = 0) -> asyncio.Task[None]:
+    def answer_later(
+        self, request: Command, work: Coroutine[Any, Any, Answer], kept: int = 0
+    ) -> asyncio.Task[None]:
         """Answer with what `work` comes to, or with its error; it is cancelled when the connection ends first.
 
         :param kept: bytes that `work` keeps beside the request.
@@ -441,7 +463,9 @@ class Connection(asyncio.Protocol):
         self._is_waiting = False
         self._go_on()
 
-    def _answered(self, size: int, work: Coroutine[Any, Any, Answer], task: asyncio.Task[None]) -> None:
+    def _answered(
+        self, size: int, work: Coroutine[Any, Any, Answer], task: asyncio.Task[None]
+    ) -> None:
         work.close()  # a task that is cancelled before it began has never come to it
         self._later.discard(task)
         self.release(size)
@@ -463,7 +487,9 @@ class Connection(asyncio.Protocol):
     async def _answer_later(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
         try:
             answer = await work
-            data = answer.encode() if isinstance(answer, Command) else answer  # another client's may have no such form
+            data = (
+                answer.encode() if isinstance(answer, Command) else answer
+            )  # another client's may have no such form
         except PeerError as error:
             remark = f"somebody who was asked broke the protocol: {error}"
             data = request.answer(ResponseCode.SYSTEM_ERROR, remark).encode()
@@ -519,7 +545,9 @@ class Connection(asyncio.Protocol):
         frame, opaque = self._frame(request), request.opaque
         waiting = self._expect(opaque)
         self.send(frame)
-        timer = self._loop.call_later(timeout_ms / 1000, self._expire, opaque, request.code, timeout_ms)
+        timer = self._loop.call_later(
+            timeout_ms / 1000, self._expire, opaque, request.code, timeout_ms
+        )
         try:
             return await waiting
         finally:
@@ -669,7 +697,9 @@ def _in_one_line(error: Exception) -> str:
     return f"{text[:_REMARK_MAX]}{where}"
 
 
-def checked(response: Command, address: str, accepted: Iterable[int] = (ResponseCode.SUCCESS,)) -> Command:
+def checked(
+    response: Command, address: str, accepted: Iterable[int] = (ResponseCode.SUCCESS,)
+) -> Command:
     """The response itself.
 
     :raises ResponseError: its code is not among those accepted.

@@ -31,7 +31,9 @@ class PeerLimits:
     answer_bytes_max: int = setting(1 << 30, at_least=1 << 20)
     answer_bytes_per_connection_max: int = setting(4 << 20, at_least=1)
     request_bytes_max: int = setting(512 << 20, at_least=FRAME_SIZE_MAX)
-    request_bytes_per_connection_max: int = setting(FRAME_SIZE_MAX, at_least=4096, at_most=FRAME_SIZE_MAX)
+    request_bytes_per_connection_max: int = setting(
+        FRAME_SIZE_MAX, at_least=4096, at_most=FRAME_SIZE_MAX
+    )
     loop_delay_warning_ms: int = setting(50, at_least=0)
     """A read whose requests take so long to answer is told of in the log; 0: none is."""
 

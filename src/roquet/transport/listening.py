@@ -30,9 +30,13 @@ def listening(host: str, port: int, role: str) -> Iterator[None]:
         yield
     except gaierror as error:
         reason, advice = error.strerror, _OTHER_ADDRESS
-        raise CannotListen(f"cannot listen on {host}:{port} ({role}): {reason}; {advice}") from error
+        raise CannotListen(
+            f"cannot listen on {host}:{port} ({role}): {reason}; {advice}"
+        ) from error
     except OSError as error:
         if error.errno not in _ADVICE:
             raise
         reason, advice = os.strerror(error.errno), _ADVICE[error.errno]
-        raise CannotListen(f"cannot listen on {host}:{port} ({role}): {reason}; {advice}") from error
+        raise CannotListen(
+            f"cannot listen on {host}:{port} ({role}): {reason}; {advice}"
+        ) from error

@@ -18,7 +18,29 @@ log = logging.getLogger(__name__)
 PERIOD_S: Final = 0.25
 """How often a timer looks whether it is late."""
 _MINUTE_S: Final = 60.0
-_STEPS_MS: Final = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500, 700, 1000, 2000, 5000, 10_000)
+_STEPS_MS: Final = (
+    1,
+    2,
+    3,
+    5,
+    7,
+    10,
+    15,
+    20,
+    30,
+    50,
+    70,
+    100,
+    150,
+    200,
+    300,
+    500,
+    700,
+    1000,
+    2000,
+    5000,
+    10_000,
+)
 """Upper bounds of what delays are sorted into; the last is open."""
 _NAMED: Final = 5
 """Request codes that a line names, the most frequent ones."""
@@ -57,7 +79,9 @@ class LoopWatchdog:
         self._told_s += seconds
         self._note(int(seconds * 1000))
         message = "event loop held up: ms=%d peer=%s requests=%s"
-        self._limited_log.warning("requests", now, message, seconds * 1000, peer, _described(frames))
+        self._limited_log.warning(
+            "requests", now, message, seconds * 1000, peer, _described(frames)
+        )
 
     async def run(self) -> None:
         """Look whether a timer is late, for ever."""

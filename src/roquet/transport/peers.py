@@ -103,7 +103,9 @@ class Peers:
         if why_not:
             self.refused += 1
             now = asyncio.get_running_loop().time()
-            self._limited_log.warning(why_not, now, "connection refused: %s peer=%s", why_not, peer.peer_address)
+            self._limited_log.warning(
+                why_not, now, "connection refused: %s peer=%s", why_not, peer.peer_address
+            )
             return False
         self.connections[peer] = None
         self.connections_peak = max(self.connections_peak, len(self.connections))
@@ -113,7 +115,11 @@ class Peers:
 
     def _why_not(self, host: str, network: str) -> str:
         of_one_max = self.limits.connections_per_address_max
-        if of_one_max and sum(peer.peer_host_name == host for peer in self._of_network.get(network, ())) >= of_one_max:
+        if (
+            of_one_max
+            and sum(peer.peer_host_name == host for peer in self._of_network.get(network, ()))
+            >= of_one_max
+        ):
             return f"too many are open from one address, connectionsPerAddressMax={of_one_max}"
         what = ""
         if self.connections_max and len(self.connections) >= self.connections_max:
@@ -144,7 +150,11 @@ class Peers:
         self.ended += 1
         now = asyncio.get_running_loop().time()
         self._limited_log.warning(
-            "broken", now, "connection ended: it broke the protocol: %s peer=%s", why, peer.peer_address
+            "broken",
+            now,
+            "connection ended: it broke the protocol: %s peer=%s",
+            why,
+            peer.peer_address,
         )
 
     def failed(self, peer: Peer, code: int, why: str) -> None:
@@ -152,14 +162,22 @@ class Peers:
         now = asyncio.get_running_loop().time()
         kind = f"failed {code} {peer.peer_host_name}"
         self._limited_log.tell(
-            logging.ERROR, kind, now, "request failed: code=%s peer=%s error=%s", code, peer.peer_address, why
+            logging.ERROR,
+            kind,
+            now,
+            "request failed: code=%s peer=%s error=%s",
+            code,
+            peer.peer_address,
+            why,
         )
 
     def no_room(self, code: int, error: OSError) -> None:
         """A request found no room on the drive; so do those of all peers, and one line a minute says it."""
         now = asyncio.get_running_loop().time()
         text = "no room on the drive, requests that need it are refused, make room there: code=%s file=%s error=%s"
-        self._limited_log.tell(logging.ERROR, "no room", now, text, code, error.filename, error.strerror)
+        self._limited_log.tell(
+            logging.ERROR, "no room", now, text, code, error.filename, error.strerror
+        )
 
     def closed(self, peer: Peer) -> None:
         if peer not in self.connections:
@@ -192,7 +210,13 @@ class Peers:
         if answers > self.answers.limit:
             self._end_worst(self.answers, 0, "answers that are not read", "answerBytesMax", now)
         if requests > self.requests.limit:
-            self._end_worst(self.requests, 1, "requests that are not whole or not answered", "requestBytesMax", now)
+            self._end_worst(
+                self.requests,
+                1,
+                "requests that are not whole or not answered",
+                "requestBytesMax",
+                now,
+            )
         self._tighten(self.answers.size > self.answers.limit // 2)
         self._plan_next_look()
 
@@ -213,7 +237,9 @@ class Peers:
         any. Who moves bytes is among the last, however much it holds.
         """
         sizes = {peer: peer.held(now)[kind] for peer in self.connections}
-        ranked = sorted(sizes, key=lambda peer: sizes[peer] * max(peer.still_s(now)[kind], 0.001), reverse=True)
+        ranked = sorted(
+            sizes, key=lambda peer: sizes[peer] * max(peer.still_s(now)[kind], 0.001), reverse=True
+        )
         before, ended = held.size, 0
         for peer in ranked:
             if held.size <= held.limit - held.limit // 4:
@@ -234,7 +260,9 @@ class Peers:
 
     # whose time is over
 
-    async def sweep(self, peers: Callable[[], Iterable[Peer]], also: Callable[[], None] | None = None) -> None:
+    async def sweep(
+        self, peers: Callable[[], Iterable[Peer]], also: Callable[[], None] | None = None
+    ) -> None:
         """End, for ever, the connections among `peers` that are silent, do not read, or never finish a frame.
 
         :param also: called each time.
@@ -250,7 +278,9 @@ class Peers:
                     self.ended += 1
                     peer.abort()
                     if why != SILENT:
-                        self._limited_log.warning("sweep", now, "connection ended: %s peer=%s", why, peer.peer_address)
+                        self._limited_log.warning(
+                            "sweep", now, "connection ended: %s peer=%s", why, peer.peer_address
+                        )
             self.look()
             if also is not None:
                 also()
@@ -297,7 +327,8 @@ class Descriptors:
         except OSError as error:
             if self.are_left:
                 log.error(
-                    "no connection can be accepted: %s; raise the limit of open files (ulimit -n)", error.strerror
+                    "no connection can be accepted: %s; raise the limit of open files (ulimit -n)",
+                    error.strerror,
                 )
             self.are_left, self._failed_at = False, now
             return

@@ -42,11 +42,15 @@ class Server:
         """Start to accept; gives the port, which the system chose where 0 was asked for."""
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
-        self._sweep = loop.create_task(self._peers.sweep(lambda: self.connections, self._peers.descriptors.look))
+        self._sweep = loop.create_task(
+            self._peers.sweep(lambda: self.connections, self._peers.descriptors.look)
+        )
         return int(self._listener.sockets[0].getsockname()[1])
 
     def _accept(self) -> Connection:
-        return Connection(self._handlers, self._opened, self._closed, holds_back=True, peers=self._peers)
+        return Connection(
+            self._handlers, self._opened, self._closed, holds_back=True, peers=self._peers
+        )
 
     def _opened(self, connection: Connection) -> None:
         self.connections[connection] = None

@@ -56,7 +56,10 @@ class LongRequests:
         return partial(self._answer, answer)
 
     def _answer(
-        self, answer: Callable[[Command], Coroutine[Any, Any, Command]], request: Command, connection: Connection
+        self,
+        answer: Callable[[Command], Coroutine[Any, Any, Command]],
+        request: Command,
+        connection: Connection,
     ) -> None:
         asked = self._asked.setdefault(connection, _Asked())
         if asked.count >= WAITING_MAX:
@@ -67,13 +70,18 @@ class LongRequests:
         asked.count += 1
 
     async def _in_turn(
-        self, work: Callable[[], Coroutine[Any, Any, Command]], asked: _Asked, connection: Connection
+        self,
+        work: Callable[[], Coroutine[Any, Any, Command]],
+        asked: _Asked,
+        connection: Connection,
     ) -> Command:
         try:
             async with asked.turn, self._places:
                 _refuse_deaf(connection)
                 answer = await work()
-                await asyncio.sleep(0)  # it may have megabytes, and has a turn of the loop to go into its frame
+                await asyncio.sleep(
+                    0
+                )  # it may have megabytes, and has a turn of the loop to go into its frame
                 return answer
         finally:
             asked.count -= 1
@@ -112,7 +120,9 @@ class Slices:
             if loop.time() >= end:
                 return
 
-    def answer_in_order(self, work: Steps[Answer], request: Command, connection: Connection) -> Answer:
+    def answer_in_order(
+        self, work: Steps[Answer], request: Command, connection: Connection
+    ) -> Answer:
         """The answer that `work` makes, now where that takes few steps. Else it comes later, and what its peer sends
         after the request waits until then.
         """

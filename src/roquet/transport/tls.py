@@ -42,7 +42,9 @@ class Tls:
 
     def __post_init__(self) -> None:
         if self.verify not in get_args(Verify):
-            raise ConfigError(f"TLS: verify is {self.verify!r}, allowed are {', '.join(get_args(Verify))}")
+            raise ConfigError(
+                f"TLS: verify is {self.verify!r}, allowed are {', '.join(get_args(Verify))}"
+            )
         if self.key_file is not None and self.cert_file is None:
             raise ConfigError(f"TLS: key file {self.key_file} without a certificate file")
 
@@ -68,11 +70,18 @@ def _trusting(ca_file: str | Path | None) -> ssl.SSLContext:
         raise ConfigError(f"TLS: authorities in {ca_file}: {_reason(error)}") from error
 
 
-def _present(context: ssl.SSLContext, cert_file: str | Path, key_file: str | Path | None, password: str | None) -> None:
+def _present(
+    context: ssl.SSLContext,
+    cert_file: str | Path,
+    key_file: str | Path | None,
+    password: str | None,
+) -> None:
     """Without a password OpenSSL would ask for one on the terminal."""
 
     def missing() -> NoReturn:
-        raise ConfigError(f"TLS: the key in {key_file or cert_file} is encrypted: give its password")
+        raise ConfigError(
+            f"TLS: the key in {key_file or cert_file} is encrypted: give its password"
+        )
 
     try:
         context.load_cert_chain(cert_file, key_file, missing if password is None else password)
@@ -92,10 +101,14 @@ def handshake_error(address: str, error: OSError) -> TlsError | None:
     match error:
         case ssl.SSLCertVerificationError(verify_code=code) if code in _WRONG_NAME:
             why = f"its certificate is for another host ({error.verify_message})"
-            return TlsError(f"{address}: {why}: use a name that it has, or ask for less (verify or tlsVerify: ca)")
+            return TlsError(
+                f"{address}: {why}: use a name that it has, or ask for less (verify or tlsVerify: ca)"
+            )
         case ssl.SSLCertVerificationError():
             why = f"its certificate is not trusted ({error.verify_message})"
-            return TlsError(f"{address}: {why}: give the authority that signed it (ca_file or tlsCaFile)")
+            return TlsError(
+                f"{address}: {why}: give the authority that signed it (ca_file or tlsCaFile)"
+            )
         case ssl.SSLError():
             return TlsError(f"{address}: TLS handshake failed ({error.reason or error}): {_NO_TLS}")
         case ConnectionResetError() | ConnectionAbortedError() | BrokenPipeError():

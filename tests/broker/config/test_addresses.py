@@ -20,7 +20,9 @@ from roquet.broker.config.addresses import free_listen_port, own_address, prefer
         ([], "127.0.0.1"),
     ],
 )
-def test_the_address_others_most_likely_reach_is_preferred(candidates: list[str], preferred: str) -> None:
+def test_the_address_others_most_likely_reach_is_preferred(
+    candidates: list[str], preferred: str
+) -> None:
     assert preferred_address(candidates) == preferred
 
 

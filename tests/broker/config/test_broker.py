@@ -71,9 +71,26 @@ clientPooledByteBufAllocatorEnable=false useTLS=false
 """
 OF_5X = {"bindAddress", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"}
 OURS = {
-    *("mergeSlaveOffsets", "slaveSyncInterval", "waitingSendsMax", "connectionsMax", "connectionsPerAddressMax"),
-    *("answerBytesMax", "answerBytesPerConnectionMax", "requestBytesMax", "requestBytesPerConnectionMax"),
-    *("partialRequestTimeout", "haAllowedAddresses", "haConnectionsMax", "syncFailureAction", "loopDelayWarningMs"),
+    *(
+        "mergeSlaveOffsets",
+        "slaveSyncInterval",
+        "waitingSendsMax",
+        "connectionsMax",
+        "connectionsPerAddressMax",
+    ),
+    *(
+        "answerBytesMax",
+        "answerBytesPerConnectionMax",
+        "requestBytesMax",
+        "requestBytesPerConnectionMax",
+    ),
+    *(
+        "partialRequestTimeout",
+        "haAllowedAddresses",
+        "haConnectionsMax",
+        "syncFailureAction",
+        "loopDelayWarningMs",
+    ),
     *setting_names(Limits),
 }
 COMPUTED = """
@@ -84,14 +101,22 @@ rmqAddressServerSubGroup brokerConfigPath
 """
 """Apache's default depends on the machine, or holds blanks."""
 
-IDENTITY = "brokerClusterName = DefaultCluster\nbrokerName=broker-a\ndeleteWhen=04\nfileReservedTime=48\n"
+IDENTITY = (
+    "brokerClusterName = DefaultCluster\nbrokerName=broker-a\ndeleteWhen=04\nfileReservedTime=48\n"
+)
 SHIPPED = {
-    "broker.conf": IDENTITY + "brokerId = 0\nbrokerRole = ASYNC_MASTER\nflushDiskType = ASYNC_FLUSH\n",
-    "2m-noslave/broker-a.properties": IDENTITY + "brokerId=0\nbrokerRole=ASYNC_MASTER\nflushDiskType=ASYNC_FLUSH\n",
-    "2m-2s-async/broker-a.properties": IDENTITY + "brokerId=0\nbrokerRole=ASYNC_MASTER\nflushDiskType=ASYNC_FLUSH\n",
-    "2m-2s-async/broker-a-s.properties": IDENTITY + "brokerId=1\nbrokerRole=SLAVE\nflushDiskType=ASYNC_FLUSH\n",
-    "2m-2s-sync/broker-a.properties": IDENTITY + "brokerId=0\nbrokerRole=SYNC_MASTER\nflushDiskType=ASYNC_FLUSH\n",
-    "2m-2s-sync/broker-a-s.properties": IDENTITY + "brokerId=1\nbrokerRole=SLAVE\nflushDiskType=ASYNC_FLUSH\n",
+    "broker.conf": IDENTITY
+    + "brokerId = 0\nbrokerRole = ASYNC_MASTER\nflushDiskType = ASYNC_FLUSH\n",
+    "2m-noslave/broker-a.properties": IDENTITY
+    + "brokerId=0\nbrokerRole=ASYNC_MASTER\nflushDiskType=ASYNC_FLUSH\n",
+    "2m-2s-async/broker-a.properties": IDENTITY
+    + "brokerId=0\nbrokerRole=ASYNC_MASTER\nflushDiskType=ASYNC_FLUSH\n",
+    "2m-2s-async/broker-a-s.properties": IDENTITY
+    + "brokerId=1\nbrokerRole=SLAVE\nflushDiskType=ASYNC_FLUSH\n",
+    "2m-2s-sync/broker-a.properties": IDENTITY
+    + "brokerId=0\nbrokerRole=SYNC_MASTER\nflushDiskType=ASYNC_FLUSH\n",
+    "2m-2s-sync/broker-a-s.properties": IDENTITY
+    + "brokerId=1\nbrokerRole=SLAVE\nflushDiskType=ASYNC_FLUSH\n",
 }
 DLEDGER = """
 brokerClusterName = RaftCluster
@@ -109,7 +134,9 @@ sendMessageThreadPoolNums=16
 
 
 def read(**values: object) -> BrokerConfig:
-    config, warnings = read_config([(name, str(value)) for name, value in values.items()], environment={})
+    config, warnings = read_config(
+        [(name, str(value)) for name, value in values.items()], environment={}
+    )
     assert warnings == []
     return config
 
@@ -127,7 +154,9 @@ def test_defaults_are_apaches() -> None:
 
 
 def test_what_is_shown_can_be_read_again() -> None:
-    config = read(brokerName="b", brokerRole="SLAVE", brokerId=2, flushDiskType="SYNC_FLUSH", listenPort=20911)
+    config = read(
+        brokerName="b", brokerRole="SLAVE", brokerId=2, flushDiskType="SYNC_FLUSH", listenPort=20911
+    )
     again, warnings = read_config(show_settings(config), environment={})
     assert (again, warnings) == (config, [])
 
@@ -140,11 +169,15 @@ def test_the_files_that_apache_ships_are_read(name: str) -> None:
     assert config.store.file_reserved_time == 48
     assert config.is_slave == name.endswith("-s.properties")
     assert config.broker_id == int(config.is_slave)
-    assert (config.replication.broker_role is BrokerRole.SYNC_MASTER) == (name == "2m-2s-sync/broker-a.properties")
+    assert (config.replication.broker_role is BrokerRole.SYNC_MASTER) == (
+        name == "2m-2s-sync/broker-a.properties"
+    )
 
 
 def test_a_raft_log_is_refused_with_what_to_do_instead() -> None:
-    with pytest.raises(ConfigError, match=r"enableDLegerCommitLog: there is no DLedger here; use brokerRole"):
+    with pytest.raises(
+        ConfigError, match=r"enableDLegerCommitLog: there is no DLedger here; use brokerRole"
+    ):
         read_config(parse(DLEDGER).pairs, environment={})
 
 
@@ -214,7 +247,10 @@ def test_what_is_left_open_comes_from_the_machine() -> None:
 
 def test_the_log_is_below_the_root_unless_said_otherwise() -> None:
     config = read(storePathRootDir="/data")
-    assert (config.store_folder, config.commit_log_folders) == (Path("/data"), (Path("/data/commitlog"),))
+    assert (config.store_folder, config.commit_log_folders) == (
+        Path("/data"),
+        (Path("/data/commitlog"),),
+    )
     assert config.state_folder == Path("/data/config")
     assert read(storePathCommitLog="/log").commit_log_folders == (Path("/log"),)
     assert read().store_folder == Path.home() / "store"
@@ -231,10 +267,16 @@ def test_derived_values() -> None:
         flushDiskType="SYNC_FLUSH",
     )
     assert (config.is_readable, config.is_writable) == (True, False)
-    assert (config.register_period_ms, read(registerNameServerPeriod=99_999).register_period_ms) == (10_000, 60_000)
+    assert (
+        config.register_period_ms,
+        read(registerNameServerPeriod=99_999).register_period_ms,
+    ) == (10_000, 60_000)
     assert (config.store.consume_queue_file_size, config.store.message_size_max) == (1020, 10)
     assert config.delay_levels.ms == (1000, 120_000, 10_800_000, 345_600_000)
-    assert (config.ha_master_address, read(haMasterAddress="a:10912").ha_master_address) == (None, "a:10912")
+    assert (config.ha_master_address, read(haMasterAddress="a:10912").ha_master_address) == (
+        None,
+        "a:10912",
+    )
     assert config.store.flush_disk_type is FlushDisk.SYNC_FLUSH
 
 

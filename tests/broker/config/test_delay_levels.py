@@ -26,11 +26,15 @@ def test_every_unit_may_be_used() -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "1s 5", "1s -5s", "1s 5S", "s", "1.5s", "1s,5s"])
 def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"there is no level in it|is not a number with s, m, h or d behind it"):
+    with pytest.raises(
+        ValueError, match=r"there is no level in it|is not a number with s, m, h or d behind it"
+    ):
         DelayLevels.parse(text)
 
 
-@pytest.mark.parametrize(("asked", "level"), [("1", 1), ("3", 3), ("4", 3), ("2147483647", 3), ("0", 0), ("-1", 0)])
+@pytest.mark.parametrize(
+    ("asked", "level"), [("1", 1), ("3", 3), ("4", 3), ("2147483647", 3), ("0", 0), ("-1", 0)]
+)
 def test_a_level_beyond_the_last_is_the_last_and_0_is_none(asked: str, level: int) -> None:
     assert DelayLevels((1, 2, 3)).level_of({"DELAY": asked}) == level
 

@@ -9,7 +9,14 @@ import pytest
 
 from roquet.broker.metrics.stats import Window
 from roquet.common.steps import finished
-from roquet.protocol.bodies.tables import ConsumerData, GroupConfig, Heartbeat, QueueLocks, Subscription, TopicConfig
+from roquet.protocol.bodies.tables import (
+    ConsumerData,
+    GroupConfig,
+    Heartbeat,
+    QueueLocks,
+    Subscription,
+    TopicConfig,
+)
 from roquet.protocol.filters.tags import EXPRESSION_SIZE_MAX, SQL92
 from roquet.protocol.headers.transactions import ROLLBACK
 from roquet.protocol.json.dialect import dump_bytes
@@ -25,13 +32,27 @@ INT_MAX: Final = 2**31 - 1
 
 
 def create_topic(client: Client, name: str, queues: int) -> Command:
-    fields: dict[str, Any] = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": queues, "perm": 6}
-    fields |= {"writeQueueNums": queues, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
+    fields: dict[str, Any] = {
+        "topic": name,
+        "defaultTopic": "TBW102",
+        "readQueueNums": queues,
+        "perm": 6,
+    }
+    fields |= {
+        "writeQueueNums": queues,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": "false",
+    }
     return client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields)
 
 
-def beat(client: Client, *consumers: ConsumerData, producers: tuple[str, ...] = (), client_id: str = "c") -> Command:
-    return client.call(RequestCode.HEART_BEAT, dump_bytes(Heartbeat(client_id, producers, consumers).to_json()))
+def beat(
+    client: Client, *consumers: ConsumerData, producers: tuple[str, ...] = (), client_id: str = "c"
+) -> Command:
+    return client.call(
+        RequestCode.HEART_BEAT, dump_bytes(Heartbeat(client_id, producers, consumers).to_json())
+    )
 
 
 def refused(answer: Command) -> str:
@@ -58,15 +79,22 @@ def test_a_topic_has_no_more_queues_than_a_broker_goes_through(world: World) -> 
     assert len(client.ask(RequestCode.GET_TOPIC_STATS_INFO, topic="T")["offsetTable"]) == 4096
 
 
-def test_a_topic_of_an_older_table_keeps_its_queues_and_only_its_list_of_queues_is_refused(world: World) -> None:
+def test_a_topic_of_an_older_table_keeps_its_queues_and_only_its_list_of_queues_is_refused(
+    world: World,
+) -> None:
     client = world.client()
     huge = TopicConfig("T", INT_MAX, INT_MAX)
     world.on_broker(lambda: world.topics._put(huge, 1))
     world.put("T", INT_MAX - 1)
-    assert client.call(RequestCode.GET_MAX_OFFSET, topic="T", queueId=INT_MAX - 1).fields["offset"] == "1"
+    assert (
+        client.call(RequestCode.GET_MAX_OFFSET, topic="T", queueId=INT_MAX - 1).fields["offset"]
+        == "1"
+    )
     assert "topicQueueNumsMax" in refused(client.call(RequestCode.GET_TOPIC_STATS_INFO, topic="T"))
     assert commit(client, "g", "T").code == 0
-    assert "topicQueueNumsMax" in refused(client.call(RequestCode.GET_CONSUME_STATS, consumerGroup="g"))
+    assert "topicQueueNumsMax" in refused(
+        client.call(RequestCode.GET_CONSUME_STATS, consumerGroup="g")
+    )
     assert create_topic(client, "T", INT_MAX).code == 0
     assert create_topic(client, "T", 8).code == 0
     assert len(client.ask(RequestCode.GET_TOPIC_STATS_INFO, topic="T")["offsetTable"]) == 8
@@ -78,7 +106,10 @@ def test_a_broker_takes_so_many_topics_and_goes_on_with_those(sim: Simulation) -
     count = len(world.topics.topics)
     for number in range(20 - count):
         assert create_topic(client, f"T{number}", 1).code == 0
-    assert refused(create_topic(client, "T", 1)) == "topics of this broker: 21, allowed are 20 (topicNumsMax)"
+    assert (
+        refused(create_topic(client, "T", 1))
+        == "topics of this broker: 21, allowed are 20 (topicNumsMax)"
+    )
     assert create_topic(client, "T0", 2).code == 0
     assert world.topics.topics["T0"].write_queues == 2
 
@@ -135,17 +166,23 @@ def test_a_groups_retry_topic_has_no_more_queues_than_any_other(world: World) ->
 
 
 def test_a_heartbeat_beyond_a_limit_registers_nobody(sim: Simulation) -> None:
-    world = World(sim, subscriptionNumsMax=3, clientGroupNumsMax=2, memberNumsMax=1, jsonBodySizeMax=4096)
+    world = World(
+        sim, subscriptionNumsMax=3, clientGroupNumsMax=2, memberNumsMax=1, jsonBodySizeMax=4096
+    )
     client, other = world.client("10.0.0.8"), world.client("10.0.0.9")
     many = ConsumerData("g", subscriptions=tuple(Subscription(f"T{number}") for number in range(4)))
     assert "subscriptionNumsMax" in refused(beat(client, many))
-    assert "clientGroupNumsMax" in refused(beat(client, *(ConsumerData(f"g{number}") for number in range(3))))
+    assert "clientGroupNumsMax" in refused(
+        beat(client, *(ConsumerData(f"g{number}") for number in range(3)))
+    )
     assert "clientGroupNumsMax" in refused(beat(client, producers=("p", "q", "r")))
     assert "a name of 2000 characters" in refused(beat(client, client_id="c" * 2000))
     assert "allowed are 4096 (jsonBodySizeMax)" in refused(beat(client, producers=("p" * 4096,)))
     assert (world.consumers.groups, world.producers.groups) == ({}, {})
     assert beat(client, ConsumerData("g"), producers=("p",)).code == 0
-    assert refused(beat(other, ConsumerData("g"))) == "group g has 1 members already (memberNumsMax)"
+    assert (
+        refused(beat(other, ConsumerData("g"))) == "group g has 1 members already (memberNumsMax)"
+    )
     assert refused(beat(other, producers=("p",))) == "group p has 1 members already (memberNumsMax)"
     assert beat(client, ConsumerData("g"), producers=("p",)).code == 0
 
@@ -163,9 +200,18 @@ def test_subscriptions_of_all_members_are_counted_until_they_leave(sim: Simulati
     world = World(sim, memberSubscriptionNumsMax=5)
     client, other = world.client("10.0.0.8"), world.client("10.0.0.9")
     three = [Subscription(f"T{number}") for number in range(3)]
-    one, two = ConsumerData("g", subscriptions=tuple(three[:2])), ConsumerData("h", subscriptions=tuple(three))
-    assert [beat(client, one).code, beat(client, two).code, beat(client, one, two).code] == [0, 0, 0]
-    assert "memberSubscriptionNumsMax" in refused(beat(client, ConsumerData("g", subscriptions=tuple(three))))
+    one, two = (
+        ConsumerData("g", subscriptions=tuple(three[:2])),
+        ConsumerData("h", subscriptions=tuple(three)),
+    )
+    assert [beat(client, one).code, beat(client, two).code, beat(client, one, two).code] == [
+        0,
+        0,
+        0,
+    ]
+    assert "memberSubscriptionNumsMax" in refused(
+        beat(client, ConsumerData("g", subscriptions=tuple(three)))
+    )
     assert "memberSubscriptionNumsMax" in refused(beat(other, one))
     assert beat(other, producers=("p",)).code == 0
     client.host.kill()
@@ -179,7 +225,9 @@ def test_long_expressions_and_names_count_as_many_subscriptions(sim: Simulation)
     world = World(sim, memberSubscriptionNumsMax=100)
     client = world.client()
     long = tuple(Subscription(f"T{number}", "e" * 8000) for number in range(3))
-    codes = [beat(client, ConsumerData("g", subscriptions=long[:count])).code for count in (2, 3, 1, 3)]
+    codes = [
+        beat(client, ConsumerData("g", subscriptions=long[:count])).code for count in (2, 3, 1, 3)
+    ]
     assert codes == [0, 0, 0, 0]
     remark = refused(beat(client, ConsumerData("h", subscriptions=long[:1])))
     assert "memberSubscriptionNumsMax" in remark
@@ -193,7 +241,9 @@ def test_groups_of_all_producers_are_bounded_until_they_leave(sim: Simulation) -
     clients = [world.client(f"10.0.0.{number}") for number in (7, 8)]
     groups = tuple(f"p{number}" for number in range(8))
     assert beat(clients[0], producers=groups).code == 0
-    assert "groups of all producers: 16, allowed are 10" in refused(beat(clients[1], producers=groups))
+    assert "groups of all producers: 16, allowed are 10" in refused(
+        beat(clients[1], producers=groups)
+    )
     assert "allowed are 10" in refused(beat(clients[1], producers=("p" * 1000,)))
     assert beat(clients[0], producers=groups).code == 0
     fields = {"clientID": "c", "producerGroup": "p0"}
@@ -204,7 +254,9 @@ def test_groups_of_all_producers_are_bounded_until_they_leave(sim: Simulation) -
     assert beat(clients[1], producers=groups).code == 0
 
 
-def test_members_that_disagree_in_a_loop_do_not_fill_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_members_that_disagree_in_a_loop_do_not_fill_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     one, other = world.client("10.0.0.8"), world.client("10.0.0.9")
     for number in range(20):
         for name, client in (("one", one), ("other", other)):
@@ -215,7 +267,9 @@ def test_members_that_disagree_in_a_loop_do_not_fill_the_log(world: World, caplo
     assert max(map(len, lines)) < 1000
 
 
-def test_a_heartbeat_that_shares_objects_a_million_times_is_refused_and_the_connection_goes_on(world: World) -> None:
+def test_a_heartbeat_that_shares_objects_a_million_times_is_refused_and_the_connection_goes_on(
+    world: World,
+) -> None:
     """90 KB; `$ref` by `$ref` they would be nine million subscriptions."""
     count = 3000
     subscription = '{"topic":"T","subString":"*"}'
@@ -241,11 +295,27 @@ def test_a_heartbeat_that_shares_objects_a_million_times_is_refused_and_the_conn
         b'{"clientID":"a","clientID":{}}',
         b'{"clientID":{"$ref":"$' + b".a" * 100_000 + b'"}}',
     ],
-    ids=["lists", "objects", "nested id", "array", "digits", "digits for a list", "dialect", "twice", "path"],
+    ids=[
+        "lists",
+        "objects",
+        "nested id",
+        "array",
+        "digits",
+        "digits for a list",
+        "dialect",
+        "twice",
+        "path",
+    ],
 )
-def test_odd_json_is_answered_with_a_line_and_the_connection_goes_on(world: World, body: bytes) -> None:
+def test_odd_json_is_answered_with_a_line_and_the_connection_goes_on(
+    world: World, body: bytes
+) -> None:
     client = world.client()
-    for code in (RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP):
+    for code in (
+        RequestCode.HEART_BEAT,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    ):
         answer = client.call(code, body)
         if answer.code:
             assert len(refused(answer)) < 1000
@@ -263,14 +333,22 @@ def test_expressions_have_a_length(world: World) -> None:
     assert beat(client, ConsumerData("g", subscriptions=sql[:4])).code == 0
 
 
-def test_a_broker_keeps_so_many_filters_and_refuses_the_next_as_one_that_is_wrong(sim: Simulation) -> None:
+def test_a_broker_keeps_so_many_filters_and_refuses_the_next_as_one_that_is_wrong(
+    sim: Simulation,
+) -> None:
     world = World(sim, filterNumsMax=1)
     client = world.client()
-    assert beat(client, ConsumerData("g", subscriptions=(Subscription("T", "a = 1", 1, SQL92),))).code == 0
+    assert (
+        beat(client, ConsumerData("g", subscriptions=(Subscription("T", "a = 1", 1, SQL92),))).code
+        == 0
+    )
     answer = beat(client, ConsumerData("h", subscriptions=(Subscription("T", "a = 1", 1, SQL92),)))
     assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     assert "filterNumsMax" in str(answer.remark)
-    assert beat(client, ConsumerData("g", subscriptions=(Subscription("T", "a = 2", 2, SQL92),))).code == 0
+    assert (
+        beat(client, ConsumerData("g", subscriptions=(Subscription("T", "a = 2", 2, SQL92),))).code
+        == 0
+    )
 
 
 # progress and locks
@@ -280,7 +358,10 @@ def test_offsets_are_kept_for_so_many_queues_and_go_on_there(sim: Simulation) ->
     world = World(sim, offsetNumsMax=2)
     client = world.client()
     assert [commit(client, "g", "T", queue_id).code for queue_id in (0, 1)] == [0, 0]
-    assert refused(commit(client, "g", "T", 2)) == "offsets of groups in queues: 3, allowed are 2 (offsetNumsMax)"
+    assert (
+        refused(commit(client, "g", "T", 2))
+        == "offsets of groups in queues: 3, allowed are 2 (offsetNumsMax)"
+    )
     assert commit(client, "g", "T", 1).code == 0
     world.on_broker(lambda: world.progress.forget_group("g"))
     assert [commit(client, "h", "T", queue_id).code for queue_id in (0, 1)] == [0, 0]
@@ -293,7 +374,9 @@ def test_queues_are_locked_up_to_a_limit_and_not_a_part_of_those_asked_for(sim: 
 
     def lock(client_id: str, queue_ids: range) -> Command:
         queues = frozenset(MessageQueue("T", "broker-a", queue_id) for queue_id in queue_ids)
-        return client.call(RequestCode.LOCK_BATCH_MQ, dump_bytes(QueueLocks("g", client_id, queues).to_json()))
+        return client.call(
+            RequestCode.LOCK_BATCH_MQ, dump_bytes(QueueLocks("g", client_id, queues).to_json())
+        )
 
     assert lock("c", range(2)).code == 0
     assert refused(lock("d", range(2, 4))) == "locked queues: 4, allowed are 3 (lockNumsMax)"
@@ -307,7 +390,18 @@ def test_open_transactions_are_bounded_and_one_that_ends_makes_room(sim: Simulat
     node = started(sim, ADDRESS, transactionNumsMax=3)
     producer = TransactionProducer(sim, node)
     first, *_ = [producer.half(b"%d" % number) for number in range(3)]
-    fields = {"a": "P", "b": "T", "c": "TBW102", "d": 4, "e": 1, "f": 4, "g": 1, "h": 0, "j": 0, "k": "false"}
+    fields = {
+        "a": "P",
+        "b": "T",
+        "c": "TBW102",
+        "d": 4,
+        "e": 1,
+        "f": 4,
+        "g": 1,
+        "h": 0,
+        "j": 0,
+        "k": "false",
+    }
     more = {**fields, "i": "TRAN_MSG\x01true\x02PGROUP\x01P"}
     end = serving(node).store.log.end
     remark = refused(producer.call(RequestCode.SEND_MESSAGE_V2, b"x", **more))
@@ -318,7 +412,9 @@ def test_open_transactions_are_bounded_and_one_that_ends_makes_room(sim: Simulat
     assert producer.call(RequestCode.SEND_MESSAGE_V2, b"x", **more).code == 0
 
 
-def test_statistics_by_group_are_bounded_and_sums_go_on(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+def test_statistics_by_group_are_bounded_and_sums_go_on(
+    sim: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
     world = World(sim, statisticsNumsMax=10)
     traffic = world.measurements.traffic
     for number in range(30):

@@ -19,7 +19,12 @@ from roquet.common.limited_log import LimitedLog
 from roquet.common.runtime import Runtime
 from roquet.protocol.bodies.tables import DelayOffsetTable
 from roquet.protocol.records.batch import batch_item
-from roquet.protocol.records.message import SCHEDULE_TOPIC, join_properties, split_properties, tag_code
+from roquet.protocol.records.message import (
+    SCHEDULE_TOPIC,
+    join_properties,
+    split_properties,
+    tag_code,
+)
 from roquet.protocol.records.record import Record, decode
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.storage.new_record import NewRecord
@@ -38,7 +43,9 @@ def clock_ms(sim: Simulation) -> int:
     return sim.host(ADDRESS).now_ms()
 
 
-def send_delayed(client: Client, level: object, body: bytes = b"b", topic: str = "T", **more: str) -> Any:
+def send_delayed(
+    client: Client, level: object, body: bytes = b"b", topic: str = "T", **more: str
+) -> Any:
     return send(client, body, topic, join_properties({"DELAY": str(level), **more}))
 
 
@@ -46,7 +53,11 @@ def arrived(node: BrokerNode, topic: str = "T", queue_id: int = 0) -> list[Recor
     """What stands in a queue, if it still is in the log."""
     store = serving(node).store
     queue = store.queue(topic, queue_id)
-    data = [store.message_at(at) for offset in range(queue.max_offset) for at, *_ in queue.entries(offset, 1)]
+    data = [
+        store.message_at(at)
+        for offset in range(queue.max_offset)
+        for at, *_ in queue.entries(offset, 1)
+    ]
     return [decode(record, verify=True) for record in data if record is not None]
 
 
@@ -87,7 +98,9 @@ def test_a_message_comes_when_its_level_says_and_not_before(
     ],
     ids=lambda settings: next(iter(settings)),
 )
-def test_it_comes_in_time_whatever_the_store_is_set_to(sim: Simulation, settings: dict[str, object]) -> None:
+def test_it_comes_in_time_whatever_the_store_is_set_to(
+    sim: Simulation, settings: dict[str, object]
+) -> None:
     node = started(sim, ADDRESS, **settings)
     client = Client(sim, sim.host("10.0.0.9"))
     for _ in range(30):
@@ -99,8 +112,12 @@ def test_it_comes_in_time_whatever_the_store_is_set_to(sim: Simulation, settings
 
 
 def test_what_waits_in_memory_for_the_log_is_not_taken_for_lost(sim: Simulation) -> None:
-    late = dict.fromkeys(("flushCommitLogThoroughInterval", "flushConsumeQueueThoroughInterval"), 3_600_000)
-    node = started(sim, ADDRESS, transientStorePoolEnable="true", commitIntervalCommitLog=3000, **late)
+    late = dict.fromkeys(
+        ("flushCommitLogThoroughInterval", "flushConsumeQueueThoroughInterval"), 3_600_000
+    )
+    node = started(
+        sim, ADDRESS, transientStorePoolEnable="true", commitIntervalCommitLog=3000, **late
+    )
     client = Client(sim, sim.host("10.0.0.9"))
     for _ in range(3):
         send_delayed(client, 1)
@@ -117,7 +134,9 @@ def test_the_answer_tells_of_the_queue_that_was_asked_for(client: Client) -> Non
 
 
 def test_it_is_the_message_that_was_sent(sim: Simulation, node: BrokerNode, client: Client) -> None:
-    text = join_properties({"DELAY": "2", "TAGS": "a", "KEYS": "k", "UNIQ_KEY": "U", "WAIT": "true"})
+    text = join_properties(
+        {"DELAY": "2", "TAGS": "a", "KEYS": "k", "UNIQ_KEY": "U", "WAIT": "true"}
+    )
     fields = {**SEND, "b": "T", "e": 1, "f": 1, "g": 123_456, "h": 7, "i": text}
     assert client.call(RequestCode.SEND_MESSAGE_V2, b"body", **fields).code == 0
     (waiting,) = arrived(node, SCHEDULE_TOPIC, 1)
@@ -135,14 +154,18 @@ def test_it_is_the_message_that_was_sent(sim: Simulation, node: BrokerNode, clie
     assert (waiting.topic, waiting.properties_text) == (SCHEDULE_TOPIC, record.properties_text)
     store = serving(node).store
     assert [entry[2] for entry in store.queue("T", 1).entries(0, 1)] == [tag_code("a")]
-    assert [entry[2] for entry in store.queue(SCHEDULE_TOPIC, 1).entries(0, 1)] == [waiting.store_ms + 5000]
+    assert [entry[2] for entry in store.queue(SCHEDULE_TOPIC, 1).entries(0, 1)] == [
+        waiting.store_ms + 5000
+    ]
     for topic in ("T", SCHEDULE_TOPIC):
         assert len(found_by_key(store, topic, "U", 9, 0, 2**62).records) == 1, (
             "found by both topics: docs/pitfalls.md#trap-s23"
         )
 
 
-def test_messages_of_a_level_come_in_their_order(sim: Simulation, node: BrokerNode, client: Client) -> None:
+def test_messages_of_a_level_come_in_their_order(
+    sim: Simulation, node: BrokerNode, client: Client
+) -> None:
     sent = [b"%d" % number for number in range(40)]
     for body in sent:
         send_delayed(client, 2, body * 3)
@@ -169,7 +192,10 @@ def test_no_level_is_no_delay(node: BrokerNode, client: Client, level: int) -> N
 
 def test_a_level_that_is_no_number_is_refused(node: BrokerNode, client: Client) -> None:
     answer = send_delayed(client, "soon")
-    assert (answer.code, answer.remark) == (13, "DELAY is 'soon': a delay level is a number from 0 to 18")
+    assert (answer.code, answer.remark) == (
+        13,
+        "DELAY is 'soon': a delay level is a number from 0 to 18",
+    )
     assert bodies(node) == []
 
 
@@ -225,7 +251,9 @@ def test_what_waits_survives_a_stop(sim: Simulation, node: BrokerNode, client: C
     assert bodies(node) == [b"before", b"late", b"in time"]
 
 
-def test_a_killed_broker_goes_on_where_it_noted_last(sim: Simulation, node: BrokerNode, client: Client) -> None:
+def test_a_killed_broker_goes_on_where_it_noted_last(
+    sim: Simulation, node: BrokerNode, client: Client
+) -> None:
     for _ in range(3):
         send_delayed(client, 1)
     sim.run_for(12)
@@ -239,7 +267,12 @@ def test_a_killed_broker_goes_on_where_it_noted_last(sim: Simulation, node: Brok
 
 
 def test_progress_is_saved_each_ten_seconds_once_the_messages_are_on_disk(sim: Simulation) -> None:
-    node = started(sim, ADDRESS, flushCommitLogThoroughInterval=3_600_000, flushConsumeQueueThoroughInterval=3_600_000)
+    node = started(
+        sim,
+        ADDRESS,
+        flushCommitLogThoroughInterval=3_600_000,
+        flushConsumeQueueThoroughInterval=3_600_000,
+    )
     client = Client(sim, sim.host("10.0.0.9"))
     send_delayed(client, 1)
     sim.run_for(5)
@@ -254,8 +287,15 @@ def test_progress_is_saved_each_ten_seconds_once_the_messages_are_on_disk(sim: S
     assert bodies(node) == [b"b"]
 
 
-def test_a_power_failure_that_takes_what_was_delivered_takes_it_from_nobody(sim: Simulation) -> None:
-    node = started(sim, ADDRESS, flushCommitLogThoroughInterval=3_600_000, flushConsumeQueueThoroughInterval=3_600_000)
+def test_a_power_failure_that_takes_what_was_delivered_takes_it_from_nobody(
+    sim: Simulation,
+) -> None:
+    node = started(
+        sim,
+        ADDRESS,
+        flushCommitLogThoroughInterval=3_600_000,
+        flushConsumeQueueThoroughInterval=3_600_000,
+    )
     client = Client(sim, sim.host("10.0.0.9"))
     send_delayed(client, 1)
     store, runtime = serving(node).store, node.host.runtime()
@@ -269,7 +309,9 @@ def test_a_power_failure_that_takes_what_was_delivered_takes_it_from_nobody(sim:
     assert [record.body for record in arrived(node) if record.store_ms >= crashed_ms] == [b"b"]
 
 
-def test_offsets_beyond_the_queue_are_set_to_what_there_is(sim: Simulation, node: BrokerNode, client: Client) -> None:
+def test_offsets_beyond_the_queue_are_set_to_what_there_is(
+    sim: Simulation, node: BrokerNode, client: Client
+) -> None:
     send_delayed(client, 1, b"one")
     sim.run_for(2)
     serving(node).parts.tables.delays.restore(DelayOffsetTable({1: 99, 2: 5}))
@@ -282,7 +324,9 @@ def test_offsets_beyond_the_queue_are_set_to_what_there_is(sim: Simulation, node
     assert bodies(node) == [b"one", b"two", b"three"]
 
 
-def test_with_fewer_levels_than_before_what_waits_in_the_others_still_comes(sim: Simulation) -> None:
+def test_with_fewer_levels_than_before_what_waits_in_the_others_still_comes(
+    sim: Simulation,
+) -> None:
     node = started(sim, ADDRESS, messageDelayLevel="1s 2s 4s")
     client = Client(sim, sim.host("10.0.0.9"))
     send_delayed(client, 3)
@@ -298,7 +342,9 @@ HOUR_MS = 3_600_000
 
 
 @pytest.mark.parametrize("step_ms", [-24 * HOUR_MS, -HOUR_MS, -500, 500, 2 * HOUR_MS, 24 * HOUR_MS])
-def test_a_clock_that_is_set_changes_no_delay(sim: Simulation, node: BrokerNode, client: Client, step_ms: int) -> None:
+def test_a_clock_that_is_set_changes_no_delay(
+    sim: Simulation, node: BrokerNode, client: Client, step_ms: int
+) -> None:
     send_delayed(client, 2, b"before")
     sim.run_for(1)
     node.host.clock_ahead_ms += step_ms
@@ -346,7 +392,9 @@ def test_nothing_is_looked_at_while_nothing_waits(sim: Simulation) -> None:
     """Each look at what waits asks what time it is."""
     host, folder, looks = sim.host(ADDRESS), Path("/store"), 0
     host.boot()
-    config = StoreConfig(folder, [folder / "commitlog"], 1 << 20, 20_000, delay_levels_ms=(1000, 10_000))
+    config = StoreConfig(
+        folder, [folder / "commitlog"], 1 << 20, 20_000, delay_levels_ms=(1000, 10_000)
+    )
     store = Store(config, host.now_ms, host.disk)
     store.open()
 
@@ -366,7 +414,16 @@ def test_nothing_is_looked_at_while_nothing_waits(sim: Simulation) -> None:
 
     async def put_aside_for_ten_seconds() -> None:
         properties = join_properties(put_aside({}, 2, "T", 0)).encode()
-        record = NewRecord(store.queue(*waiting_queue(2)), b"b", properties, 0, 0, host.now_ms(), bytes(8), bytes(8))
+        record = NewRecord(
+            store.queue(*waiting_queue(2)),
+            b"b",
+            properties,
+            0,
+            0,
+            host.now_ms(),
+            bytes(8),
+            bytes(8),
+        )
         store.append_records([record])
         turn.due()
 
@@ -389,7 +446,9 @@ def test_nothing_is_looked_at_while_nothing_waits(sim: Simulation) -> None:
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     caplog.set_level("WARNING", "roquet.broker")
-    return lambda: [record.getMessage() for record in caplog.records if "delay" in record.getMessage()]
+    return lambda: [
+        record.getMessage() for record in caplog.records if "delay" in record.getMessage()
+    ]
 
 
 def test_a_full_drive_lets_them_wait_and_says_so_once(
@@ -413,15 +472,28 @@ def test_what_does_not_say_where_it_belongs_holds_nothing_up(
     sim: Simulation, node: BrokerNode, client: Client, logged: Callable[[], list[str]]
 ) -> None:
     store = serving(node).store
-    texts = ["", "REAL_TOPIC\x01T", "REAL_TOPIC\x01a b\x02REAL_QID\x010", "REAL_TOPIC\x01T\x02REAL_QID\x01-1"]
-    texts += ["REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010", "XREAL_TOPIC\x01T\x02REAL_QID\x010"]
-    texts += ["REAL_TOPIC\x01T\x02REAL_QID\x010", "XREAL_TOPIC\x01V\x02REAL_QID\x010\x02REAL_TOPIC\x01T"]
+    texts = [
+        "",
+        "REAL_TOPIC\x01T",
+        "REAL_TOPIC\x01a b\x02REAL_QID\x010",
+        "REAL_TOPIC\x01T\x02REAL_QID\x01-1",
+    ]
+    texts += [
+        "REAL_TOPIC\x01RMQ_SYS_TRANS_HALF_TOPIC\x02REAL_QID\x010",
+        "XREAL_TOPIC\x01T\x02REAL_QID\x010",
+    ]
+    texts += [
+        "REAL_TOPIC\x01T\x02REAL_QID\x010",
+        "XREAL_TOPIC\x01V\x02REAL_QID\x010\x02REAL_TOPIC\x01T",
+    ]
 
     async def put() -> None:
         queue = store.queue(SCHEDULE_TOPIC, 0)
         for number, text in enumerate(texts):
             text = f"{text}\x02DELAY\x011"
-            store.append_records([NewRecord(queue, b"%d" % number, text.encode(), 0, 0, 1, bytes(8), bytes(8))])
+            store.append_records(
+                [NewRecord(queue, b"%d" % number, text.encode(), 0, 0, 1, bytes(8), bytes(8))]
+            )
         serving(node).parts.turn.due()
 
     node.host.call(put)
@@ -444,7 +516,9 @@ def test_what_the_log_has_lost_is_passed_over(
     sim.run_for(6)
     assert 0 < len(bodies(node)) < 30
     assert bodies(node)[-1] == bytes([65 + 39]) * 300
-    assert any(text.endswith("messages of delay level 1 are not in the log any more") for text in logged())
+    assert any(
+        text.endswith("messages of delay level 1 are not in the log any more") for text in logged()
+    )
 
 
 @pytest.mark.parametrize("size", [-5, 0, 90, 5000, 2**31 - 1])

@@ -32,7 +32,12 @@ class Host:
         return self.steady_ms
 
 
-@given(st.lists(st.tuples(st.integers(-(10**11), 10**11), st.floats(0, 10**9), st.integers(0, 5)), max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.integers(-(10**11), 10**11), st.floats(0, 10**9), st.integers(0, 5)),
+        max_size=30,
+    )
+)
 def test_it_knows_the_sum_of_all_steps_since_any_place(steps: list[tuple[int, float, int]]) -> None:
     host = Host()
     host.clock.now_ms()
@@ -48,7 +53,10 @@ def test_it_knows_the_sum_of_all_steps_since_any_place(steps: list[tuple[int, fl
     places = np.array([place for place, _ in stored], np.int64)
     expected = [host.ahead_ms - ahead_ms for _, ahead_ms in stored]
     single = [host.clock.set_since(place) for place, _ in stored]
-    assert all(abs(found - right) <= 4 for found, right in zip(single, expected, strict=True)), (single, expected)
+    assert all(abs(found - right) <= 4 for found, right in zip(single, expected, strict=True)), (
+        single,
+        expected,
+    )
     assert host.clock.set_since_each(places).tolist() == single
 
 
@@ -75,11 +83,15 @@ def test_a_clock_that_never_rests_is_kept_within_bounds_and_known_of_late() -> N
         assert host.clock.set_since(place) == aheads[-1] - aheads[place]
 
 
-def test_a_step_is_told_once_and_an_ordinary_correction_not_at_all(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_is_told_once_and_an_ordinary_correction_not_at_all(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     host = Host()
     for step_ms in (0, 3, -900, 7_200_000, 0, 0):
         host.ahead_ms += step_ms
         host.clock.now_ms()
-    lines = [record.getMessage() for record in caplog.records if record.name == stamp_clock.log.name]
+    lines = [
+        record.getMessage() for record in caplog.records if record.name == stamp_clock.log.name
+    ]
     assert len(lines) == 1
     assert "step_s=+7200.000" in lines[0]

@@ -83,14 +83,20 @@ def test_why_the_last_slave_is_gone_is_in_the_answer_and_told_once(
     ]
     assert f"the last one, {SLAVE}:" in str(first.remark)
     assert "is gone: the connection ended" in str(first.remark)
-    told = [record.message for record in caplog.records if record.name == "roquet.broker.delivery.ack_gate"]
+    told = [
+        record.message
+        for record in caplog.records
+        if record.name == "roquet.broker.delivery.ack_gate"
+    ]
     assert told == [
         f"sends are answered SLAVE_NOT_AVAILABLE from now on: {first.remark}",
         "sends are answered as their promise says again",
     ]
 
 
-def test_a_slave_that_does_not_answer_is_waited_for_so_long(sim: Simulation, client: Client) -> None:
+def test_a_slave_that_does_not_answer_is_waited_for_so_long(
+    sim: Simulation, client: Client
+) -> None:
     node, _ = with_slave(sim, slaveTimeout=2000)
     sim.network.partition(MASTER, SLAVE)
     before_s = sim.now_s
@@ -129,10 +135,14 @@ def test_what_waits_for_the_disk_alone_is_not_held_up_by_what_waits_for_a_slave(
     _, node = with_slave(sim, flushDiskType="SYNC_FLUSH", slaveTimeout=4000)
     sim.network.partition(MASTER, SLAVE)
     fields = {**SEND, "b": "T", "e": 0, "i": ""}
-    request = Command(RequestCode.SEND_MESSAGE_V2, {name: str(value) for name, value in fields.items()}, b"waits")
+    request = Command(
+        RequestCode.SEND_MESSAGE_V2, {name: str(value) for name, value in fields.items()}, b"waits"
+    )
 
     async def begin() -> asyncio.Task[Command]:
-        return asyncio.get_running_loop().create_task(client.channels.call(client.broker, request, 9000))
+        return asyncio.get_running_loop().create_task(
+            client.channels.call(client.broker, request, 9000)
+        )
 
     waiting = client.host.call(begin)
     sim.run_for(0.5)
@@ -166,8 +176,12 @@ def test_no_more_sends_wait_than_may_and_the_others_are_refused_before_they_are_
     fields = {name: str(value) for name, value in {**SEND, "b": "T", "e": 0, "i": ""}.items()}
 
     async def send_five() -> list[Command]:
-        requests = [Command(RequestCode.SEND_MESSAGE_V2, fields, b"%d" % number) for number in range(5)]
-        return await asyncio.gather(*(client.channels.call(client.broker, each, 9000) for each in requests))
+        requests = [
+            Command(RequestCode.SEND_MESSAGE_V2, fields, b"%d" % number) for number in range(5)
+        ]
+        return await asyncio.gather(
+            *(client.channels.call(client.broker, each, 9000) for each in requests)
+        )
 
     answers = client.host.call(send_five)
     codes = [answer.code for answer in answers]

@@ -41,7 +41,9 @@ def test_a_turn_s_work_is_done_once_and_before_time_passes(clock: Clock) -> None
     assert clock.ran_s == [1.0, 2.0]
 
 
-def test_paced_work_waits_for_the_turn_that_asked_for_it_to_send_what_it_wrote(clock: Clock) -> None:
+def test_paced_work_waits_for_the_turn_that_asked_for_it_to_send_what_it_wrote(
+    clock: Clock,
+) -> None:
     throttled = ThrottledWork(clock.work, PERIOD_S)
     clock.at(1.0, 2.0, do=throttled.due)
     clock.loop.run_for(3)

@@ -62,7 +62,9 @@ class Puller(Client):
 
 @pytest.fixture
 def node(sim: Simulation) -> BrokerNode:
-    node = started(sim, "10.0.0.1", pullThreadPoolQueueCapacity=PLACES, answerBytesPerConnectionMax=4096)
+    node = started(
+        sim, "10.0.0.1", pullThreadPoolQueueCapacity=PLACES, answerBytesPerConnectionMax=4096
+    )
     assert send(Client(sim, sim.host("10.0.0.99"), node.address), b"first").code == 0
     return node
 
@@ -97,7 +99,9 @@ def test_a_pull_from_another_address_waits_in_the_place_of_one_of_the_crowd(
     assert other.codes == [FOUND]
     assert crowd.codes == [NOT_FOUND] + [FOUND] * (PLACES - 1)
     assert waiting(broker) == 0
-    assert {each.held(sim.now_s)[1] for each in broker.parts.peers.connections} == {0}, "each was answered once"
+    assert {each.held(sim.now_s)[1] for each in broker.parts.peers.connections} == {0}, (
+        "each was answered once"
+    )
 
 
 def test_a_crowd_that_pulls_again_is_refused_as_long_as_others_have_fewer(
@@ -153,7 +157,11 @@ def test_pulls_of_a_connection_that_ended_take_no_places(
 
 
 def test_who_does_not_read_cannot_keep_its_places(
-    sim: Simulation, node: BrokerNode, broker: Broker, crowd: Puller, caplog: pytest.LogCaptureFixture
+    sim: Simulation,
+    node: BrokerNode,
+    broker: Broker,
+    crowd: Puller,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Nothing can be answered to it: its connection ends."""
     (deaf,) = (each for each in broker.parts.peers.connections if each.peer_host_name == "10.0.0.9")

@@ -48,7 +48,9 @@ def test_forgetting_ended_leases_leaves_the_others() -> None:
     assert leases.lock("g", "d", [Q0, Q1], LEASE_MS + 5) == [Q0]
 
 
-def test_ended_leases_of_one_large_group_are_forgotten_in_steps_and_one_that_was_renewed_stays() -> None:
+def test_ended_leases_of_one_large_group_are_forgotten_in_steps_and_one_that_was_renewed_stays() -> (
+    None
+):
     leases, queues = LeaseTable(), [("T", "b", number) for number in range(2000)]
     leases.lock("g", "c", queues, 0)
     now_ms = LEASE_MS + 1
@@ -79,7 +81,11 @@ def test_no_queue_has_two_holders_at_a_time(made: list[tuple[str, str, set[Place
         now_ms += pause_ms
         if call == "unlock":
             leases.unlock("g", client_id, queues)
-            held = {queue: holder for queue, holder in held.items() if queue not in queues or holder[0] != client_id}
+            held = {
+                queue: holder
+                for queue, holder in held.items()
+                if queue not in queues or holder[0] != client_id
+            }
             continue
         for queue in leases.lock("g", client_id, queues, now_ms):
             holder, until_ms = held.get(queue, (client_id, 0))

@@ -12,7 +12,12 @@ GROUP = GroupConfig("g", broker_id=0, which_broker_when_consume_slowly=2)
 
 
 def test_without_slave_reads_everybody_is_sent_to_the_master() -> None:
-    assert ReadBalance(slave_reads=False, memory_size=100).next_broker(GroupConfig("g", broker_id=3), 1000) == 0
+    assert (
+        ReadBalance(slave_reads=False, memory_size=100).next_broker(
+            GroupConfig("g", broker_id=3), 1000
+        )
+        == 0
+    )
 
 
 def test_who_reads_what_is_no_longer_in_memory_is_sent_where_its_group_says() -> None:

@@ -76,18 +76,25 @@ def test_a_slave_takes_the_place_of_a_master_that_is_gone(sim: Simulation, coupl
     assert couple.promote(role="ASYNC_MASTER").code == ResponseCode.SUCCESS
     couple.run_until_promoted()
     new = serving(couple.slave)
-    assert (new.config.broker_id, new.config.replication.broker_role) == (0, BrokerRole.ASYNC_MASTER)
+    assert (new.config.broker_id, new.config.replication.broker_role) == (
+        0,
+        BrokerRole.ASYNC_MASTER,
+    )
     assert new.store.log.end == end
     assert send(couple.to_slave, b"5").code == ResponseCode.SUCCESS
     assert new.store.max_offset("T", 0) == 6
     sim.run_for(1)
     known = couple.to_slave.host.call(
-        lambda: couple.to_slave.channels.call(f"{NAMES}:9876", Command(RequestCode.GET_BROKER_CLUSTER_INFO), 3000)
+        lambda: couple.to_slave.channels.call(
+            f"{NAMES}:9876", Command(RequestCode.GET_BROKER_CLUSTER_INFO), 3000
+        )
     )
     assert f'"brokerAddrs":{{0:"{SLAVE}:10911"}}' in known.body.decode()
 
 
-def test_the_old_master_does_not_start_beside_the_new_one_but_follows_it(sim: Simulation, couple: Couple) -> None:
+def test_the_old_master_does_not_start_beside_the_new_one_but_follows_it(
+    sim: Simulation, couple: Couple
+) -> None:
     couple.master.host.kill()
     sim.run_for(1)
     couple.promote()
@@ -114,7 +121,9 @@ def test_a_master_that_cannot_be_reached_may_live(sim: Simulation, couple: Coupl
     assert couple.promote(fenced="true").code == ResponseCode.SUCCESS
 
 
-def test_a_slave_that_lacks_what_its_master_had_is_no_master(sim: Simulation, couple: Couple) -> None:
+def test_a_slave_that_lacks_what_its_master_had_is_no_master(
+    sim: Simulation, couple: Couple
+) -> None:
     """The master took messages that nobody else has, and a look at it was still possible: it is known what is lost."""
     couple.let_the_slave_stop_to_follow()
     for number in range(3):
@@ -127,7 +136,9 @@ def test_a_slave_that_lacks_what_its_master_had_is_no_master(sim: Simulation, co
     assert couple.promote(forced="true").code == ResponseCode.SUCCESS
 
 
-def test_a_topic_that_was_made_too_late_to_be_copied_is_there(sim: Simulation, couple: Couple) -> None:
+def test_a_topic_that_was_made_too_late_to_be_copied_is_there(
+    sim: Simulation, couple: Couple
+) -> None:
     """The slave gets its first message, and cannot ask for the topic any more."""
     serving(couple.slave).parts.slave_sync.master = None
     assert send(couple.to_master, b"late", "Late").code == ResponseCode.SUCCESS
@@ -148,7 +159,9 @@ def test_a_topic_that_is_new_is_copied_at_once(sim: Simulation, couple: Couple) 
     )
 
 
-def test_of_two_slaves_the_one_that_has_more_is_to_be_promoted(sim: Simulation, couple: Couple) -> None:
+def test_of_two_slaves_the_one_that_has_more_is_to_be_promoted(
+    sim: Simulation, couple: Couple
+) -> None:
     other = started(sim, OTHER, brokerRole="SLAVE", brokerId=2, namesrvAddr=f"{NAMES}:9876")
     sim.run_until(lambda: serving(other).store.log.end > 0, 60)
     sim.run_for(12)
@@ -158,19 +171,25 @@ def test_of_two_slaves_the_one_that_has_more_is_to_be_promoted(sim: Simulation, 
     missing = serving(other).store.log.end - serving(couple.slave).store.log.end
     couple.master.host.kill()
     sim.run_for(1)
-    assert couple.refused() == f"slave 2 at {OTHER}:10911 has {missing} bytes more: promote that one"
+    assert (
+        couple.refused() == f"slave 2 at {OTHER}:10911 has {missing} bytes more: promote that one"
+    )
     other.host.kill()
     sim.network.partition(SLAVE, OTHER)
     sim.run_for(0.1)
     assert couple.promote(forced="true").code == ResponseCode.SUCCESS
 
 
-def test_without_a_name_server_it_is_not_known_what_other_slaves_have(sim: Simulation, couple: Couple) -> None:
+def test_without_a_name_server_it_is_not_known_what_other_slaves_have(
+    sim: Simulation, couple: Couple
+) -> None:
     """Found by the simulation: acknowledged messages that only another slave had were lost."""
     for host in (couple.names.host, couple.master.host):
         host.kill()
     sim.run_for(1)
-    assert couple.refused() == "no name server lists this slave: what other slaves have is not known"
+    assert (
+        couple.refused() == "no name server lists this slave: what other slaves have is not known"
+    )
     couple.names.start()
     sim.run_for(31)
     assert couple.promote().code == ResponseCode.SUCCESS
@@ -187,9 +206,14 @@ def test_who_has_not_heard_of_the_master_does_not_know_what_is_missing(sim: Simu
 
 @pytest.mark.parametrize(
     ("role", "remark"),
-    [("SLAVE", "role 'SLAVE': allowed are SYNC_MASTER and ASYNC_MASTER"), ("SYNC_MASTER", "is the master of broker-a")],
+    [
+        ("SLAVE", "role 'SLAVE': allowed are SYNC_MASTER and ASYNC_MASTER"),
+        ("SYNC_MASTER", "is the master of broker-a"),
+    ],
 )
-def test_a_master_cannot_be_promoted_nor_can_anybody_to_a_slave(sim: Simulation, role: str, remark: str) -> None:
+def test_a_master_cannot_be_promoted_nor_can_anybody_to_a_slave(
+    sim: Simulation, role: str, remark: str
+) -> None:
     started(sim, MASTER)
     answer = Client(sim, sim.host("10.0.0.8")).call(RequestCode.PROMOTE_SLAVE, role=role)
     assert (answer.code, remark in str(answer.remark)) == (ResponseCode.SYSTEM_ERROR, True)
@@ -224,7 +248,9 @@ def bodies(store: Store) -> list[bytes]:
     return bodies_in(store, "T")
 
 
-def test_a_hole_in_the_log_costs_a_promoted_slave_nothing_behind_it(sim: Simulation, couple: Couple) -> None:
+def test_a_hole_in_the_log_costs_a_promoted_slave_nothing_behind_it(
+    sim: Simulation, couple: Couple
+) -> None:
     half_pack(couple)
     for number in range(5, 25):
         assert send(couple.to_master, b"%d" % number).code == ResponseCode.SUCCESS
@@ -239,7 +265,9 @@ def test_a_hole_in_the_log_costs_a_promoted_slave_nothing_behind_it(sim: Simulat
     assert bodies(serving(couple.slave).store) == [b"%d" % number for number in range(25)]
 
 
-def test_a_crash_of_a_master_with_a_hole_costs_nothing_that_was_acknowledged(sim: Simulation, couple: Couple) -> None:
+def test_a_crash_of_a_master_with_a_hole_costs_nothing_that_was_acknowledged(
+    sim: Simulation, couple: Couple
+) -> None:
     half_pack(couple)
     for number in range(5, 25):
         assert send(couple.to_master, b"%d" % number).code == ResponseCode.SUCCESS
@@ -248,7 +276,10 @@ def test_a_crash_of_a_master_with_a_hole_costs_nothing_that_was_acknowledged(sim
     couple.master.start()
     sim.run_until(lambda: couple.master.broker is not None, 30)
     assert bodies(serving(couple.master).store) == [b"%d" % number for number in range(25)]
-    assert send(couple.to_master, b"25").code in (ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE)
+    assert send(couple.to_master, b"25").code in (
+        ResponseCode.SUCCESS,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    )
     sim.run_until(lambda: couple.slave.follows(serving(couple.master)), 60)
 
 
@@ -257,7 +288,9 @@ def test_a_slave_whose_dispatch_has_stopped_says_so_and_is_no_master(
 ) -> None:
     at = half_pack(couple)
     sim.run_for(11)
-    told = [text for record in caplog.records if "dispatch stopped" in (text := record.getMessage())]
+    told = [
+        text for record in caplog.records if "dispatch stopped" in (text := record.getMessage())
+    ]
     assert len(told) == 1
     couple.master.host.kill()
     sim.run_for(1)
@@ -270,11 +303,17 @@ def test_a_slave_whose_dispatch_has_stopped_says_so_and_is_no_master(
     assert couple.promote(forced="true").code == ResponseCode.SUCCESS
     couple.run_until_promoted()
     new = serving(couple.slave).store
-    assert (bodies(new), new.log.end, new.trouble) == ([b"%d" % number for number in range(5)], at, "")
+    assert (bodies(new), new.log.end, new.trouble) == (
+        [b"%d" % number for number in range(5)],
+        at,
+        "",
+    )
     assert [path for path in couple.slave.host.drive.names.files if "lost" in path.parts]
 
 
-def test_a_broker_that_is_stopping_is_not_promoted_any_more(sim: Simulation, couple: Couple) -> None:
+def test_a_broker_that_is_stopping_is_not_promoted_any_more(
+    sim: Simulation, couple: Couple
+) -> None:
     """It stops once, and no broker is started that nobody would stop."""
     couple.master.host.kill()
     sim.run_for(1)

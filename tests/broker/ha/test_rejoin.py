@@ -17,7 +17,9 @@ from tests.simulation.disk import Drive
 from tests.storage.records import found_by_key
 
 LOG_FILE = 4096
-CONFIG = StoreConfig(Path("/store"), [Path("/store/commitlog")], LOG_FILE, 20 * 10, index_slots=10, index_entries=41)
+CONFIG = StoreConfig(
+    Path("/store"), [Path("/store/commitlog")], LOG_FILE, 20 * 10, index_slots=10, index_entries=41
+)
 NUMBERS = range(8)
 
 
@@ -35,7 +37,9 @@ class Written:
             key = f"{owner}-{len(self.keys)}"
             queue = self.store.queue(chance.choice(("T", "U")), chance.randrange(2))
             body = key.encode() + bytes(chance.randrange(300))
-            at = self.store.append(queue, body, b"KEYS\x01" + key.encode(), [key.encode()], 0, 0, 0, 1, bytes(8))
+            at = self.store.append(
+                queue, body, b"KEYS\x01" + key.encode(), [key.encode()], 0, 0, 0, 1, bytes(8)
+            )
             self.keys.append((key, PhysicalOffset(at)))
             if chance.random() < 0.3:
                 self.store.end_turn()
@@ -46,7 +50,9 @@ class Written:
         return [
             key
             for key, _ in self.keys
-            if any(found_by_key(self.store, topic, key, 5, 0, 1 << 62).records for topic in ("T", "U"))
+            if any(
+                found_by_key(self.store, topic, key, 5, 0, 1 << 62).records for topic in ("T", "U")
+            )
         ]
 
     def queues(self) -> dict[tuple[str, int], list[tuple[int, int, int]]]:
@@ -105,12 +111,16 @@ async def parting(former: Written, master: Written) -> PhysicalOffset:
     return await common_end(former.store.log, LogRange(log.start, log.end), is_same)
 
 
-async def test_the_place_is_where_the_last_record_ends_that_both_have(couple: tuple[Written, Written]) -> None:
+async def test_the_place_is_where_the_last_record_ends_that_both_have(
+    couple: tuple[Written, Written],
+) -> None:
     former, master = couple
     assert await parting(former, master) == shared(former, master) > 0
 
 
-async def test_a_master_that_gave_up_its_first_files_is_compared_from_there(couple: tuple[Written, Written]) -> None:
+async def test_a_master_that_gave_up_its_first_files_is_compared_from_there(
+    couple: tuple[Written, Written],
+) -> None:
     former, master = couple
     if len(master.store.log.file_starts) < 3:
         return
@@ -126,7 +136,9 @@ async def test_a_master_that_gave_up_its_first_files_is_compared_from_there(coup
             await parting(former, master)
 
 
-async def test_a_cut_store_is_what_it_was_when_both_were_equal(couple: tuple[Written, Written]) -> None:
+async def test_a_cut_store_is_what_it_was_when_both_were_equal(
+    couple: tuple[Written, Written],
+) -> None:
     former, master = couple
     at = await parting(former, master)
     former.store.cut(at)

@@ -37,9 +37,20 @@ class Slave:
         self.topics = TopicRegistry(topics_at_start("DefaultCluster", "broker-a"), now_ms)
         self.groups = GroupRegistry(now_ms)
         self.progress, self.delays = ConsumerOffsets(remembers=remembers), DelayOffsets()
-        metadata = Metadata(self.topics, self.groups, self._saver("topics"), self._saver("groups"), self.host.now_ms)
+        metadata = Metadata(
+            self.topics, self.groups, self._saver("topics"), self._saver("groups"), self.host.now_ms
+        )
         savers = self._saver("offsets"), self._saver("delays")
-        self.sync = SlaveSync(Channels(), lambda: 0, lambda: 0, metadata, self.progress, self.delays, *savers, Slices())
+        self.sync = SlaveSync(
+            Channels(),
+            lambda: 0,
+            lambda: 0,
+            metadata,
+            self.progress,
+            self.delays,
+            *savers,
+            Slices(),
+        )
 
     def _saver(self, name: str) -> Any:
         def save(then: Then | None = None) -> None:
@@ -115,7 +126,9 @@ def test_what_was_committed_on_the_slave_and_goes_further_comes_to_the_master(sl
     assert slave.progress.to_table().offsets == expected
 
 
-def test_what_was_committed_on_the_slave_sets_no_group_back_that_has_come_further_since(slave: Slave) -> None:
+def test_what_was_committed_on_the_slave_sets_no_group_back_that_has_come_further_since(
+    slave: Slave,
+) -> None:
     """Between the copy of the master's table and the slave's word."""
     slave.progress.commit("g", "T", 0, 8)
     routes = slave.world.routes
@@ -149,7 +162,10 @@ def test_an_offset_that_the_master_could_not_be_told_is_told_later(slave: Slave)
     update = routes.pop(RequestCode.UPDATE_CONSUMER_OFFSET)
     slave.start()
     slave.world.sim.run_for(1)
-    assert (slave.world.progress.committed("g", "T", 0), slave.progress.committed("g", "T", 0)) == (5, 8)
+    assert (slave.world.progress.committed("g", "T", 0), slave.progress.committed("g", "T", 0)) == (
+        5,
+        8,
+    )
     routes[RequestCode.UPDATE_CONSUMER_OFFSET] = update
     slave.world.sim.run_for(11)
     assert slave.world.progress.committed("g", "T", 0) == 8
@@ -174,20 +190,28 @@ def test_without_a_master_a_slave_keeps_what_it_has(slave: Slave) -> None:
     assert slave.topics.to_table() == before
 
 
-def test_a_table_that_cannot_be_had_leaves_the_others_alone(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_that_cannot_be_had_leaves_the_others_alone(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.progress.commit("g", "T", 0, 5)
     slave = Slave(world)
     slave.start()
     slave.world.sim.run_for(60)
     assert slave.progress.committed("g", "T", 0) == 5
-    failures = [record.getMessage() for record in caplog.records if "GET_ALL_TOPIC_CONFIG" in record.getMessage()]
+    failures = [
+        record.getMessage()
+        for record in caplog.records
+        if "GET_ALL_TOPIC_CONFIG" in record.getMessage()
+    ]
     assert len(failures) == 1, "no fast port: logged once, not each time"
 
 
 def test_an_answer_that_is_no_table_changes_nothing(sim: Simulation, world: World) -> None:
     slave = Slave(world)
     nonsense = Server(
-        dict.fromkeys(world.routes, lambda request, connection: request.answer(0, body=b'{"offsetTable":[]}'))
+        dict.fromkeys(
+            world.routes, lambda request, connection: request.answer(0, body=b'{"offsetTable":[]}')
+        )
     )
     world.host.call(lambda: nonsense.listen("0.0.0.0", 20911))
     world.host.call(lambda: nonsense.listen("0.0.0.0", 20909))

@@ -54,7 +54,9 @@ class Administrator(Client):
     """Waits longer than a broker does for its clients."""
 
     def ask_over(self, code: int, language: str = "JAVA", **fields: object) -> Command:
-        request = Command(code, {name: str(value) for name, value in fields.items()}, language=language)
+        request = Command(
+            code, {name: str(value) for name, value in fields.items()}, language=language
+        )
         return self.host.call(lambda: self.channels.call(self.broker, request, 3 * TIMEOUT_MS))
 
 
@@ -117,7 +119,9 @@ def test_a_message_is_looked_up_and_given_to_the_client_that_shall_consume_it(
     assert (decode(asked.body).topic, decode(asked.body).body) == ("T", b"body")
 
 
-def test_messages_that_clients_shall_consume_are_kept_for_who_asks_up_to_a_bound(sim: Simulation) -> None:
+def test_messages_that_clients_shall_consume_are_kept_for_who_asks_up_to_a_bound(
+    sim: Simulation,
+) -> None:
     """A request has 200 bytes, and the message that it names may have 4 MiB."""
     node = started(sim, ADDRESS, answerBytesPerConnectionMax=8000)
     admin, consumer = Administrator(sim, sim.host("10.0.0.99"), node.address), Consumer(sim, node)
@@ -133,7 +137,9 @@ def test_messages_that_clients_shall_consume_are_kept_for_who_asks_up_to_a_bound
     assert admin.host.call(ask) == [late, late, busy, busy]
 
 
-def test_an_answer_that_has_no_form_for_who_asked_is_told_of_at_once(consumer: Consumer, admin: Administrator) -> None:
+def test_an_answer_that_has_no_form_for_who_asked_is_told_of_at_once(
+    consumer: Consumer, admin: Administrator
+) -> None:
     """Codes have 32 bits in JSON headers and 16 in binary ones."""
     consumer.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = (70_000, b"")
     fields = {"consumerGroup": "g", "clientId": consumer.client_id}
@@ -142,16 +148,29 @@ def test_an_answer_that_has_no_form_for_who_asked_is_told_of_at_once(consumer: C
     assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
-def test_a_client_that_does_not_answer_in_time_or_leaves_is_told_of(consumer: Consumer, admin: Administrator) -> None:
+def test_a_client_that_does_not_answer_in_time_or_leaves_is_told_of(
+    consumer: Consumer, admin: Administrator
+) -> None:
     fields = {"consumerGroup": "g", "clientId": consumer.client_id}
-    assert admin.ask_over(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields).code == ResponseCode.CONSUME_MSG_TIMEOUT
+    assert (
+        admin.ask_over(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields).code
+        == ResponseCode.CONSUME_MSG_TIMEOUT
+    )
     admin.sim.loop.call_later(1, consumer.host.kill)
-    assert admin.ask_over(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields).code == ResponseCode.SYSTEM_ERROR
+    assert (
+        admin.ask_over(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields).code
+        == ResponseCode.SYSTEM_ERROR
+    )
     answer = admin.ask_over(RequestCode.GET_CONSUMER_RUNNING_INFO, **fields)
-    assert (answer.code, answer.remark) == (1, f"no consumer {consumer.client_id} of group g is connected")
+    assert (answer.code, answer.remark) == (
+        1,
+        f"no consumer {consumer.client_id} of group g is connected",
+    )
 
 
-def test_others_are_served_while_a_client_is_waited_for(consumer: Consumer, admin: Administrator) -> None:
+def test_others_are_served_while_a_client_is_waited_for(
+    consumer: Consumer, admin: Administrator
+) -> None:
     async def both() -> float:
         fields = {"consumerGroup": "g", "clientId": consumer.client_id}
         asked = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
@@ -168,26 +187,40 @@ def test_others_are_served_while_a_client_is_waited_for(consumer: Consumer, admi
 def test_no_message_and_no_message_id_are_refused(consumer: Consumer, admin: Administrator) -> None:
     fields = {"consumerGroup": "g", "clientId": consumer.client_id}
     for message_id in "x", "0A00000100002A9F00000000000FFFFF":
-        assert admin.ask_over(RequestCode.CONSUME_MESSAGE_DIRECTLY, **fields, msgId=message_id).code == 1
+        assert (
+            admin.ask_over(RequestCode.CONSUME_MESSAGE_DIRECTLY, **fields, msgId=message_id).code
+            == 1
+        )
     assert consumer.asked == []
 
 
 # resetting
 
 
-def test_every_member_is_told_where_to_go_on(node: BrokerNode, sim: Simulation, admin: Administrator) -> None:
+def test_every_member_is_told_where_to_go_on(
+    node: BrokerNode, sim: Simulation, admin: Administrator
+) -> None:
     members = [Consumer(sim, node, address) for address in ("10.0.0.8", "10.0.0.9")]
     fill(node, admin)
     start_ms = node.host.now_ms() - 3000
     answer = admin.ask_over(
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, topic="T", group="g", timestamp=start_ms, isForce="false"
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        topic="T",
+        group="g",
+        timestamp=start_ms,
+        isForce="false",
     )
     assert offsets(answer) == {queue_key(0): 1, queue_key(1): 0}
     sim.run_for(1)
     for member in members:
         (asked,) = member.asked
         assert (asked.body, asked.is_one_way) == (answer.body, True)
-        assert asked.fields == {"topic": "T", "group": "g", "timestamp": str(start_ms), "isForce": "false"}
+        assert asked.fields == {
+            "topic": "T",
+            "group": "g",
+            "timestamp": str(start_ms),
+            "isForce": "false",
+        }
 
 
 @pytest.mark.parametrize(("is_force", "offset"), [("true", 4), ("false", 3)])
@@ -200,9 +233,17 @@ def test_only_force_sends_a_group_ahead(
     assert offsets(answer)[queue_key(0)] == offset
 
 
-def test_one_queue_and_an_offset_as_5x_names_them(node: BrokerNode, consumer: Consumer, admin: Administrator) -> None:
+def test_one_queue_and_an_offset_as_5x_names_them(
+    node: BrokerNode, consumer: Consumer, admin: Administrator
+) -> None:
     fill(node, admin)
-    fields: dict[str, Any] = {"topic": "T", "group": "g", "timestamp": -1, "isForce": "true", "queueId": 0}
+    fields: dict[str, Any] = {
+        "topic": "T",
+        "group": "g",
+        "timestamp": -1,
+        "isForce": "true",
+        "queueId": 0,
+    }
     reset = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
     assert offsets(admin.ask_over(reset, **fields, offset=-1)) == {queue_key(0): 4}
     assert offsets(admin.ask_over(reset, **fields, offset=2)) == {queue_key(0): 2}
@@ -210,14 +251,17 @@ def test_one_queue_and_an_offset_as_5x_names_them(node: BrokerNode, consumer: Co
     assert admin.ask_over(reset, **{**fields, "queueId": 2}).code == 1
 
 
-def test_clients_in_c_get_a_list(sim: Simulation, node: BrokerNode, consumer: Consumer, admin: Administrator) -> None:
+def test_clients_in_c_get_a_list(
+    sim: Simulation, node: BrokerNode, consumer: Consumer, admin: Administrator
+) -> None:
     fill(node, admin)
     fields: dict[str, Any] = {"topic": "T", "group": "g", "timestamp": -1, "isForce": "true"}
     answer = admin.ask_over(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, "CPP", **fields)
     sim.run_for(1)
     assert offsets(answer) == {queue_key(0): 4, queue_key(1): 0}
     queues = [
-        {"brokerName": "broker-a", "offset": at, "queueId": number, "topic": "T"} for number, at in ((0, 4), (1, 0))
+        {"brokerName": "broker-a", "offset": at, "queueId": number, "topic": "T"}
+        for number, at in ((0, 4), (1, 0))
     ]
     assert load(consumer.asked[0].body) == {"offsetTable": queues}
 
@@ -228,7 +272,10 @@ def test_a_reset_is_refused_for_what_is_not_there(node: BrokerNode, admin: Admin
     assert admin.ask_over(reset, **fields).code == ResponseCode.SYSTEM_ERROR, "no such topic"
     send(admin, b"body")
     answer = admin.ask_over(reset, **fields)
-    assert (answer.code, answer.remark) == (1, "group g has no progress in queue 0 of T: nothing is reset")
+    assert (answer.code, answer.remark) == (
+        1,
+        "group g has no offset in queue 0 of T: nothing is reset",
+    )
     fill(node, admin)
     assert admin.ask_over(reset, **fields).code == ResponseCode.CONSUMER_NOT_ONLINE
 
@@ -236,14 +283,19 @@ def test_a_reset_is_refused_for_what_is_not_there(node: BrokerNode, admin: Admin
 # asking where they are
 
 
-def test_the_members_that_answer_say_where_they_are(sim: Simulation, node: BrokerNode, admin: Administrator) -> None:
+def test_the_members_that_answer_say_where_they_are(
+    sim: Simulation, node: BrokerNode, admin: Administrator
+) -> None:
     first, silent, wrong = (Consumer(sim, node, f"10.0.0.{number}") for number in (7, 8, 9))
     table = b'{"consumerTable":{},"messageQueueTable":{' + queue_key(0).encode() + b":6}}"
     first.answers[RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT] = (0, table)
     wrong.answers[RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT] = (0, b"[]")
     status = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
     answer = admin.ask_over(status, topic="T", group="g")
-    assert load(answer.body) == {"consumerTable": {first.client_id: {queue_key(0): 6}}, "messageQueueTable": {}}
+    assert load(answer.body) == {
+        "consumerTable": {first.client_id: {queue_key(0): 6}},
+        "messageQueueTable": {},
+    }
     answer = admin.ask_over(status, topic="T", group="g", clientAddr=silent.client_id)
     assert load(answer.body)["consumerTable"] == {}
     assert (len(first.asked), len(silent.asked)) == (1, 2)
@@ -256,10 +308,16 @@ def test_an_answer_that_would_take_long_to_read_counts_as_none(
 ) -> None:
     """It is a client's: of JSON that only Python reads a few MB would hold up the broker for half a minute."""
     honest, hostile = (Consumer(sim, node, f"10.0.0.{number}") for number in (7, 8))
-    code, status = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+    code, status = (
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    )
     honest.answers[code] = (0, b'{"messageQueueTable":{' + queue_key(0).encode() + b":6}}")
     entries = b",".join(b"%d:1" % number for number in range(100_000))
-    for body in (b'{"messageQueueTable":{' + entries + b"}}", b'{"messageQueueTable":{}' + b" " * 600_000 + b"}"):
+    for body in (
+        b'{"messageQueueTable":{' + entries + b"}}",
+        b'{"messageQueueTable":{}' + b" " * 600_000 + b"}",
+    ):
         hostile.answers[code] = (0, body)
         answer = admin.ask_over(status, topic="T", group="g")
         assert list(load(answer.body)["consumerTable"]) == [honest.client_id]
@@ -293,7 +351,9 @@ def test_an_administrator_who_leaves_is_not_asked_for_any_more(
     silent = Consumer(sim, node)
 
     async def ask() -> None:
-        request = Command(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "T", "group": "g"})
+        request = Command(
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "T", "group": "g"}
+        )
         with pytest.raises(ConnectionClosed):
             await admin.channels.call(admin.broker, request, 3 * TIMEOUT_MS)
 
@@ -314,18 +374,25 @@ def test_answers_that_are_too_large_together_are_refused(
         member.answers[RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT] = (0, body)
     answer = admin.ask_over(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, topic="T", group="g")
     assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert answer.remark == f"the members' answers have more than {SIZE_MAX} bytes: ask one by one (clientAddr)"
+    assert (
+        answer.remark
+        == f"the members' answers have more than {SIZE_MAX} bytes: ask one by one (clientAddr)"
+    )
 
 
 # cloning
 
 
 @pytest.mark.parametrize("topic", ["T", None])
-def test_a_group_goes_on_where_another_is(node: BrokerNode, admin: Administrator, topic: str | None) -> None:
+def test_a_group_goes_on_where_another_is(
+    node: BrokerNode, admin: Administrator, topic: str | None
+) -> None:
     fill(node, admin)
     fields = {"srcGroup": "g", "destGroup": "copy", **({"topic": topic} if topic else {})}
     assert admin.call(RequestCode.CLONE_GROUP_OFFSET, **fields).code == 0
-    assert [serving(node).parts.tables.progress.committed("copy", "T", queue_id) for queue_id in (0, 1)] == [3, 0]
+    assert [
+        serving(node).parts.tables.progress.committed("copy", "T", queue_id) for queue_id in (0, 1)
+    ] == [3, 0]
 
 
 def test_what_an_online_group_gave_up_is_cloned_only_on_request(

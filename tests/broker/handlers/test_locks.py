@@ -70,7 +70,9 @@ def answered(client: Client, *requests: Command) -> list[Command]:
     return client.host.call(answers)
 
 
-def test_thousands_of_queues_are_locked_and_unlocked_in_slices_and_a_few_at_once(sim: Simulation) -> None:
+def test_thousands_of_queues_are_locked_and_unlocked_in_slices_and_a_few_at_once(
+    sim: Simulation,
+) -> None:
     world = World(sim, jsonBodySizeMax=ROOM)
     client = world.client()
     (answer,) = answered(client, many(RequestCode.LOCK_BATCH_MQ, "c"))
@@ -88,7 +90,10 @@ def test_of_clients_that_ask_for_the_same_thousands_of_queues_at_once_one_gets_a
     requests = LockHandler(LeaseTable(), lambda: 0.0, Slices())
     queues = [queue_to_json(queue) for queue in sorted(MANY)[:2000]]
     asked = {"c": queues, "d": queues[::-1]}
-    works = {client_id: requests.lock(lock_request(client_id, wanted)) for client_id, wanted in asked.items()}
+    works = {
+        client_id: requests.lock(lock_request(client_id, wanted))
+        for client_id, wanted in asked.items()
+    }
     held: dict[str, int] = {}
     while works:
         for client_id, work in list(works.items()):
@@ -110,6 +115,8 @@ def test_an_unlock_behind_a_long_lock_of_the_same_client_comes_after_it(sim: Sim
 def test_one_odd_queue_among_thousands_and_none_is_locked(sim: Simulation) -> None:
     world = World(sim, jsonBodySizeMax=ROOM)
     client, queues = world.client(), [queue_to_json(queue) for queue in sorted(MANY)]
-    (answer,) = answered(client, lock_request("c", [*queues, {"topic": "T", "brokerName": "broker-a"}]))
+    (answer,) = answered(
+        client, lock_request("c", [*queues, {"topic": "T", "brokerName": "broker-a"}])
+    )
     assert (answer.code, "JSON" in str(answer.remark)) == (1, True)
     assert len(locked(client, "d")) == len(QUEUES)

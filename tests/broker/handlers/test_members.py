@@ -15,13 +15,19 @@ from tests.broker.harness import Client, World
 from tests.simulation.simulation import Simulation
 
 
-def beat(client: Client, client_id: str, *groups: str, topic: str = "T", producers: tuple[str, ...] = ()) -> None:
-    consumers = tuple(ConsumerData(group, subscriptions=(Subscription(topic, version=1),)) for group in groups)
+def beat(
+    client: Client, client_id: str, *groups: str, topic: str = "T", producers: tuple[str, ...] = ()
+) -> None:
+    consumers = tuple(
+        ConsumerData(group, subscriptions=(Subscription(topic, version=1),)) for group in groups
+    )
     body = dump_bytes(Heartbeat(client_id, producers, consumers).to_json())
     assert client.call(RequestCode.HEART_BEAT, body).code == ResponseCode.SUCCESS
 
 
-def test_a_heartbeat_makes_the_group_and_its_retry_topic_and_registers_both_kinds_of_member(world: World) -> None:
+def test_a_heartbeat_makes_the_group_and_its_retry_topic_and_registers_both_kinds_of_member(
+    world: World,
+) -> None:
     client = world.client()
     beat(client, "c", "g", producers=("p",))
     assert world.groups.groups["g"] == GroupConfig("g")
@@ -33,7 +39,9 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic_and_registers_both_kind
     assert member.address.startswith("10.0.0.9:")
 
 
-def test_all_members_are_told_before_the_heartbeat_is_answered_the_sender_included(world: World) -> None:
+def test_all_members_are_told_before_the_heartbeat_is_answered_the_sender_included(
+    world: World,
+) -> None:
     first, second = world.client("10.0.0.8"), world.client("10.0.0.9")
     beat(first, "c", "g")
     assert first.told_before_answer == ["g"]
@@ -52,7 +60,11 @@ def test_nobody_is_told_where_broker_or_group_do_not_want_it(sim: Simulation) ->
 
 
 def test_a_group_can_do_without_being_told(world: World) -> None:
-    world.on_broker(lambda: world.metadata.update_group(GroupConfig("g", notify_consumer_ids_changed_enable=False)))
+    world.on_broker(
+        lambda: world.metadata.update_group(
+            GroupConfig("g", notify_consumer_ids_changed_enable=False)
+        )
+    )
     client = world.client()
     beat(client, "c", "g", "h")
     assert client.told == ["h"]
@@ -78,7 +90,10 @@ def test_a_heartbeat_that_changes_nothing_saves_nothing(world: World) -> None:
     beat(client, "c", "g")
     versions, changes = (world.topics.version, world.groups.version), world.topic_changes
     beat(client, "c", "g")
-    assert ((world.topics.version, world.groups.version), world.topic_changes) == (versions, changes)
+    assert ((world.topics.version, world.groups.version), world.topic_changes) == (
+        versions,
+        changes,
+    )
 
 
 def test_who_unregisters_leaves_and_the_others_are_told(world: World) -> None:
@@ -142,7 +157,9 @@ def test_the_list_of_consumers_and_none(world: World) -> None:
     answer = client.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     beat(client, "c", "g")
-    assert client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g") == {"consumerIdList": ["c"]}
+    assert client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="g") == {
+        "consumerIdList": ["c"]
+    }
 
 
 def test_tag_subscriptions_are_served_and_others_are_not(world: World) -> None:
@@ -153,7 +170,9 @@ def test_tag_subscriptions_are_served_and_others_are_not(world: World) -> None:
         body = dump_bytes({"clientId": "c", "group": "g", "subscriptionData": subscription})
         return client.call(RequestCode.CHECK_CLIENT_CONFIG, body).code
 
-    assert check() == check(expressionType="TAG") == check(expressionType="") == ResponseCode.SUCCESS
+    assert (
+        check() == check(expressionType="TAG") == check(expressionType="") == ResponseCode.SUCCESS
+    )
     assert check(expressionType="SQL92") == ResponseCode.SYSTEM_ERROR
     assert client.call(RequestCode.CHECK_CLIENT_CONFIG, b"{}").code == ResponseCode.SUCCESS
 

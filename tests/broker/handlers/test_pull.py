@@ -32,13 +32,17 @@ END, BEYOND = FIRST_QUEUE_END, FIRST_QUEUE_END + 7
 SLOW_READER = GroupConfig("group", broker_id=3, which_broker_when_consume_slowly=2)
 
 
-def pulled(side: Callable[[], Side], offset: int, flags: int = 0, commit_offset: int = 5) -> tuple[int, int, int, int]:
+def pulled(
+    side: Callable[[], Side], offset: int, flags: int = 0, commit_offset: int = 5
+) -> tuple[int, int, int, int]:
     """Code, broker to go on at, offset to go on at, and stored progress, of one pull that does not wait."""
 
     async def run() -> tuple[int, int, int, int]:
         broker = side()
         broker.groups.update(SLOW_READER, NOW_MS)
-        asked = replace(USUAL, queue_offset=offset, sys_flag=SUBSCRIPTION | flags, commit_offset=commit_offset)
+        asked = replace(
+            USUAL, queue_offset=offset, sys_flag=SUBSCRIPTION | flags, commit_offset=commit_offset
+        )
         answer = decode(broker.connection._answers([pull_frame(1, asked)])[4:])
         told = PullAnswer.read(answer.fields)
         stored = broker.progress.to_table().offsets.get("T@group", {}).get(0, -1)
@@ -48,7 +52,9 @@ def pulled(side: Callable[[], Side], offset: int, flags: int = 0, commit_offset:
 
 
 @pytest.mark.parametrize("config", [PullConfig(), SLAVE])
-def test_who_is_far_behind_is_sent_where_the_group_says_and_comes_back_once_it_is_not(config: PullConfig) -> None:
+def test_who_is_far_behind_is_sent_where_the_group_says_and_comes_back_once_it_is_not(
+    config: PullConfig,
+) -> None:
     code, broker_id, next_offset, _ = pulled(lambda: Side(config), 0)
     assert (code, broker_id) == (FOUND, 2)
     assert next_offset > 0
@@ -57,7 +63,9 @@ def test_who_is_far_behind_is_sent_where_the_group_says_and_comes_back_once_it_i
 
 
 @pytest.mark.parametrize("config", [PullConfig(), SLAVE])
-def test_where_slaves_are_not_to_be_read_everybody_is_served_and_sent_to_the_master(config: PullConfig) -> None:
+def test_where_slaves_are_not_to_be_read_everybody_is_served_and_sent_to_the_master(
+    config: PullConfig,
+) -> None:
     assert pulled(lambda: Side(config, slave_reads=False), 0)[:2] == (FOUND, 0)
 
 
@@ -88,7 +96,9 @@ def test_less_than_no_message_cannot_be_pulled(count: int) -> None:
 def test_no_more_pulls_wait_than_may() -> None:
     async def run() -> tuple[list[tuple[int, int]], Command]:
         broker = Side(held_max=2)
-        asked = replace(USUAL, queue_offset=END, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=1000)
+        asked = replace(
+            USUAL, queue_offset=END, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=1000
+        )
         answers = [broker.connection._answers([pull_frame(number, asked)]) for number in range(3)]
         assert answers[:2] == [b"", b""]
         return broker.held(), decode(answers[2][4:])
@@ -101,7 +111,9 @@ def test_no_more_pulls_wait_than_may() -> None:
     )
 
 
-def test_a_pull_that_a_master_sends_elsewhere_is_written_down(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pull_that_a_master_sends_elsewhere_is_written_down(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """In a topic of its own, so that operators see which groups lost their place; in the log once a minute."""
     caplog.set_level(logging.INFO, "roquet.broker.offsets.moved_event")
 
@@ -115,7 +127,10 @@ def test_a_pull_that_a_master_sends_elsewhere_is_written_down(caplog: pytest.Log
 
     (event,) = asyncio.run(events(Side))
     message = record.decode(event)
-    assert (message.topic, message.properties) == (OFFSET_MOVED_TOPIC, {"TAGS": "group", "KEYS": "group"})
+    assert (message.topic, message.properties) == (
+        OFFSET_MOVED_TOPIC,
+        {"TAGS": "group", "KEYS": "group"},
+    )
     queue = {"brokerName": "b", "queueId": 0, "topic": "T"}
     assert load(message.body) == {
         "consumerGroup": "group",
@@ -136,7 +151,9 @@ def test_what_a_group_is_given_is_counted() -> None:
     async def counted() -> Side:
         broker = Side()
         for offset in (0, 3, END):
-            broker.connection._answers([pull_frame(1, replace(USUAL, queue_offset=offset, sys_flag=SUBSCRIPTION))])
+            broker.connection._answers(
+                [pull_frame(1, replace(USUAL, queue_offset=offset, sys_flag=SUBSCRIPTION))]
+            )
         return broker
 
     broker = asyncio.run(counted())

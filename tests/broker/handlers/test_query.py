@@ -16,7 +16,11 @@ EVER = {"beginTimestamp": 0, "endTimestamp": 2**63 - 1}
 
 
 def test_messages_are_found_by_their_key(world: World) -> None:
-    places = [world.put("T", keys=("k",)), world.put("T", keys=("other",)), world.put("T", keys=("k", "l"))]
+    places = [
+        world.put("T", keys=("k",)),
+        world.put("T", keys=("other",)),
+        world.put("T", keys=("k", "l")),
+    ]
     answer = world.client().call(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=8, **EVER)
     assert answer.code == ResponseCode.SUCCESS
     assert [record.physical_offset for record in decode_all(answer.body)] == [places[0], places[2]]
@@ -38,11 +42,15 @@ def test_the_newest_of_many_are_chosen(world: World) -> None:
 
 def test_no_more_are_given_than_the_broker_s_settings_allow(world: World) -> None:
     places = [world.put("T", keys=("k",)) for _ in range(70)]
-    body = world.client().call(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=1000, **EVER).body
+    body = (
+        world.client().call(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=1000, **EVER).body
+    )
     assert [record.physical_offset for record in decode_all(body)] == places[-64:]
 
 
-def test_the_newest_are_given_that_fit_into_an_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_are_given_that_fit_into_an_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """64 messages of 4 MiB would be a frame of 256 MiB, which no client takes."""
     places = [world.put("T", keys=("k",)) for _ in range(5)]
     client = world.client()
@@ -62,7 +70,13 @@ def test_a_key_of_many_messages_is_looked_for_while_others_are_served(world: Wor
     for _ in range(300):
         world.put("T", keys=("k",))
     before = world.slices.count
-    fields = {"topic": "T", "key": "k", "maxNum": 8, "beginTimestamp": 0, "endTimestamp": stored_ms + 1000}
+    fields = {
+        "topic": "T",
+        "key": "k",
+        "maxNum": 8,
+        "beginTimestamp": 0,
+        "endTimestamp": stored_ms + 1000,
+    }
     answer = world.client().call(RequestCode.QUERY_MESSAGE, **fields)
     assert [record.physical_offset for record in decode_all(answer.body)] == [first]
     assert world.slices.count > before
@@ -91,7 +105,9 @@ def test_less_than_no_message_cannot_be_asked_for(world: World) -> None:
     """Apache's broker answers the same; with a unique key it does not look at the number."""
     ask, more = world.client().call, {"topic": "T", "key": "k", **EVER}
     for count in (-1, -(2**31)):
-        assert ask(RequestCode.QUERY_MESSAGE, maxNum=count, **more).code == ResponseCode.SYSTEM_ERROR
+        assert (
+            ask(RequestCode.QUERY_MESSAGE, maxNum=count, **more).code == ResponseCode.SYSTEM_ERROR
+        )
     unique = ask(RequestCode.QUERY_MESSAGE, maxNum=-1, _UNIQUE_KEY_QUERY="true", **more)
     assert unique.code == ResponseCode.QUERY_NOT_FOUND
 
@@ -107,4 +123,7 @@ def test_a_message_is_found_by_its_place_and_nothing_else_is(world: World) -> No
     record = decode(client.call(RequestCode.VIEW_MESSAGE_BY_ID, offset=at).body)
     assert (record.body, record.topic) == (b"first", "T")
     for wrong in (at + 1, -1, 2**62, world.store.log.end):
-        assert client.call(RequestCode.VIEW_MESSAGE_BY_ID, offset=wrong).code == ResponseCode.SYSTEM_ERROR
+        assert (
+            client.call(RequestCode.VIEW_MESSAGE_BY_ID, offset=wrong).code
+            == ResponseCode.SYSTEM_ERROR
+        )

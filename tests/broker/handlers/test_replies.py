@@ -48,7 +48,11 @@ class Replier(Client):
         code: int = RequestCode.SEND_REPLY_MESSAGE_V2,
         header_type: int = 0,
     ) -> Command:
-        pairs = {"MSG_TYPE": "reply", "CORRELATION_ID": "7", **({"REPLY_TO_CLIENT": to} if to else {})}
+        pairs = {
+            "MSG_TYPE": "reply",
+            "CORRELATION_ID": "7",
+            **({"REPLY_TO_CLIENT": to} if to else {}),
+        }
         kind = SendHeader if code == RequestCode.SEND_REPLY_MESSAGE else SendHeaderV2
         header = kind("R", topic, 0, 0, self.host.now_ms(), 3, properties=join_properties(pairs))
         request = Command(code, header.write(), b"reply", header_type=header_type)
@@ -72,11 +76,17 @@ def replier(sim: Simulation, node: BrokerNode) -> Replier:
 
 def stored(node: BrokerNode) -> list[bytes]:
     store = serving(node).store
-    return [decode(store.message_at(at) or b"").body for at, *_ in store.queue(TOPIC, 0).entries(0, 100)]
+    return [
+        decode(store.message_at(at) or b"").body for at, *_ in store.queue(TOPIC, 0).entries(0, 100)
+    ]
 
 
-@pytest.mark.parametrize("code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2])
-def test_a_reply_is_handed_to_who_asked_and_stored(node: BrokerNode, asker: Asker, replier: Replier, code: int) -> None:
+@pytest.mark.parametrize(
+    "code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2]
+)
+def test_a_reply_is_handed_to_who_asked_and_stored(
+    node: BrokerNode, asker: Asker, replier: Replier, code: int
+) -> None:
     answer = replier.reply(code=code)
     assert (answer.code, answer.fields["queueId"], answer.fields["queueOffset"]) == (0, "0", "0")
     (pushed,) = asker.pushed
@@ -116,7 +126,9 @@ def test_the_sender_is_told_that_nobody_got_its_reply_which_is_stored_neverthele
     assert stored(node) == [b"reply"]
 
 
-def test_a_reply_to_a_topic_of_the_brokers_own_is_refused_and_goes_nowhere(asker: Asker, replier: Replier) -> None:
+def test_a_reply_to_a_topic_of_the_brokers_own_is_refused_and_goes_nowhere(
+    asker: Asker, replier: Replier
+) -> None:
     assert replier.reply(topic="SELF_TEST_TOPIC").code == 16
     assert asker.pushed == []
 

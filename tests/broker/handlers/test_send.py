@@ -27,12 +27,16 @@ async def test_messages_of_a_batch_keep_their_own_unique_keys(tmp_path: Path, pa
     """A 5.x client names the batch, too; a Go client names the batch only."""
     frame = content(path)
     request = decode(frame)
-    own = [split_properties(pairs.decode()).get(UNIQ_KEY) for _, _, pairs in split_batch(request.body)]
+    own = [
+        split_properties(pairs.decode()).get(UNIQ_KEY) for _, _, pairs in split_batch(request.body)
+    ]
     of_batch = split_properties(SendHeaderV2.read(request.fields).properties).get(UNIQ_KEY)
 
     side = Side(tmp_path, learns=False)
     assert side.take(frame) is not None
     queue = side.store.queue(request.fields["b"], int(request.fields["e"]))
     records = [decode_record(side.store.message_at(at) or b"") for at, *_ in queue.entries(0, 10)]
-    assert [record.properties.get(UNIQ_KEY) for record in records] == [key or of_batch for key in own]
+    assert [record.properties.get(UNIQ_KEY) for record in records] == [
+        key or of_batch for key in own
+    ]
     side.store.abandon()

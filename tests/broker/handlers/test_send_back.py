@@ -39,7 +39,9 @@ def client(sim: Simulation, node: BrokerNode) -> Client:
     return Client(sim, sim.host("10.0.0.9"))
 
 
-def stored(node: BrokerNode, client: Client, properties: str = "UNIQ_KEY\x01U\x02TAGS\x01a\x02WAIT\x01true") -> Record:
+def stored(
+    node: BrokerNode, client: Client, properties: str = "UNIQ_KEY\x01U\x02TAGS\x01a\x02WAIT\x01true"
+) -> Record:
     """A message in the log."""
     assert send(client, b"body", properties=properties).code == 0
     return arrived(node)[-1]
@@ -55,10 +57,14 @@ def change(node: BrokerNode, work: Callable[[], T]) -> T:
 
 
 def change_group(node: BrokerNode, **settings: Any) -> None:
-    change(node, lambda: serving(node).parts.tables.metadata.update_group(GroupConfig("g", **settings)))
+    change(
+        node, lambda: serving(node).parts.tables.metadata.update_group(GroupConfig("g", **settings))
+    )
 
 
-def send_back(client: Client, record: Record | int, group: str = "g", level: int = 0, **more: Any) -> Command:
+def send_back(
+    client: Client, record: Record | int, group: str = "g", level: int = 0, **more: Any
+) -> Command:
     at = record if isinstance(record, int) else record.physical_offset
     fields = {"offset": at, "group": group, "delayLevel": level, "maxReconsumeTimes": 16, **more}
     return client.call(RequestCode.CONSUMER_SEND_MSG_BACK, b"", **fields)
@@ -104,7 +110,9 @@ def test_the_second_time_it_names_its_first_topic_and_id_still_and_waits_a_level
     assert again.properties["ORIGIN_MESSAGE_ID"] == first.offset_message_id
 
 
-def test_a_consumer_may_say_how_long_it_waits(sim: Simulation, node: BrokerNode, client: Client) -> None:
+def test_a_consumer_may_say_how_long_it_waits(
+    sim: Simulation, node: BrokerNode, client: Client
+) -> None:
     send_back(client, stored(node, client), level=1)
     sim.run_for(1.2)
     assert len(arrived(node, RETRY)) == 1
@@ -118,14 +126,19 @@ def test_what_shall_not_come_again_is_a_dead_letter_at_once(
     assert send_back(client, first, level=level, maxReconsumeTimes=tries_max).code == 0
     (dead,) = arrived(node, DEAD)
     assert (dead.body, dead.reconsume_times, dead.properties["DELAY"]) == (b"body", 1, "0")
-    assert (dead.properties["RETRY_TOPIC"], dead.properties["ORIGIN_MESSAGE_ID"]) == ("T", first.offset_message_id)
+    assert (dead.properties["RETRY_TOPIC"], dead.properties["ORIGIN_MESSAGE_ID"]) == (
+        "T",
+        first.offset_message_id,
+    )
     topic = serving(node).parts.tables.topics.topics[DEAD]
     assert (topic.read_queues, topic.write_queues, topic.perm) == (1, 1, READ_WRITE)
     sim.run_for(60)
     assert arrived(node, RETRY) == arrived(node, SCHEDULE_TOPIC) == []
 
 
-def test_without_a_word_of_the_consumers_the_groups_maximum_counts(node: BrokerNode, client: Client) -> None:
+def test_without_a_word_of_the_consumers_the_groups_maximum_counts(
+    node: BrokerNode, client: Client
+) -> None:
     change_group(node, retry_max_times=0)
     at = stored(node, client).physical_offset
     fields: dict[str, Any] = {"offset": at, "group": "g", "delayLevel": 0}
@@ -133,7 +146,9 @@ def test_without_a_word_of_the_consumers_the_groups_maximum_counts(node: BrokerN
     assert len(arrived(node, DEAD)) == 1
 
 
-def test_the_word_of_a_consumer_before_3_4_9_does_not_count(node: BrokerNode, client: Client) -> None:
+def test_the_word_of_a_consumer_before_3_4_9_does_not_count(
+    node: BrokerNode, client: Client
+) -> None:
     at = stored(node, client).physical_offset
     fields = {"offset": str(at), "group": "g", "delayLevel": "0", "maxReconsumeTimes": "0"}
     old = Command(RequestCode.CONSUMER_SEND_MSG_BACK, fields, version=120)
@@ -142,9 +157,13 @@ def test_the_word_of_a_consumer_before_3_4_9_does_not_count(node: BrokerNode, cl
     assert len(arrived(node, SCHEDULE_TOPIC, 2)) == 1
 
 
-def test_each_of_sixteen_retries_waits_a_level_longer_and_then_there_is_no_more(sim: Simulation) -> None:
+def test_each_of_sixteen_retries_waits_a_level_longer_and_then_there_is_no_more(
+    sim: Simulation,
+) -> None:
     """With Apache's levels that takes 4 hours and 45 minutes (docs/protocol/producing.md#delay-levels)."""
-    node = started(sim, ADDRESS, messageDelayLevel=" ".join(f"{seconds}s" for seconds in range(1, 19)))
+    node = started(
+        sim, ADDRESS, messageDelayLevel=" ".join(f"{seconds}s" for seconds in range(1, 19))
+    )
     client = Client(sim, sim.host("10.0.0.9"))
     record = stored(node, client)
     waited_s = []
@@ -180,7 +199,9 @@ def test_a_broker_that_may_not_be_written_to_takes_nothing_back(sim: Simulation)
     assert arrived(node, SCHEDULE_TOPIC, 2) == []
 
 
-def test_a_retry_topic_that_may_not_be_written_to_takes_nothing_back(node: BrokerNode, client: Client) -> None:
+def test_a_retry_topic_that_may_not_be_written_to_takes_nothing_back(
+    node: BrokerNode, client: Client
+) -> None:
     metadata = serving(node).parts.tables.metadata
     topic = change(node, lambda: metadata.retry_topic(GroupConfig("g")))
     assert topic is not None
@@ -188,7 +209,9 @@ def test_a_retry_topic_that_may_not_be_written_to_takes_nothing_back(node: Broke
     assert send_back(client, stored(node, client)).code == 16
 
 
-def test_a_group_without_retry_queues_lets_go_of_what_failed(sim: Simulation, node: BrokerNode, client: Client) -> None:
+def test_a_group_without_retry_queues_lets_go_of_what_failed(
+    sim: Simulation, node: BrokerNode, client: Client
+) -> None:
     change_group(node, retry_queues=0)
     end = stored(node, client).physical_offset
     assert send_back(client, end, level=-1).code == 0
@@ -196,7 +219,9 @@ def test_a_group_without_retry_queues_lets_go_of_what_failed(sim: Simulation, no
     assert DEAD not in serving(node).parts.tables.topics.topics
 
 
-def test_a_retry_goes_to_any_of_the_groups_retry_queues(sim: Simulation, node: BrokerNode, client: Client) -> None:
+def test_a_retry_goes_to_any_of_the_groups_retry_queues(
+    sim: Simulation, node: BrokerNode, client: Client
+) -> None:
     change_group(node, retry_queues=3)
     record = stored(node, client)
     for _ in range(60):
@@ -239,7 +264,9 @@ def test_the_answer_waits_until_the_copy_is_on_disk(sim: Simulation) -> None:
     assert serving(node).store.log.flushed_to == serving(node).store.log.end
 
 
-def test_a_master_without_the_slave_it_should_have_takes_it_back_all_the_same(sim: Simulation) -> None:
+def test_a_master_without_the_slave_it_should_have_takes_it_back_all_the_same(
+    sim: Simulation,
+) -> None:
     """For an error clients would store a second copy, which has no slave either."""
     node = started(sim, ADDRESS, brokerRole="SYNC_MASTER")
     client = Client(sim, sim.host("10.0.0.9"))
@@ -250,7 +277,9 @@ def test_a_master_without_the_slave_it_should_have_takes_it_back_all_the_same(si
 
 
 @pytest.mark.parametrize("path", FRAMES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_what_apaches_clients_send_back_is_taken_as_by_apache(node: BrokerNode, client: Client, path: Path) -> None:
+def test_what_apaches_clients_send_back_is_taken_as_by_apache(
+    node: BrokerNode, client: Client, path: Path
+) -> None:
     request = decode(path.read_bytes()[4:])
     golden = decode(path.with_name(path.name.replace(".request.", ".response.")).read_bytes()[4:])
     request.fields["offset"] = str(stored(node, client).physical_offset)
@@ -263,12 +292,16 @@ def test_what_apaches_clients_send_back_is_taken_as_by_apache(node: BrokerNode, 
 # sends to a retry topic
 
 
-def send_again(client: Client, times: int, times_max: int, properties: str = "DELAY\x011") -> Command:
+def send_again(
+    client: Client, times: int, times_max: int, properties: str = "DELAY\x011"
+) -> Command:
     fields = {**SEND, "b": RETRY, "e": 0, "i": properties, "j": times, "l": times_max}
     return client.call(RequestCode.SEND_MESSAGE_V2, b"body", **fields)
 
 
-def test_a_retry_that_a_client_sends_itself_waits(sim: Simulation, node: BrokerNode, client: Client) -> None:
+def test_a_retry_that_a_client_sends_itself_waits(
+    sim: Simulation, node: BrokerNode, client: Client
+) -> None:
     assert send_again(client, 15, 16).code == 0
     assert arrived(node, RETRY) == []
     sim.run_for(1.1)
@@ -286,10 +319,15 @@ def test_who_counts_tries_from_below_zero_gets_it_again_at_once(
     sim: Simulation, node: BrokerNode, client: Client, tries: int
 ) -> None:
     assert (
-        client.call(RequestCode.SEND_MESSAGE_V2, b"body", **{**SEND, "b": "T", "e": 0, "i": "", "j": tries}).code == 0
+        client.call(
+            RequestCode.SEND_MESSAGE_V2, b"body", **{**SEND, "b": "T", "e": 0, "i": "", "j": tries}
+        ).code
+        == 0
     )
     assert send_back(client, arrived(node)[-1]).code == 0
     sim.run_for(0.1)
-    places = [(queue.topic, queue.queue_id) for queue in serving(node).store.queues if queue.max_offset]
+    places = [
+        (queue.topic, queue.queue_id) for queue in serving(node).store.queues if queue.max_offset
+    ]
     assert places == [("T", 0), (RETRY, 0)]
     assert arrived(node, RETRY)[0].reconsume_times == tries + 1

@@ -41,11 +41,18 @@ class Cluster:
     def put(self, *numbers: int) -> None:
         """Messages with the property `a` in one queue; their body is that number."""
         for number in numbers:
-            assert send(self.client, b"%d" % number, properties=f"a\x01{number}").code == ResponseCode.SUCCESS
+            assert (
+                send(self.client, b"%d" % number, properties=f"a\x01{number}").code
+                == ResponseCode.SUCCESS
+            )
 
-    def want(self, expression: str, version: int = 1, group: str = "g", kind: str = SQL92) -> Command:
+    def want(
+        self, expression: str, version: int = 1, group: str = "g", kind: str = SQL92
+    ) -> Command:
         data = ConsumerData(group, subscriptions=(Subscription("T", expression, version, kind),))
-        return self.client.call(RequestCode.HEART_BEAT, dump_bytes(Heartbeat("c", (), (data,)).to_json()))
+        return self.client.call(
+            RequestCode.HEART_BEAT, dump_bytes(Heartbeat("c", (), (data,)).to_json())
+        )
 
     def pull(self, **changes: object) -> Command:
         return self.client.call(RequestCode.PULL_MESSAGE, **replace(USUAL, **changes).write())  # type: ignore[arg-type]
@@ -87,7 +94,10 @@ def test_what_nobody_wants_is_passed_over(cluster: Cluster) -> None:
     cluster.want("a > 30")
     cluster.put(1, 2)
     answer = cluster.pull()
-    assert (answer.code, answer.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
+    assert (answer.code, answer.remark) == (
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        "NO_MATCHED_MESSAGE",
+    )
     assert PullAnswer.read(answer.fields).next_begin_offset == 2
 
 
@@ -97,7 +107,10 @@ def test_a_pull_may_bring_its_own_filter(cluster: Cluster) -> None:
     assert cluster.numbers(subscription="a > 3", **own) == [5]
     wrong = cluster.pull(subscription="a > 'x'", **own)
     assert wrong.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    assert wrong.remark == "filter expression, position 5: > compares numbers and properties, found text 'x'"
+    assert (
+        wrong.remark
+        == "filter expression, position 5: > compares numbers and properties, found text 'x'"
+    )
     unknown = cluster.pull(subscription="a", sys_flag=SUBSCRIPTION, expression_type="XPATH")
     assert unknown.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
@@ -108,7 +121,9 @@ def test_a_heartbeat_whose_filter_is_wrong_is_refused_with_the_place_and_all_oth
     cluster.put(1)
     right = ConsumerData("h", subscriptions=(Subscription("T", "a = 1", 1, SQL92),))
     wrong = ConsumerData("g", subscriptions=(Subscription("T", "a > > 3", 1, SQL92),))
-    answer = cluster.client.call(RequestCode.HEART_BEAT, dump_bytes(Heartbeat("c", ("p",), (wrong, right)).to_json()))
+    answer = cluster.client.call(
+        RequestCode.HEART_BEAT, dump_bytes(Heartbeat("c", ("p",), (wrong, right)).to_json())
+    )
     assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     assert answer.remark is not None
     assert answer.remark.startswith("filter expression, position 5: expected a value")
@@ -224,7 +239,9 @@ def test_a_held_pull_goes_by_what_its_group_wants_when_it_is_woken(cluster: Clus
     assert numbers_in(held.answer) == [2]
 
 
-def test_a_held_pull_moves_on_with_the_next_sweep_past_what_it_does_not_want(cluster: Cluster) -> None:
+def test_a_held_pull_moves_on_with_the_next_sweep_past_what_it_does_not_want(
+    cluster: Cluster,
+) -> None:
     cluster.put(1)
     cluster.want("a > 3")
     held = Held(cluster, queue_offset=1)
@@ -235,8 +252,12 @@ def test_a_held_pull_moves_on_with_the_next_sweep_past_what_it_does_not_want(clu
     assert PullAnswer.read(held.answer.fields).next_begin_offset == 4
 
 
-def test_a_held_pull_sees_a_wanted_message_behind_more_than_one_fetch_looks_at(sim: Simulation) -> None:
-    cluster = Cluster(sim, **ALLOWED, mapedFileSizeConsumeQueue=20 * 10_000, mapedFileSizeCommitLog=1 << 20)
+def test_a_held_pull_sees_a_wanted_message_behind_more_than_one_fetch_looks_at(
+    sim: Simulation,
+) -> None:
+    cluster = Cluster(
+        sim, **ALLOWED, mapedFileSizeConsumeQueue=20 * 10_000, mapedFileSizeCommitLog=1 << 20
+    )
     cluster.put(1)
     cluster.want("a > 3")
     held = Held(cluster, queue_offset=1)
@@ -245,7 +266,9 @@ def test_a_held_pull_sees_a_wanted_message_behind_more_than_one_fetch_looks_at(s
     async def store_many() -> None:
         queue = broker.store.queue("T", 0)
         for number in [1] * 2000 + [4]:
-            broker.store.append(queue, b"%d" % number, b"a\x01%d" % number, (), 0, 0, 0, 1, bytes(8))
+            broker.store.append(
+                queue, b"%d" % number, b"a\x01%d" % number, (), 0, 0, 0, 1, bytes(8)
+            )
         broker.parts.turn.due()
 
     cluster.node.host.call(store_many)
@@ -267,7 +290,9 @@ def test_a_held_pull_that_nothing_came_for_is_answered_after_its_time(cluster: C
 # retries, restarts, members that disagree
 
 
-def test_the_retry_topic_is_filtered_by_the_messages_own_topic_if_that_is_set(sim: Simulation) -> None:
+def test_the_retry_topic_is_filtered_by_the_messages_own_topic_if_that_is_set(
+    sim: Simulation,
+) -> None:
     cluster = Cluster(sim, **ALLOWED, filterSupportRetry="true")
     cluster.put(1)
     retries = Subscription("%RETRY%g", "TRUE", 1, SQL92)
@@ -279,7 +304,15 @@ def test_the_retry_topic_is_filtered_by_the_messages_own_topic_if_that_is_set(si
         queue = broker.store.queue("%RETRY%g", 0)
         for number in (1, 4):
             broker.store.append(
-                queue, b"%d" % number, b"a\x01%d\x02RETRY_TOPIC\x01T" % number, (), 0, 0, 0, 1, bytes(8)
+                queue,
+                b"%d" % number,
+                b"a\x01%d\x02RETRY_TOPIC\x01T" % number,
+                (),
+                0,
+                0,
+                0,
+                1,
+                bytes(8),
             )
 
     cluster.node.host.call(come_again)
@@ -287,7 +320,9 @@ def test_the_retry_topic_is_filtered_by_the_messages_own_topic_if_that_is_set(si
 
 
 @pytest.mark.parametrize("crash", [False, True])
-def test_filters_come_through_a_restart_and_wait_for_their_group(cluster: Cluster, *, crash: bool) -> None:
+def test_filters_come_through_a_restart_and_wait_for_their_group(
+    cluster: Cluster, *, crash: bool
+) -> None:
     cluster.want("a > 3")
     cluster.put(1, 5)
     cluster.sim.run_for(12)
@@ -305,7 +340,9 @@ def test_filters_come_through_a_restart_and_wait_for_their_group(cluster: Cluste
 
 def saved(node: BrokerNode) -> dict[str, Any]:
     """The filter of the group, as it is on the drive."""
-    data: dict[str, Any] = load(node.host.disk.read(FILTERS) or b"{}")["filterDataByTopic"]["T"]["groupFilterData"]["g"]
+    data: dict[str, Any] = load(node.host.disk.read(FILTERS) or b"{}")["filterDataByTopic"]["T"][
+        "groupFilterData"
+    ]["g"]
     return data
 
 
@@ -342,7 +379,9 @@ def test_members_that_want_different_things_are_told_of_once(
         caplog.clear()
         data = ConsumerData("g", subscriptions=(Subscription("T", expression, version, SQL92),))
         client.call(RequestCode.HEART_BEAT, dump_bytes(Heartbeat(name, (), (data,)).to_json()))
-        return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        return [
+            record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+        ]
 
     assert want(cluster.client, "c", "a > 3", 1) == want(other, "d", "a > 3", 2) == []
     (warning,) = want(other, "d", "a > 4", 3)

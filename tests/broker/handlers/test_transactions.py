@@ -21,7 +21,14 @@ from roquet.protocol.records.record import Record, decode
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
 from tests.broker.served import SEND, serving, started
-from tests.broker.transacting import ADDRESS, PERIOD_S, HalfRecord, TransactionProducer, bodies, queue
+from tests.broker.transacting import (
+    ADDRESS,
+    PERIOD_S,
+    HalfRecord,
+    TransactionProducer,
+    bodies,
+    queue,
+)
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
 
@@ -45,16 +52,29 @@ def test_nobody_sees_a_half_message_before_its_transaction_is_committed(
     assert bodies(node) == ["second", "first"]
 
 
-def test_records_are_as_apaches_broker_writes_them(node: BrokerNode, producer: TransactionProducer) -> None:
+def test_records_are_as_apaches_broker_writes_them(
+    node: BrokerNode, producer: TransactionProducer
+) -> None:
     producer.end(producer.half(TAGS="TagA", KEYS="k"), COMMIT)
     (half,), (end,), (committed,) = (
         queue(node, topic, at) for topic, at in ((HALF_TOPIC, 0), (HALF_OP_TOPIC, 0), ("T", 1))
     )
-    for ours, theirs in (half, golden("half")), (end, golden("operation")), (committed, golden("committed")):
-        assert (ours.sys_flag, ours.topic == theirs.topic or theirs.topic == "GoldenStore") == (theirs.sys_flag, True)
+    for ours, theirs in (
+        (half, golden("half")),
+        (end, golden("operation")),
+        (committed, golden("committed")),
+    ):
+        assert (ours.sys_flag, ours.topic == theirs.topic or theirs.topic == "GoldenStore") == (
+            theirs.sys_flag,
+            True,
+        )
         assert ours.properties.keys() == theirs.properties.keys()
         assert (ours.born_host == ours.store_host) == (theirs.born_host == theirs.store_host)
-    assert (half.queue_id, half.properties["REAL_TOPIC"], half.properties["REAL_QID"]) == (0, "T", "1")
+    assert (half.queue_id, half.properties["REAL_TOPIC"], half.properties["REAL_QID"]) == (
+        0,
+        "T",
+        "1",
+    )
     assert (end.body, end.properties) == (b"0", golden("operation").properties)
     assert committed.prepared_offset == half.physical_offset
     assert (committed.born_ms, committed.born_host) == (half.born_ms, half.born_host)
@@ -66,7 +86,9 @@ def test_a_rolled_back_message_is_never_seen_and_an_unknown_one_stays_open(
 ) -> None:
     rolled_back, unknown = producer.half(b"rolled back"), producer.half(b"unknown")
     assert producer.end(rolled_back, ROLLBACK).code == 0
-    request = Command(RequestCode.END_TRANSACTION, {"producerGroup": "P", "commitOrRollback": str(UNKNOWN)})
+    request = Command(
+        RequestCode.END_TRANSACTION, {"producerGroup": "P", "commitOrRollback": str(UNKNOWN)}
+    )
     request.fields |= {name: str(value) for name, value in unknown.fields.items()}
     producer.host.call(lambda: producer.channels.notify(producer.broker, request))
     assert producer.end(rolled_back, COMMIT).code == 1, "it has ended"
@@ -147,11 +169,18 @@ def test_who_names_another_half_message_changes_nothing(
 def test_a_plain_message_is_no_half_message_whatever_its_properties_say(
     node: BrokerNode, producer: TransactionProducer
 ) -> None:
-    fields = {**SEND, "b": "T", "e": 1, "i": join_properties({"PGROUP": "P", "REAL_TOPIC": "../x", "REAL_QID": "0"})}
+    fields = {
+        **SEND,
+        "b": "T",
+        "e": 1,
+        "i": join_properties({"PGROUP": "P", "REAL_TOPIC": "../x", "REAL_QID": "0"}),
+    }
     answer = producer.call(RequestCode.SEND_MESSAGE_V2, b"body", **fields)
     _, _, at = parse_offset_message_id(answer.fields["msgId"])
     assert producer.end(HalfRecord(0, at), COMMIT).code == 1
-    assert producer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=answer.fields["msgId"]).code == 1
+    assert (
+        producer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=answer.fields["msgId"]).code == 1
+    )
 
 
 def test_a_transaction_ends_once(node: BrokerNode, producer: TransactionProducer) -> None:

@@ -50,7 +50,9 @@ class Served:
     def range(self) -> tuple[int, int]:
         """First and next offset of the queue, as a client is told."""
         asked = RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET
-        first, end = (int(self.client.call(code, topic="T", queueId=0).fields["offset"]) for code in asked)
+        first, end = (
+            int(self.client.call(code, topic="T", queueId=0).fields["offset"]) for code in asked
+        )
         return first, end
 
     def first_body(self) -> bytes:
@@ -66,7 +68,9 @@ def served(sim: Simulation) -> Served:
     return Served(sim)
 
 
-def test_a_drive_that_is_too_full_takes_no_message_until_there_is_room_again(served: Served) -> None:
+def test_a_drive_that_is_too_full_takes_no_message_until_there_is_room_again(
+    served: Served,
+) -> None:
     served.host.drive.used_ratio = 0.91
     served.sim.run_for(11)
     refused = served.send(COUNT)
@@ -92,7 +96,9 @@ def test_above_the_forced_share_the_oldest_files_go_whatever_their_age(served: S
     assert served.names(QUEUE)[0] == f"{first // 10 * 200:020}"
 
 
-def test_a_queue_that_could_not_be_read_when_files_went_is_trimmed_once_it_can(served: Served) -> None:
+def test_a_queue_that_could_not_be_read_when_files_went_is_trimmed_once_it_can(
+    served: Served,
+) -> None:
     queue_files = {path for path in served.host.drive.names.files if path.parent == QUEUE}
     served.host.drive.unreadable |= queue_files
     served.host.drive.used_ratio = 0.86
@@ -120,7 +126,10 @@ def test_only_what_goes_is_told_of(sim: Simulation, caplog: pytest.LogCaptureFix
 
 def test_what_has_expired_goes_at_its_hour(sim: Simulation) -> None:
     served = Served(
-        sim, fileReservedTime=0, deleteWhen=f"{START_HOUR + 1:02}", flushConsumeQueueThoroughInterval=60_000
+        sim,
+        fileReservedTime=0,
+        deleteWhen=f"{START_HOUR + 1:02}",
+        flushConsumeQueueThoroughInterval=60_000,
     )
     sim.run_for(45 * 60)
     assert served.names(LOG) == served.files
@@ -148,7 +157,9 @@ def patient(sim: Simulation) -> Served:
 
 
 @pytest.mark.parametrize("step_hours", [-26, 10_000])
-def test_a_clock_that_is_set_makes_no_file_go_sooner_or_later(patient: Served, step_hours: int) -> None:
+def test_a_clock_that_is_set_makes_no_file_go_sooner_or_later(
+    patient: Served, step_hours: int
+) -> None:
     patient.host.clock_ahead_ms += step_hours * HOUR_MS
     lives_for(patient, 0.85)
     assert patient.names(LOG) == patient.files
@@ -173,7 +184,9 @@ def test_a_clock_that_was_ahead_for_a_while_makes_no_file_go(patient: Served) ->
 
 
 @pytest.mark.parametrize("step_hours", [0, 26])
-def test_at_a_start_half_the_time_that_files_are_kept_has_passed_at_most(patient: Served, step_hours: int) -> None:
+def test_at_a_start_half_the_time_that_files_are_kept_has_passed_at_most(
+    patient: Served, step_hours: int
+) -> None:
     patient.node.stop()
     patient.host.clock_ahead_ms += step_hours * HOUR_MS
     patient.node.start()
@@ -193,7 +206,9 @@ def test_an_admin_lets_what_has_expired_go_at_any_hour(sim: Simulation) -> None:
     assert served.names(LOG) == served.files[-1:]
 
 
-def test_what_cannot_be_deleted_now_goes_later_and_never_before_what_is_older(served: Served) -> None:
+def test_what_cannot_be_deleted_now_goes_later_and_never_before_what_is_older(
+    served: Served,
+) -> None:
     looked_at = served.host.drive.names
 
     def has_no_gap() -> None:
@@ -203,7 +218,10 @@ def test_what_cannot_be_deleted_now_goes_later_and_never_before_what_is_older(se
         looked_at = served.host.drive.names
         for folder, size in (LOG, LOG_FILE), (QUEUE, 200):
             names = [int(name) for name in served.names(folder)]
-            assert all(second - first == size for first, second in itertools.pairwise(names)), (folder, names)
+            assert all(second - first == size for first, second in itertools.pairwise(names)), (
+                folder,
+                names,
+            )
 
     served.sim.check_always(has_no_gap)
     served.host.drive.used_ratio = 0.86

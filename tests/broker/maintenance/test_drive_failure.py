@@ -106,7 +106,12 @@ def test_a_log_whose_file_was_deleted_under_the_broker_acknowledges_nothing(
     (line,) = critical(caplog)
     assert "file=/store/commitlog/" in line
     assert "see who deletes or replaces files of the store, restore this one" in line
-    assert len([line for line in caplog.messages if line.startswith("a file of the store was deleted")]) == 1
+    assert (
+        len(
+            [line for line in caplog.messages if line.startswith("a file of the store was deleted")]
+        )
+        == 1
+    )
 
 
 def test_messages_that_wait_for_nothing_but_the_disk_end_with_it_too(sim: Simulation) -> None:
@@ -123,7 +128,9 @@ def test_messages_that_wait_for_nothing_but_the_disk_end_with_it_too(sim: Simula
 def test_an_error_that_the_checkpoint_meets_ends_the_broker_too(sim: Simulation) -> None:
     """It syncs the log by the same descriptor, and takes the error from whoever would sync it next."""
     hour_ms = 3_600_000
-    node = started(sim, MASTER, flushIntervalCommitLog=hour_ms, flushConsumeQueueThoroughInterval=3000)
+    node = started(
+        sim, MASTER, flushIntervalCommitLog=hour_ms, flushConsumeQueueThoroughInterval=3000
+    )
     client, lives = client_of(sim), lives_of(node)
     assert sent(client, b"0") == [ResponseCode.SUCCESS]
     sim.run_for(9)
@@ -151,7 +158,9 @@ def test_an_error_that_the_deletion_of_a_topic_meets_ends_the_broker_too(sim: Si
 
 def read_only(sim: Simulation, **settings: object) -> tuple[BrokerNode, Client]:
     """A broker with three messages whose drive has failed with the fourth."""
-    node = started(sim, MASTER, flushDiskType="SYNC_FLUSH", syncFailureAction="readOnly", **settings)
+    node = started(
+        sim, MASTER, flushDiskType="SYNC_FLUSH", syncFailureAction="readOnly", **settings
+    )
     client = client_of(sim)
     assert sent(client, b"0", b"1", b"2") == [ResponseCode.SUCCESS] * 3
     node.host.drive.refuse("sync", errno.EIO)
@@ -173,12 +182,17 @@ def test_a_read_only_broker_serves_what_is_on_the_drive_and_takes_nothing(
     assert lives()
     fetched = serving(node).store.fetch("T", 0, 0, 32, TagFilter())
     assert [record.body for record in records_in(fetched)] == [b"0", b"1", b"2"]
-    assert "/store/commitlog" in client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]["storeFailure"]
+    assert (
+        "/store/commitlog"
+        in client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)["table"]["storeFailure"]
+    )
     assert len(critical(caplog)) == 1
     assert len([record for record in caplog.records[told:] if record.levelno >= logging.ERROR]) == 0
 
 
-def test_what_waits_in_a_read_only_broker_is_told_of_once(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_waits_in_a_read_only_broker_is_told_of_once(
+    sim: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
     """Transactions of which producers are asked each minute, ends of them, and messages that are due."""
     rules = {"transactionCheckInterval": 60_000, "transactionTimeOut": 6_000}
     node = started(sim, MASTER, flushDiskType="SYNC_FLUSH", syncFailureAction="readOnly", **rules)
@@ -193,7 +207,9 @@ def test_what_waits_in_a_read_only_broker_is_told_of_once(sim: Simulation, caplo
     for _ in range(10):
         sim.run_for(60)
         producer.announce()
-    lines = sorted(record.getMessage() for record in caplog.records[told:] if record.levelno >= logging.WARNING)
+    lines = sorted(
+        record.getMessage() for record in caplog.records[told:] if record.levelno >= logging.WARNING
+    )
     assert [line.split(":")[0] for line in lines] == [
         lines[0].split(":")[0],
         "delayed messages have to wait, it is tried again",
@@ -210,7 +226,9 @@ def test_a_slave_whose_drive_has_failed_is_not_made_the_master(sim: Simulation) 
     sim.run_for(1)
     known = {"namesrvAddr": f"{NAMES}:{NAME_SERVER_PORT}"}
     master = started(sim, MASTER, **known)
-    slave = started(sim, SLAVE, syncFailureAction="readOnly", brokerRole="SLAVE", brokerId=1, **known)
+    slave = started(
+        sim, SLAVE, syncFailureAction="readOnly", brokerRole="SLAVE", brokerId=1, **known
+    )
     client, lives = client_of(sim), lives_of(slave)
     sim.run_for(40)
     slave.host.drive.trouble = errno.EIO
@@ -240,7 +258,9 @@ def test_a_read_only_broker_says_so_to_name_servers(sim: Simulation) -> None:
     assert queues.perm == Permission.READ
 
 
-def test_a_read_only_slave_follows_nobody(sim: Simulation, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_read_only_slave_follows_nobody(
+    sim: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
     master = started(sim, MASTER)
     replica = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": f"{MASTER}:10912"}
     slave = started(sim, SLAVE, syncFailureAction="readOnly", **replica)
@@ -257,7 +277,9 @@ def test_a_read_only_slave_follows_nobody(sim: Simulation, caplog: pytest.LogCap
         sim.run_for(10)
     assert lives()
     assert serving(slave).store.log.end == end < serving(master).store.log.end
-    assert not [record.getMessage() for record in caplog.records[told:] if record.levelno >= logging.WARNING]
+    assert not [
+        record.getMessage() for record in caplog.records[told:] if record.levelno >= logging.WARNING
+    ]
 
 
 def test_a_master_lets_its_slaves_have_what_its_drive_refuses(sim: Simulation) -> None:

@@ -89,7 +89,9 @@ def test_other_work_has_its_turn_between_two_queues_of_a_topic(store: Store) -> 
     assert not store.queues.of_topic("many")
 
 
-def test_what_is_stored_in_a_topic_while_another_is_deleted_does_not_come_back(store: Store, tmp_path: Path) -> None:
+def test_what_is_stored_in_a_topic_while_another_is_deleted_does_not_come_back(
+    store: Store, tmp_path: Path
+) -> None:
     async def delete() -> None:
         deleting = asyncio.create_task(deletion(store).of_topics(lambda topic: topic != "T2"))
         while store.max_offset("T0", 0):
@@ -120,7 +122,9 @@ def assert_equal(queue: ConsumeQueue, copy: ConsumeQueue) -> None:
 
 @pytest.mark.parametrize("kept", range(3))
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_a_queue_that_cannot_be_deleted_whole_goes_on_where_its_copies_do(kept: int, *, is_killed: bool) -> None:
+def test_a_queue_that_cannot_be_deleted_whole_goes_on_where_its_copies_do(
+    kept: int, *, is_killed: bool
+) -> None:
     """Offsets that are given a second time would be those of other messages on slaves, which pass over the new ones."""
     couple = Couple()
     drive, couple.master = couple.drive, couple.copy

@@ -48,7 +48,9 @@ class World:
         config = NamesrvConfig(kv_config_path=str(self.folder / host.address))
         host.call(lambda: NameServer(config, host.runtime()).start())
 
-    def broker(self, address: str, broker_id: int = 0, *, permission: int = 6, compressed: bool = False) -> Registrar:
+    def broker(
+        self, address: str, broker_id: int = 0, *, permission: int = 6, compressed: bool = False
+    ) -> Registrar:
         """A broker that registers from now on."""
         registrar = Registrar(
             Channels(),
@@ -64,7 +66,9 @@ class World:
         return registrar
 
     def ask(self, address: str, code: int, **fields: str) -> Command:
-        return self.sim.host(TOOL).call(lambda: self.tool.call(address, Command(code, fields), 3000))
+        return self.sim.host(TOOL).call(
+            lambda: self.tool.call(address, Command(code, fields), 3000)
+        )
 
     def route(self, address: str) -> Route | None:
         answer = self.ask(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T")
@@ -82,7 +86,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_every_name_server_knows_a_broker_as_soon_as_it_started(world: World, compressed: bool) -> None:
+def test_every_name_server_knows_a_broker_as_soon_as_it_started(
+    world: World, compressed: bool
+) -> None:
     world.broker(MASTER, compressed=compressed)
     world.sim.run_for(1)
     for address in NAME_SERVERS:
@@ -118,7 +124,9 @@ def test_a_name_server_that_was_away_is_told_again_and_holds_up_nobody(
     assert route is not None
     assert route.queues[0].write_queues == 7
     world.sim.run_for(100)
-    assert len([record for record in caplog.records if away in record.getMessage()]) == 1, "logged once, not each time"
+    assert len([record for record in caplog.records if away in record.getMessage()]) == 1, (
+        "logged once, not each time"
+    )
     world.start_name_server(away)
     world.sim.run_for(31)
     assert world.addresses(away) == {0: f"{MASTER}:10911"}
@@ -181,7 +189,9 @@ def test_a_slave_stays_with_its_master_while_one_name_server_knows_it(world: Wor
     assert world.masters == [(f"{MASTER}:10912", f"{MASTER}:10911")]
 
 
-def test_a_dead_connection_to_a_name_server_is_replaced_before_that_forgets_the_broker(world: World) -> None:
+def test_a_dead_connection_to_a_name_server_is_replaced_before_that_forgets_the_broker(
+    world: World,
+) -> None:
     """Dead without a word: bytes vanish, nobody is told."""
     world.broker(MASTER)
     world.sim.run_for(1)
@@ -200,7 +210,9 @@ def test_a_broker_learns_which_topics_are_ordered(world: World) -> None:
     assert set(world.ordered) == {frozenset({"T"})}
 
 
-def test_a_name_server_that_answers_nonsense_is_asked_again_like_one_that_does_not_answer(world: World) -> None:
+def test_a_name_server_that_answers_nonsense_is_asked_again_like_one_that_does_not_answer(
+    world: World,
+) -> None:
     host = world.name_server(NAME_SERVERS[0])
     host.crash()
     asked: list[Command] = []

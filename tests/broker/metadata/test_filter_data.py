@@ -49,13 +49,17 @@ def data_of(filters: FilterRegistry, topic: str = "T", group: str = "g") -> Filt
 def record(text: str, topic: str = "T") -> bytes:
     offsets = QueueOffset(0), PhysicalOffset(0)
     host = bytes(8)
-    stored = Record(0, 0, *offsets, 0, NOW, host, NOW, host, 0, PhysicalOffset(0), b"body", topic, text)
+    stored = Record(
+        0, 0, *offsets, 0, NOW, host, NOW, host, 0, PhysicalOffset(0), b"body", topic, text
+    )
     return stored.encode()
 
 
 def test_a_new_filter_is_born_with_the_bits_of_its_group() -> None:
     positions = BLOOM.positions("g", "T")
-    assert data_of(registry()) == FilterData("T", "g", "a > 3", 1, NOW, 0, BloomData(112, positions))
+    assert data_of(registry()) == FilterData(
+        "T", "g", "a > 3", 1, NOW, 0, BloomData(112, positions)
+    )
 
 
 def test_tag_expressions_are_none_of_its_business() -> None:
@@ -74,7 +78,9 @@ def test_another_expression_counts_from_when_it_came_if_its_version_is_newer() -
         filters.register("g", [sql("b > 3", version)], NOW + 5)
         assert data_of(filters).expression == "a > 3"
     filters.register("g", [sql("b > 3", 3)], NOW + 6)
-    assert data_of(filters) == replace(data_of(registry()), expression="b > 3", version=3, born_ms=NOW + 6)
+    assert data_of(filters) == replace(
+        data_of(registry()), expression="b > 3", version=3, born_ms=NOW + 6
+    )
     wanted = filters.wanted("T", "g")
     assert wanted is not None
     assert wanted.sql.expression == "b > 3"
@@ -93,7 +99,14 @@ def test_an_empty_expression_and_an_unknown_type_are_wrong() -> None:
     for kind, expression in ((SQL92, ""), ("XPATH", "a")):
         with pytest.raises(FilterError):
             compiled(kind, expression)
-        assert len(FilterRegistry(BLOOM, DAY).register("g", [Subscription("T", expression, 1, kind)], NOW)) == 1
+        assert (
+            len(
+                FilterRegistry(BLOOM, DAY).register(
+                    "g", [Subscription("T", expression, 1, kind)], NOW
+                )
+            )
+            == 1
+        )
 
 
 def test_a_group_that_left_is_dead_and_lives_again_when_it_comes_back() -> None:
@@ -163,7 +176,9 @@ def test_a_saved_filter_that_cannot_be_compiled_is_left_out() -> None:
     table = registry(sql(), sql(topic="U")).to_table(NOW)
     newer = replace(table.filters["U"]["g"], expression="a CONTAINS")
     restored = FilterRegistry(BLOOM, DAY)
-    restored.restore(FilterTable({**table.filters, "U": {"g": replace(newer, expression="a ?")}}), NOW)
+    restored.restore(
+        FilterTable({**table.filters, "U": {"g": replace(newer, expression="a ?")}}), NOW
+    )
     assert data_of(restored).expression == "a > 3"
     assert restored.data("U", "g") is None
 
@@ -210,7 +225,9 @@ def test_a_note_has_the_bits_of_every_filter_that_wants_the_message() -> None:
     filters.register("h", [sql("a > 5")], NOW)
     filters.unregister("h", NOW)
     noted = FilterBitsOf(filters, BLOOM)
-    masks = {group: wanted.mask for group in "gh" if (wanted := filters.wanted("T", group)) is not None}
+    masks = {
+        group: wanted.mask for group in "gh" if (wanted := filters.wanted("T", group)) is not None
+    }
     both = int.from_bytes(masks["g"]) | int.from_bytes(masks["h"])
     assert noted.of("T", record("a\x013")) == bytes(14)
     assert noted.of("T", record("a\x014")) == masks["g"]
@@ -223,7 +240,10 @@ def test_messages_that_come_again_are_filtered_by_their_own_topic() -> None:
     filters = registry(sql(), sql("FALSE", topic="U"))
     wanted = RetrySubscription(filters, "g")
     by_topic = {
-        topic: [wanted.wants_record(record(f"{RETRY_TOPIC}\x01{topic}\x02a\x01{a}", "%RETRY%g")) for a in (3, 4)]
+        topic: [
+            wanted.wants_record(record(f"{RETRY_TOPIC}\x01{topic}\x02a\x01{a}", "%RETRY%g"))
+            for a in (3, 4)
+        ]
         for topic in "TUV"
     }
     assert by_topic == {"T": [False, True], "U": [False, False], "V": [True, True]}

@@ -61,4 +61,6 @@ def test_updates_and_deletions_move_the_version() -> None:
     assert groups.delete("g", NOW + 2)
     assert not groups.delete("g", NOW + 3)
     assert groups.version == DataVersion(NOW + 2, 2)
-    assert groups.to_table() == GroupTable({name: GroupConfig(name) for name in GROUPS_AT_START}, groups.version)
+    assert groups.to_table() == GroupTable(
+        {name: GroupConfig(name) for name in GROUPS_AT_START}, groups.version
+    )

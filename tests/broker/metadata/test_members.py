@@ -56,7 +56,9 @@ def test_a_group_is_told_when_its_set_of_topics_changes_not_when_an_expression_d
     consumers = Consumers[str]()
     consumers.register("x", member(), data("g", Subscription("T", "a", 1)))
     assert not consumers.register("x", member(), data("g", Subscription("T", "b", 2)))
-    assert consumers.register("x", member(), data("g", Subscription("T", "b", 2), Subscription("U")))
+    assert consumers.register(
+        "x", member(), data("g", Subscription("T", "b", 2), Subscription("U"))
+    )
     assert consumers.register("x", member(), data("g", Subscription("U")))
     assert consumers.subscription("g", "T") is None
     assert consumers.subscription("g", "U") == Subscription("U")
@@ -112,7 +114,11 @@ def test_silence_in_one_group_is_enough_to_be_closed() -> None:
 
 def test_nobody_is_in_an_unknown_group() -> None:
     consumers = Consumers[str]()
-    assert (consumers.client_ids("g"), consumers.channels("g"), consumers.subscription("g", "T")) == ([], [], None)
+    assert (
+        consumers.client_ids("g"),
+        consumers.channels("g"),
+        consumers.subscription("g", "T"),
+    ) == ([], [], None)
 
 
 def test_a_producer_is_reached_by_its_client_id_as_long_as_its_latest_channel_produces() -> None:
@@ -165,7 +171,10 @@ def test_a_group_is_told_exactly_when_its_clients_or_topics_change(
 
     def seen(group: str) -> object:
         known = consumers.groups.get(group)
-        return known and (sorted((c, m.client_id) for c, m in known.members.items()), sorted(known.subscriptions))
+        return known and (
+            sorted((c, m.client_id) for c, m in known.members.items()),
+            sorted(known.subscriptions),
+        )
 
     for step, channel, group, client_id, topics in taken:
         before = {name: seen(name) for name in "gh"}
@@ -201,7 +210,9 @@ def calls_of(work: Callable[[], object]) -> int:
     return calls
 
 
-def test_who_comes_to_a_large_group_that_agrees_or_leaves_it_is_not_compared_with_all_members() -> None:
+def test_who_comes_to_a_large_group_that_agrees_or_leaves_it_is_not_compared_with_all_members() -> (
+    None
+):
     """Thousands leave in one turn of the loop when their host fails."""
 
     def calls(size: int) -> tuple[int, int]:
@@ -239,5 +250,7 @@ def test_a_group_disagrees_until_all_who_differ_have_left_or_changed_their_mind(
         if wants:
             text = consumers.groups["g"].disagreement
             assert bool(text) == differ
-            assert len({wants[int(number)] for number in re.findall(r"\bc(\d)\b", text)}) == 2 * differ
+            assert (
+                len({wants[int(number)] for number in re.findall(r"\bc(\d)\b", text)}) == 2 * differ
+            )
     assert disagreed == {False, True}

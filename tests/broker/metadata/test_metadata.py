@@ -9,7 +9,13 @@ from roquet.broker.metadata.groups import GroupRegistry
 from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metadata.state_files import Then
 from roquet.broker.metadata.topics import TopicRegistry, topics_at_start
-from roquet.protocol.bodies.tables import DataVersion, GroupConfig, GroupTable, TopicConfig, TopicTable
+from roquet.protocol.bodies.tables import (
+    DataVersion,
+    GroupConfig,
+    GroupTable,
+    TopicConfig,
+    TopicTable,
+)
 
 NOW = 1_700_000_000_000
 
@@ -38,7 +44,9 @@ def test_what_exists_is_given_without_telling_anybody() -> None:
     for _ in range(2):
         assert made.group("g") == GroupConfig("g")
         assert made.topic_for_send("T", "TBW102", 4) == TopicConfig("T", 4, 4)
-        assert made.retry_topic(GroupConfig("g", retry_queues=2), 2) == TopicConfig("%RETRY%g", 2, 2, sys_flag=2)
+        assert made.retry_topic(GroupConfig("g", retry_queues=2), 2) == TopicConfig(
+            "%RETRY%g", 2, 2, sys_flag=2
+        )
         assert made.dead_letter_topic("g") == TopicConfig("%DLQ%g", 1, 1)
         assert made.system_topic(TopicConfig("S", 1, 1)) == TopicConfig("S", 1, 1)
     assert (topics_told.times, groups_told.times) == (4, 1)
@@ -65,7 +73,10 @@ def test_an_admins_changes_are_told_with_what_is_to_follow() -> None:
 
 def test_the_words_of_name_servers_and_master_are_told_only_when_they_change_something() -> None:
     made, topics_told, groups_told = metadata()
-    topics, groups = TopicTable({"T": TopicConfig("T")}, DataVersion(1, 1)), GroupTable({}, DataVersion(1, 1))
+    topics, groups = (
+        TopicTable({"T": TopicConfig("T")}, DataVersion(1, 1)),
+        GroupTable({}, DataVersion(1, 1)),
+    )
     for _ in range(2):
         made.copy_master_topics(topics)
         made.copy_master_groups(groups)

@@ -75,7 +75,9 @@ def test_a_file_that_cannot_be_read_is_replaced_by_its_backup(host: Host, broken
     host.disk.replace(FILE, broken)
     host.disk.replace(BACKUP, b'{"offsetTable":{"T@g":{0:5}}}')
     assert file_of(ConsumerOffsets(), host).load(OffsetTable.from_json) == saved(5)
-    assert host.disk.read(FILE) == host.disk.read(BACKUP), "the next write must not make the broken file the backup"
+    assert host.disk.read(FILE) == host.disk.read(BACKUP), (
+        "the next write must not make the broken file the backup"
+    )
 
 
 @pytest.mark.parametrize("broken", [b"", b"{"])

@@ -8,7 +8,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.broker.metadata.topics import TopicRegistry, dead_letter_topic, retry_topic, topics_at_start
+from roquet.broker.metadata.topics import (
+    TopicRegistry,
+    dead_letter_topic,
+    retry_topic,
+    topics_at_start,
+)
 from roquet.protocol.bodies.tables import DataVersion, TopicConfig, TopicTable, parse
 from roquet.protocol.json.dialect import dump_file
 
@@ -16,11 +21,16 @@ NOW = 1_700_000_000_000
 
 
 def registry(*, auto_create: bool = True) -> TopicRegistry:
-    return TopicRegistry(topics_at_start("c", "b", auto_create=auto_create), NOW, auto_create=auto_create)
+    return TopicRegistry(
+        topics_at_start("c", "b", auto_create=auto_create), NOW, auto_create=auto_create
+    )
 
 
 def test_a_broker_starts_with_apaches_topics() -> None:
-    found = {topic.name: (topic.read_queues, topic.write_queues, topic.perm) for topic in topics_at_start("c", "b")}
+    found = {
+        topic.name: (topic.read_queues, topic.write_queues, topic.perm)
+        for topic in topics_at_start("c", "b")
+    }
     assert found == {
         "SELF_TEST_TOPIC": (1, 1, 6),
         "TBW102": (8, 8, 7),
@@ -35,7 +45,13 @@ def test_a_broker_starts_with_apaches_topics() -> None:
 
 def test_settings_change_the_topics_at_the_start() -> None:
     topics = topics_at_start(
-        "c", "b", auto_create=False, cluster_topic=False, broker_topic=False, trace_topic="MyTrace", default_queues=3
+        "c",
+        "b",
+        auto_create=False,
+        cluster_topic=False,
+        broker_topic=False,
+        trace_topic="MyTrace",
+        default_queues=3,
     )
     found = {topic.name: topic for topic in topics}
     assert "TBW102" not in found
@@ -58,7 +74,9 @@ def test_a_topic_made_for_a_send_has_at_least_one_queue() -> None:
     assert topic.write_queues == 1
 
 
-def test_the_default_topic_is_no_pattern_where_topics_are_not_made_on_demand_even_if_a_file_still_has_it() -> None:
+def test_the_default_topic_is_no_pattern_where_topics_are_not_made_on_demand_even_if_a_file_still_has_it() -> (
+    None
+):
     topics = registry(auto_create=False)
     topics.restore(TopicTable({"TBW102": TopicConfig("TBW102", 8, 8, 7)}), NOW)
     assert topics.create_for_send("T", "TBW102", 4, NOW) is None
@@ -66,7 +84,9 @@ def test_the_default_topic_is_no_pattern_where_topics_are_not_made_on_demand_eve
 
 
 def test_a_retry_topic_needs_no_pattern() -> None:
-    assert registry(auto_create=False).create_for_send("%RETRY%g", "TBW102", 4, NOW) == TopicConfig("%RETRY%g", 1, 1)
+    assert registry(auto_create=False).create_for_send("%RETRY%g", "TBW102", 4, NOW) == TopicConfig(
+        "%RETRY%g", 1, 1
+    )
 
 
 def test_names_of_retry_and_dead_letter_topics() -> None:
@@ -95,7 +115,15 @@ def test_an_update_leaves_alone_whether_a_topic_is_ordered() -> None:
 
 def test_brokers_own_topics_are_system_topics() -> None:
     topics = registry()
-    for name in ("TBW102", "RMQ_SYS_TRANS_HALF_TOPIC", "c", "b", "c_REPLY_TOPIC", "rmq_sys_x", "RMQ_SYS_TRACE_TOPIC"):
+    for name in (
+        "TBW102",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "c",
+        "b",
+        "c_REPLY_TOPIC",
+        "rmq_sys_x",
+        "RMQ_SYS_TRACE_TOPIC",
+    ):
         assert topics.is_system(name)
     assert not topics.is_system("T")
     assert "c" in topics.system_names
@@ -106,7 +134,9 @@ def test_a_saved_table_goes_over_the_topics_of_the_start() -> None:
     topics = registry()
     topics.restore(saved, NOW)
     assert topics.topics["SELF_TEST_TOPIC"].read_queues == 3
-    assert topics.version == DataVersion(NOW, 10), "this start brought topics that the file does not have"
+    assert topics.version == DataVersion(NOW, 10), (
+        "this start brought topics that the file does not have"
+    )
     again = registry()
     again.restore(topics.to_table(), NOW + 1)
     assert again.version == topics.version

@@ -31,14 +31,18 @@ def test_rates_are_of_the_last_ten_seconds_minute_and_ten_minutes() -> None:
     assert rates.figures(TrafficTotals(stored))["putTps"] == "100.0 25.0 11.5"
 
 
-@pytest.mark.parametrize(("seconds", "rate"), [(0, "0.0 0.0 0.0"), (3, "7.0 7.0 7.0"), (20, "7.0 7.0 7.0")])
+@pytest.mark.parametrize(
+    ("seconds", "rate"), [(0, "0.0 0.0 0.0"), (3, "7.0 7.0 7.0"), (20, "7.0 7.0 7.0")]
+)
 def test_a_span_that_is_not_over_yet_is_taken_as_long_as_it_is(seconds: int, rate: str) -> None:
     assert after(seconds, TrafficTotals(stored=7))["putTps"] == rate
 
 
 def test_pulls_and_the_messages_they_give_have_rates_of_their_own() -> None:
     figures = after(5, TrafficTotals(stored=1, found=2, missed=3, given=40))
-    of_last_ten_s = {name: float(text.split()[0]) for name, text in figures.items() if name.endswith("Tps")}
+    of_last_ten_s = {
+        name: float(text.split()[0]) for name, text in figures.items() if name.endswith("Tps")
+    }
     assert of_last_ten_s == {
         "putTps": 1,
         "getFoundTps": 2,
@@ -54,7 +58,12 @@ def test_the_totals_of_the_mornings_move_on_at_midnight() -> None:
     for day, stored in ((1, 10), (1, 20), (2, 30), (2, 40), (3, 50)):
         rates.look(TrafficTotals(stored, given=stored * 2), NOON_MS, day)
     figures = rates.figures(TrafficTotals(60, given=120))
-    names = ("msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgPutTotalTodayNow", "msgGetTotalTodayMorning")
+    names = (
+        "msgPutTotalYesterdayMorning",
+        "msgPutTotalTodayMorning",
+        "msgPutTotalTodayNow",
+        "msgGetTotalTodayMorning",
+    )
     assert [figures[name] for name in names] == ["30", "50", "60", "100"]
 
 

@@ -12,7 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.broker.offsets.consumer_offsets import Commit, ConsumerOffsets, DelayOffsets, start_of_young_queue
+from roquet.broker.offsets.consumer_offsets import (
+    Commit,
+    ConsumerOffsets,
+    DelayOffsets,
+    start_of_young_queue,
+)
 from roquet.common.steps import PART, finished
 from roquet.errors import Refused
 from roquet.protocol.bodies.tables import DelayOffsetTable, OffsetTable, parse
@@ -82,7 +87,9 @@ def test_a_slave_copies_thousands_of_groups_in_parts_and_no_group_by_halves() ->
     before, after = {0: 1, 1: 1}, {0: 2, 1: 2}
     progress.restore(OffsetTable({f"T@g{number}": before for number in range(20 * PART)}))
     seen = set[int]()
-    for _ in progress.copy_master(OffsetTable({f"T@g{number}": after for number in range(20 * PART)})):
+    for _ in progress.copy_master(
+        OffsetTable({f"T@g{number}": after for number in range(20 * PART)})
+    ):
         offsets = progress.to_table().offsets.values()
         assert all(queues in (before, after) for queues in offsets)
         seen.add(sum(queues == after for queues in offsets))
@@ -91,7 +98,9 @@ def test_a_slave_copies_thousands_of_groups_in_parts_and_no_group_by_halves() ->
 
 def test_what_is_committed_on_a_slave_amid_a_copy_is_kept() -> None:
     progress = ConsumerOffsets(remembers=True)
-    copying = progress.copy_master(OffsetTable({f"T@g{number}": {0: 5} for number in range(2 * PART)}))
+    copying = progress.copy_master(
+        OffsetTable({f"T@g{number}": {0: 5} for number in range(2 * PART)})
+    )
     next(copying)
     progress.commit("g0", "T", 0, 7)
     progress.commit(f"g{PART}", "T", 0, 8)
@@ -233,6 +242,8 @@ def test_no_group_is_further_than_the_end_of_a_queue_that_is_known() -> None:
     for topic, queue_id in (("T", 0), ("T", 1), ("gone", 0)):
         progress.commit("g", topic, queue_id, 9)
     ends = {("T", 0): 4, ("T", 1): 9}
-    back = progress.set_back(lambda topic, queue_id, offset: min(offset, ends.get((topic, queue_id), offset)))
+    back = progress.set_back(
+        lambda topic, queue_id, offset: min(offset, ends.get((topic, queue_id), offset))
+    )
     assert back == [Commit("T", "g", 0, 4)]
     assert progress.to_table().offsets == {"T@g": {0: 4, 1: 9}, "gone@g": {0: 9}}

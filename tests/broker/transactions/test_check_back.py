@@ -21,7 +21,15 @@ from roquet.protocol.records.message import (
 )
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from tests.broker.served import flush_and_drop, send, serving, started
-from tests.broker.transacting import ADDRESS, PERIOD_S, SMALL_LOG, HalfRecord, TransactionProducer, bodies, queue
+from tests.broker.transacting import (
+    ADDRESS,
+    PERIOD_S,
+    SMALL_LOG,
+    HalfRecord,
+    TransactionProducer,
+    bodies,
+    queue,
+)
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
 
@@ -34,11 +42,22 @@ def test_a_producer_is_asked_about_what_it_left_open_by_the_record_that_counts_t
     ((header, message),) = producer.asked
     first, renewed = queue(node, HALF_TOPIC)
     assert (first.queue_offset, renewed.queue_offset) == (half.offset, 1)
-    assert (header.tran_state_table_offset, header.commit_log_offset) == (1, renewed.physical_offset)
-    assert (header.offset_msg_id, header.transaction_id) == (renewed.offset_message_id, "key of body")
+    assert (header.tran_state_table_offset, header.commit_log_offset) == (
+        1,
+        renewed.physical_offset,
+    )
+    assert (header.offset_msg_id, header.transaction_id) == (
+        renewed.offset_message_id,
+        "key of body",
+    )
     assert (message.topic, message.queue_id, message.body) == ("T", 1, b"body")
     assert renewed.properties == first.properties | {CHECK_TIMES: "1", FIRST_HALF_OFFSET: "0"}
-    assert producer.end(HalfRecord(1, renewed.physical_offset), COMMIT, fromTransactionCheck="true").code == 0
+    assert (
+        producer.end(
+            HalfRecord(1, renewed.physical_offset), COMMIT, fromTransactionCheck="true"
+        ).code
+        == 0
+    )
     sim.run_for(3 * PERIOD_S)
     assert (bodies(node), len(producer.asked)) == (["body"], 1)
 
@@ -98,7 +117,10 @@ def test_it_is_asked_about_each_minute_and_given_up_after_the_last_time(sim: Sim
     assert producer.end(half, COMMIT).code == 1
     assert bodies(node) == []
     broker = serving(node)
-    assert [broker.parts.tables.progress.committed(GROUP, topic, 0) for topic in (HALF_TOPIC, HALF_OP_TOPIC)] == [4, 4]
+    assert [
+        broker.parts.tables.progress.committed(GROUP, topic, 0)
+        for topic in (HALF_TOPIC, HALF_OP_TOPIC)
+    ] == [4, 4]
 
 
 def test_a_round_has_one_line_of_each_kind_however_many_are_open(
@@ -134,7 +156,11 @@ def test_nobody_is_asked_while_the_drive_is_too_full_for_an_answer(
     for _ in range(4):
         sim.run_for(PERIOD_S)
         producer.announce()
-    assert (producer.asked, len(queue(node, HALF_TOPIC)), bodies(node, CHECK_MAX_TIME_TOPIC, 0)) == ([], 1, [])
+    assert (
+        producer.asked,
+        len(queue(node, HALF_TOPIC)),
+        bodies(node, CHECK_MAX_TIME_TOPIC, 0),
+    ) == ([], 1, [])
     assert len([line for line in caplog.messages if "not checked to the end" in line]) == 1
     node.host.drive.used_ratio = 0.5
     sim.run_for(PERIOD_S)
@@ -163,10 +189,18 @@ def test_what_was_given_up_can_be_resumed(sim: Simulation) -> None:
     producer.announce()
     (given_up,) = queue(node, CHECK_MAX_TIME_TOPIC)
     assert len(producer.asked) == 1
-    assert producer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=given_up.offset_message_id).code == 0
+    assert (
+        producer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=given_up.offset_message_id).code
+        == 0
+    )
     sim.run_for(PERIOD_S)
     (_, (header, _)) = producer.asked
-    assert producer.end(HalfRecord(header.tran_state_table_offset, header.commit_log_offset), COMMIT).code == 0
+    assert (
+        producer.end(
+            HalfRecord(header.tran_state_table_offset, header.commit_log_offset), COMMIT
+        ).code
+        == 0
+    )
     assert bodies(node) == ["body"]
 
 
@@ -176,7 +210,10 @@ def test_an_open_one_that_is_resumed_is_asked_about_as_often_as_a_new_one(sim: S
     producer.half()
     sim.run_for(1.5 * PERIOD_S)
     (_, renewed) = queue(node, HALF_TOPIC)
-    assert producer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=renewed.offset_message_id).code == 0
+    assert (
+        producer.call(RequestCode.RESUME_CHECK_HALF_MESSAGE, msgId=renewed.offset_message_id).code
+        == 0
+    )
     for _ in range(3):
         sim.run_for(PERIOD_S)
         producer.announce()
@@ -237,11 +274,15 @@ def test_who_does_not_read_what_he_was_asked_is_asked_for_the_rest_later(sim: Si
     connection._transport.resume_reading()
     producer.announce()
     sim.run_for(PERIOD_S)
-    assert {record.body for _, record in producer.asked} == {b"%d" % n + b"." * (1 << 20) for n in range(16)}
+    assert {record.body for _, record in producer.asked} == {
+        b"%d" % n + b"." * (1 << 20) for n in range(16)
+    }
 
 
 def test_a_half_message_that_waits_in_memory_for_its_file_can_be_ended(sim: Simulation) -> None:
-    node = started(sim, ADDRESS, transientStorePoolEnable="true", commitIntervalCommitLog=50_000, **SMALL_LOG)
+    node = started(
+        sim, ADDRESS, transientStorePoolEnable="true", commitIntervalCommitLog=50_000, **SMALL_LOG
+    )
     producer = TransactionProducer(sim, node)
     half = producer.half()
     assert serving(node).store.log.readable_to <= half.at
@@ -249,7 +290,9 @@ def test_a_half_message_that_waits_in_memory_for_its_file_can_be_ended(sim: Simu
     assert len(serving(node).parts.halves.open) == 0
 
 
-def test_a_message_for_a_queue_that_cannot_be_is_given_up(sim: Simulation, node: BrokerNode) -> None:
+def test_a_message_for_a_queue_that_cannot_be_is_given_up(
+    sim: Simulation, node: BrokerNode
+) -> None:
     """Whoever wrote it: ours would not."""
     producer = TransactionProducer(sim, node)
     broker = serving(node)

@@ -20,7 +20,14 @@ from roquet.protocol.records.message import (
     tag_code,
 )
 from tests.broker.served import serving, started
-from tests.broker.transacting import ADDRESS, PERIOD_S, SMALL_LOG, TransactionProducer, bodies, restart
+from tests.broker.transacting import (
+    ADDRESS,
+    PERIOD_S,
+    SMALL_LOG,
+    TransactionProducer,
+    bodies,
+    restart,
+)
 from tests.simulation.nodes import BrokerNode
 from tests.simulation.simulation import Simulation
 
@@ -29,7 +36,9 @@ HALF_QUEUE: Final = Path(f"/store/consumequeue/{HALF_TOPIC}/0/{0:020}")
 
 
 @pytest.mark.parametrize("way", ["stop", "kill", "crash"])
-def test_open_transactions_are_open_after_a_restart_and_ended_ones_are_not(sim: Simulation, way: str) -> None:
+def test_open_transactions_are_open_after_a_restart_and_ended_ones_are_not(
+    sim: Simulation, way: str
+) -> None:
     node = started(sim, ADDRESS, flushDiskType="SYNC_FLUSH", **SMALL_LOG)
     producer = TransactionProducer(sim, node)
     committed, rolled_back = producer.half(b"committed"), producer.half(b"rolled back")
@@ -39,7 +48,9 @@ def test_open_transactions_are_open_after_a_restart_and_ended_ones_are_not(sim: 
     sim.run_for(PERIOD_S)
     table = serving(node).parts.halves.open.all()
     restart(sim, node, way)
-    assert [half.offset for half in serving(node).parts.halves.open.all()] == [half.offset for half in table]
+    assert [half.offset for half in serving(node).parts.halves.open.all()] == [
+        half.offset for half in table
+    ]
     producer.announce()
     assert [producer.end(half, COMMIT).code for half in (opened, asked_about)] == [0, 0]
     sim.run_for(2 * PERIOD_S)
@@ -74,7 +85,9 @@ def test_ends_of_several_transactions_as_5x_notes_them_are_read(
     store, tags = serving(node).store, join_properties({"TAGS": "d"}).encode()
 
     async def end_as_5x_does() -> None:
-        store.append(store.queue(HALF_OP_TOPIC, 0), b"0,2,3,", tags, (), tag_code("d"), 0, 0, 0, bytes(8))
+        store.append(
+            store.queue(HALF_OP_TOPIC, 0), b"0,2,3,", tags, (), tag_code("d"), 0, 0, 0, bytes(8)
+        )
 
     node.host.call(end_as_5x_does)
     restart(sim, node, "kill")
@@ -84,7 +97,9 @@ def test_ends_of_several_transactions_as_5x_notes_them_are_read(
 def test_progress_is_noted_when_the_ends_before_it_are_on_disk(sim: Simulation) -> None:
     """Else a power failure could take an end and leave the half message, and nobody would ever ask about that."""
     lazy = {"flushCommitLogThoroughInterval": 40_000, "flushCommitLogLeastPages": 100}
-    node = started(sim, ADDRESS, **{**SMALL_LOG, **lazy, "flushConsumeQueueThoroughInterval": 1_000_000})
+    node = started(
+        sim, ADDRESS, **{**SMALL_LOG, **lazy, "flushConsumeQueueThoroughInterval": 1_000_000}
+    )
     producer = TransactionProducer(sim, node)
     half = producer.half()
     log, progress = serving(node).store.log, serving(node).parts.tables.progress
@@ -127,9 +142,13 @@ def test_half_messages_that_cannot_be_read_stay_open_for_a_start_that_can_read_t
         restart(sim, node, way)
         sim.run_for(11)
     assert len(serving(node).parts.halves.open) == 1
-    assert len([line for line in caplog.messages if "half messages cannot be read" in line]) == 2, "once for each start"
+    assert len([line for line in caplog.messages if "half messages cannot be read" in line]) == 2, (
+        "once for each start"
+    )
     node.host.drive.unreadable.clear()
-    assert producer.end(first, COMMIT).code == 0, "the producer is believed as soon as it can be read"
+    assert producer.end(first, COMMIT).code == 0, (
+        "the producer is believed as soon as it can be read"
+    )
     restart(sim, node, way)
     producer.announce()
     sim.run_for(2 * PERIOD_S)

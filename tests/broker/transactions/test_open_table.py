@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.broker.transactions.open_table import CheckRules, Due, HalfRecord, OpenTransactions, ended_halves, half_with
+from roquet.broker.transactions.open_table import (
+    CheckRules,
+    Due,
+    HalfRecord,
+    OpenTransactions,
+    ended_halves,
+    half_with,
+)
 from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.protocol.records.message import join_properties
 from roquet.protocol.records.record import Record
@@ -18,10 +25,18 @@ NOW = 1_700_000_000_000
 RULES = CheckRules(timeout_ms=6000, checks_max=3, period_ms=60_000, kept_ms=3_600_000)
 
 
-def half(transaction: int, offset: int | None = None, age_ms: int = 0, **more: int | None) -> HalfRecord:
+def half(
+    transaction: int, offset: int | None = None, age_ms: int = 0, **more: int | None
+) -> HalfRecord:
     born_ms = NOW - age_ms
     stored_ms = more.pop("stored_ms", None) or born_ms
-    return HalfRecord(transaction, transaction if offset is None else offset, born_ms, stored_ms, **more)  # type: ignore[arg-type]
+    return HalfRecord(
+        transaction,
+        transaction if offset is None else offset,
+        born_ms,
+        stored_ms,
+        **more,  # type: ignore[arg-type]
+    )
 
 
 def record(offset: int, body: bytes = b"", **pairs: str) -> Record:
@@ -49,7 +64,9 @@ def record(offset: int, body: bytes = b"", **pairs: str) -> Record:
 def test_a_record_says_how_often_was_asked_and_how_long_nobody_is_to_be_asked() -> None:
     assert half_with({}, 7, 7, NOW, NOW + 5) == HalfRecord(7, 7, NOW, NOW + 5)
     pairs = {"TRANSACTION_CHECK_TIMES": "2", "CHECK_IMMUNITY_TIME_IN_SECONDS": "30"}
-    assert half_with(pairs, 7, 9, NOW, NOW + 5) == HalfRecord(7, 9, NOW, NOW + 5, checks=2, immune_ms=30_000)
+    assert half_with(pairs, 7, 9, NOW, NOW + 5) == HalfRecord(
+        7, 9, NOW, NOW + 5, checks=2, immune_ms=30_000
+    )
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "", "²", "9" * 20, "9" * 5000])
@@ -88,7 +105,9 @@ def test_it_is_given_up_after_the_last_check_or_when_its_record_would_go() -> No
     assert RULES.due(half(1, age_ms=10_000, checks=2), NOW) is Due.ASK
     assert RULES.due(half(1, age_ms=10_000, checks=3), NOW) is Due.DISCARD
     assert RULES.due(half(1, age_ms=3_600_001, checks=1), NOW) is Due.DISCARD
-    assert RULES.due(half(1, age_ms=3_600_001), NOW) is Due.ASK, "once more: only the wall clock says so at a start"
+    assert RULES.due(half(1, age_ms=3_600_001), NOW) is Due.ASK, (
+        "once more: only the wall clock says so at a start"
+    )
     assert RULES.due(half(1, age_ms=3_600_001, immune_ms=10**12), NOW) is Due.ASK
 
 
@@ -114,7 +133,9 @@ def test_progress_is_the_first_open_one_and_ends_are_kept_as_long_as_they_matter
     assert (table.progress, table.ends_progress) == (2, 2)
     table.end_stored([3])
     table.ended(half(3))
-    assert (table.progress, table.ends_progress) == (2, 2), "the end of 3 is needed as long as 2 is open"
+    assert (table.progress, table.ends_progress) == (2, 2), (
+        "the end of 3 is needed as long as 2 is open"
+    )
     table.end_stored([2])
     table.ended(half(2))
     assert (table.progress, table.ends_progress) == (4, 4)
@@ -132,7 +153,9 @@ def test_one_that_was_written_again_counts_where_it_stands_now() -> None:
     assert [each.transaction for each in table.all()] == [1]
 
 
-@given(st.lists(st.tuples(st.sampled_from(("open", "again", "end")), st.integers(0, 30)), max_size=60))
+@given(
+    st.lists(st.tuples(st.sampled_from(("open", "again", "end")), st.integers(0, 30)), max_size=60)
+)
 def test_who_starts_at_the_progress_finds_the_same_ones_open(steps: list[tuple[str, int]]) -> None:
     """As `HalfMessages.load` reads them."""
     table = OpenTransactions()

@@ -11,7 +11,10 @@ from roquet.cli.pipeline.progress import Progress
     ("progress", "words"),
     [
         (Progress("archiving", 3.4), "archiving, 3 s"),
-        (Progress("archiving", 3, 0, 8, 0, 4000), "archiving, 3 s, 0 of 8 tasks, 0 of 4,000 rows, 4,000 left"),
+        (
+            Progress("archiving", 3, 0, 8, 0, 4000),
+            "archiving, 3 s, 0 of 8 tasks, 0 of 4,000 rows, 4,000 left",
+        ),
         (
             Progress("archiving", 10, 2, 8, 1000, 4000, 25_000_000),
             "archiving, 10 s, 2 of 8 tasks, 1,000 of 4,000 rows, 3,000 left, "

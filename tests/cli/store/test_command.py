@@ -12,7 +12,17 @@ from click.testing import CliRunner, Result
 
 from roquet.cli.main import main
 from roquet.storage.files.disk import RealDisk
-from tests.storetool.stores import LOG_FILE, QUEUE_FILE, SHAPE, START_MS, Broker, file_of, filled, flip, snapshot
+from tests.storetool.stores import (
+    LOG_FILE,
+    QUEUE_FILE,
+    SHAPE,
+    START_MS,
+    Broker,
+    file_of,
+    filled,
+    flip,
+    snapshot,
+)
 
 INDEX = ("--index-slots", str(SHAPE.slots), "--index-entries", str(SHAPE.entries))
 
@@ -50,7 +60,9 @@ def test_findings_end_with_1_and_say_where_and_what_to_do(root: Path) -> None:
     result = run("check", root, *INDEX)
 
     assert result.exit_code == 1
-    assert f"entry: consumequeue/T/0/{0:020d}:0: the entry of queue offset 0 of T 0" in result.stdout
+    assert (
+        f"entry: consumequeue/T/0/{0:020d}:0: the entry of queue offset 0 of T 0" in result.stdout
+    )
     assert "what to do (entry): stop the broker; `roquet store rebuild --queues`" in result.stdout
     assert result.stdout.splitlines()[-1] == "1 findings"
 
@@ -76,7 +88,9 @@ def test_a_check_as_json(root: Path) -> None:
     found = printed(result)
     assert found["counts"]["records"] == 40
     assert found["counts"]["findings"] == 1
-    assert [(each["kind"], each["file"], each["offset"]) for each in found["findings"]] == [("body", name, index)]
+    assert [(each["kind"], each["file"], each["offset"]) for each in found["findings"]] == [
+        ("body", name, index)
+    ]
     assert "checksum" in found["findings"][0]["text"]
     assert found["advice"].keys() == {"body"}
 
@@ -132,7 +146,9 @@ def test_a_log_elsewhere(tmp_path: Path) -> None:
     logs = [tmp_path / "a", tmp_path / "b"]
     filled(tmp_path / "s", 60, commit_log_folders=logs)
 
-    result = run("check", tmp_path / "s", "--commitlog", logs[0], "--commitlog", logs[1], *INDEX, "--json")
+    result = run(
+        "check", tmp_path / "s", "--commitlog", logs[0], "--commitlog", logs[1], *INDEX, "--json"
+    )
 
     assert result.exit_code == 0
     assert printed(result)["counts"]["records"] == 60
@@ -158,7 +174,12 @@ def test_queues_are_listed(root: Path) -> None:
 def test_a_store_in_numbers(root: Path) -> None:
     found = printed(run("stat", root, "--json"))
 
-    assert (found["messages"], found["keys"], found["brokerRuns"], found["stoppedCleanly"]) == (40, 80, False, True)
+    assert (found["messages"], found["keys"], found["brokerRuns"], found["stoppedCleanly"]) == (
+        40,
+        80,
+        False,
+        True,
+    )
     assert found["mark"] == {"position": found["logEnd"], "isValid": True}
     assert "messages" in run("stat", root).stdout
 
@@ -192,7 +213,9 @@ def test_a_dump_goes_to_a_file(root: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) == 40
 
 
-@pytest.mark.parametrize("words", [("--offset", "x"), ("--offset", "3:y"), ("--since", "yesterday")])
+@pytest.mark.parametrize(
+    "words", [("--offset", "x"), ("--offset", "3:y"), ("--since", "yesterday")]
+)
 def test_a_wrong_option_of_a_dump_is_named(root: Path, words: tuple[str, str]) -> None:
     result = run("dump", root, *words)
 
@@ -272,4 +295,6 @@ def test_a_topic_s_name_does_nothing_to_a_terminal(tmp_path: Path, command: str)
     result = run(command, tmp_path)
 
     assert command == "stat" or "T" in result.stdout
-    assert all(character == "\n" or character.isprintable() for character in result.stdout + result.stderr)
+    assert all(
+        character == "\n" or character.isprintable() for character in result.stdout + result.stderr
+    )

@@ -19,7 +19,9 @@ def queues(count: int) -> list[MessageQueue]:
 
 
 def share(strategy: Strategy, me: str, count: int = 8, members: list[str] = MEMBERS) -> str:
-    return "".join(str(queue.queue_id) for queue in sorted(allocate(strategy, queues(count), members, me)))
+    return "".join(
+        str(queue.queue_id) for queue in sorted(allocate(strategy, queues(count), members, me))
+    )
 
 
 def test_average_gives_neighbours_and_the_first_get_one_more() -> None:
@@ -50,11 +52,18 @@ def test_members_are_ordered_by_utf_16_units_as_in_java() -> None:
 
 def test_queues_are_ordered_by_broker_name_then_number() -> None:
     mixed = [MessageQueue("T", broker, queue_id) for broker in ("b", "a") for queue_id in (10, 9)]
-    assert sorted(allocate(average, mixed, ["x", "y"], "x")) == [MessageQueue("T", "a", 9), MessageQueue("T", "a", 10)]
+    assert sorted(allocate(average, mixed, ["x", "y"], "x")) == [
+        MessageQueue("T", "a", 9),
+        MessageQueue("T", "a", 10),
+    ]
 
 
 @pytest.mark.parametrize("strategy", [average, average_by_circle])
-@given(count=st.integers(0, 40), members=st.lists(st.text(max_size=4), min_size=1, unique=True), chance=st.randoms())
+@given(
+    count=st.integers(0, 40),
+    members=st.lists(st.text(max_size=4), min_size=1, unique=True),
+    chance=st.randoms(),
+)
 def test_every_queue_has_exactly_one_owner_and_shares_differ_by_one_at_most(
     strategy: Strategy, count: int, members: list[str], chance: object
 ) -> None:

@@ -63,7 +63,9 @@ def take_away(file: Path) -> None:
     file.unlink()
 
 
-def test_every_member_gets_every_message(cluster: FakeCluster, broker: FakeBroker, member: Member) -> None:
+def test_every_member_gets_every_message(
+    cluster: FakeCluster, broker: FakeBroker, member: Member
+) -> None:
     async def consume(c: Consumer) -> list[bytes]:
         async with c:
             return await bodies(c, 20)
@@ -94,7 +96,9 @@ def test_a_member_goes_on_where_it_was_and_the_broker_knows_nothing_of_it(
     assert cluster.run(lambda: consume(2)) == [b"0", b"1"]
     assert broker.offsets == {}
     assert not broker.requests[RequestCode.UPDATE_CONSUMER_OFFSET]
-    pulls = [int(request.fields["sysFlag"]) for request in broker.requests[RequestCode.PULL_MESSAGE]]
+    pulls = [
+        int(request.fields["sysFlag"]) for request in broker.requests[RequestCode.PULL_MESSAGE]
+    ]
     assert not any(flags & COMMIT_OFFSET for flags in pulls)
 
 
@@ -125,7 +129,10 @@ def test_progress_is_saved_while_the_member_runs_and_what_the_file_had_before_is
 
     fill(broker, 4, queues=2)
     cluster.run(consume)
-    assert sorted(path.name for path in file.parent.iterdir()) == ["offsets.json", "offsets.json.bak"]
+    assert sorted(path.name for path in file.parent.iterdir()) == [
+        "offsets.json",
+        "offsets.json.bak",
+    ]
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", '{"offsetTable":{"T":1}}', None])
@@ -160,7 +167,11 @@ def test_a_member_whose_file_cannot_be_read_does_not_start(
 
 
 def test_a_file_that_cannot_be_written_now_is_written_later(
-    cluster: FakeCluster, broker: FakeBroker, member: Member, file: Path, caplog: pytest.LogCaptureFixture
+    cluster: FakeCluster,
+    broker: FakeBroker,
+    member: Member,
+    file: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def consume() -> None:
         async with member() as c:
@@ -177,7 +188,11 @@ def test_a_file_that_cannot_be_written_now_is_written_later(
 
 
 def test_a_message_that_failed_is_logged_and_does_not_come_again(
-    cluster: FakeCluster, broker: FakeBroker, member: Member, file: Path, caplog: pytest.LogCaptureFixture
+    cluster: FakeCluster,
+    broker: FakeBroker,
+    member: Member,
+    file: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def consume() -> None:
         async with member() as c:
@@ -243,7 +258,9 @@ def test_in_order_a_message_that_failed_comes_again_as_often_as_said_and_needs_n
 @pytest.mark.parametrize("client_id", [None, "", "a/b", ".."])
 def test_a_member_needs_a_name_for_its_folder(tmp_path: Path, client_id: str | None) -> None:
     with pytest.raises(ConfigError, match="client_id"):
-        Consumer(NAME_SERVER, "G", "T", broadcast=True, client_id=client_id, progress_folder=tmp_path)
+        Consumer(
+            NAME_SERVER, "G", "T", broadcast=True, client_id=client_id, progress_folder=tmp_path
+        )
 
 
 def test_a_folder_is_for_members_that_broadcast(tmp_path: Path) -> None:

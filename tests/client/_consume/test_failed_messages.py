@@ -57,7 +57,9 @@ def test_a_failed_message_is_sent_back_and_comes_again_from_the_retry_topic(
     assert stored(broker, "%RETRY%G") == {0: 1}
 
 
-def test_a_message_whose_broker_does_not_take_it_back_is_sent_anew(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_message_whose_broker_does_not_take_it_back_is_sent_anew(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> ReceivedMessage:
         async with consumer(cluster) as c, failing(c, b"1") as message:
             return message
@@ -73,7 +75,9 @@ def test_a_message_whose_broker_does_not_take_it_back_is_sent_anew(cluster: Fake
     assert "REAL_TOPIC" not in again.properties
 
 
-@pytest.mark.parametrize(("level", "delay", "times_max"), [(0, "3", "16"), (5, "5", "16"), (-1, "-1", "0")])
+@pytest.mark.parametrize(
+    ("level", "delay", "times_max"), [(0, "3", "16"), (5, "5", "16"), (-1, "-1", "0")]
+)
 def test_a_consumer_may_say_how_long_a_message_waits(
     cluster: FakeCluster, broker: FakeBroker, level: int, delay: str, times_max: str
 ) -> None:
@@ -89,10 +93,14 @@ def test_a_consumer_may_say_how_long_a_message_waits(
     assert {request.fields["delayLevel"] for request in broker.requests[SEND_BACK]} == {str(level)}
     (anew,) = broker.requests[RequestCode.SEND_MESSAGE_V2]
     assert split_properties(anew.fields["i"])["DELAY"] == delay
-    assert (anew.fields["j"], anew.fields["l"]) == ("1", times_max), "a dead letter is one that had a try too many"
+    assert (anew.fields["j"], anew.fields["l"]) == ("1", times_max), (
+        "a dead letter is one that had a try too many"
+    )
 
 
-def test_the_end_waits_until_what_failed_is_taken_back(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_the_end_waits_until_what_failed_is_taken_back(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> None:
         async with consumer(cluster) as c:
             for message in await c.get_many(2):
@@ -104,7 +112,9 @@ def test_the_end_waits_until_what_failed_is_taken_back(cluster: FakeCluster, bro
     assert stored(broker) == {0: 2}
 
 
-def test_the_end_waits_three_seconds_at_most_for_that(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_the_end_waits_three_seconds_at_most_for_that(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> float:
         async with consumer(cluster) as c:
             for message in await c.get_many(2):
@@ -135,7 +145,9 @@ def test_a_message_that_nobody_takes_back_comes_again_here_after_five_seconds(
     assert stored(broker) == {0: 2}
 
 
-def test_progress_does_not_pass_a_message_that_is_still_to_come_again(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_progress_does_not_pass_a_message_that_is_still_to_come_again(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> None:
         async with consumer(cluster) as c:
             zero, one, two = await c.get_many(3)
@@ -163,7 +175,11 @@ async def two_and_no_more(c: Consumer) -> list[bytes]:
 
 @pytest.mark.parametrize(("body", "why"), [DAMAGED, BOMB])
 def test_a_message_that_cannot_be_opened_goes_the_way_of_failed_ones(
-    cluster: FakeCluster, broker: FakeBroker, caplog: pytest.LogCaptureFixture, body: bytes, why: str
+    cluster: FakeCluster,
+    broker: FakeBroker,
+    caplog: pytest.LogCaptureFixture,
+    body: bytes,
+    why: str,
 ) -> None:
     """Back to the broker, which makes a dead letter of it in the end; it is told of once, those behind it come."""
 
@@ -177,7 +193,9 @@ def test_a_message_that_cannot_be_opened_goes_the_way_of_failed_ones(
     broker.store("T", 0, b"hi")
     assert cluster.run(consume) == [bytes(2000), b"hi"]
     assert len(broker.requests[SEND_BACK]) > 1, "it came again"
-    (told,) = [each.getMessage() for each in caplog.records if "cannot be opened" in each.getMessage()]
+    (told,) = [
+        each.getMessage() for each in caplog.records if "cannot be opened" in each.getMessage()
+    ]
     assert why in told
     assert told.endswith("topic=T broker=broker-a queue=0 offset=0 msgId=U1")
     assert stored(broker) == {0: 3}
@@ -200,7 +218,9 @@ def test_a_damaged_body_is_a_dead_letter_at_once(
     assert cluster.run(consume) == [b"", b"hi"]
     (request,) = broker.requests[SEND_BACK]
     assert request.fields["delayLevel"] == "-1"
-    (told,) = [each.getMessage() for each in caplog.records if "cannot be opened" in each.getMessage()]
+    (told,) = [
+        each.getMessage() for each in caplog.records if "cannot be opened" in each.getMessage()
+    ]
     assert "does not have the checksum stored with it" in told
     assert told.endswith("topic=T broker=broker-a queue=0 offset=0 msgId=U1")
     assert stored(broker) == {0: 3}
@@ -212,7 +232,11 @@ def test_what_cannot_be_opened_stops_no_queue(
     cluster: FakeCluster, broker: FakeBroker, tmp_path: Path, kind: str, damage: str
 ) -> None:
     async def consume() -> list[bytes]:
-        options = {"ordered": True} if kind == "ordered" else {"broadcast": True, "progress_folder": tmp_path}
+        options = (
+            {"ordered": True}
+            if kind == "ordered"
+            else {"broadcast": True, "progress_folder": tmp_path}
+        )
         async with consumer(cluster, uncompressed_max=2000, host=None, **options) as c:
             return await bodies(c, 1)
 
@@ -224,7 +248,9 @@ def test_what_cannot_be_opened_stops_no_queue(
     assert cluster.run(consume) == [b"hi"]
 
 
-def test_so_many_bodies_come_at_once_as_one_may_be_large(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_so_many_bodies_come_at_once_as_one_may_be_large(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> list[int]:
         async with consumer(cluster, uncompressed_max=2000) as c:
             return [len(await c.get_many(32)) for _ in range(3)]

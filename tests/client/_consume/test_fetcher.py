@@ -36,7 +36,11 @@ def test_a_broker_that_gives_the_same_again_is_asked_once_a_second_and_nothing_p
     async def consume() -> list[bytes]:
         async with consumer(cluster) as c:
             await asyncio.sleep(10)
-            asked = [one for one in broker.requests[RequestCode.PULL_MESSAGE] if one.fields["topic"] == "T"]
+            asked = [
+                one
+                for one in broker.requests[RequestCode.PULL_MESSAGE]
+                if one.fields["topic"] == "T"
+            ]
             assert len(asked) <= 11
             return [message.body for message in await c.get_many(1000)]
 
@@ -67,7 +71,9 @@ def test_what_is_twice_in_one_answer_is_handed_over_once_and_told_once(
     assert told[0].endswith(f"queue=T@broker-a:0 broker={broker.address} messages=2 first_offset=0")
 
 
-def test_another_message_with_an_offset_that_came_is_handed_over(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_another_message_with_an_offset_that_came_is_handed_over(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     """A broker that gave an offset to two messages keeps both: neither is lost here."""
 
     async def consume() -> list[bytes]:
@@ -80,7 +86,9 @@ def test_another_message_with_an_offset_that_came_is_handed_over(cluster: FakeCl
     assert cluster.run(consume) == [b"0", b"1", b"2"]
 
 
-def test_an_illegal_offset_is_set_back_after_ten_seconds(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_an_illegal_offset_is_set_back_after_ten_seconds(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     """And is not stored any more until then, even where the broker has set it back by itself."""
 
     async def consume() -> list[bytes]:
@@ -88,7 +96,16 @@ def test_an_illegal_offset_is_set_back_after_ten_seconds(cluster: FakeCluster, b
             broker.offsets["G", "T", 0] = 3
             await asyncio.sleep(9)
             assert stored(broker) == {0: 3}
-            assert len([one for one in broker.requests[RequestCode.PULL_MESSAGE] if one.fields["topic"] == "T"]) == 1
+            assert (
+                len(
+                    [
+                        one
+                        for one in broker.requests[RequestCode.PULL_MESSAGE]
+                        if one.fields["topic"] == "T"
+                    ]
+                )
+                == 1
+            )
             found = await bodies(c, 1)
             assert stored(broker) == {0: 3}, "backwards"
             broker.store("T", 0, b"new")
@@ -111,10 +128,15 @@ def test_a_pull_that_fails_is_said_once_and_tried_each_second(
     broker.script[RequestCode.PULL_MESSAGE] = [1] * 4
     with caplog.at_level(logging.WARNING):
         assert cluster.run(consume) == [b"0"]
-    assert len([line for line in caplog.messages if line.startswith("pulling T@broker-a:0 fails")]) == 1
+    assert (
+        len([line for line in caplog.messages if line.startswith("pulling T@broker-a:0 fails")])
+        == 1
+    )
 
 
-def test_a_broker_that_does_not_hold_pulls_is_asked_once_a_second(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_broker_that_does_not_hold_pulls_is_asked_once_a_second(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> None:
         async with consumer(cluster):
             broker.script[RequestCode.PULL_MESSAGE] = []
@@ -123,7 +145,9 @@ def test_a_broker_that_does_not_hold_pulls_is_asked_once_a_second(cluster: FakeC
     fill(broker, 0)
     broker.holds = False
     cluster.run(consume)
-    topic_pulls = [one for one in broker.requests[RequestCode.PULL_MESSAGE] if one.fields["topic"] == "T"]
+    topic_pulls = [
+        one for one in broker.requests[RequestCode.PULL_MESSAGE] if one.fields["topic"] == "T"
+    ]
     assert 19 <= len(topic_pulls) <= 22
 
 
@@ -136,7 +160,9 @@ def slave(cluster: FakeCluster, broker: FakeBroker) -> FakeBroker:
 
 
 def pulls_of(broker: FakeBroker, topic: str = "T") -> int:
-    return sum(request.fields["topic"] == topic for request in broker.requests[RequestCode.PULL_MESSAGE])
+    return sum(
+        request.fields["topic"] == topic for request in broker.requests[RequestCode.PULL_MESSAGE]
+    )
 
 
 def test_the_broker_that_the_last_answer_suggested_is_pulled_from(
@@ -157,7 +183,9 @@ def test_the_broker_that_the_last_answer_suggested_is_pulled_from(
     cluster.run(consume)
     assert pulls_of(slave) >= 3
     for request in slave.requests[RequestCode.PULL_MESSAGE]:
-        assert not int(request.fields["sysFlag"]) & COMMIT_OFFSET, "a slave keeps no progress from pulls"
+        assert not int(request.fields["sysFlag"]) & COMMIT_OFFSET, (
+            "a slave keeps no progress from pulls"
+        )
 
 
 def test_reading_goes_on_from_the_slave_when_the_master_dies_and_returns_to_it_later(
@@ -227,7 +255,9 @@ def test_a_slave_behind_the_offset_is_not_asked_without_pause(
     cluster.run(consume)
 
 
-def test_when_nobody_can_store_progress_it_is_kept_until_somebody_can(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_when_nobody_can_store_progress_it_is_kept_until_somebody_can(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> None:
         async with consumer(cluster) as c:
             await bodies(c, 2)

@@ -39,13 +39,17 @@ def of_topic(member: Consumer) -> set[int]:
     return {queue.queue_id for queue in member.assigned() if queue.topic == "T"}
 
 
-def test_a_second_member_takes_half_of_the_queues_at_once(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_second_member_takes_half_of_the_queues_at_once(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     fill(broker, 0, queues=4)
     one, two = members(cluster, CLIENT, OTHER_CLIENT)
     assert (of_topic(one), of_topic(two)) == ({0, 1}, {2, 3})
 
 
-def test_while_no_broker_tells_the_members_everybody_keeps_his_queues(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_while_no_broker_tells_the_members_everybody_keeps_his_queues(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     fill(broker, 0, queues=4)
     one, two = members(cluster, CLIENT, OTHER_CLIENT)
     broker.script[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = [ResponseCode.SYSTEM_ERROR] * 4
@@ -54,7 +58,9 @@ def test_while_no_broker_tells_the_members_everybody_keeps_his_queues(cluster: F
     assert (of_topic(one), of_topic(two)) == ({0, 1}, {2, 3})
 
 
-def test_a_member_that_leaves_gives_its_queues_to_the_others_at_once(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_member_that_leaves_gives_its_queues_to_the_others_at_once(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     fill(broker, 0, queues=4)
     one, two = members(cluster, CLIENT, OTHER_CLIENT)
 
@@ -66,7 +72,9 @@ def test_a_member_that_leaves_gives_its_queues_to_the_others_at_once(cluster: Fa
     assert of_topic(two) == {0, 1, 2, 3}
 
 
-def test_a_member_that_dies_gives_its_queues_to_the_others_at_once(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_member_that_dies_gives_its_queues_to_the_others_at_once(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     fill(broker, 0, queues=4)
     _, two = members(cluster, CLIENT, OTHER_CLIENT)
     cluster.client.kill()
@@ -74,7 +82,9 @@ def test_a_member_that_dies_gives_its_queues_to_the_others_at_once(cluster: Fake
     assert of_topic(two) == {0, 1, 2, 3}
 
 
-def test_a_queue_s_new_owner_goes_on_where_the_old_one_was(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_queue_s_new_owner_goes_on_where_the_old_one_was(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> None:
         async with consumer(cluster) as one:
             await bodies(one, 8)
@@ -103,7 +113,9 @@ def test_who_was_forgotten_by_a_restarted_broker_says_so_before_it_gives_up_queu
     assert list(broker.members["G"]) == [f"{CLIENT}@test"]
 
 
-def test_heartbeats_say_what_the_group_wants_to_masters_and_slaves(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_heartbeats_say_what_the_group_wants_to_masters_and_slaves(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> None:
         async with consumer(cluster, {"T": "a||b"}, start=datetime(2026, 11, 1, tzinfo=UTC)):
             await asyncio.sleep(61)
@@ -115,8 +127,14 @@ def test_heartbeats_say_what_the_group_wants_to_masters_and_slaves(cluster: Fake
         assert len(at.requests[RequestCode.HEART_BEAT]) >= 3
         heartbeat = parse(at.requests[RequestCode.HEART_BEAT][-1].body, Heartbeat.from_json)
         (data,) = heartbeat.consumers
-        assert (heartbeat.client_id, data.group, data.consume_from) == (f"{CLIENT}@test", "G", FROM_TIMESTAMP)
-        wanted = {subscription.topic: subscription.expression for subscription in data.subscriptions}
+        assert (heartbeat.client_id, data.group, data.consume_from) == (
+            f"{CLIENT}@test",
+            "G",
+            FROM_TIMESTAMP,
+        )
+        wanted = {
+            subscription.topic: subscription.expression for subscription in data.subscriptions
+        }
         assert wanted == {"T": "a||b", "%RETRY%G": "*"}
         (good_bye,) = at.requests[RequestCode.UNREGISTER_CLIENT]
         assert good_bye.fields == {"clientID": f"{CLIENT}@test", "consumerGroup": "G"}
@@ -133,7 +151,9 @@ def test_progress_is_stored_before_the_others_hear_that_a_member_leaves(
     order: list[int] = []
     broker.on_request = lambda request: order.append(request.code)
     cluster.run(consume)
-    assert order.index(RequestCode.UPDATE_CONSUMER_OFFSET) < order.index(RequestCode.UNREGISTER_CLIENT)
+    assert order.index(RequestCode.UPDATE_CONSUMER_OFFSET) < order.index(
+        RequestCode.UNREGISTER_CLIENT
+    )
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
@@ -168,12 +188,17 @@ def ask(cluster: FakeCluster, broker: FakeBroker, request: Command) -> Command:
     return cluster.run(call, on=broker.host)
 
 
-def test_a_reset_takes_the_group_back_to_the_offsets_given(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_reset_takes_the_group_back_to_the_offsets_given(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> tuple[list[bytes], list[bytes]]:
         async with consumer(cluster) as c:
             before = await bodies(c, 4)
             table = ObjectKeys({'{"brokerName":"broker-a","queueId":0,"topic":"T"}': 1})
-            request = Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, {"topic": "T", "group": "G", "timestamp": "0"})
+            request = Command(
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                {"topic": "T", "group": "G", "timestamp": "0"},
+            )
             request.body = dump_dialect({"offsetTable": table})
             broker.members["G"][f"{CLIENT}@test"].notify(request)
             return before, await bodies(c, 3)
@@ -192,11 +217,17 @@ def test_a_member_tells_how_far_it_is(cluster: FakeCluster, broker: FakeBroker) 
     fill(broker, 4)
     cluster.client.start(consume)
     cluster.sim.run_for(10)
-    answer = ask(cluster, broker, Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "T", "group": "G"}))
+    answer = ask(
+        cluster,
+        broker,
+        Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "T", "group": "G"}),
+    )
     assert answer.body == (
         b'{"consumerTable":{},"messageQueueTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:3}}'
     )
-    running = ask(cluster, broker, Command(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "G"}))
+    running = ask(
+        cluster, broker, Command(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "G"})
+    )
     assert b'"cachedMsgCount":1' in running.body
     other = Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": "T", "group": "other"})
     assert ask(cluster, broker, other).code == ResponseCode.SYSTEM_ERROR
@@ -233,14 +264,25 @@ def test_a_message_that_an_administrator_wants_consumed_comes_beside_the_others(
     cluster.client.start(consume)
     cluster.sim.run_for(10)
     record = broker.store("Other", 3, b"directly")
-    fields = {"consumerGroup": "G", "clientId": f"{CLIENT}@test", "msgId": "m", "brokerName": "broker-a"}
-    answer = ask(cluster, broker, Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, record.encode()))
+    fields = {
+        "consumerGroup": "G",
+        "clientId": f"{CLIENT}@test",
+        "msgId": "m",
+        "brokerName": "broker-a",
+    }
+    answer = ask(
+        cluster, broker, Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, record.encode())
+    )
     assert answer.code == 0
     assert b'"consumeResult":"%b"' % result in answer.body
     assert [message.body for message in came] == [b"0", b"1", b"directly"]
     assert came[-1].queue == MessageQueue("Other", "broker-a", 3)
     cluster.sim.run_for(30)
-    assert (stored(broker, "Other"), stored(broker), broker.requests[RequestCode.CONSUMER_SEND_MSG_BACK]) == (
+    assert (
+        stored(broker, "Other"),
+        stored(broker),
+        broker.requests[RequestCode.CONSUMER_SEND_MSG_BACK],
+    ) == (
         {},
         {0: 2},
         [],
@@ -259,13 +301,21 @@ def test_a_message_that_takes_too_long_or_is_for_another_group_is_not_said_to_be
     cluster.sim.run_for(10)
     body = broker.store("Other", 0, b"directly").encode()
     fields = {"consumerGroup": "other"}
-    assert ask(cluster, broker, Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, body)).code == 1
+    assert (
+        ask(cluster, broker, Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, body)).code == 1
+    )
     with pytest.raises(CallTimeout):
-        ask(cluster, broker, Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, {"consumerGroup": "G"}, body))
+        ask(
+            cluster,
+            broker,
+            Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, {"consumerGroup": "G"}, body),
+        )
     cluster.sim.run_for(30)
 
 
-def test_a_reset_that_no_broker_takes_now_is_carried_out_later(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_reset_that_no_broker_takes_now_is_carried_out_later(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> None:
         async with consumer(cluster) as c:
             assert await bodies(c, 3) == [b"0", b"1", b"2"]

@@ -49,7 +49,9 @@ async def cancelled_while_it_saves(folder: Path, drive: SlowDrive) -> LocalOffse
     return progress
 
 
-async def test_who_is_cancelled_while_it_saves_leaves_no_write_beside_the_next_one(tmp_path: Path) -> None:
+async def test_who_is_cancelled_while_it_saves_leaves_no_write_beside_the_next_one(
+    tmp_path: Path,
+) -> None:
     drive = SlowDrive()
     progress = await cancelled_while_it_saves(tmp_path, drive)
     await progress.store(QUEUE, lambda: 2)

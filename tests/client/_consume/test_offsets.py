@@ -50,11 +50,15 @@ def test_while_one_broker_does_not_answer_the_next_is_not_set_back() -> None:
         storing.result()
         assert serving(slave).parts.tables.progress.committed("G", "T", 0) == 11
         host.call(lambda: progress.store(QUEUE, lambda: 10))
-        assert serving(slave).parts.tables.progress.committed("G", "T", 0) == 11, "what was sent is known to be stored"
+        assert serving(slave).parts.tables.progress.committed("G", "T", 0) == 11, (
+            "what was sent is known to be stored"
+        )
         host.call(lambda: session.__aexit__(None, None, None))
 
 
-def test_of_a_topic_one_queue_is_told_before_the_others(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_of_a_topic_one_queue_is_told_before_the_others(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     """Apache's broker loses one of two first offsets of a group that come at the same time."""
     broker.create("T", queues=3)
     times: list[float] = []

@@ -27,7 +27,9 @@ OF_RETRIES = MessageQueue("%RETRY%G", "broker-a", 0)
 
 def requested(broker: FakeBroker, code: RequestCode) -> list[set[MessageQueue]]:
     """The queues that each request to lock or unlock was about."""
-    return [set(parse(request.body, QueueLocks.from_json).queues) for request in broker.requests[code]]
+    return [
+        set(parse(request.body, QueueLocks.from_json).queues) for request in broker.requests[code]
+    ]
 
 
 def queue(number: int) -> MessageQueue:
@@ -50,7 +52,9 @@ def test_the_next_message_of_a_queue_comes_when_the_one_before_is_dealt_with(
     cluster.run(consume)
 
 
-def test_however_many_work_a_queue_keeps_its_order(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_however_many_work_a_queue_keeps_its_order(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> list[int]:
         done: list[int] = []
 
@@ -79,7 +83,9 @@ def test_a_message_that_failed_comes_again_after_a_second_before_those_behind_it
         found = []
         async with ordered(cluster) as c:
             async for message in c:
-                found.append((message.body, message.reconsume_times, round(cluster.sim.now_s - began_s)))
+                found.append(
+                    (message.body, message.reconsume_times, round(cluster.sim.now_s - began_s))
+                )
                 if message.body == b"0" and message.reconsume_times < 2:
                     message.retry()
                 if message.body == b"1":
@@ -109,11 +115,16 @@ def test_one_that_failed_too_often_is_a_dead_letter_and_the_next_comes(
     fill(broker, 2)
     assert cluster.run(consume) == [b"0"] * tries + [b"1"]
     (request,) = broker.requests[RequestCode.SEND_MESSAGE_V2]
-    assert (request.fields["b"], int(request.fields["j"]) > int(request.fields["l"])) == ("%RETRY%G", True)
+    assert (request.fields["b"], int(request.fields["j"]) > int(request.fields["l"])) == (
+        "%RETRY%G",
+        True,
+    )
     assert stored(broker)[0] >= 1
 
 
-def test_without_a_maximum_a_message_is_never_given_up(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_without_a_maximum_a_message_is_never_given_up(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> int:
         async with ordered(cluster) as c:
             async for message in c:
@@ -126,7 +137,9 @@ def test_without_a_maximum_a_message_is_never_given_up(cluster: FakeCluster, bro
     assert cluster.run(consume) == 40
 
 
-def test_a_queue_is_not_consumed_before_it_is_locked(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_queue_is_not_consumed_before_it_is_locked(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> list[bytes]:
         async with ordered(cluster) as c:
             assert sorted(await bodies(c, 2)) == [b"1", b"3"]
@@ -185,7 +198,9 @@ def test_a_queue_whose_lock_is_lost_is_let_go(cluster: FakeCluster, broker: Fake
     cluster.run(consume)
 
 
-def test_a_lock_that_cannot_be_renewed_counts_for_half_a_minute(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_lock_that_cannot_be_renewed_counts_for_half_a_minute(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> None:
         async with ordered(cluster) as c:
             await asyncio.sleep(1)
@@ -198,13 +213,17 @@ def test_a_lock_that_cannot_be_renewed_counts_for_half_a_minute(cluster: FakeClu
             first.ack()
             assert await c._some(9, 5000) == []
             broker.script.clear()
-            assert await bodies(c, 2) == [b"0", b"1"], "what is acknowledged without the lock does not count"
+            assert await bodies(c, 2) == [b"0", b"1"], (
+                "what is acknowledged without the lock does not count"
+            )
 
     fill(broker, 2)
     cluster.run(consume)
 
 
-def test_a_renewal_that_fails_is_tried_again_before_the_lock_ends(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_renewal_that_fails_is_tried_again_before_the_lock_ends(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     async def consume() -> None:
         async with ordered(cluster) as c:
             await asyncio.sleep(1)
@@ -250,7 +269,9 @@ def test_one_that_cannot_be_opened_is_a_dead_letter_and_the_next_comes(
     assert len(broker.requests[RequestCode.SEND_MESSAGE_V2]) == 1
 
 
-def test_a_queue_changes_hands_after_its_message_is_dealt_with(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_queue_changes_hands_after_its_message_is_dealt_with(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     """Two members share two queues; the one that had both works on a message of each meanwhile."""
 
     async def first() -> None:
@@ -272,10 +293,14 @@ def test_a_queue_changes_hands_after_its_message_is_dealt_with(cluster: FakeClus
     other = cluster.sim.host(OTHER_CLIENT)
     fill(broker, 4, queues=2)
     cluster.run(first)
-    assert got in ([b"2"], [b"3"]), "what was acknowledged before the lock was given back does not come again"
+    assert got in ([b"2"], [b"3"]), (
+        "what was acknowledged before the lock was given back does not come again"
+    )
 
 
-def test_a_reset_holds_although_a_message_was_under_way(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_reset_holds_although_a_message_was_under_way(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     """That the message is dealt with counts for nothing: the queue goes on where the administrator wants it to."""
 
     async def consume() -> list[bytes]:

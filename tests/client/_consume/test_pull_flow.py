@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from roquet.client._consume.process_queue import ProcessQueue
-from roquet.client._consume.pull_flow import PrefetchLimits, PullPosition, delay_after_failure_ms, has_room, sys_flag
+from roquet.client._consume.pull_flow import (
+    PrefetchLimits,
+    PullPosition,
+    delay_after_failure_ms,
+    has_room,
+    sys_flag,
+)
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net.routes import BrokerAddress
 from roquet.errors import ConnectionClosed, ResponseError
@@ -37,13 +43,17 @@ def test_a_pull_that_was_held_is_followed_by_another_at_once() -> None:
 
 
 @pytest.mark.parametrize("status", [PullStatus.NO_NEW, PullStatus.NO_MATCHED])
-def test_a_broker_that_changes_nothing_and_does_not_hold_is_not_asked_without_pause(status: PullStatus) -> None:
+def test_a_broker_that_changes_nothing_and_does_not_hold_is_not_asked_without_pause(
+    status: PullStatus,
+) -> None:
     assert PullPosition(5).answered(answer(status, 5), 40) == 960
 
 
 @pytest.mark.parametrize("status", [PullStatus.FOUND, PullStatus.NO_NEW, PullStatus.NO_MATCHED])
 @pytest.mark.parametrize("next_offset", [5, 4, -1])
-def test_a_broker_that_leads_nowhere_or_back_is_not_asked_without_pause(status: PullStatus, next_offset: int) -> None:
+def test_a_broker_that_leads_nowhere_or_back_is_not_asked_without_pause(
+    status: PullStatus, next_offset: int
+) -> None:
     """Nobody stops it from giving the same messages for ever."""
     assert PullPosition(5).answered(answer(status, next_offset), 40) == 960
 

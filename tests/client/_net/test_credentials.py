@@ -29,7 +29,9 @@ def check(request: Command) -> None:
     if ACCESS_KEY not in fields:
         raise Refused(1, f"{CLASS}No accessKey is configured, org.apache.rocketmq.acl")
     if signature != KEYS.signed(Command(request.code, fields, request.body)).fields[SIGNATURE]:
-        raise Refused(1, f"{CLASS}Check signature failed for accessKey=account, org.apache.rocketmq.acl")
+        raise Refused(
+            1, f"{CLASS}Check signature failed for accessKey=account, org.apache.rocketmq.acl"
+        )
 
 
 @pytest.fixture
@@ -41,12 +43,22 @@ def checking(broker: FakeBroker) -> FakeBroker:
 
 def producer(cluster: FakeCluster, keys: Credentials | None) -> Producer:
     runtime = cluster.client.runtime()
-    return Producer(NAME_SERVER, "P", credentials=keys, client_id=f"{CLIENT}@producer", runtime=runtime)
+    return Producer(
+        NAME_SERVER, "P", credentials=keys, client_id=f"{CLIENT}@producer", runtime=runtime
+    )
 
 
 def consumer(cluster: FakeCluster, keys: Credentials | None) -> Consumer:
     runtime = cluster.client.runtime()
-    return Consumer(NAME_SERVER, "G", "T", "first", credentials=keys, client_id=f"{CLIENT}@consumer", runtime=runtime)
+    return Consumer(
+        NAME_SERVER,
+        "G",
+        "T",
+        "first",
+        credentials=keys,
+        client_id=f"{CLIENT}@consumer",
+        runtime=runtime,
+    )
 
 
 def test_whatever_a_client_asks_is_signed(cluster: FakeCluster, checking: FakeBroker) -> None:
@@ -72,7 +84,11 @@ def test_whatever_a_client_asks_is_signed(cluster: FakeCluster, checking: FakeBr
         RequestCode.UPDATE_CONSUMER_OFFSET,
         RequestCode.UNREGISTER_CLIENT,
     }
-    assert all(SIGNATURE in request.fields for requests in checking.requests.values() for request in requests)
+    assert all(
+        SIGNATURE in request.fields
+        for requests in checking.requests.values()
+        for request in requests
+    )
 
 
 def test_each_of_many_pulls_at_once_is_signed(cluster: FakeCluster, checking: FakeBroker) -> None:
@@ -87,7 +103,10 @@ def test_each_of_many_pulls_at_once_is_signed(cluster: FakeCluster, checking: Fa
         return [record.body for result in results for record in result.records]
 
     assert cluster.run(pull) == [b"0", b"1", b"2"]
-    assert len({request.fields[SIGNATURE] for request in checking.requests[RequestCode.PULL_MESSAGE]}) == 3
+    assert (
+        len({request.fields[SIGNATURE] for request in checking.requests[RequestCode.PULL_MESSAGE]})
+        == 3
+    )
 
 
 def test_a_try_after_a_failure_is_signed_anew(cluster: FakeCluster, checking: FakeBroker) -> None:
@@ -104,7 +123,10 @@ def test_a_try_after_a_failure_is_signed_anew(cluster: FakeCluster, checking: Fa
 
 @pytest.mark.parametrize(
     ("keys", "words"),
-    [(None, "No accessKey is configured; .*give credentials"), (Credentials("account", "x"), "Check signature failed")],
+    [
+        (None, "No accessKey is configured; .*give credentials"),
+        (Credentials("account", "x"), "Check signature failed"),
+    ],
 )
 def test_who_is_denied_access_is_told_at_once(
     cluster: FakeCluster, checking: FakeBroker, keys: Credentials | None, words: str

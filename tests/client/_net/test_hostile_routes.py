@@ -10,7 +10,14 @@ import pytest
 from roquet.client._net.route_table import REFRESH_PERIOD_S, _read
 from roquet.client.producer import Producer
 from roquet.errors import PeerError
-from roquet.protocol.bodies.tables import BrokerData, QueueData, Registration, Route, TopicConfig, TopicTable
+from roquet.protocol.bodies.tables import (
+    BrokerData,
+    QueueData,
+    Registration,
+    Route,
+    TopicConfig,
+    TopicTable,
+)
 from roquet.protocol.json.dialect import dump_bytes, dump_dialect
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import Command
@@ -22,13 +29,25 @@ HUGE: Final = 2**31 - 1
 
 
 async def register(stranger: Channels, topic: str, queues: int, name: str) -> None:
-    body = dump_bytes(Registration(TopicTable({topic: TopicConfig(topic, queues, queues)})).to_json())
-    fields = {"brokerName": name, "brokerAddr": f"{name}:1", "clusterName": "c", "brokerId": "0", "haServerAddr": "x:1"}
-    answer = await stranger.call(NAME_SERVER, Command(RequestCode.REGISTER_BROKER, fields, body), 3000)
+    body = dump_bytes(
+        Registration(TopicTable({topic: TopicConfig(topic, queues, queues)})).to_json()
+    )
+    fields = {
+        "brokerName": name,
+        "brokerAddr": f"{name}:1",
+        "clusterName": "c",
+        "brokerId": "0",
+        "haServerAddr": "x:1",
+    }
+    answer = await stranger.call(
+        NAME_SERVER, Command(RequestCode.REGISTER_BROKER, fields, body), 3000
+    )
     assert answer.code == 0
 
 
-def test_a_topic_with_billions_of_queues_is_refused_and_routes_of_others_are_renewed(sim: Simulation) -> None:
+def test_a_topic_with_billions_of_queues_is_refused_and_routes_of_others_are_renewed(
+    sim: Simulation,
+) -> None:
     served = Served(sim)
 
     async def send() -> tuple[int, int]:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from roquet.client._net.member_calls import QueueState, reset_offsets, running_info_body, status_body
+from roquet.client._net.member_calls import (
+    QueueState,
+    reset_offsets,
+    running_info_body,
+    status_body,
+)
 from roquet.errors import PeerError
 from roquet.protocol.bodies.tables import ConsumerData, Subscription
 from roquet.protocol.json.dialect import load
@@ -25,7 +30,9 @@ def test_both_forms_of_a_reset_are_understood(body: bytes) -> None:
     assert reset_offsets(body) == QUEUES
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"offsetTable":5}', b'{"offsetTable":{"x":1}}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{}", b'{"offsetTable":5}', b'{"offsetTable":{"x":1}}']
+)
 def test_what_is_no_table_of_offsets_breaks_the_protocol(body: bytes) -> None:
     with pytest.raises(PeerError):
         reset_offsets(body)
@@ -46,7 +53,11 @@ def test_running_info_tells_what_waits_in_each_queue() -> None:
     document = load(running_info_body(data, states, started_ms=150))
     ((key, queue),) = document["mqTable"].items()
     assert load(key) == {"brokerName": "broker-a", "queueId": 1, "topic": "T"}
-    assert (queue["cachedMsgCount"], queue["cachedMsgMinOffset"], queue["cachedMsgMaxOffset"]) == (3, 6, 9)
+    assert (queue["cachedMsgCount"], queue["cachedMsgMinOffset"], queue["cachedMsgMaxOffset"]) == (
+        3,
+        6,
+        9,
+    )
     assert (queue["cachedMsgSizeInMiB"], queue["commitOffset"], queue["droped"]) == (5, 6, False)
     assert (queue["lastPullTimestamp"], queue["lastConsumeTimestamp"]) == (170, 180)
     assert [subscription["subString"] for subscription in document["subscriptionSet"]] == ["a||b"]

@@ -34,13 +34,17 @@ def start_upper_case(served: Served) -> list[ReceivedMessage]:
         runtime = Runtime(host.now_ms, host.random)
         async with (
             producer(host, "repliers") as p,
-            Consumer(NAME_SERVER, "G", "T", "first", client_id="10.0.9.2@c", runtime=runtime) as consumer,
+            Consumer(
+                NAME_SERVER, "G", "T", "first", client_id="10.0.9.2@c", runtime=runtime
+            ) as consumer,
         ):
             async for message in consumer:
                 requests.append(message)
                 async with message:
                     if message.body != b"plain":
-                        await p.reply(message, message.body.upper(), tags="t", properties={"mine": "1"})
+                        await p.reply(
+                            message, message.body.upper(), tags="t", properties={"mine": "1"}
+                        )
 
     host.start(serve)
     served.sim.run_for(5)
@@ -52,12 +56,19 @@ def test_a_request_gets_its_reply(served: Served) -> None:
 
     async def run() -> list[ReceivedMessage]:
         async with producer(served.client) as p:
-            return await asyncio.gather(*(p.request(Message("T", b"ping %d" % n), 20_000) for n in range(10)))
+            return await asyncio.gather(
+                *(p.request(Message("T", b"ping %d" % n), 20_000) for n in range(10))
+            )
 
     replies = served.run(run)
     assert [reply.body for reply in replies] == [b"PING %d" % n for n in range(10)]
     first = replies[0]
-    assert (first.topic, first.tags, first.properties["mine"], first.queue_offset) == (REPLIES, "t", "1", -1)
+    assert (first.topic, first.tags, first.properties["mine"], first.queue_offset) == (
+        REPLIES,
+        "t",
+        "1",
+        -1,
+    )
     asked = {request.body.upper(): request for request in requests}
     for reply in replies:
         assert reply.properties["CORRELATION_ID"] == asked[reply.body].properties["CORRELATION_ID"]
@@ -86,14 +97,18 @@ def test_nobody_replies_in_time(served: Served) -> None:
     assert served.bodies() == ["ping"]
 
 
-def test_a_reply_that_comes_too_late_is_no_trouble(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reply_that_comes_too_late_is_no_trouble(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
     requests: list[ReceivedMessage] = []
 
     async def run() -> None:
         runtime = Runtime(served.client.now_ms, served.client.random)
         async with (
             producer(served.client) as p,
-            Consumer(NAME_SERVER, "G", "T", "first", client_id="10.0.9.1@c", runtime=runtime) as consumer,
+            Consumer(
+                NAME_SERVER, "G", "T", "first", client_id="10.0.9.1@c", runtime=runtime
+            ) as consumer,
         ):
             with pytest.raises(CallTimeout):
                 await p.request(Message("T", b"ping"), 1000)
@@ -116,7 +131,9 @@ def test_who_replies_hears_that_the_asker_is_gone(served: Served) -> None:
         runtime = Runtime(host.now_ms, host.random)
         async with (
             producer(host, "repliers") as p,
-            Consumer(NAME_SERVER, "G", "T", "first", client_id="10.0.9.1@c", runtime=runtime) as consumer,
+            Consumer(
+                NAME_SERVER, "G", "T", "first", client_id="10.0.9.1@c", runtime=runtime
+            ) as consumer,
         ):
             (request,) = await consumer.get_many(1, 30_000)
             await p.reply(request, b"pong")
@@ -131,7 +148,9 @@ def test_a_message_that_asks_for_no_reply_gets_none(served: Served) -> None:
         runtime = Runtime(served.client.now_ms, served.client.random)
         async with (
             producer(served.client) as p,
-            Consumer(NAME_SERVER, "G", "T", "first", client_id="10.0.9.1@c", runtime=runtime) as consumer,
+            Consumer(
+                NAME_SERVER, "G", "T", "first", client_id="10.0.9.1@c", runtime=runtime
+            ) as consumer,
         ):
             await p.send("T", b"plain")
             (message,) = await consumer.get_many(1, 30_000)
@@ -158,4 +177,8 @@ def test_the_reply_goes_over_the_broker_that_had_the_request(served: Served) -> 
             return [await p.request(Message("T", b"ping %d" % n), 20_000) for n in range(8)]
 
     assert len(served.run(run)) == 8
-    assert len(served.bodies(REPLIES)) == len([body for body in served.bodies("T") if body != "plain"]) < 8
+    assert (
+        len(served.bodies(REPLIES))
+        == len([body for body in served.bodies("T") if body != "plain"])
+        < 8
+    )

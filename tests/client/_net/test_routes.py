@@ -21,8 +21,14 @@ READ, WRITE = Permission.READ, Permission.WRITE
 BOTH = READ | WRITE
 
 
-def route(*queues: QueueData, addresses: dict[str, dict[int, str]] | None = None, order: str | None = None) -> Route:
-    known = {"a": {0: "10.0.0.1:1", 1: "10.0.0.2:1"}, "b": {0: "10.0.0.3:1"}} if addresses is None else addresses
+def route(
+    *queues: QueueData, addresses: dict[str, dict[int, str]] | None = None, order: str | None = None
+) -> Route:
+    known = (
+        {"a": {0: "10.0.0.1:1", 1: "10.0.0.2:1"}, "b": {0: "10.0.0.3:1"}}
+        if addresses is None
+        else addresses
+    )
     return Route(tuple(BrokerData("C", name, ids) for name, ids in known.items()), queues, order)
 
 
@@ -36,12 +42,16 @@ def test_messages_go_to_writable_queues_in_order_of_broker_name() -> None:
 
 
 def test_messages_never_go_to_a_broker_without_master() -> None:
-    found = publish_queues("T", route(QueueData("a", 2, 2, BOTH), addresses={"a": {1: "10.0.0.2:1"}}))
+    found = publish_queues(
+        "T", route(QueueData("a", 2, 2, BOTH), addresses={"a": {1: "10.0.0.2:1"}})
+    )
     assert found == ()
 
 
 def test_messages_never_go_to_queues_without_write_permission_or_broker() -> None:
-    assert publish_queues("T", route(QueueData("a", 2, 2, READ), QueueData("gone", 2, 2, BOTH))) == ()
+    assert (
+        publish_queues("T", route(QueueData("a", 2, 2, READ), QueueData("gone", 2, 2, BOTH))) == ()
+    )
 
 
 def test_an_ordered_topic_keeps_its_queues_while_a_broker_is_away() -> None:
@@ -50,17 +60,28 @@ def test_an_ordered_topic_keeps_its_queues_while_a_broker_is_away() -> None:
 
 
 def test_messages_are_read_where_only_a_slave_is_left() -> None:
-    found = subscribe_queues("T", route(QueueData("a", 2, 9, BOTH), addresses={"a": {1: "10.0.0.2:1"}}))
+    found = subscribe_queues(
+        "T", route(QueueData("a", 2, 9, BOTH), addresses={"a": {1: "10.0.0.2:1"}})
+    )
     assert names(found) == ["a0", "a1"]
 
 
 def test_queues_without_read_permission_are_not_read() -> None:
-    assert names(subscribe_queues("T", route(QueueData("b", 1, 1, WRITE), QueueData("a", 1, 1, READ)))) == ["a0"]
+    assert names(
+        subscribe_queues("T", route(QueueData("b", 1, 1, WRITE), QueueData("a", 1, 1, READ)))
+    ) == ["a0"]
 
 
 def test_a_new_topic_gets_at_most_four_queues_per_broker() -> None:
     default = route(QueueData("a", 8, 8, 7), QueueData("b", 2, 8, 7))
-    assert names(publish_queues("new", template_for_new_topic(default))) == ["a0", "a1", "a2", "a3", "b0", "b1"]
+    assert names(publish_queues("new", template_for_new_topic(default))) == [
+        "a0",
+        "a1",
+        "a2",
+        "a3",
+        "b0",
+        "b1",
+    ]
 
 
 def test_reading_prefers_the_wanted_broker_then_the_rest_by_id() -> None:
@@ -93,4 +114,6 @@ def test_a_route_of_more_queues_than_can_be_listed_is_impossible() -> None:
     assert "2147483647 queues" in why_impossible(route(many))
     assert why_impossible(route(*[QueueData("a", 4, QUEUES_MAX // 2, BOTH)] * 3))
     assert why_impossible(route(order="a:4;b:" + "9" * 5000))
-    assert not why_impossible(route(QueueData("a", -(2**31), 4096, BOTH), QueueData("b", 4, 4, BOTH), order="a:4;b:x"))
+    assert not why_impossible(
+        route(QueueData("a", -(2**31), 4096, BOTH), QueueData("b", 4, 4, BOTH), order="a:4;b:x")
+    )

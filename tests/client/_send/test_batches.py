@@ -16,16 +16,24 @@ from roquet.protocol.records.record import Record
 
 def stored_size(message: Message, unique_key: str) -> int:
     """Of the record with IPv6 hosts that a broker of a cluster with a long name makes of it."""
-    properties = message.wire_properties(unique_key) + "\x02CLUSTER\x01" + "c" * 32 + "\x02WAIT\x01true"
+    properties = (
+        message.wire_properties(unique_key) + "\x02CLUSTER\x01" + "c" * 32 + "\x02WAIT\x01true"
+    )
     host = bytes(20)
     zero = PhysicalOffset(0)
     fixed = (0, 0, QueueOffset(0), zero, 0, 0, host, 0, host, 0, zero)
     return len(Record(*fixed, message.body, message.topic, properties).encode())
 
 
-@given(sizes=st.lists(st.integers(1, 900), min_size=1, max_size=40), size_max=st.integers(1300, 5000))
-def test_all_messages_are_in_batches_in_their_order_and_no_batch_is_too_large(sizes: list[int], size_max: int) -> None:
-    messages = [Message("T", bytes([index % 256]) * size, flag=index) for index, size in enumerate(sizes)]
+@given(
+    sizes=st.lists(st.integers(1, 900), min_size=1, max_size=40), size_max=st.integers(1300, 5000)
+)
+def test_all_messages_are_in_batches_in_their_order_and_no_batch_is_too_large(
+    sizes: list[int], size_max: int
+) -> None:
+    messages = [
+        Message("T", bytes([index % 256]) * size, flag=index) for index, size in enumerate(sizes)
+    ]
     keys = [f"KEY{index}" for index in range(len(messages))]
     made = list(batches(messages, keys, size_max))
     assert [message for batch in made for message in batch.messages] == messages
@@ -33,12 +41,19 @@ def test_all_messages_are_in_batches_in_their_order_and_no_batch_is_too_large(si
     for batch in made:
         assert sum(map(stored_size, batch.messages, batch.unique_keys)) <= size_max
         items = list(split_batch(batch.body))
-        assert [(flag, body) for flag, body, _ in items] == [(each.flag, each.body) for each in batch.messages]
-        assert [split_properties(text.decode())["UNIQ_KEY"] for _, _, text in items] == list(batch.unique_keys)
+        assert [(flag, body) for flag, body, _ in items] == [
+            (each.flag, each.body) for each in batch.messages
+        ]
+        assert [split_properties(text.decode())["UNIQ_KEY"] for _, _, text in items] == list(
+            batch.unique_keys
+        )
 
 
 def test_as_few_batches_are_made_as_the_size_allows() -> None:
-    assert [len(batch.messages) for batch in batches([Message("T", bytes(1_000_000))] * 9, map(str, range(9)))] == [
+    assert [
+        len(batch.messages)
+        for batch in batches([Message("T", bytes(1_000_000))] * 9, map(str, range(9)))
+    ] == [
         4,
         4,
         1,
@@ -60,6 +75,8 @@ def test_one_message_too_large_for_any_batch_is_refused() -> None:
         ([Message("%RETRY%g", b"1")], "retry"),
     ],
 )
-def test_what_cannot_go_together_is_refused_with_the_reason(messages: list[Message], why: str) -> None:
+def test_what_cannot_go_together_is_refused_with_the_reason(
+    messages: list[Message], why: str
+) -> None:
     with pytest.raises(MessageError, match=why):
         check_batch(messages)

@@ -7,7 +7,12 @@ import zlib
 
 import pytest
 
-from roquet.client._send.encoded_message import BODY_SIZE_MAX, EncodedMessage, outgoing, outgoing_batch
+from roquet.client._send.encoded_message import (
+    BODY_SIZE_MAX,
+    EncodedMessage,
+    outgoing,
+    outgoing_batch,
+)
 from roquet.errors import MessageError
 from roquet.protocol.headers.send import SendHeaderV2
 from roquet.protocol.records.message import COMPRESSED, Message, MessageQueue, split_properties
@@ -17,7 +22,9 @@ QUEUE = MessageQueue("T", "broker-a", 3)
 
 
 def test_the_header_is_the_one_of_the_table() -> None:
-    request = outgoing(Message("T", b"hi", tags="a", flag=9), "KEY").request("group", QUEUE, 1_700_000_000_000)
+    request = outgoing(Message("T", b"hi", tags="a", flag=9), "KEY").request(
+        "group", QUEUE, 1_700_000_000_000
+    )
     assert request.code == RequestCode.SEND_MESSAGE_V2
     assert (
         request.fields
@@ -35,21 +42,25 @@ def test_the_header_is_the_one_of_the_table() -> None:
 
 
 def test_a_batch_says_so_and_brings_only_what_holds_for_all() -> None:
-    request = outgoing_batch("T", b"...", ("K1", "K2"), wait_stored=False).request("group", QUEUE, 1)
+    request = outgoing_batch("T", b"...", ("K1", "K2"), wait_stored=False).request(
+        "group", QUEUE, 1
+    )
     assert request.code == RequestCode.SEND_BATCH_MESSAGE
     assert (request.fields["m"], request.fields["i"]) == ("true", "WAIT\x01false")
 
 
 def test_reconsume_times_go_with_a_retry_message() -> None:
-    request = EncodedMessage("%RETRY%g", b"x", ("K",), "", reconsume_times=2, max_reconsume_times=16).request(
-        "g", QUEUE, 1
-    )
+    request = EncodedMessage(
+        "%RETRY%g", b"x", ("K",), "", reconsume_times=2, max_reconsume_times=16
+    ).request("g", QUEUE, 1)
     assert (request.fields["j"], request.fields["l"]) == ("2", "16")
 
 
 def test_every_try_carries_the_same_id() -> None:
     message = outgoing(Message("T", b"hi"), "KEY")
-    tries = [message.request("group", queue, now).fields["i"] for now, queue in ((1, QUEUE), (2, QUEUE))]
+    tries = [
+        message.request("group", queue, now).fields["i"] for now, queue in ((1, QUEUE), (2, QUEUE))
+    ]
     assert [split_properties(text)["UNIQ_KEY"] for text in tries] == ["KEY", "KEY"]
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.client._send.queue_choice import FAILURE_LATENCY_MS, LatencyFaults, RoundRobin, queue_of_key
+from roquet.client._send.queue_choice import (
+    FAILURE_LATENCY_MS,
+    LatencyFaults,
+    RoundRobin,
+    queue_of_key,
+)
 from roquet.protocol.records.message import MessageQueue
 
 QUEUES = [MessageQueue("T", broker, queue_id) for broker in ("a", "b") for queue_id in range(2)]
@@ -32,7 +37,9 @@ def test_when_no_broker_suits_the_plain_next_queue_is_taken() -> None:
 def test_a_key_has_one_queue_the_same_that_java_picks() -> None:
     queues = [MessageQueue("T", "a", queue_id) for queue_id in range(4)]
     assert queue_of_key(queues, "TagA").queue_id == 2598919 % 4
-    assert queue_of_key(queues[:3], "polygenelubricants").queue_id == 2  # its hashCode() is -2147483648
+    assert (
+        queue_of_key(queues[:3], "polygenelubricants").queue_id == 2
+    )  # its hashCode() is -2147483648
 
 
 @given(st.text(), st.integers(1, 20))

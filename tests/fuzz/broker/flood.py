@@ -31,7 +31,9 @@ REQUESTS_PER_SECOND_MAX: Final = 3_000
 class Client:
     """One hostile client: bursts of requests over connections that it treats badly."""
 
-    def __init__(self, seed: int, ports: tuple[int, ...], ends_at: float, counts: Counter[str]) -> None:
+    def __init__(
+        self, seed: int, ports: tuple[int, ...], ends_at: float, counts: Counter[str]
+    ) -> None:
         self._chance = random.Random(seed)
         self._hostility = Hostility(seed)
         self._ports = ports
@@ -41,7 +43,9 @@ class Client:
     async def run(self) -> None:
         while time.monotonic() < self._ends_at:
             try:
-                reader, writer = await asyncio.open_connection("127.0.0.1", self._chance.choice(self._ports))
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", self._chance.choice(self._ports)
+                )
             except OSError:
                 self._counts["refused"] += 1
                 await asyncio.sleep(0.05)
@@ -56,7 +60,10 @@ class Client:
     async def _use(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         reads = self._chance.random() < 0.8
         for _ in range(self._chance.choice((1, 3, 10))):
-            frames = [self._hostility.frame() for _ in range(self._chance.choice((1, 5, FRAMES_PER_BURST)))]
+            frames = [
+                self._hostility.frame()
+                for _ in range(self._chance.choice((1, 5, FRAMES_PER_BURST)))
+            ]
             writer.write(b"".join(frames)[:BURST_BYTES_MAX])
             self._counts["sent"] += len(frames)
             with suppress(TimeoutError):
@@ -92,7 +99,9 @@ async def as_slaves(seed: int, port: int, ends_at: float, counts: Counter[str]) 
         await asyncio.sleep(0.1)
 
 
-async def flood(seed: int, seconds: float, ports: tuple[int, ...], ha_port: int | None) -> Counter[str]:
+async def flood(
+    seed: int, seconds: float, ports: tuple[int, ...], ha_port: int | None
+) -> Counter[str]:
     counts: Counter[str] = Counter()
     ends_at = time.monotonic() + seconds
     async with asyncio.TaskGroup() as clients:
@@ -106,7 +115,14 @@ async def flood(seed: int, seconds: float, ports: tuple[int, ...], ha_port: int 
 @click.command()
 @click.option("--seed", type=int, required=True)
 @click.option("--seconds", type=float, required=True)
-@click.option("--port", "ports", type=int, multiple=True, required=True, help="Of clients; may be given several times.")
+@click.option(
+    "--port",
+    "ports",
+    type=int,
+    multiple=True,
+    required=True,
+    help="Of clients; may be given several times.",
+)
 @click.option("--ha-port", type=int, help="Of slaves.")
 def main(seed: int, seconds: float, ports: tuple[int, ...], ha_port: int | None) -> None:
     sys.stdout.write(json.dumps(asyncio.run(flood(seed, seconds, ports, ha_port))) + "\n")

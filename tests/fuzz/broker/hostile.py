@@ -96,12 +96,17 @@ class Hostility:
     def attack(self) -> bytes:
         """Requests that belong together and once stopped a broker, or lost its messages."""
         chance = self._chance
-        requests = chance.choice((self._huge_topic, self._poisoned_half, self._long_filter, self._no_such_number))()
+        requests = chance.choice(
+            (self._huge_topic, self._poisoned_half, self._long_filter, self._no_such_number)
+        )()
         return b"".join(request.encode() for request in requests)
 
     def _huge_topic(self) -> list[Command]:
         """A topic of very many queues, and questions that look at each of them."""
-        topic, queues = self._chance.choice(("Huge", "Hostile")), self._chance.choice((70_000, (1 << 31) - 1))
+        topic, queues = (
+            self._chance.choice(("Huge", "Hostile")),
+            self._chance.choice((70_000, (1 << 31) - 1)),
+        )
         settings = {
             "topic": topic,
             "defaultTopic": "TBW102",
@@ -110,7 +115,13 @@ class Hostility:
             "order": False,
         }
         numbers = {"readQueueNums": queues, "writeQueueNums": queues, "topicSysFlag": 0}
-        group = {"consumerGroup": "g", "topic": topic, "group": topic, "timestamp": 0, "isForce": True}
+        group = {
+            "consumerGroup": "g",
+            "topic": topic,
+            "group": topic,
+            "timestamp": 0,
+            "isForce": True,
+        }
         asked = (
             RequestCode.GET_TOPIC_STATS_INFO, RequestCode.GET_CONSUME_STATS, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.GET_BROKER_CONSUME_STATS,
@@ -121,7 +132,12 @@ class Hostility:
     def _poisoned_half(self) -> list[Command]:
         """A half message whose properties are read again when the broker starts."""
         name = self._chance.choice(
-            ("CHECK_IMMUNITY_TIME_IN_SECONDS", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES", "DELAY")
+            (
+                "CHECK_IMMUNITY_TIME_IN_SECONDS",
+                "TRAN_PREPARED_QUEUE_OFFSET",
+                "TRANSACTION_CHECK_TIMES",
+                "DELAY",
+            )
         )
         value = self._chance.choice(("9" * 5_000, "9" * 18, "-1", "٣", "0"))
         pairs = f"TRAN_MSG\x01true\x02PGROUP\x01P\x02UNIQ_KEY\x01u\x02{name}\x01{value}\x02"
@@ -136,9 +152,21 @@ class Hostility:
                 "a IN (" + ",".join(["'x'"] * 50_000) + ")",
             )
         )
-        subscription = {"topic": "Hostile", "subString": expression, "expressionType": "SQL92", "subVersion": 1}
-        consumer = {"groupName": "g", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING"}
-        body = {"clientID": "c", "consumerDataSet": [{**consumer, "subscriptionDataSet": [subscription]}]}
+        subscription = {
+            "topic": "Hostile",
+            "subString": expression,
+            "expressionType": "SQL92",
+            "subVersion": 1,
+        }
+        consumer = {
+            "groupName": "g",
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+        }
+        body = {
+            "clientID": "c",
+            "consumerDataSet": [{**consumer, "subscriptionDataSet": [subscription]}],
+        }
         return [Command(RequestCode.HEART_BEAT, {}, json.dumps(body).encode())]
 
     def _no_such_number(self) -> list[Command]:
@@ -161,14 +189,26 @@ class Hostility:
     def settings(self) -> bytes:
         """New settings for a name server."""
         chance = self._chance
-        names = ("listenPort", "bindAddress", "configStorePath", "rocketmqHome", "orderMessageEnable", "own")
-        text = "\n".join(f"{name}={chance.choice(('1', '0.0.0.0', 'true', 'x'))}" for name in chance.sample(names, 2))
+        names = (
+            "listenPort",
+            "bindAddress",
+            "configStorePath",
+            "rocketmqHome",
+            "orderMessageEnable",
+            "own",
+        )
+        text = "\n".join(
+            f"{name}={chance.choice(('1', '0.0.0.0', 'true', 'x'))}"
+            for name in chance.sample(names, 2)
+        )
         return Command(RequestCode.UPDATE_NAMESRV_CONFIG, {}, text.encode()).encode()
 
     def slave_report(self) -> bytes:
         """What a slave would send its master, or something else."""
         chance = self._chance
-        return chance.choice((struct.pack(">q", chance.choice((0, -1, 1 << 40, (1 << 63) - 1))), chance.randbytes(8)))
+        return chance.choice(
+            (struct.pack(">q", chance.choice((0, -1, 1 << 40, (1 << 63) - 1))), chance.randbytes(8))
+        )
 
     def _encoded(self) -> bytes:
         while True:
@@ -194,20 +234,25 @@ class Hostility:
             return chance.choice(TOPICS)
         if name in ("properties", "i") and chance.random() < 0.8:
             return "\x02".join(
-                f"{chance.choice(_PROPERTY_NAMES)}\x01{self._scalar()}" for _ in range(chance.randrange(5))
+                f"{chance.choice(_PROPERTY_NAMES)}\x01{self._scalar()}"
+                for _ in range(chance.randrange(5))
             )
         return self._scalar()
 
     def _scalar(self) -> str:
         chance = self._chance
-        return chance.choice((chance.choice(_BORDERS), chance.choice(_TEXTS), str(chance.randrange(100))))
+        return chance.choice(
+            (chance.choice(_BORDERS), chance.choice(_TEXTS), str(chance.randrange(100)))
+        )
 
     # bodies
 
     def _flipped(self, data: bytes) -> bytes:
         chance, changed = self._chance, bytearray(data or b"\0")
         for _ in range(chance.choice((1, 2, 8))):
-            changed[chance.randrange(len(changed))] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+            changed[chance.randrange(len(changed))] = chance.choice(
+                (0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256))
+            )
         return bytes(changed)
 
     def _cut(self, data: bytes) -> bytes:
@@ -218,7 +263,10 @@ class Hostility:
 
     def _length_changed(self, data: bytes) -> bytes:
         """Batches, and lists with sizes in front, believe their first four bytes."""
-        return struct.pack(">i", self._chance.choice((-1, 0, 1, 91, 1 << 20, (1 << 31) - 1))) + data[4:]
+        return (
+            struct.pack(">i", self._chance.choice((-1, 0, 1, 91, 1 << 20, (1 << 31) - 1)))
+            + data[4:]
+        )
 
     def _odd_body(self, _: bytes) -> bytes:
         chance = self._chance

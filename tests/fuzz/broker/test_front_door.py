@@ -37,7 +37,9 @@ PROPERTIES: Final[dict[str, str | int]] = {
 SOCKETS_MORE: Final = 4
 """Connections between the brokers may have come to be since they were counted first."""
 
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="memory and descriptors are read from /proc")
+linux_only = pytest.mark.skipif(
+    sys.platform != "linux", reason="memory and descriptors are read from /proc"
+)
 
 
 @dataclass
@@ -60,7 +62,9 @@ SHARES: Final = (("median", 0.5), ("99 %", 0.99), ("99.9 %", 0.999), ("most", 1.
 
 
 @linux_only
-def test_hostile_clients_cost_nobody_a_message_or_an_answer(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_hostile_clients_cost_nobody_a_message_or_an_answer(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     seconds: float = request.config.getoption("--fuzz-seconds")
     first_seed: int = request.config.getoption("--fuzz-seed")
     within_ms: float | None = request.config.getoption("--answered-within-ms")
@@ -76,39 +80,60 @@ def test_hostile_clients_cost_nobody_a_message_or_an_answer(request: pytest.Fixt
         assert report.waited_ms(0.99) <= within_ms
 
 
-def play(cluster: RoquetCluster, seed: int, acknowledged: dict[tuple[int, int], bytes], report: Report) -> None:
+def play(
+    cluster: RoquetCluster, seed: int, acknowledged: dict[tuple[int, int], bytes], report: Report
+) -> None:
     """One round: hostile clients, one of the two brokers killed among them, and then everything is as it should be."""
     chance = random.Random(seed)
     victim = chance.choice((cluster.master, cluster.slave))
     before = {broker.name: (sockets(broker), own_memory(broker)) for broker in cluster.brokers}
     address = cluster.master.address
-    with HostileClients(cluster, seed, ROUND_S) as hostile, Witness(address, TOPIC, acknowledged) as witness:
+    with (
+        HostileClients(cluster, seed, ROUND_S) as hostile,
+        Witness(address, TOPIC, acknowledged) as witness,
+    ):
         hostile.start()
-        time.sleep(chance.uniform(0.3, 0.8) * ROUND_S)  # the victim dies at any moment while they ask
+        time.sleep(
+            chance.uniform(0.3, 0.8) * ROUND_S
+        )  # the victim dies at any moment while they ask
         victim.kill()
         victim.start()
         report.requests += hostile.sent(WITHIN_S)
     report.waited_s += witness.waited_s
-    assert not witness.unanswered, f"seed {seed}: {witness.unanswered} honest questions were not answered"
+    assert not witness.unanswered, (
+        f"seed {seed}: {witness.unanswered} honest questions were not answered"
+    )
     cluster.wait_replicated()
-    wait_until(lambda: has_same_log(cluster.master, cluster.slave), f"equal logs after seed {seed}", WITHIN_S)
+    wait_until(
+        lambda: has_same_log(cluster.master, cluster.slave),
+        f"equal logs after seed {seed}",
+        WITHIN_S,
+    )
     for broker in cluster.brokers:
         assert_kept(broker, seed, acknowledged)
         if broker is not victim:
             assert_given_back(broker, seed, *before[broker.name])
 
 
-def assert_kept(broker: RoquetBroker, seed: int, acknowledged: dict[tuple[int, int], bytes]) -> None:
+def assert_kept(
+    broker: RoquetBroker, seed: int, acknowledged: dict[tuple[int, int], bytes]
+) -> None:
     """It runs, and gives every message that was acknowledged."""
     assert broker.alive, f"seed {seed}: {broker.name} ended:\n{broker.log()[-4000:]}"
     wrong = missing(broker.address, TOPIC, acknowledged)
-    assert not wrong, f"seed {seed}: acknowledged, and not at {broker.name}: {wrong[:5]}, {len(wrong)} in all"
+    assert not wrong, (
+        f"seed {seed}: acknowledged, and not at {broker.name}: {wrong[:5]}, {len(wrong)} in all"
+    )
     assert "Traceback" not in broker.errors(), f"seed {seed}:\n{broker.errors()[-4000:]}"
 
 
 def assert_given_back(broker: RoquetBroker, seed: int, had_sockets: int, had_memory: int) -> None:
     """The connections of hostile clients are gone, and what they took of its memory."""
-    wait_until(lambda: sockets(broker) <= had_sockets + SOCKETS_MORE, f"{broker.name} to close sockets", WITHIN_S)
+    wait_until(
+        lambda: sockets(broker) <= had_sockets + SOCKETS_MORE,
+        f"{broker.name} to close sockets",
+        WITHIN_S,
+    )
     grown = own_memory(broker) - had_memory
     assert grown <= MEMORY_MAX, f"seed {seed}: {broker.name} has {grown >> 20} MiB more"
 

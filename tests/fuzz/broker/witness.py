@@ -39,13 +39,18 @@ class Witness:
     _sent: int = 0
 
     def __enter__(self) -> Self:
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._send_on, self._ask_on)]
+        self._threads = [
+            threading.Thread(target=work, daemon=True) for work in (self._send_on, self._ask_on)
+        ]
         for thread in self._threads:
             thread.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._ends.set()
         for thread in self._threads:
@@ -96,7 +101,9 @@ def fields(answer: wire.Answer) -> Mapping[str, str]:
     return found
 
 
-def missing(address: str, topic: str, acknowledged: Mapping[tuple[int, int], bytes]) -> list[tuple[int, int]]:
+def missing(
+    address: str, topic: str, acknowledged: Mapping[tuple[int, int], bytes]
+) -> list[tuple[int, int]]:
     """Places of acknowledged messages at which this broker gives another one, or none."""
     given: dict[Queue, dict[int, bytes]] = {
         (topic, queue_id): served(address, (topic, queue_id)) for queue_id in range(QUEUES)

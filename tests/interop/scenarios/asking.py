@@ -13,7 +13,9 @@ from tests.interop.scenarios.registry import scenario
 from tests.interop.scene import QUIET_SECONDS, Push, Scene
 from tests.interop.stage import JavaError
 
-TOPIC_CONFIG = "5.x tools ask for one topic's settings (351), which Apache's broker answers from 5.x on only"
+TOPIC_CONFIG = (
+    "5.x tools ask for one topic's settings (351), which Apache's broker answers from 5.x on only"
+)
 CONSUMER_NOT_ONLINE = 206
 
 
@@ -84,9 +86,13 @@ def mqadmin_finds_messages_by_key_id_and_offset(scene: Scene) -> None:
     time.sleep(0.5)
     assert sent["msgId"] in admin.command("queryMsgByKey", "-t", topic, "-k", "K")
     assert sent["msgId"] in admin.command("queryMsgByUniqueKey", "-t", topic, "-i", sent["msgId"])
-    where = ("-t", topic) if scene.version is Version.V5 else ()  # Of 5.x it is wanted, 4.9 does not know it.
+    where = (
+        ("-t", topic) if scene.version is Version.V5 else ()
+    )  # Of 5.x it is wanted, 4.9 does not know it.
     assert sent["msgId"] in admin.command("queryMsgById", "-i", sent["offsetMsgId"], *where)
-    assert sent["offsetMsgId"] in admin.command("queryMsgByOffset", "-t", topic, "-b", BROKER, "-i", 0, "-o", 0)
+    assert sent["offsetMsgId"] in admin.command(
+        "queryMsgByOffset", "-t", topic, "-b", BROKER, "-i", 0, "-o", 0
+    )
 
 
 @scenario()
@@ -123,7 +129,9 @@ def the_consumers_of_a_group_are_listed_with_what_they_want(scene: Scene) -> Non
     assert scene.ask(203, {"consumerGroup": group}).code == CONSUMER_NOT_ONLINE
     member = scene.push(group, topic, tags="a || b")
     scene.wait(lambda: bool(member.assigned(topic)), "its queues")
-    scene.wait(lambda: scene.has_route(f"%RETRY%{group}"), "the route by which admin finds its brokers")
+    scene.wait(
+        lambda: scene.has_route(f"%RETRY%{group}"), "the route by which admin finds its brokers"
+    )
     seen = admin.invoke("examineConsumerConnectionInfo", group)
     (connection,) = seen["connectionSet"]
     assert (connection["clientId"], connection["language"]) == (member.client_id, "JAVA")
@@ -142,7 +150,9 @@ def a_groups_progress_is_shown_for_every_queue(scene: Scene) -> None:
         producer.send(topic, 3, queue=queue)
     member = scene.push(group, topic)
     member.messages(6)
-    scene.wait(lambda: [scene.committed(group, topic, queue) for queue in (0, 1)] == [3, 3], "its offsets")
+    scene.wait(
+        lambda: [scene.committed(group, topic, queue) for queue in (0, 1)] == [3, 3], "its offsets"
+    )
     member.stop()
     producer.send(topic, 2, queue=0)
     stats = admin.invoke("examineConsumeStats", group)["offsetTable"]
@@ -196,7 +206,12 @@ def a_group_that_is_not_connected_is_set_back_by_the_tool_itself(scene: Scene) -
     member = consumer_of(scene, group, topic, 3)
     member.stop()
     second = scene.pull().take(topic, 0, 1)["messages"][0]["storeTimestamp"]
-    assert scene.ask(222, {"topic": topic, "group": group, "timestamp": second, "isForce": "true"}).code == 206
+    assert (
+        scene.ask(
+            222, {"topic": topic, "group": group, "timestamp": second, "isForce": "true"}
+        ).code
+        == 206
+    )
     scene.admin().command("resetOffsetByTime", "-g", group, "-t", topic, "-s", 0)
     scene.wait(lambda: scene.committed(group, topic) == 0, "the offset set back")
     assert len(scene.push(group, topic).messages(3)) == 3
@@ -205,7 +220,12 @@ def a_group_that_is_not_connected_is_set_back_by_the_tool_itself(scene: Scene) -
 @scenario()
 def a_group_skips_what_it_did_not_consume(scene: Scene) -> None:
     topic, group = scene.topic(), scene.group()
-    assert scene.ask(15, {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 0}).code == 0
+    assert (
+        scene.ask(
+            15, {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 0}
+        ).code
+        == 0
+    )
     scene.producer().send(topic, 5)
     scene.admin().command("skipAccumulatedMessage", "-g", group, "-t", topic, "-f", "true")
     scene.wait(lambda: (scene.committed(group, topic) or 0) >= 4, "the offset near the end")
@@ -219,7 +239,9 @@ def where_a_consumer_stands_is_asked_of_itself(scene: Scene) -> None:
     assert answer.code == 0
     table = load(answer.body)["consumerTable"]
     assert list(table) == [member.client_id]
-    assert [(_queue(key), offset) for key, offset in table[member.client_id].items()] == [((topic, 0), 3)]
+    assert [(_queue(key), offset) for key, offset in table[member.client_id].items()] == [
+        ((topic, 0), 3)
+    ]
 
 
 @scenario()
@@ -230,7 +252,12 @@ def a_groups_offsets_are_copied_to_another(scene: Scene) -> None:
     scene.producer().send(topic, 6, way="ordered", keysOfOrder=2)
     for queue, offset in ((0, 2), (1, 3)):
         assert scene.ask(15, _progress(source, topic, queue, offset)).code == 0
-    assert scene.ask(314, {"srcGroup": source, "destGroup": target, "topic": topic, "offline": "false"}).code == 0
+    assert (
+        scene.ask(
+            314, {"srcGroup": source, "destGroup": target, "topic": topic, "offline": "false"}
+        ).code
+        == 0
+    )
     assert [scene.committed(target, topic, queue) for queue in (0, 1)] == [2, 3]
 
 
@@ -278,7 +305,9 @@ def a_consumer_is_made_to_consume_a_message_now(scene: Scene) -> None:
     (sent,) = scene.producer().send(topic)
     member = scene.push(group, topic)
     member.messages(1)
-    result = scene.admin().invoke("consumeMessageDirectly", group, member.client_id, topic, sent["msgId"])
+    result = scene.admin().invoke(
+        "consumeMessageDirectly", group, member.client_id, topic, sent["msgId"]
+    )
     assert (result["consumeResult"], result["order"]) == ("CR_SUCCESS", False)
     assert [line["body"] for line in member.messages(2)] == ["message-0"] * 2
 

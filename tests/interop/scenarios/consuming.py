@@ -27,8 +27,14 @@ def stored_offsets(scene: Scene, group: str, topic: str) -> dict[int, int]:
 @scenario()
 def the_members_of_a_group_share_the_messages_and_every_group_gets_all(scene: Scene) -> None:
     topic, group = scene.topic(4), scene.group()
-    one, two, other = scene.push(group, topic), scene.push(group, topic), scene.push(scene.group(), topic)
-    scene.wait(lambda: len(one.assigned(topic)) == len(two.assigned(topic)) == 2, "two queues for each")
+    one, two, other = (
+        scene.push(group, topic),
+        scene.push(group, topic),
+        scene.push(scene.group(), topic),
+    )
+    scene.wait(
+        lambda: len(one.assigned(topic)) == len(two.assigned(topic)) == 2, "two queues for each"
+    )
     scene.producer().send(topic, 8)
     assert other.bodies(8, QUIET_SECONDS) == bodies(8)
     assert sorted(one.bodies(4) + two.bodies(4)) == bodies(8)

@@ -52,8 +52,12 @@ def how_long_pulls_take_is_counted_by_queue_and_group(scene: Scene) -> None:
     member = scene.push(group, topic)
     scene.producer().send(topic, 4, queue=1)
     member.messages(4)
-    scene.wait(lambda: stats(scene, "GROUP_GET_LATENCY", f"1@{topic}@{group}") is not None, "the time")
-    assert stats(scene, "GROUP_GET_LATENCY", f"0@{topic}@{group}") is None, "nothing was found there"
+    scene.wait(
+        lambda: stats(scene, "GROUP_GET_LATENCY", f"1@{topic}@{group}") is not None, "the time"
+    )
+    assert stats(scene, "GROUP_GET_LATENCY", f"0@{topic}@{group}") is None, (
+        "nothing was found there"
+    )
     assert stats(scene, "GROUP_GET_LATENCY", f"{topic}@{group}") is None
 
 
@@ -73,7 +77,10 @@ def delayed_messages_are_counted_when_they_come_and_when_they_go(scene: Scene) -
     scene.wait(lambda: minute("QUEUE_GET_NUMS", f"{level}@SCHEDULE_CONSUMER") >= 3, "what went")
     assert minute("QUEUE_PUT_SIZE", level) > 3 * 90
     assert minute("QUEUE_GET_SIZE", f"{level}@SCHEDULE_CONSUMER") > 3 * 90
-    scene.wait(lambda: minute("GROUP_GET_NUMS", "SCHEDULE_TOPIC_XXXX@SCHEDULE_CONSUMER") >= 3, "what went at all")
+    scene.wait(
+        lambda: minute("GROUP_GET_NUMS", "SCHEDULE_TOPIC_XXXX@SCHEDULE_CONSUMER") >= 3,
+        "what went at all",
+    )
     scene.wait(lambda: minute("TOPIC_PUT_NUMS", topic) == 3, "the topic's count")
 
 
@@ -83,7 +90,12 @@ def what_only_other_editions_of_the_broker_count_is_refused(scene: Scene) -> Non
     member = scene.push(group, topic)
     scene.producer().send(topic, 2)
     member.messages(2)
-    for item in ("COMMERCIAL_SEND_TIMES", "COMMERCIAL_RCV_TIMES", "COMMERCIAL_RCV_SIZE", "GROUP_GET_FROM_DISK_NUMS"):
+    for item in (
+        "COMMERCIAL_SEND_TIMES",
+        "COMMERCIAL_RCV_TIMES",
+        "COMMERCIAL_RCV_SIZE",
+        "GROUP_GET_FROM_DISK_NUMS",
+    ):
         for key in (topic, f"{topic}@{group}"):
             assert scene.ask(315, {"statsName": item, "statsKey": key}).code == 1
 
@@ -152,7 +164,9 @@ def a_broker_tells_its_rates_and_totals(scene: Scene) -> None:
     assert int(now["putMessageSizeTotal"]) > int(before["putMessageSizeTotal"])
     assert float(now["putMessageAverageSize"]) > 90
     for name in ("putTps", "getTransferedTps", "getTotalTps", "getFoundTps"):
-        assert float(now[name].split()[0]) > 1, name  # Of the last 10 s; more follow when there were so many.
+        assert float(now[name].split()[0]) > 1, (
+            name
+        )  # Of the last 10 s; more follow when there were so many.
     assert int(now["msgPutTotalYesterdayMorning"]) <= int(now["msgPutTotalTodayMorning"])
 
 
@@ -164,13 +178,26 @@ def runtime(scene: Scene) -> dict[str, str]:
 @scenario()
 def a_broker_tells_its_state_under_the_names_that_tools_know(scene: Scene) -> None:
     table = runtime(scene)
-    for name in ("bootTimestamp", "runtime", "commitLogDiskRatio", "commitLogMinOffset", "dispatchBehindBytes"):
+    for name in (
+        "bootTimestamp",
+        "runtime",
+        "commitLogDiskRatio",
+        "commitLogMinOffset",
+        "dispatchBehindBytes",
+    ):
         assert name in table
-    for name in ("sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "pageCacheLockTimeMills", "putLatency99"):
+    for name in (
+        "sendThreadPoolQueueSize",
+        "pullThreadPoolQueueSize",
+        "pageCacheLockTimeMills",
+        "putLatency99",
+    ):
         float(table[name])
     assert table["commitLogMinOffset"] == "0"
     assert int(table["commitLogMaxOffset"]) >= 0
-    row = next(row for row in scene.admin().rows("clusterList") if row[:3] == [CLUSTER, BROKER, "0"])
+    row = next(
+        row for row in scene.admin().rows("clusterList") if row[:3] == [CLUSTER, BROKER, "0"]
+    )
     assert row[3] == scene.broker
 
 
@@ -184,5 +211,7 @@ def mqadmin_shows_the_rates_of_a_topic_and_its_groups(scene: Scene) -> None:
     scene.producer().send(topic, 20)
     member.messages(40)
     time.sleep(11)
-    rows = [row for row in scene.admin().rows("statsAll", "-t", topic) if row and row[0] == topic[:64]]
+    rows = [
+        row for row in scene.admin().rows("statsAll", "-t", topic) if row and row[0] == topic[:64]
+    ]
     assert [row[1] for row in rows] == [group[:64]]

@@ -25,7 +25,10 @@ def a_message_without_a_tag_is_for_those_who_want_all(scene: Scene) -> None:
     topic, producer = scene.topic(), scene.producer()
     producer.send(topic, body="bare")
     producer.send(topic, body="tagged", tags="T")
-    everything, only_tagged = scene.push(scene.group(), topic), scene.push(scene.group(), topic, tags="T")
+    everything, only_tagged = (
+        scene.push(scene.group(), topic),
+        scene.push(scene.group(), topic, tags="T"),
+    )
     assert everything.bodies(2) == ["bare", "tagged"]
     assert only_tagged.bodies(1, QUIET_SECONDS) == ["tagged"]
 

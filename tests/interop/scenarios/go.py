@@ -19,7 +19,9 @@ def produce(scene: Scene, topic: str, count: int, *options: object) -> Lines:
     return go_client("produce", scene.namesrv, topic, count, *PATIENT, *map(str, options)).check()
 
 
-def consume(scene: Scene, topic: str, group: str, count: int, *options: object, verb: str = "consume") -> Lines:
+def consume(
+    scene: Scene, topic: str, group: str, count: int, *options: object, verb: str = "consume"
+) -> Lines:
     require_go()
     return go_client(verb, scene.namesrv, topic, group, count, SECONDS, *map(str, options)).check()
 
@@ -55,9 +57,9 @@ def go_members_of_a_group_share_the_queues_with_javas(scene: Scene) -> None:
         time.sleep(QUIET_SECONDS)
         scene.producer().send(topic, 40)
         scene.wait(lambda: len(java.messages()) + len(member.lines()) >= 40, "all messages")
-        assert {line["queueId"] for line in java.messages()} | {line["queueId"] for line in member.lines()} == set(
-            range(4)
-        )
+        assert {line["queueId"] for line in java.messages()} | {
+            line["queueId"] for line in member.lines()
+        } == set(range(4))
 
 
 @go()
@@ -127,8 +129,12 @@ def go_transactions_are_committed_rolled_back_and_asked_after(scene: Scene) -> N
         ("--transaction", "rollback", "--body", "rolled-back-"),
         ("--transaction", "unknown", "--check", "commit", "--body", "asked-", "--linger", "6000"),
     ):
-        lines = go_client("transact", scene.namesrv, topic, 1, "--group", f"P-{scene.name()}", *words).check()
-        assert len([line for line in lines if "checked" in line]) == (1 if "--check" in words else 0)
+        lines = go_client(
+            "transact", scene.namesrv, topic, 1, "--group", f"P-{scene.name()}", *words
+        ).check()
+        assert len([line for line in lines if "checked" in line]) == (
+            1 if "--check" in words else 0
+        )
     assert scene.push(scene.group(), topic).bodies(2, QUIET_SECONDS) == ["asked-0", "committed-0"]
 
 
@@ -137,7 +143,9 @@ def go_a_request_gets_the_reply_of_a_java_consumer(scene: Scene) -> None:
     require_go()
     topic = scene.topic()
     scene.push(scene.group(), topic, replyGroup=f"P-{scene.name()}")
-    lines = go_client("request", scene.namesrv, topic, 2, "--body", "hello ", "--timeout", 3000).check()
+    lines = go_client(
+        "request", scene.namesrv, topic, 2, "--body", "hello ", "--timeout", 3000
+    ).check()
     assert [line["body"] for line in lines] == ["HELLO 0", "HELLO 1"]
 
 
@@ -148,7 +156,9 @@ def go_a_pull_gives_what_is_there_and_says_where_to_go_on(scene: Scene) -> None:
     produce(scene, topic, 5, "--tag", "a,b")
 
     def pull(offset: int, *options: str) -> Lines:
-        return go_client("pull", scene.namesrv, topic, 0, offset, 32, "--broker", BROKER, *options).check()
+        return go_client(
+            "pull", scene.namesrv, topic, 0, offset, 32, "--broker", BROKER, *options
+        ).check()
 
     state, *messages = pull(1)
     assert (state["status"], state["next"], state["min"], state["max"]) == ("FOUND", 5, 0, 5)
@@ -161,7 +171,9 @@ def go_a_pull_gives_what_is_there_and_says_where_to_go_on(scene: Scene) -> None:
 def go_a_pull_consumer_polls_its_topic(scene: Scene) -> None:
     topic, group = scene.topic(2), scene.group()
     produce(scene, topic, 6)
-    assert bodies(consume(scene, topic, group, 6, verb="poll")) == [f"message-{i}" for i in range(6)]
+    assert bodies(consume(scene, topic, group, 6, verb="poll")) == [
+        f"message-{i}" for i in range(6)
+    ]
 
 
 @go()

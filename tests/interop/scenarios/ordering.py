@@ -53,13 +53,19 @@ def an_orderly_consumer_commits_or_rolls_back_by_hand(scene: Scene) -> None:
     assert stored_offsets(scene, group, topic) == {0: 3}
 
 
-def lock(scene: Scene, code: int, group: str, client_id: str, topic: str, queues: int = 1) -> list[int]:
+def lock(
+    scene: Scene, code: int, group: str, client_id: str, topic: str, queues: int = 1
+) -> list[int]:
     """The queues that the broker says are locked for the client now."""
     wanted = [{"topic": topic, "brokerName": BROKER, "queueId": queue} for queue in range(queues)]
     body = wire.json_body({"consumerGroup": group, "clientId": client_id, "mqSet": wanted})
     answer = scene.ask(code, body=body)
     assert answer.code == 0
-    return sorted(queue["queueId"] for queue in load(answer.body)["lockOKMQSet"]) if answer.body else []
+    return (
+        sorted(queue["queueId"] for queue in load(answer.body)["lockOKMQSet"])
+        if answer.body
+        else []
+    )
 
 
 @scenario()
@@ -69,7 +75,9 @@ def queues_of_an_orderly_consumer_are_locked_until_it_stops(scene: Scene) -> Non
     member = scene.push(group, topic, orderly=True)
     assert member.bodies(4) == bodies(4)
     assert lock(scene, LOCK_BATCH, group, "somebody", topic, 2) == []
-    assert lock(scene, LOCK_BATCH, scene.group(), "somebody", topic, 2) == [0, 1], "another group's locks are its own"
+    assert lock(scene, LOCK_BATCH, scene.group(), "somebody", topic, 2) == [0, 1], (
+        "another group's locks are its own"
+    )
     lock(scene, UNLOCK_BATCH, group, "somebody", topic, 2)
     assert lock(scene, LOCK_BATCH, group, "somebody", topic, 2) == [], "only the owner unlocks"
     member.stop()
@@ -88,8 +96,14 @@ def a_lock_that_nobody_renews_ends_after_a_minute(scene: Scene) -> None:
     locked = time.monotonic()
     survivor = scene.push(group, topic, orderly=True)
     scene.producer().send(topic, 1, body="afterwards")
-    scene.wait(lambda: any(line["body"] == "afterwards" for line in survivor.messages()), "the message", 110)
-    assert LOCK_SECONDS - 25 < time.monotonic() - locked < LOCK_SECONDS + 45, "a client asks again every 20 s"
+    scene.wait(
+        lambda: any(line["body"] == "afterwards" for line in survivor.messages()),
+        "the message",
+        110,
+    )
+    assert LOCK_SECONDS - 25 < time.monotonic() - locked < LOCK_SECONDS + 45, (
+        "a client asks again every 20 s"
+    )
 
 
 @scenario(seconds=65)
@@ -98,4 +112,6 @@ def a_lock_is_somebody_elses_after_just_a_minute(scene: Scene) -> None:
     assert lock(scene, LOCK_BATCH, group, "one", topic) == [0]
     time.sleep(LOCK_SECONDS - 5)
     assert lock(scene, LOCK_BATCH, group, "two", topic) == []
-    scene.wait(lambda: lock(scene, LOCK_BATCH, group, "two", topic) == [0], "the end of the lock", 10)
+    scene.wait(
+        lambda: lock(scene, LOCK_BATCH, group, "two", topic) == [0], "the end of the lock", 10
+    )

@@ -20,11 +20,17 @@ def second(from_now: int) -> str:
 
 
 @scenario()
-def a_new_group_begins_with_the_first_message_of_a_young_queue_whatever_it_asks_for(scene: Scene) -> None:
+def a_new_group_begins_with_the_first_message_of_a_young_queue_whatever_it_asks_for(
+    scene: Scene,
+) -> None:
     topic = scene.topic()
     scene.producer().send(topic, 3)
     tomorrow = second(86_400)
-    for wish in ({"from": "FIRST_OFFSET"}, {"from": "LAST_OFFSET"}, {"from": "TIMESTAMP", "timestamp": tomorrow}):
+    for wish in (
+        {"from": "FIRST_OFFSET"},
+        {"from": "LAST_OFFSET"},
+        {"from": "TIMESTAMP", "timestamp": tomorrow},
+    ):
         assert scene.push(scene.group(), topic, **wish).bodies(3) == bodies(3)
 
 
@@ -33,7 +39,9 @@ def a_new_group_begins_where_it_asks_for_in_a_queue_that_is_not_in_memory(scene:
     topic, producer = scene.topic(), scene.producer()
     producer.send(topic, 2, body="old {i}")
     time.sleep(3.1)
-    between = second(0)  # Nearer to the young ones: the nearest message is where a search by time ends.
+    between = second(
+        0
+    )  # Nearer to the young ones: the nearest message is where a search by time ends.
     producer.send(topic, 2, body="young {i}")
     wishes = {
         "FIRST_OFFSET": ["new", "old 0", "old 1", "young 0", "young 1"],
@@ -41,7 +49,8 @@ def a_new_group_begins_where_it_asks_for_in_a_queue_that_is_not_in_memory(scene:
         "TIMESTAMP": ["new", "young 0", "young 1"],
     }
     members = {
-        wish: scene.push(scene.group(retryMaxTimes=16), topic, **{"from": wish}, timestamp=between) for wish in wishes
+        wish: scene.push(scene.group(retryMaxTimes=16), topic, **{"from": wish}, timestamp=between)
+        for wish in wishes
     }
     for member in members.values():
         member.wait_assigned(topic, {0})
@@ -74,7 +83,10 @@ def an_offset_is_committed_with_the_next_pull(scene: Scene) -> None:
         producer.send(topic, 1)
         assert len(member.messages(count)) == count
         time.sleep(0.2)
-    scene.wait(lambda: stored_offsets(scene, group, topic).get(0, 0) >= 2, "an offset that came with a pull")
+    scene.wait(
+        lambda: stored_offsets(scene, group, topic).get(0, 0) >= 2,
+        "an offset that came with a pull",
+    )
 
 
 @scenario()
@@ -108,7 +120,12 @@ def a_pull_beyond_the_end_is_told_where_the_end_is(scene: Scene) -> None:
     end = puller.take(topic, 0, 3)
     assert (end["status"], end["next"], end["min"], end["max"]) == ("NO_NEW_MSG", 3, 0, 3)
     beyond = puller.take(topic, 0, 9)
-    assert (beyond["status"], beyond["next"], beyond["min"], beyond["max"]) == ("OFFSET_ILLEGAL", 3, 0, 3)
+    assert (beyond["status"], beyond["next"], beyond["min"], beyond["max"]) == (
+        "OFFSET_ILLEGAL",
+        3,
+        0,
+        3,
+    )
     empty = scene.topic()
     assert puller.take(empty, 0, 0)["status"] == "NO_NEW_MSG"
     nowhere = puller.take(empty, 0, 7)
@@ -139,7 +156,12 @@ def a_pull_that_was_set_right_is_written_down_in_a_topic_of_its_own(scene: Scene
 def a_group_whose_offset_is_beyond_the_end_consumes_what_comes_next(scene: Scene) -> None:
     topic, group, producer = scene.topic(), scene.group(), scene.producer()
     producer.send(topic, 3)
-    assert scene.ask(15, {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 50}).code == 0
+    assert (
+        scene.ask(
+            15, {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 50}
+        ).code
+        == 0
+    )
     member = scene.push(group, topic)
     member.wait_assigned(topic, {0})
     time.sleep(12)  # So long a client takes to begin anew at the offset it is told.

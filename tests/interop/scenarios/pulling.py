@@ -84,7 +84,9 @@ def a_lite_pull_consumer_pauses_and_resumes(scene: Scene) -> None:
     producer.send(topic, 2)
     assert member.poll(1, QUIET_SECONDS) == []
     member.ask("resume", topic)
-    assert sorted(line["body"] for line in [*under_way, *member.poll(3 - len(under_way))])[1:] == bodies(2)
+    assert sorted(line["body"] for line in [*under_way, *member.poll(3 - len(under_way))])[
+        1:
+    ] == bodies(2)
 
 
 @scenario()

@@ -75,11 +75,22 @@ def sending_and_consuming_leave_a_trace(scene: Scene) -> None:
             lines = traces(scene, sent["msgId"])
         except JavaError:
             return set()
-        return {record.split("\x01")[0] for line in lines for record in line["body"].split("\x02") if record}
+        return {
+            record.split("\x01")[0]
+            for line in lines
+            for record in line["body"].split("\x02")
+            if record
+        }
 
-    consumed = {"SubBefore", "SubAfter"} if scene.version is Version.V4 else set()  # 5.x's are not found by the id.
+    consumed = (
+        {"SubBefore", "SubAfter"} if scene.version is Version.V4 else set()
+    )  # 5.x's are not found by the id.
     scene.wait(lambda: kinds() >= {"Pub", *consumed}, "all records")
-    records = [record.split("\x01") for line in traces(scene, sent["msgId"]) for record in line["body"].split("\x02")]
+    records = [
+        record.split("\x01")
+        for line in traces(scene, sent["msgId"])
+        for record in line["body"].split("\x02")
+    ]
     (published,) = [record for record in records if record[0] == "Pub" and sent["msgId"] in record]
     assert published[4:8] == [topic, sent["msgId"], "T", "K"]
     assert published[8] == scene.broker

@@ -46,7 +46,12 @@ def a_refused_message_comes_again_after_longer_and_longer_delays(scene: Scene) -
     for gap, level in zip(gaps(lines), (3, 4, 5), strict=True):
         assert DELAY_LEVELS_S[level - 1] - 0.3 <= gap <= DELAY_LEVELS_S[level - 1] + SLACK_S
     for line in lines:
-        assert (line["topic"], line["body"], line["tags"], line["keys"]) == (topic, "message-0", "T", "K")
+        assert (line["topic"], line["body"], line["tags"], line["keys"]) == (
+            topic,
+            "message-0",
+            "T",
+            "K",
+        )
         assert (line["msgId"], line["properties"]["colour"]) == (sent["msgId"], "red")
     again = lines[1]["properties"]
     assert (again["RETRY_TOPIC"], again["ORIGIN_MESSAGE_ID"]) == (topic, sent["offsetMsgId"])
@@ -94,7 +99,13 @@ def the_group_says_how_often_a_message_is_tried_where_the_consumer_does_not(scen
     topic, group = scene.topic(), scene.group(retryMaxTimes=0)
     (sent,) = scene.producer().send(topic)
     place = scene.pull().take(topic, 0, 0)["messages"][0]["commitLogOffset"]
-    fields = {"offset": place, "group": group, "delayLevel": 0, "originTopic": topic, "originMsgId": sent["msgId"]}
+    fields = {
+        "offset": place,
+        "group": group,
+        "delayLevel": 0,
+        "originTopic": topic,
+        "originMsgId": sent["msgId"],
+    }
     assert scene.ask(36, fields).code == 0
     (letter,) = dead_letters(scene, group, 1)
     assert (letter["body"], letter["reconsumeTimes"]) == ("message-0", 1)
@@ -139,7 +150,9 @@ def a_pull_consumer_sends_a_message_back_by_its_id(scene: Scene) -> None:
     topic, group = scene.topic(), scene.group()
     (sent,) = scene.producer().send(topic)
     puller = scene.pull(group)
-    puller.take(topic, sent["queueId"], 0)  # a client that knows no broker yet would ask the name server
+    puller.take(
+        topic, sent["queueId"], 0
+    )  # a client that knows no broker yet would ask the name server
     puller.ask("sendBack", topic, id=sent["offsetMsgId"], group=group, level=1)
     retry = f"%RETRY%{group}"
     scene.wait(lambda: scene.max_offset(retry) == 1, "the message in the retry topic")
@@ -167,7 +180,9 @@ def a_groups_retry_topic_comes_to_be_with_its_first_consumer(scene: Scene) -> No
     topic, group = scene.topic(), scene.group(retryQueueNums=3)
     assert not wire.has_topic(scene.namesrv, f"%RETRY%{group}")
     scene.push(group, topic)
-    scene.wait(lambda: wire.has_topic(scene.namesrv, f"%RETRY%{group}"), "a route for the retry topic")
+    scene.wait(
+        lambda: wire.has_topic(scene.namesrv, f"%RETRY%{group}"), "a route for the retry topic"
+    )
     (queues,) = load(wire.ask(scene.namesrv, 105, {"topic": f"%RETRY%{group}"}).body)["queueDatas"]
     assert [queues[name] for name in ("readQueueNums", "writeQueueNums", "perm")] == [3, 3, 6]
 
@@ -175,7 +190,10 @@ def a_groups_retry_topic_comes_to_be_with_its_first_consumer(scene: Scene) -> No
 @scenario()
 def the_retries_of_one_group_are_not_anothers(scene: Scene) -> None:
     topic = scene.topic()
-    refuses, other = scene.push(refusing_group(scene), topic, fail=1), scene.push(scene.group(), topic)
+    refuses, other = (
+        scene.push(refusing_group(scene), topic, fail=1),
+        scene.push(scene.group(), topic),
+    )
     scene.producer().send(topic)
     assert len(refuses.messages(2)) == 2
     assert len(other.messages(1)) == 1
@@ -198,19 +216,33 @@ def a_delayed_message_comes_after_the_delay_of_its_level(scene: Scene) -> None:
     for line in member.messages(4):
         level = int(line["body"])
         waited = line["at"] / 1000 - sent[line["body"]]
-        assert DELAY_LEVELS_S[level - 1] - 0.3 <= waited <= DELAY_LEVELS_S[level - 1] + SLACK_S, level
+        assert DELAY_LEVELS_S[level - 1] - 0.3 <= waited <= DELAY_LEVELS_S[level - 1] + SLACK_S, (
+            level
+        )
     assert sorted(line["body"] for line in member.messages()) == ["1", "18", "2", "5"]
 
 
 @scenario()
 def a_delayed_message_keeps_what_it_was_sent_with(scene: Scene) -> None:
     topic = scene.topic(2)
-    (sent,) = scene.producer().send(topic, delay=1, queue=1, tags="T", keys="K", flag=5, **{"user.colour": "red"})
+    (sent,) = scene.producer().send(
+        topic, delay=1, queue=1, tags="T", keys="K", flag=5, **{"user.colour": "red"}
+    )
     assert (sent["sendStatus"], sent["queueId"]) == ("SEND_OK", 1)
     (message,) = scene.push(scene.group(), topic, tags="T").messages(1)
-    assert [message[name] for name in ("topic", "queueId", "tags", "keys", "flag")] == [topic, 1, "T", "K", 5]
+    assert [message[name] for name in ("topic", "queueId", "tags", "keys", "flag")] == [
+        topic,
+        1,
+        "T",
+        "K",
+        5,
+    ]
     assert (message["msgId"], message["properties"]["colour"]) == (sent["msgId"], "red")
-    assert [message["properties"][name] for name in ("DELAY", "REAL_TOPIC", "REAL_QID")] == ["1", topic, "1"]
+    assert [message["properties"][name] for name in ("DELAY", "REAL_TOPIC", "REAL_QID")] == [
+        "1",
+        topic,
+        "1",
+    ]
 
 
 @scenario()

@@ -28,7 +28,10 @@ def a_result_says_where_the_message_is(scene: Scene) -> None:
         assert (result["sendStatus"], result["broker"], result["queueId"]) == ("SEND_OK", BROKER, 1)
         assert (result["queueOffset"], result["regionId"]) == (offset, "DefaultRegion")
         (message,) = puller.take(topic, 1, offset)["messages"]
-        assert [message[name] for name in ("msgId", "offsetMsgId")] == [result["msgId"], result["offsetMsgId"]]
+        assert [message[name] for name in ("msgId", "offsetMsgId")] == [
+            result["msgId"],
+            result["offsetMsgId"],
+        ]
         assert message["storeHost"] == f"/{scene.broker}"
 
 
@@ -38,9 +41,18 @@ def a_message_keeps_tags_keys_flag_and_properties_and_learns_its_cluster(scene: 
     told = {"tags": "T", "keys": "k1 k2", "flag": 7, "user.colour": "red", "user.word": "grün"}
     scene.producer().send(topic, body="Grüße", **told)
     (message,) = scene.pull().take(topic, 0, 0)["messages"]
-    assert [message[name] for name in ("body", "tags", "keys", "flag")] == ["Grüße", "T", "k1 k2", 7]
+    assert [message[name] for name in ("body", "tags", "keys", "flag")] == [
+        "Grüße",
+        "T",
+        "k1 k2",
+        7,
+    ]
     properties = message["properties"]
-    assert (properties["colour"], properties["word"], properties["CLUSTER"]) == ("red", "grün", CLUSTER)
+    assert (properties["colour"], properties["word"], properties["CLUSTER"]) == (
+        "red",
+        "grün",
+        CLUSTER,
+    )
     assert "WAIT" not in properties
     assert message["reconsumeTimes"] == 0
 
@@ -50,7 +62,9 @@ def every_way_of_sending_stores_the_message_once(scene: Scene) -> None:
     topic, producer = scene.topic(), scene.producer()
     for way, results in {"sync": 4, "async": 4, "oneway": 0, "batch": 1, "ordered": 4}.items():
         assert len(producer.send(topic, 4, way=way, body=f"{way} {{i}}")) == results
-    expected = sorted(f"{way} {i}" for way in ("sync", "async", "oneway", "batch", "ordered") for i in range(4))
+    expected = sorted(
+        f"{way} {i}" for way in ("sync", "async", "oneway", "batch", "ordered") for i in range(4)
+    )
     assert scene.push(scene.group(), topic).bodies(20, QUIET_SECONDS) == expected
 
 
@@ -61,7 +75,11 @@ def one_way_sends_to_a_queue_are_stored(scene: Scene) -> None:
     scene.wait(lambda: scene.max_offset(topic, 2) == 5, "the messages")
 
 
-@scenario(beyond={Version.V5: "Apache's 4.9.7 broker gives all messages of a 5.x batch the id of the batch"})
+@scenario(
+    beyond={
+        Version.V5: "Apache's 4.9.7 broker gives all messages of a 5.x batch the id of the batch"
+    }
+)
 def the_messages_of_a_batch_stand_side_by_side_and_have_ids_of_their_own(scene: Scene) -> None:
     topic = scene.topic()
     (result,) = scene.producer().send(topic, 3, way="batch", keys="k{i}", tags="A,B")
@@ -120,7 +138,9 @@ def properties_may_have_32_767_bytes(scene: Scene) -> None:
     assert scene.max_offset(topic) == 1
 
 
-def raw_send(scene: Scene, topic: str, queue: int = 0, properties: str = "", body: bytes = b"body") -> wire.Answer:
+def raw_send(
+    scene: Scene, topic: str, queue: int = 0, properties: str = "", body: bytes = b"body"
+) -> wire.Answer:
     return scene.ask(wire.SEND_MESSAGE, wire.send_fields(topic, queue, properties), body)
 
 
@@ -152,7 +172,12 @@ def a_queue_that_the_topic_does_not_have_is_refused(scene: Scene) -> None:
 def properties_that_are_none_vanish(scene: Scene) -> None:
     """Empty values, names without a value, segments of two characters; of a name twice the later counts."""
     topic = scene.topic()
-    assert raw_send(scene, topic, properties="a\x01\x02b\x02\x01c\x02kk\x01one\x02kk\x01two\x02good\x01yes").code == 0
+    assert (
+        raw_send(
+            scene, topic, properties="a\x01\x02b\x02\x01c\x02kk\x01one\x02kk\x01two\x02good\x01yes"
+        ).code
+        == 0
+    )
     scene.wait(lambda: scene.max_offset(topic) == 1, "its queue entry")
     (message,) = scene.pull().take(topic, 0, 0)["messages"]
     user = {name: value for name, value in message["properties"].items() if name.islower()}
@@ -163,7 +188,9 @@ def properties_that_are_none_vanish(scene: Scene) -> None:
 def a_level_that_is_no_number_is_refused_and_one_too_high_is_the_highest(scene: Scene) -> None:
     topic = scene.topic()
     told = raw_send(scene, topic, properties="DELAY\x01soon").code
-    assert told in (SYSTEM_ERROR, MESSAGE_ILLEGAL), "Apache's tells of an exception, ours of what is wrong"
+    assert told in (SYSTEM_ERROR, MESSAGE_ILLEGAL), (
+        "Apache's tells of an exception, ours of what is wrong"
+    )
     assert raw_send(scene, topic, properties="DELAY\x0199").code == 0
     assert raw_send(scene, topic, properties="DELAY\x010").code == 0
     scene.wait(lambda: scene.max_offset(topic) == 2, "both messages")
@@ -203,7 +230,11 @@ def the_producers_of_a_group_are_listed(scene: Scene) -> None:
 
     def listed() -> list[str]:
         answer = scene.ask(204, {"producerGroup": group})
-        return [client["language"] for client in load(answer.body)["connectionSet"]] if answer.code == 0 else []
+        return (
+            [client["language"] for client in load(answer.body)["connectionSet"]]
+            if answer.code == 0
+            else []
+        )
 
     scene.wait(lambda: listed() == ["JAVA"], "the producer")
     producer.stop()

@@ -83,7 +83,10 @@ def the_queues_of_a_consumer_that_crashed_go_to_the_others_at_once(scene: Scene)
 @scenario()
 def three_members_share_out_five_queues_as_their_strategy_says(scene: Scene) -> None:
     topic = scene.topic(5)
-    for strategy, expected in {"AVG": [{0, 1}, {2, 3}, {4}], "CIRCLE": [{0, 3}, {1, 4}, {2}]}.items():
+    for strategy, expected in {
+        "AVG": [{0, 1}, {2, 3}, {4}],
+        "CIRCLE": [{0, 3}, {1, 4}, {2}],
+    }.items():
         group = scene.group()
         members = [scene.push(group, topic, strategy=strategy) for _ in range(3)]
         members.sort(key=lambda member: member.client_id)
@@ -95,19 +98,28 @@ def three_members_share_out_five_queues_as_their_strategy_says(scene: Scene) -> 
 def a_member_more_than_there_are_queues_gets_none(scene: Scene) -> None:
     topic, group = scene.topic(2), scene.group()
     members = [scene.push(group, topic) for _ in range(3)]
-    scene.wait(lambda: sorted(map(len, shares(topic, *members))) == [0, 1, 1], "one queue each for two of them")
+    scene.wait(
+        lambda: sorted(map(len, shares(topic, *members))) == [0, 1, 1],
+        "one queue each for two of them",
+    )
 
 
 @scenario()
-def the_last_subscription_counts_for_a_group_whose_members_want_different_tags(scene: Scene) -> None:
+def the_last_subscription_counts_for_a_group_whose_members_want_different_tags(
+    scene: Scene,
+) -> None:
     """Members of a group have to agree: the broker selects by what it heard last, each client by its own wish."""
     topic, group = scene.topic(2), scene.group()
     one = scene.push(group, topic, tags="a")
     one.wait_assigned(topic, {0, 1})
     two = scene.push(group, topic, tags="b")
     scene.wait(lambda: sorted(map(len, shares(topic, one, two))) == [1, 1], "a queue for each")
-    time.sleep(2.5)  # Heartbeats of both come every second; a subscription is the newer for each change of queues.
-    seen = load(scene.ask(CONSUMER_CONNECTIONS, {"consumerGroup": group}).body)["subscriptionTable"][topic]
+    time.sleep(
+        2.5
+    )  # Heartbeats of both come every second; a subscription is the newer for each change of queues.
+    seen = load(scene.ask(CONSUMER_CONNECTIONS, {"consumerGroup": group}).body)[
+        "subscriptionTable"
+    ][topic]
     winner, loser = (one, two) if seen["subString"] == "a" else (two, one)
     producer = scene.producer()
     for queue in (0, 1):

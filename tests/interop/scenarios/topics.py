@@ -28,19 +28,33 @@ def route(scene: Scene, topic: str) -> dict[str, Any]:
     if answer.code != 0:
         return {}
     (queues,) = load(answer.body)["queueDatas"]
-    return {"read": queues["readQueueNums"], "write": queues["writeQueueNums"], "perm": queues["perm"]}
+    return {
+        "read": queues["readQueueNums"],
+        "write": queues["writeQueueNums"],
+        "perm": queues["perm"],
+    }
 
 
 def update_topic(scene: Scene, topic: str, *, read: int = 1, write: int = 1, perm: int = 6) -> int:
-    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": read, "writeQueueNums": write, "perm": perm}
-    return scene.ask(UPDATE_TOPIC, fields | {"topicFilterType": "SINGLE_TAG", "order": "false"}).code
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": read,
+        "writeQueueNums": write,
+        "perm": perm,
+    }
+    return scene.ask(
+        UPDATE_TOPIC, fields | {"topicFilterType": "SINGLE_TAG", "order": "false"}
+    ).code
 
 
 # how they come to be
 
 
 @scenario()
-def a_topic_comes_to_be_with_as_many_queues_as_the_producer_wants_and_the_pattern_allows(scene: Scene) -> None:
+def a_topic_comes_to_be_with_as_many_queues_as_the_producer_wants_and_the_pattern_allows(
+    scene: Scene,
+) -> None:
     for wanted, queues in ((4, 4), (16, 8), (1, 1)):
         topic = scene.name()
         scene.producer(defaultQueues=wanted).send(topic)
@@ -66,9 +80,18 @@ def a_topic_comes_to_be_after_another_pattern_only_if_that_may_be_inherited(scen
 @scenario()
 def the_topics_of_the_clusters_and_brokers_own_are_there(scene: Scene) -> None:
     names = set(load(scene.ask(305).body)["topicList"])
-    assert names >= {"TBW102", "SELF_TEST_TOPIC", "BenchmarkTest", "SCHEDULE_TOPIC_XXXX", "OFFSET_MOVED_EVENT"}
+    assert names >= {
+        "TBW102",
+        "SELF_TEST_TOPIC",
+        "BenchmarkTest",
+        "SCHEDULE_TOPIC_XXXX",
+        "OFFSET_MOVED_EVENT",
+    }
     assert names >= {CLUSTER, BROKER, f"{CLUSTER}_REPLY_TOPIC", "RMQ_SYS_TRACE_TOPIC"}
-    assert {name: tuple(route(scene, name).values()) for name in ("TBW102", CLUSTER, BROKER, "BenchmarkTest")} == {
+    assert {
+        name: tuple(route(scene, name).values())
+        for name in ("TBW102", CLUSTER, BROKER, "BenchmarkTest")
+    } == {
         "TBW102": (8, 8, 7),
         CLUSTER: (16, 16, 7),
         BROKER: (1, 1, 7),
@@ -106,8 +129,20 @@ def a_topic_that_may_only_be_written_is_not_read(scene: Scene) -> None:
     assert update_topic(scene, topic, perm=2) == 0
     scene.wait(lambda: route(scene, topic)["perm"] == 2, "the route")
     scene.producer().send(topic)
-    fields = {"consumerGroup": scene.group(), "topic": topic, "queueId": 0, "queueOffset": 0, "maxMsgNums": 1}
-    fields |= {"sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0, "subscription": "*"}
+    fields = {
+        "consumerGroup": scene.group(),
+        "topic": topic,
+        "queueId": 0,
+        "queueOffset": 0,
+        "maxMsgNums": 1,
+    }
+    fields |= {
+        "sysFlag": 4,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 0,
+        "subVersion": 0,
+        "subscription": "*",
+    }
     assert scene.ask(11, fields).code == NO_PERMISSION
     member = scene.push(scene.group(), topic)
     time.sleep(QUIET_SECONDS)
@@ -131,7 +166,9 @@ def producers_use_the_write_queues_and_consumers_the_read_queues(scene: Scene) -
     for queue in range(3):
         producer.send(fewer, queue=queue, body=str(queue))
     member = scene.push(scene.group(), fewer)
-    assert member.bodies(1, QUIET_SECONDS) == ["0"], "the others wait until their queues may be read"
+    assert member.bodies(1, QUIET_SECONDS) == ["0"], (
+        "the others wait until their queues may be read"
+    )
     assert update_topic(scene, fewer, read=3, write=3) == 0
     assert member.bodies(3) == ["0", "1", "2"]
 
@@ -144,7 +181,10 @@ def a_topic_that_gets_more_queues_is_used_with_all_of_them(scene: Scene) -> None
     assert update_topic(scene, topic, read=3, write=3) == 0
     member.wait_assigned(topic, range(3))
     scene.wait(
-        lambda: bool(producer.send(topic, 3)) and len({line["queueId"] for line in member.messages()}) == 3,
+        lambda: (
+            bool(producer.send(topic, 3))
+            and len({line["queueId"] for line in member.messages()}) == 3
+        ),
         "messages of all queues",
     )
 
@@ -164,7 +204,9 @@ def mqadmin_makes_shows_and_deletes_a_topic(scene: Scene) -> None:
 
 
 @scenario(ground="strict")
-def the_order_of_a_topics_queues_is_told_to_clients_and_the_broker_knows_that_it_is_ordered(scene: Scene) -> None:
+def the_order_of_a_topics_queues_is_told_to_clients_and_the_broker_knows_that_it_is_ordered(
+    scene: Scene,
+) -> None:
     topic, admin = scene.topic(), scene.admin()
     order = f"{BROKER}:1"
     admin.command("updateOrderConf", "-t", topic, "-v", order, "-m", "put")
@@ -174,7 +216,9 @@ def the_order_of_a_topics_queues_is_told_to_clients_and_the_broker_knows_that_it
     def is_ordered() -> bool:
         return bool(load(scene.ask(21).body)["topicConfigTable"][topic]["order"])
 
-    update_topic(scene, scene.name())  # A change of any topic makes the broker register, and it is told of the order.
+    update_topic(
+        scene, scene.name()
+    )  # A change of any topic makes the broker register, and it is told of the order.
     scene.wait(is_ordered, "the broker's knowledge", 40)
     admin.command("updateOrderConf", "-t", topic, "-m", "delete")
     assert "orderTopicConf" not in load(wire.ask(scene.namesrv, ROUTE, {"topic": topic}).body)
@@ -214,9 +258,14 @@ def a_deleted_topic_is_gone_and_may_be_made_again_empty(scene: Scene) -> None:
     admin.command("deleteTopic", "-c", CLUSTER, "-t", topic)
     assert route(scene, topic) == {}
     scene.ground.create_topic(topic, 1)
-    scene.ask(316)  # Its queues go with those of all unused topics; else the next owner of the name would find them.
+    scene.ask(
+        316
+    )  # Its queues go with those of all unused topics; else the next owner of the name would find them.
     scene.producer().send(topic, 1, body="new")
-    assert "new" in [line["body"] for line in scene.pull().take(topic, 0, scene.max_offset(topic) - 1)["messages"]]
+    assert "new" in [
+        line["body"]
+        for line in scene.pull().take(topic, 0, scene.max_offset(topic) - 1)["messages"]
+    ]
 
 
 @scenario()
@@ -239,14 +288,27 @@ def expired_consume_queues_are_cleaned_on_demand_and_living_ones_stay(scene: Sce
     assert len(scene.pull().take(topic, 0, 0)["messages"]) == 2
 
 
-@scenario(beyond={Version.V5: "Apache's 4.9.7 broker does not know 5.x's name for the wish to forget offsets"})
+@scenario(
+    beyond={
+        Version.V5: "Apache's 4.9.7 broker does not know 5.x's name for the wish to forget offsets"
+    }
+)
 def a_group_is_made_shown_and_deleted(scene: Scene) -> None:
     admin, group, topic = scene.admin(), scene.group(), scene.topic()
-    assert "success" in admin.command("updateSubGroup", "-b", scene.broker, "-g", group, "-r", 5, "-q", 2)
+    assert "success" in admin.command(
+        "updateSubGroup", "-b", scene.broker, "-g", group, "-r", 5, "-q", 2
+    )
     config = load(scene.ask(201).body)["subscriptionGroupTable"][group]
     assert (config["retryMaxTimes"], config["retryQueueNums"]) == (5, 2)
-    assert scene.ask(15, {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 0}).code == 0
-    assert "success" in admin.command("deleteSubGroup", "-b", scene.broker, "-g", group, "-r", "true")
+    assert (
+        scene.ask(
+            15, {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 0}
+        ).code
+        == 0
+    )
+    assert "success" in admin.command(
+        "deleteSubGroup", "-b", scene.broker, "-g", group, "-r", "true"
+    )
     assert group not in load(scene.ask(201).body)["subscriptionGroupTable"]
     assert f"{topic}@{group}" not in load(scene.ask(43).body)["offsetTable"]
 
@@ -254,7 +316,13 @@ def a_group_is_made_shown_and_deleted(scene: Scene) -> None:
 @scenario()
 def the_groups_of_the_system_are_there(scene: Scene) -> None:
     groups = load(scene.ask(201).body)["subscriptionGroupTable"]
-    names = {"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONSAPI_PULL", "CID_ONSAPI_OWNER"}
+    names = {
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_OWNER",
+    }
     assert names <= set(groups)
 
 

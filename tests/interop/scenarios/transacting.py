@@ -25,10 +25,19 @@ def a_committed_message_is_delivered_once_and_whole(scene: Scene) -> None:
     (sent,) = producer.transact(topic, "commit", **told)
     assert (sent["sendStatus"], sent["localState"]) == ("SEND_OK", "COMMIT_MESSAGE")
     (message,) = member.messages(1)
-    assert [message[name] for name in ("topic", "body", "tags", "keys", "flag")] == [topic, "message-0", "T", "K", 5]
+    assert [message[name] for name in ("topic", "body", "tags", "keys", "flag")] == [
+        topic,
+        "message-0",
+        "T",
+        "K",
+        5,
+    ]
     assert (message["msgId"], message["transactionId"]) == (sent["msgId"], sent["msgId"])
     assert message["properties"]["colour"] == "red"
-    assert (message["properties"]["TRAN_MSG"], message["properties"]["REAL_TOPIC"]) == ("true", topic)
+    assert (message["properties"]["TRAN_MSG"], message["properties"]["REAL_TOPIC"]) == (
+        "true",
+        topic,
+    )
     assert message["sysFlag"] & 0xC == COMMIT
     assert 0 <= message["preparedTransactionOffset"] < message["commitLogOffset"]
     time.sleep(3 * QUIET_SECONDS)
@@ -143,7 +152,11 @@ def own_half(scene: Scene, topic: str) -> dict[str, object]:
     half = scene.ask(wire.SEND_MESSAGE, wire.send_fields(topic, properties=properties), b"body")
     assert half.code == 0
     sent = half.header["extFields"]
-    right = {"producerGroup": "own", "tranStateTableOffset": sent["queueOffset"], "commitOrRollback": COMMIT}
+    right = {
+        "producerGroup": "own",
+        "tranStateTableOffset": sent["queueOffset"],
+        "commitOrRollback": COMMIT,
+    }
     return right | {"commitLogOffset": int(sent["msgId"][-16:], 16), "msgId": sent["msgId"]}
 
 

@@ -25,7 +25,9 @@ versions = st.builds(DataVersion, st.integers(0, 9), st.integers(0, 9), st.integ
 
 @given(counts, text, versions)
 def test_topics_and_registrations(count: int, name: str, version: DataVersion) -> None:
-    table = TopicTable({f"{name}{at}": TopicConfig(f"{name}{at}", at) for at in range(count)}, version)
+    table = TopicTable(
+        {f"{name}{at}": TopicConfig(f"{name}{at}", at) for at in range(count)}, version
+    )
     assert finished(sliced_bodies.topic_table(table)) == dump_bytes(table.to_json())
     assert finished(sliced_bodies.registration(table)) == dump_bytes(Registration(table).to_json())
 

@@ -34,7 +34,9 @@ odd = st.sampled_from(ODD)
 
 
 def topics(name: str = "T", count: int = COUNT) -> TopicTable:
-    return TopicTable({f"{name}{at}": TopicConfig(f"{name}{at}", at % 9) for at in range(count)}, VERSION)
+    return TopicTable(
+        {f"{name}{at}": TopicConfig(f"{name}{at}", at % 9) for at in range(count)}, VERSION
+    )
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -67,7 +69,12 @@ documents = st.recursive(
 )
 
 
-@given(st.lists(st.tuples(text | odd, documents), max_size=12), documents, st.booleans(), st.integers(1, 60))
+@given(
+    st.lists(st.tuples(text | odd, documents), max_size=12),
+    documents,
+    st.booleans(),
+    st.integers(1, 60),
+)
 def test_any_table_is_read_as_it_is_wherever_it_is_cut(
     entries: list[tuple[str, Any]], other: Any, is_first: bool, size: int
 ) -> None:
@@ -89,7 +96,9 @@ def test_a_table_of_megabytes_takes_many_short_steps() -> None:
 
 def test_entries_with_objects_inside_are_cut_apart_too() -> None:
     """5.x's topics have attributes."""
-    entries = {f"T{at}": {"attributes": {}, "topicName": f"T{at}", "perm": 6} for at in range(COUNT)}
+    entries = {
+        f"T{at}": {"attributes": {}, "topicName": f"T{at}", "perm": 6} for at in range(COUNT)
+    }
     body = dump_bytes({"dataVersion": VERSION.to_json(), "topicConfigTable": entries})
 
     assert sum(1 for _ in sliced_tables.topic_table(body)) > len(body) // 10_000

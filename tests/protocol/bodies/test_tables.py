@@ -80,7 +80,11 @@ APACHE: list[tuple[str, From, Any]] = [
         GroupTable.from_json,
         GroupTable({"G": GroupConfig("G")}, DataVersion(1700000000000, 5)),
     ),
-    ('{"offsetTable":{"T@G":{0:5,1:6}}}', OffsetTable.from_json, OffsetTable({"T@G": {0: 5, 1: 6}})),
+    (
+        '{"offsetTable":{"T@G":{0:5,1:6}}}',
+        OffsetTable.from_json,
+        OffsetTable({"T@G": {0: 5, 1: 6}}),
+    ),
     ('{"offsetTable":{1:5,2:6}}', DelayOffsetTable.from_json, DelayOffsetTable({1: 5, 2: 6})),
     (
         ROUTE,
@@ -94,7 +98,11 @@ APACHE: list[tuple[str, From, Any]] = [
         f'{{"brokerAddrTable":{{"broker-a":{BROKER}}},"clusterAddrTable":{{"DefaultCluster":["broker-a"]}}}}',
         ClusterInfo.from_json,
         ClusterInfo(
-            {"broker-a": BrokerData("DefaultCluster", "broker-a", {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"})},
+            {
+                "broker-a": BrokerData(
+                    "DefaultCluster", "broker-a", {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"}
+                )
+            },
             {"DefaultCluster": ("broker-a",)},
         ),
     ),
@@ -119,7 +127,9 @@ KINDS = [kind for _, kind, _ in APACHE]
 
 
 @pytest.mark.parametrize(("text", "kind", "value"), APACHE)
-def test_apaches_document_is_read_and_written_byte_for_byte(text: str, kind: From, value: Any) -> None:
+def test_apaches_document_is_read_and_written_byte_for_byte(
+    text: str, kind: From, value: Any
+) -> None:
     assert parse(text.encode(), kind) == value
     assert dump_dialect(value.to_json()) == text.encode()
 
@@ -160,7 +170,11 @@ def test_a_route_for_strict_readers_has_quoted_broker_ids_in_order() -> None:
         ('{"groupName":"G"}', ConsumerData.from_json, ConsumerData("G")),
         ('{"clientID":"c"}', Heartbeat.from_json, Heartbeat("c")),
         ('{"topicConfigTable":null,"dataVersion":null}', TopicTable.from_json, TopicTable()),
-        ('{"clientID":"c","consumerDataSet":null,"producerDataSet":null}', Heartbeat.from_json, Heartbeat("c")),
+        (
+            '{"clientID":"c","consumerDataSet":null,"producerDataSet":null}',
+            Heartbeat.from_json,
+            Heartbeat("c"),
+        ),
     ],
 )
 def test_missing_and_null_members_have_apaches_defaults(text: str, kind: From, value: Any) -> None:
@@ -252,7 +266,9 @@ def test_a_registration_is_read_as_it_was_written(registration: Registration) ->
 
 
 @given(registrations)
-def test_a_compressed_registration_loses_order_and_sys_flag_only(registration: Registration) -> None:
+def test_a_compressed_registration_loses_order_and_sys_flag_only(
+    registration: Registration,
+) -> None:
     body = finished(compressed_registration.written(registration))
 
     read = finished(compressed_registration.read(body))
@@ -260,11 +276,15 @@ def test_a_compressed_registration_loses_order_and_sys_flag_only(registration: R
     assert body.startswith(b"\x78\xda")
     assert read.table.version == registration.table.version
     assert read.filter_servers == registration.filter_servers
-    assert {name: plain(topic) for name, topic in registration.table.topics.items()} == dict(read.table.topics)
+    assert {name: plain(topic) for name, topic in registration.table.topics.items()} == dict(
+        read.table.topics
+    )
 
 
 def plain(topic: TopicConfig) -> TopicConfig:
-    return TopicConfig(topic.name, topic.read_queues, topic.write_queues, topic.perm, topic.filter_type)
+    return TopicConfig(
+        topic.name, topic.read_queues, topic.write_queues, topic.perm, topic.filter_type
+    )
 
 
 def compressed(*parts: bytes) -> bytes:
@@ -280,16 +300,22 @@ ONE = (1).to_bytes(4, "big")
 
 def test_the_compressed_form_is_apaches() -> None:
     body = compressed(sized(VERSION.encode()), ONE, sized(b"T 4 4 6 SINGLE_TAG"), sized(b"[]"))
-    registration = Registration(TopicTable({"T": TopicConfig("T", 4, 4)}, DataVersion(1700000000000, 5)))
+    registration = Registration(
+        TopicTable({"T": TopicConfig("T", 4, 4)}, DataVersion(1700000000000, 5))
+    )
 
     assert finished(compressed_registration.read(body)) == registration
     assert finished(compressed_registration.written(registration)) == body
 
 
 def test_the_sixth_word_of_5x_is_ignored() -> None:
-    body = compressed(sized(VERSION.encode()), ONE, sized(b'T 4 4 6 SINGLE_TAG {"+a": "b c"}'), sized(b"[]"))
+    body = compressed(
+        sized(VERSION.encode()), ONE, sized(b'T 4 4 6 SINGLE_TAG {"+a": "b c"}'), sized(b"[]")
+    )
 
-    assert list(finished(compressed_registration.read(body)).table.topics.values()) == [TopicConfig("T", 4, 4)]
+    assert list(finished(compressed_registration.read(body)).table.topics.values()) == [
+        TopicConfig("T", 4, 4)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -332,8 +358,14 @@ def test_any_inflated_bytes_are_a_registration_or_refused(raw: bytes) -> None:
         finished(compressed_registration.read(zlib.compress(raw)))
 
 
-@given(names, names, st.frozensets(st.builds(MessageQueue, names, names, st.integers(0, 100)), max_size=4))
-def test_queue_locks_are_read_as_they_were_written(group: str, client: str, queues: frozenset[MessageQueue]) -> None:
+@given(
+    names,
+    names,
+    st.frozensets(st.builds(MessageQueue, names, names, st.integers(0, 100)), max_size=4),
+)
+def test_queue_locks_are_read_as_they_were_written(
+    group: str, client: str, queues: frozenset[MessageQueue]
+) -> None:
     locks = QueueLocks(group, client, queues)
 
     assert parse(dump_bytes(locks.to_json()), QueueLocks.from_json) == locks

@@ -41,7 +41,9 @@ def answer(expression: str, asked: list[dict[str, str]]) -> str:
 def test_every_expression_is_what_apache_says() -> None:
     asked, answers = table()
 
-    different = [(text, theirs, ours) for text, theirs in answers if (ours := answer(text, asked)) != theirs]
+    different = [
+        (text, theirs, ours) for text, theirs in answers if (ours := answer(text, asked)) != theirs
+    ]
 
     assert not different
     assert len(answers) > 4000
@@ -117,7 +119,9 @@ def test_hundreds_of_conditions_are_joined() -> None:
 
 def test_an_expression_has_as_many_terms_as_a_message_may_cost_and_no_more() -> None:
     assert compile_sql(" OR ".join(["a"] * TERMS_MAX)).terms == TERMS_MAX
-    with pytest.raises(FilterError, match=f"position {TERMS_MAX * 5 + 1}: more than {TERMS_MAX} names and values"):
+    with pytest.raises(
+        FilterError, match=f"position {TERMS_MAX * 5 + 1}: more than {TERMS_MAX} names and values"
+    ):
         compile_sql(" OR ".join(["a"] * (TERMS_MAX + 1)))
 
 

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.protocol.json.dialect import IntKeys, ObjectKeys, dump_ascii, dump_bytes, dump_dialect, dump_file, load
+from roquet.protocol.json.dialect import (
+    IntKeys,
+    ObjectKeys,
+    dump_ascii,
+    dump_bytes,
+    dump_dialect,
+    dump_file,
+    load,
+)
 from tests.protocol.strategies import int64, text
 
 QUEUE = '{"brokerName":"b","queueId":0,"topic":"T"}'
@@ -18,7 +26,8 @@ QUEUE = '{"brokerName":"b","queueId":0,"topic":"T"}'
 documents = st.recursive(
     st.none() | st.booleans() | int64 | st.floats(allow_nan=False, allow_infinity=False) | text,
     lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(text.filter(lambda key: key != "$ref"), inner, max_size=4)
+        st.lists(inner, max_size=4)
+        | st.dictionaries(text.filter(lambda key: key != "$ref"), inner, max_size=4)
     ),
     max_leaves=20,
 )
@@ -42,7 +51,10 @@ def test_every_writer_writes_what_any_json_reader_reads(document: Any) -> None:
 @given(documents)
 def test_what_goes_over_the_wire_has_no_blanks(document: Any) -> None:
     assert dump_ascii(document) == json.dumps(document, separators=(",", ":")).encode()
-    assert dump_dialect(document) == json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    assert (
+        dump_dialect(document)
+        == json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    )
 
 
 @given(st.dictionaries(int64, documents, max_size=4))
@@ -87,7 +99,10 @@ def test_a_file_with_objects_as_keys_has_each_member_of_a_key_on_its_line() -> N
         ('{0:"a",-1:"b"}', {"0": "a", "-1": "b"}),
         (f"{{{QUEUE}:5}}", {QUEUE: 5}),
         ('{{"topic":"T","queueId":0,"brokerName":"b"}:{0:1}}', {QUEUE: {"0": 1}}),
-        ("{'a':'it\\'s','b':'say \"x\" \\u4E2D','c':'\\\\'}", {"a": "it's", "b": 'say "x" 中', "c": "\\"}),
+        (
+            "{'a':'it\\'s','b':'say \"x\" \\u4E2D','c':'\\\\'}",
+            {"a": "it's", "b": 'say "x" 中', "c": "\\"},
+        ),
         ("{'a':'a \\\" b'}", {"a": 'a " b'}),
         (" { 0 : [ 1 , 2.5 , -3e2 ] , 1 : null }\n", {"0": [1, 2.5, -300.0], "1": None}),
         ("{0:true,1:false}", {"0": True, "1": False}),
@@ -116,7 +131,10 @@ def test_an_object_key_can_be_loaded_again() -> None:
         ),
         ('{0:{"x":1},1:{"$ref":"$.0"}}', {"0": {"x": 1}, "1": {"x": 1}}),
         ('{"a.b":{"x":1},"c":{"$ref":"$.a\\\\.b"}}', {"a.b": {"x": 1}, "c": {"x": 1}}),
-        ('{"%RETRY%g":{"x":1},"c":{"$ref":"$.\\\\%RETRY\\\\%g"}}', {"%RETRY%g": {"x": 1}, "c": {"x": 1}}),
+        (
+            '{"%RETRY%g":{"x":1},"c":{"$ref":"$.\\\\%RETRY\\\\%g"}}',
+            {"%RETRY%g": {"x": 1}, "c": {"x": 1}},
+        ),
         (
             '{"a":{"b":{"$ref":"$.c"}},"c":{"x":1},"d":{"$ref":"$.a"}}',
             {"a": {"b": {"x": 1}}, "c": {"x": 1}, "d": {"b": {"x": 1}}},
@@ -158,7 +176,13 @@ def bomb(levels: int, width: int) -> str:
 
 def values_of(document: Any) -> int:
     """How many values a reader comes across that goes through all of it."""
-    items = document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
+    items = (
+        document.values()
+        if isinstance(document, dict)
+        else document
+        if isinstance(document, list)
+        else ()
+    )
     return 1 + sum(map(values_of, items))
 
 
@@ -175,7 +199,9 @@ def test_the_same_path_in_many_spellings_is_counted_each_time() -> None:
 
 
 @given(width=st.integers(0, 12), levels=st.integers(0, 6))
-def test_whatever_is_shared_the_result_stays_in_proportion_to_the_text(width: int, levels: int) -> None:
+def test_whatever_is_shared_the_result_stays_in_proportion_to_the_text(
+    width: int, levels: int
+) -> None:
     text = bomb(levels, width)
     try:
         document = load(text)
@@ -206,14 +232,18 @@ def test_a_text_in_the_dialect_has_no_more_values_than_its_reader_takes() -> Non
 
 @pytest.mark.parametrize("text", ["{", "[", "[[", "{{", "[{"])
 def test_a_text_that_ends_where_a_value_should_be_is_told_so(text: str) -> None:
-    with pytest.raises(ValueError, match=f"wanted a value at character {len(text)}, found 'the end'"):
+    with pytest.raises(
+        ValueError, match=f"wanted a value at character {len(text)}, found 'the end'"
+    ):
         load(text)
 
 
 @pytest.mark.parametrize("nested", ['{"a":1}', '[{"a":1}]'])
 def test_an_object_in_a_key_has_no_objects_as_keys(nested: str) -> None:
     """Each level would escape the quotes of the one inside once more: 150 characters would become 2^60."""
-    assert load(f'{{{{"a":{nested}}}:1}}') == {json.dumps({"a": json.loads(nested)}, separators=(",", ":")): 1}
+    assert load(f'{{{{"a":{nested}}}:1}}') == {
+        json.dumps({"a": json.loads(nested)}, separators=(",", ":")): 1
+    }
     with pytest.raises(ValueError, match="as key"):
         load("{" * 12 + '"a":1' + "}:1" * 11 + "}")
     with pytest.raises(ValueError, match="as key"):

@@ -20,7 +20,9 @@ def test_apaches_element_is_read_and_written_byte_for_byte() -> None:
 
 
 @given(st.lists(st.tuples(int32, st.binary(max_size=50), st.binary(max_size=50)), max_size=5))
-def test_a_batch_is_its_messages_one_after_the_other(messages: list[tuple[int, bytes, bytes]]) -> None:
+def test_a_batch_is_its_messages_one_after_the_other(
+    messages: list[tuple[int, bytes, bytes]],
+) -> None:
     assert list(split_batch(b"".join(batch_item(*message) for message in messages))) == messages
 
 

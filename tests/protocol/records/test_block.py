@@ -9,7 +9,11 @@ from roquet.protocol.records.block import record_starts
 from roquet.protocol.records.record import MAGIC, MAGIC_V2, SIZE_MIN
 
 RUNS = st.lists(
-    st.tuples(st.integers(SIZE_MIN, SIZE_MIN + 3), st.sampled_from([MAGIC, MAGIC, MAGIC_V2]), st.integers(1, 40)),
+    st.tuples(
+        st.integers(SIZE_MIN, SIZE_MIN + 3),
+        st.sampled_from([MAGIC, MAGIC, MAGIC_V2]),
+        st.integers(1, 40),
+    ),
     max_size=6,
 )
 

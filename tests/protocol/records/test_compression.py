@@ -30,8 +30,12 @@ def test_a_body_is_compared_with_its_checksum_where_one_is_stored() -> None:
         plain_body(b"hello", 0, crc=checksum(b"hellp"))
 
 
-@pytest.mark.parametrize(("sys_flag", "why"), [(0x1, "damaged"), (0x101, "LZ4"), (0x201, "ZSTD"), (0x701, "0x700")])
-def test_a_body_that_cannot_be_decompressed_is_not_passed_off_as_one_that_can(sys_flag: int, why: str) -> None:
+@pytest.mark.parametrize(
+    ("sys_flag", "why"), [(0x1, "damaged"), (0x101, "LZ4"), (0x201, "ZSTD"), (0x701, "0x700")]
+)
+def test_a_body_that_cannot_be_decompressed_is_not_passed_off_as_one_that_can(
+    sys_flag: int, why: str
+) -> None:
     with pytest.raises(MessageError, match=why):
         plain_body(b"junk", sys_flag)
 
@@ -42,7 +46,9 @@ def test_as_many_bytes_come_as_may_and_all_or_none(body: bytes, size_max: int) -
     if len(body) <= size_max:
         assert inflated(stored, size_max) == body
     else:
-        with pytest.raises(MessageError, match=f"stored in {len(stored)} bytes, has more than {size_max} when"):
+        with pytest.raises(
+            MessageError, match=f"stored in {len(stored)} bytes, has more than {size_max} when"
+        ):
             inflated(stored, size_max)
 
 

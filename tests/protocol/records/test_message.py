@@ -93,7 +93,14 @@ def test_an_offset_message_id_tells_host_and_place(address: bytes, port: int, at
 
 @pytest.mark.parametrize(
     "text",
-    ["", "xyz", "0A", "0A00000100000000" + "0" * 16, "0A000001FFFF2A9F" + "0" * 16, "0A00000100002A9F" + "F" * 16],
+    [
+        "",
+        "xyz",
+        "0A",
+        "0A00000100000000" + "0" * 16,
+        "0A000001FFFF2A9F" + "0" * 16,
+        "0A00000100002A9F" + "F" * 16,
+    ],
 )
 def test_another_text_is_no_offset_message_id(text: str) -> None:
     with pytest.raises(MessageError, match="no offset message id"):
@@ -109,7 +116,9 @@ def test_any_text_is_an_offset_message_id_or_refused(text: str) -> None:
 
 
 def test_a_message_carries_its_properties_by_apaches_names() -> None:
-    message = Message("T", b"x", tags="TagA", keys=("k1", "k2"), properties={"colour": "red"}, delay_level=3)
+    message = Message(
+        "T", b"x", tags="TagA", keys=("k1", "k2"), properties={"colour": "red"}, delay_level=3
+    )
 
     assert split_properties(message.wire_properties("0A00")) == {
         "colour": "red",
@@ -139,7 +148,9 @@ def test_no_delay_is_shorter_than_none() -> None:
 
 @pytest.mark.parametrize("number", [1 << 31, -(1 << 31) - 1, 1 << 63, 1 << 64])
 def test_a_number_that_does_not_fit_javas_int_is_refused_by_its_name(number: int) -> None:
-    with pytest.raises(MessageError, match=f"flag is {number}: allowed are -2147483648 to 2147483647"):
+    with pytest.raises(
+        MessageError, match=f"flag is {number}: allowed are -2147483648 to 2147483647"
+    ):
         Message("T", b"x", flag=number)
     with pytest.raises(MessageError, match=f"delay_level is {number}"):
         Message("T", b"x", delay_level=number)
@@ -165,7 +176,9 @@ def test_half_a_surrogate_pair_is_refused_wherever_it_stands() -> None:
 def test_properties_that_no_broker_takes_are_refused() -> None:
     for value in ("v" * 32_767, "\u4e2d" * 11_000):
         message = Message("T", b"x", properties={"n": value})
-        with pytest.raises(MessageError, match=r"properties, tags and keys of 3[0-9]{4} bytes, allowed are 32767"):
+        with pytest.raises(
+            MessageError, match=r"properties, tags and keys of 3[0-9]{4} bytes, allowed are 32767"
+        ):
             message.wire_properties("0A00")
     Message("T", b"x", properties={"n": "v" * 32_000}).wire_properties("0A00")
 
@@ -190,7 +203,12 @@ def test_a_blank_property_is_refused(name: str, value: str) -> None:
 @pytest.mark.parametrize("separator", ["\x01", "\x02"])
 def test_separators_of_properties_are_refused_wherever_they_stand(separator: str) -> None:
     bad = f"a{separator}b"
-    for arguments in ({"tags": bad}, {"keys": bad}, {"keys": ("k", bad)}, {"properties": {bad: "v"}}):
+    for arguments in (
+        {"tags": bad},
+        {"keys": bad},
+        {"keys": ("k", bad)},
+        {"properties": {bad: "v"}},
+    ):
         with pytest.raises(MessageError, match="separates properties"):
             Message("T", b"x", **arguments)
 

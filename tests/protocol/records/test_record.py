@@ -33,7 +33,9 @@ def test_apaches_record_is_read_and_written_byte_for_byte() -> None:
     assert RECORD.offset_message_id == "0A00000100002A9F00000000000003E8"
 
 
-@pytest.mark.parametrize(("body", "crc"), [(b"hi", 1486039724), (b"123456789", 1274296614), (b"", 0)])
+@pytest.mark.parametrize(
+    ("body", "crc"), [(b"hi", 1486039724), (b"123456789", 1274296614), (b"", 0)]
+)
 def test_the_checksum_has_no_top_bit(body: bytes, crc: int) -> None:
     assert checksum(body) == crc
 
@@ -79,7 +81,9 @@ def test_what_is_written_is_read_back(written: Record) -> None:
 def test_a_pull_answer_is_its_records_one_after_the_other(written: list[Record]) -> None:
     data = b"".join(each.encode() for each in written)
 
-    assert [each.encode() for each in decode_all(memoryview(data))] == [each.encode() for each in written]
+    assert [each.encode() for each in decode_all(memoryview(data))] == [
+        each.encode() for each in written
+    ]
 
 
 def test_a_record_is_found_inside_other_bytes() -> None:
@@ -164,7 +168,11 @@ def test_any_damage_leaves_a_record_or_a_corrupt_one(data: st.DataObject) -> Non
 def test_a_record_of_which_only_the_beginning_was_written_is_never_valid() -> None:
     for written in range(len(STORED)):
         with pytest.raises(CorruptRecord):
-            check(memoryview(STORED[:written].ljust(len(STORED), b"\0")), RECORD.physical_offset, verify=True)
+            check(
+                memoryview(STORED[:written].ljust(len(STORED), b"\0")),
+                RECORD.physical_offset,
+                verify=True,
+            )
     check(memoryview(STORED), RECORD.physical_offset, verify=True)
 
 

@@ -30,7 +30,10 @@ def with_host_bits(record: Record) -> int:
     return record.sys_flag & ~hosts | host_bits(record.born_host, record.store_host)
 
 
-@given(st.lists(st.tuples(records, names, int32, QUEUE_OFFSETS), min_size=1, max_size=12), st.integers(0, 2**50))
+@given(
+    st.lists(st.tuples(records, names, int32, QUEUE_OFFSETS), min_size=1, max_size=12),
+    st.integers(0, 2**50),
+)
 def test_only_the_place_the_store_time_and_the_transaction_change(
     moves: list[tuple[Record, str, int, int]], at: int
 ) -> None:
@@ -52,8 +55,12 @@ def test_only_the_place_the_store_time_and_the_transaction_change(
             store_ms=STORE_MS,
             prepared_offset=PhysicalOffset(0),
         )
-        for (record, topic, queue_id, offset), start in zip(moves, again.starts.tolist(), strict=True)
+        for (record, topic, queue_id, offset), start in zip(
+            moves, again.starts.tolist(), strict=True
+        )
     ]
     found = list(decode_all(again.data))
     assert [replace(record, body_crc=0) for record in found] == expected
-    assert [record.body_crc for record in found] == [record.body_crc for record in decode_all(block.data)]
+    assert [record.body_crc for record in found] == [
+        record.body_crc for record in decode_all(block.data)
+    ]

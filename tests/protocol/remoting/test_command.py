@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from roquet.errors import PeerError
 from roquet.protocol.remoting.codes import LANGUAGE_NUMBERS, VERSION
-from roquet.protocol.remoting.command import BINARY, JSON, ONE_WAY, RESPONSE, Command, decode, to_text
+from roquet.protocol.remoting.command import (
+    BINARY,
+    JSON,
+    ONE_WAY,
+    RESPONSE,
+    Command,
+    decode,
+    to_text,
+)
 from tests.protocol.strategies import any_command, commands
 
 JAVA_JSON_HEADER = (
@@ -23,7 +31,9 @@ JAVA_JSON = bytes.fromhex("0000007f 0000007b") + JAVA_JSON_HEADER
 JAVA_BINARY = bytes.fromhex(
     "00000025 01000021 0069 00 0199 00000007 00000000 00000000 0000000c 0005 746f706963 00000001 54"
 )
-JAVA_BINARY_RESPONSE = bytes.fromhex("0000001d 01000017 0011 00 0199 00000007 00000001 00000002 6e6f 00000000 0102")
+JAVA_BINARY_RESPONSE = bytes.fromhex(
+    "0000001d 01000017 0011 00 0199 00000007 00000001 00000002 6e6f 00000000 0102"
+)
 
 
 def test_java_json_request_is_read_and_written_byte_for_byte() -> None:
@@ -36,7 +46,9 @@ def test_java_json_request_is_read_and_written_byte_for_byte() -> None:
 def test_java_binary_request_is_read_and_written_byte_for_byte() -> None:
     command = decode(JAVA_BINARY[4:])
 
-    assert command == Command(105, {"topic": "T"}, opaque=7, language="JAVA", version=409, header_type=BINARY)
+    assert command == Command(
+        105, {"topic": "T"}, opaque=7, language="JAVA", version=409, header_type=BINARY
+    )
     assert command.encode() == JAVA_BINARY
 
 
@@ -71,7 +83,9 @@ def test_a_json_header_is_strict_compact_json_with_its_members_in_order(command:
 
 
 @given(any_command, st.integers(0, 400), st.none() | st.just("why"), st.binary(max_size=9))
-def test_an_answer_keeps_opaque_and_form(request: Command, code: int, remark: str | None, body: bytes) -> None:
+def test_an_answer_keeps_opaque_and_form(
+    request: Command, code: int, remark: str | None, body: bytes
+) -> None:
     answer = request.answer(code, remark, {"offset": 5, "changed": True, "nothing": None}, body)
 
     assert (answer.opaque, answer.header_type) == (request.opaque, request.header_type)
@@ -83,9 +97,12 @@ def test_an_answer_keeps_opaque_and_form(request: Command, code: int, remark: st
 
 
 @pytest.mark.parametrize(
-    ("flag", "is_response", "is_one_way"), [(0, False, False), (RESPONSE, True, False), (ONE_WAY, False, True)]
+    ("flag", "is_response", "is_one_way"),
+    [(0, False, False), (RESPONSE, True, False), (ONE_WAY, False, True)],
 )
-def test_the_flag_tells_requests_from_responses(flag: int, is_response: bool, is_one_way: bool) -> None:
+def test_the_flag_tells_requests_from_responses(
+    flag: int, is_response: bool, is_one_way: bool
+) -> None:
     command = Command(1, flag=flag)
 
     assert (command.is_response, command.is_one_way) == (is_response, is_one_way)
@@ -102,7 +119,9 @@ def test_what_a_json_header_leaves_out_has_javas_defaults() -> None:
 
 
 def test_header_fields_that_are_no_text_become_text() -> None:
-    command = decode(json_frame(b'{"code":1,"extFields":{"i":1,"b":true,"d":1.5,"n":null,"s":"x"}}'))
+    command = decode(
+        json_frame(b'{"code":1,"extFields":{"i":1,"b":true,"d":1.5,"n":null,"s":"x"}}')
+    )
 
     assert command.fields == {"i": "1", "b": "true", "d": "1.5", "s": "x"}
 
@@ -159,13 +178,21 @@ def test_an_unknown_language_number_is_other(number: int) -> None:
 
 
 def test_language_numbers_are_javas() -> None:
-    assert [LANGUAGE_NUMBERS[name] for name in ("JAVA", "CPP", "PYTHON", "GO", "RUST")] == [0, 1, 3, 9, 12]
+    assert [LANGUAGE_NUMBERS[name] for name in ("JAVA", "CPP", "PYTHON", "GO", "RUST")] == [
+        0,
+        1,
+        3,
+        9,
+        12,
+    ]
 
 
 FIXED = Struct(">hbhii")
 
 
-def binary_frame(remark: bytes = b"", fields: bytes = b"", *, remark_size: int = 0, fields_size: int = 0) -> bytes:
+def binary_frame(
+    remark: bytes = b"", fields: bytes = b"", *, remark_size: int = 0, fields_size: int = 0
+) -> bytes:
     remark_part = (remark_size or len(remark)).to_bytes(4, "big", signed=True) + remark
     fields_part = (fields_size or len(fields)).to_bytes(4, "big", signed=True) + fields
     header = FIXED.pack(1, 0, 409, 7, 0) + remark_part + fields_part
@@ -220,7 +247,9 @@ def test_any_bytes_are_a_command_or_the_peers_fault(frame: bytes) -> None:
 
 
 @given(st.sampled_from([JAVA_JSON[4:], JAVA_BINARY[4:], JAVA_BINARY_RESPONSE[4:]]), st.data())
-def test_any_damage_to_a_frame_leaves_a_command_or_the_peers_fault(frame: bytes, data: st.DataObject) -> None:
+def test_any_damage_to_a_frame_leaves_a_command_or_the_peers_fault(
+    frame: bytes, data: st.DataObject
+) -> None:
     damaged = bytearray(frame)
     for at in data.draw(st.lists(st.integers(0, len(frame) - 1), max_size=4)):
         damaged[at] = data.draw(st.integers(0, 255))
@@ -228,6 +257,8 @@ def test_any_damage_to_a_frame_leaves_a_command_or_the_peers_fault(frame: bytes,
         decode(bytes(damaged)).answer(0).encode()
 
 
-@pytest.mark.parametrize(("value", "text"), [(True, "true"), (False, "false"), (5, "5"), (-1, "-1"), ("x", "x")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(True, "true"), (False, "false"), (5, "5"), (-1, "-1"), ("x", "x")]
+)
 def test_header_values_are_written_as_java_writes_them(value: object, text: str) -> None:
     assert to_text(value) == text

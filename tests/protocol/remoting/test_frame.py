@@ -25,7 +25,9 @@ def pieces(stream: bytes, cuts: Sequence[int]) -> list[bytes]:
 
 
 @given(frames, st.lists(st.integers(0, 1000), max_size=20))
-def test_any_split_of_the_stream_gives_the_same_frames(frames: list[bytes], cuts: list[int]) -> None:
+def test_any_split_of_the_stream_gives_the_same_frames(
+    frames: list[bytes], cuts: list[int]
+) -> None:
     buffer = FrameBuffer()
 
     found = [frame for piece in pieces(on_the_wire(frames), cuts) for frame in buffer.feed(piece)]
@@ -53,7 +55,10 @@ def test_a_size_that_no_frame_can_have_is_refused_before_anything_is_stored(size
 @pytest.mark.parametrize(
     ("stream", "told"),
     [
-        (b"GET / HTTP/1.1\r\n", 'frame of 1195725856 bytes, allowed are 4 to 16777212 (these bytes are HTTP: "GET ")'),
+        (
+            b"GET / HTTP/1.1\r\n",
+            'frame of 1195725856 bytes, allowed are 4 to 16777212 (these bytes are HTTP: "GET ")',
+        ),
         (
             b"\x16\x03\x01\x02\x00\x01",
             "frame of 369295618 bytes, allowed are 4 to 16777212 (these bytes are a TLS handshake)",
@@ -62,7 +67,11 @@ def test_a_size_that_no_frame_can_have_is_refused_before_anything_is_stored(size
     ],
 )
 def test_another_protocol_is_named(stream: bytes, told: str) -> None:
-    for before, rest in ((b"", stream), (stream[:1], stream[1:]), (b"", on_the_wire([b"first"]) + stream)):
+    for before, rest in (
+        (b"", stream),
+        (stream[:1], stream[1:]),
+        (b"", on_the_wire([b"first"]) + stream),
+    ):
         buffer = FrameBuffer()
         buffer.feed(before)
         with pytest.raises(PeerError) as refused:

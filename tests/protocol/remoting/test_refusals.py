@@ -18,7 +18,10 @@ SOURCE = ", org.apache.rocketmq.acl.plain.PlainPermissionManager.validate(PlainP
     [
         ("No accessKey is configured", "give credentials"),
         ("No acl config for nobody", "knows no such access key"),
-        ("Check signature failed for accessKey=app", "the secret key is not the one of this access key"),
+        (
+            "Check signature failed for accessKey=app",
+            "the secret key is not the one of this access key",
+        ),
         ("Need admin permission for request code=25, but accessKey=app is not", "admin: true"),
         ("No default permission for T, or a comma", "lacks this permission"),
     ],

@@ -24,7 +24,11 @@ MADE_BY_THE_JAR: tuple[tuple[str | None, dict[str, str], bytes, str], ...] = (
 )
 """Token, fields, body, and the Signature that AclClientRPCHook.doBeforeRequest of rocketmq-acl-4.9.7.jar added for
 SessionCredentials("AK-éü", "geheim-秘密")."""
-SIGNED = sorted(path for path in ROOT.glob("frames/signed-*/*.request.bin") if b'"Signature"' in path.read_bytes())
+SIGNED = sorted(
+    path
+    for path in ROOT.glob("frames/signed-*/*.request.bin")
+    if b'"Signature"' in path.read_bytes()
+)
 
 
 def golden(path: Path) -> Command:
@@ -37,13 +41,17 @@ def golden(path: Path) -> Command:
 )
 def test_requests_of_java_and_go_clients_get_the_signature_they_came_with(path: Path) -> None:
     theirs = golden(path)
-    plain = {name: value for name, value in theirs.fields.items() if name not in ("AccessKey", SIGNATURE)}
+    plain = {
+        name: value for name, value in theirs.fields.items() if name not in ("AccessKey", SIGNATURE)
+    }
     ours = KEYS.signed(Command(theirs.code, plain, theirs.body))
     assert ours.fields == theirs.fields
 
 
 @pytest.mark.parametrize(("token", "fields", "body", "signature"), MADE_BY_THE_JAR)
-def test_apache_s_hook_signs_the_same(token: str | None, fields: dict[str, str], body: bytes, signature: str) -> None:
+def test_apache_s_hook_signs_the_same(
+    token: str | None, fields: dict[str, str], body: bytes, signature: str
+) -> None:
     ours = Credentials("AK-éü", "geheim-秘密", token).signed(Command(310, fields, body))
     assert ours.fields[SIGNATURE] == signature
     assert ours.fields.get("SecurityToken") == token

@@ -18,7 +18,10 @@ from roquet.protocol.templates.request import OPAQUE, HeaderTemplate, is_safe, l
 
 CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
 FORMS: Final = [(code, header_type) for code in CODES for header_type in (JSON, BINARY)]
-NUMBERS = {RequestCode.SEND_MESSAGE: ("queueId", "bornTimestamp"), RequestCode.SEND_MESSAGE_V2: ("e", "g")}
+NUMBERS = {
+    RequestCode.SEND_MESSAGE: ("queueId", "bornTimestamp"),
+    RequestCode.SEND_MESSAGE_V2: ("e", "g"),
+}
 
 
 @dataclass(frozen=True)
@@ -34,17 +37,31 @@ class Send:
     body: bytes = b"hi"
 
     def frame(self, code: int, header_type: int, other: Mapping[str, str] | None = None) -> bytes:
-        properties = {**(other or {}), UNIQ_KEY: self.unique_key, KEYS: self.keys, TAGS: self.tags, "WAIT": "true"}
+        properties = {
+            **(other or {}),
+            UNIQ_KEY: self.unique_key,
+            KEYS: self.keys,
+            TAGS: self.tags,
+            "WAIT": "true",
+        }
         kind = SendHeader if code == RequestCode.SEND_MESSAGE else SendHeaderV2
         text = join_properties({name: value for name, value in properties.items() if value})
         header = kind(self.group, self.topic, self.queue_id, 0, self.born, 0, properties=text)
-        return Command(code, header.write(), self.body, self.opaque, header_type=header_type).encode()[4:]
+        return Command(
+            code, header.write(), self.body, self.opaque, header_type=header_type
+        ).encode()[4:]
 
     def values(self, code: int, header_type: int) -> dict[str, bytes]:
-        numbers = zip(NUMBERS[RequestCode(code)], (b"%d" % self.queue_id, b"%d" % self.born), strict=True)
+        numbers = zip(
+            NUMBERS[RequestCode(code)], (b"%d" % self.queue_id, b"%d" % self.born), strict=True
+        )
         opaque = b"%d" % self.opaque if header_type == JSON else self.opaque.to_bytes(4, "big")
         texts = {UNIQ_KEY: self.unique_key, KEYS: self.keys, TAGS: self.tags}
-        return {OPAQUE: opaque, **dict(numbers), **{name: text.encode() for name, text in texts.items() if text}}
+        return {
+            OPAQUE: opaque,
+            **dict(numbers),
+            **{name: text.encode() for name, text in texts.items() if text},
+        }
 
 
 def learnt(frame: bytes) -> HeaderTemplate:
@@ -92,14 +109,16 @@ def test_what_changes_from_send_to_send_is_found_in_its_place(
 def test_a_form_without_keys_and_tags_is_learnt_as_well(code: int, header_type: int) -> None:
     send = Send(keys="", tags="")
 
-    assert matched(learnt(send.frame(code, header_type)), send.frame(code, header_type)) == send.values(
-        code, header_type
-    )
+    assert matched(
+        learnt(send.frame(code, header_type)), send.frame(code, header_type)
+    ) == send.values(code, header_type)
 
 
 @pytest.mark.parametrize(("code", "header_type"), FORMS)
 @pytest.mark.parametrize("other", [Send(group="H"), Send(topic="U")])
-def test_a_send_that_differs_elsewhere_does_not_match(code: int, header_type: int, other: Send) -> None:
+def test_a_send_that_differs_elsewhere_does_not_match(
+    code: int, header_type: int, other: Send
+) -> None:
     assert learnt(Send().frame(code, header_type)).match(other.frame(code, header_type)) is None
 
 
@@ -115,7 +134,9 @@ def test_the_body_may_be_any(code: int, header_type: int) -> None:
 
 @pytest.mark.parametrize(("code", "header_type"), FORMS)
 @given(at=st.integers(4, 200), byte=st.integers(0, 255))
-def test_a_match_means_what_the_general_decoder_says(code: int, header_type: int, at: int, byte: int) -> None:
+def test_a_match_means_what_the_general_decoder_says(
+    code: int, header_type: int, at: int, byte: int
+) -> None:
     send = Send()
     template = learnt(send.frame(code, header_type))
     changed = bytearray(send.frame(code, header_type))
@@ -128,15 +149,24 @@ def test_a_match_means_what_the_general_decoder_says(code: int, header_type: int
     command, learnt_from = decode(bytes(changed)), template.command
 
     assert all(command.fields[name] == values[name].decode() for name in NUMBERS[RequestCode(code)])
-    assert (command.code, command.flag, command.language) == (learnt_from.code, 0, learnt_from.language)
+    assert (command.code, command.flag, command.language) == (
+        learnt_from.code,
+        0,
+        learnt_from.language,
+    )
     assert set(command.fields) == set(learnt_from.fields)
 
 
 def usable(values: dict[str, bytes], code: int, header_type: int) -> bool:
     """What a handler makes sure of before it takes the values for what they are."""
-    numbers = [values[name] for name in (*NUMBERS[RequestCode(code)], *([OPAQUE] if header_type == JSON else []))]
+    numbers = [
+        values[name]
+        for name in (*NUMBERS[RequestCode(code)], *([OPAQUE] if header_type == JSON else []))
+    ]
     texts = [values[name] for name in (UNIQ_KEY, KEYS, TAGS)]
-    return all(number.isdigit() and not number.startswith(b"0") for number in numbers) and all(map(is_safe, texts))
+    return all(number.isdigit() and not number.startswith(b"0") for number in numbers) and all(
+        map(is_safe, texts)
+    )
 
 
 @pytest.mark.parametrize(("code", "header_type"), FORMS)

@@ -21,9 +21,14 @@ def test_an_answer_of_a_form_is_that_of_the_general_encoder(
     template = ResponseTemplate(0, remark, always, ("a", "bc"))
     encoded = [text.encode() for text in texts]
     fields = {**always, "a": texts[0], "bc": texts[1]}
-    as_binary = Command(1, opaque=opaque, header_type=BINARY).answer(0, remark, fields, body).encode()
+    as_binary = (
+        Command(1, opaque=opaque, header_type=BINARY).answer(0, remark, fields, body).encode()
+    )
     as_json = Command(1, opaque=opaque, header_type=JSON).answer(0, remark, fields, body).encode()
 
     first, second, third = template.binary((len(encoded[0]), len(encoded[1])), len(body))
-    assert first + opaque.to_bytes(4, "big") + second + encoded[0] + third + encoded[1] + body == as_binary
+    assert (
+        first + opaque.to_bytes(4, "big") + second + encoded[0] + third + encoded[1] + body
+        == as_binary
+    )
     assert template.json(b"%d" % opaque, encoded, len(body)) + body == as_json

@@ -19,7 +19,12 @@ from hypothesis import strategies as st
 
 from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import CorruptRecord
-from roquet.protocol.records.message import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD
+from roquet.protocol.records.message import (
+    COMPRESSED,
+    COMPRESSION_LZ4,
+    COMPRESSION_ZLIB,
+    COMPRESSION_ZSTD,
+)
 from roquet.protocol.records.record import MAGIC_V2, Record, decode_all, host_text
 from roquet.spark._arrow import bodies, columns
 from roquet.spark._arrow.columns import BadBody, decode
@@ -89,9 +94,9 @@ HOSTS = st.builds(
 MOMENTS = st.integers(0, 4_000_000_000_000)
 WORDS = st.text(st.sampled_from("aKé€😀\x01\x02 "), max_size=4)
 NAMES = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "TAG", "TAGSX", ""]) | WORDS
-PROPERTIES = st.lists(st.builds(lambda *parts: "".join(parts), NAMES, st.sampled_from(["\x01", ""]), WORDS)).map(
-    "\x02".join
-)
+PROPERTIES = st.lists(
+    st.builds(lambda *parts: "".join(parts), NAMES, st.sampled_from(["\x01", ""]), WORDS)
+).map("\x02".join)
 RECORDS = st.builds(
     Record,
     queue_id=ints(32),
@@ -127,7 +132,9 @@ def test_columns_equal_records_decoded_one_by_one(records: list[Record], answers
 
 @A_WHILE
 @given(st.lists(RECORDS, max_size=6), st.integers(0, 20), st.integers(0, 20))
-def test_a_range_keeps_queue_offsets_from_its_start_up_to_its_end(records: list[Record], start: int, end: int) -> None:
+def test_a_range_keeps_queue_offsets_from_its_start_up_to_its_end(
+    records: list[Record], start: int, end: int
+) -> None:
     walked = Records.walk(b"".join(record.encode() for record in records))
     expected = [record.queue_offset for record in records if start <= record.queue_offset < end]
     assert walked.between(start, end).queue_offsets.tolist() == expected
@@ -140,12 +147,16 @@ def test_a_tag_filter_keeps_messages_with_one_of_the_tags(records: list[Record])
     walked = Records.walk(b"".join(record.encode() for record in records))
     batch = table(walked, ARROW_SCHEMA, broker_name="b", tags=wanted)
     stored = decode_all(walked.data)
-    assert rows(batch) == [row(record, "b") for record in stored if record.properties.get("TAGS") in wanted]
+    assert rows(batch) == [
+        row(record, "b") for record in stored if record.properties.get("TAGS") in wanted
+    ]
 
 
 @A_WHILE
 @given(RECORDS, st.data())
-def test_damaged_bytes_raise_or_decode_but_never_read_beyond_the_record(record: Record, data: st.DataObject) -> None:
+def test_damaged_bytes_raise_or_decode_but_never_read_beyond_the_record(
+    record: Record, data: st.DataObject
+) -> None:
     stored = bytearray(record.encode())
     stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
     try:
@@ -168,8 +179,13 @@ def test_a_projection_has_its_columns_in_its_order() -> None:
 
 
 def test_no_records_make_no_batch() -> None:
-    assert list(decode(Records.joined([]), ARROW_SCHEMA, broker_name="b", tags=frozenset({"A"}))) == []
-    assert list(decode(Records.walk(STORED), ARROW_SCHEMA, broker_name="b", tags=frozenset({"B"}))) == []
+    assert (
+        list(decode(Records.joined([]), ARROW_SCHEMA, broker_name="b", tags=frozenset({"A"}))) == []
+    )
+    assert (
+        list(decode(Records.walk(STORED), ARROW_SCHEMA, broker_name="b", tags=frozenset({"B"})))
+        == []
+    )
 
 
 def test_a_topic_length_of_two_bytes_is_read() -> None:
@@ -191,13 +207,17 @@ def test_lz4_and_zstd_frames_are_decompressed(codec: str, kind: int) -> None:
 @pytest.mark.parametrize("kind", [0, COMPRESSION_ZLIB, COMPRESSION_LZ4, COMPRESSION_ZSTD, 0x500])
 def test_a_body_that_does_not_decompress_is_told_and_the_others_are_given(kind: int) -> None:
     sound = RECORD.encode()
-    damaged = replace(RECORD, sys_flag=COMPRESSED | kind, body=b"no such stream", queue_offset=QueueOffset(6))
+    damaged = replace(
+        RECORD, sys_flag=COMPRESSED | kind, body=b"no such stream", queue_offset=QueueOffset(6)
+    )
     walked = Records.walk(sound + damaged.encode() + sound)
 
     (found,) = bad(walked)
 
     assert (found.at, found.place) == (len(sound), "T@b:3, queue offset 6")
-    assert found.reason.startswith("the body is compressed with kind 0x500" if kind == 0x500 else "the compressed body")
+    assert found.reason.startswith(
+        "the body is compressed with kind 0x500" if kind == 0x500 else "the compressed body"
+    )
     (odd,) = found.row(ARROW_SCHEMA, {}).to_pylist()
     expected = row(replace(damaged, sys_flag=0), "b") | {
         "body": None,
@@ -214,9 +234,14 @@ def test_a_body_may_have_so_many_bytes_and_no_more(codec: str) -> None:
     body = zlib.compress(bytes(5000)) if codec == "zlib" else squeezed(codec, bytes(5000))
     walked = Records.walk(replace(RECORD, sys_flag=COMPRESSED | kind, body=body).encode())
 
-    assert table(walked, broker_name="b", uncompressed_max=5000)["body"].to_pylist() == [bytes(5000)]
+    assert table(walked, broker_name="b", uncompressed_max=5000)["body"].to_pylist() == [
+        bytes(5000)
+    ]
     (found,) = bad(walked, uncompressed_max=4999)
-    assert found.reason == f"the body, stored in {len(body)} bytes, has more than 4999 when it is decompressed"
+    assert (
+        found.reason
+        == f"the body, stored in {len(body)} bytes, has more than 4999 when it is decompressed"
+    )
 
 
 def squeezed(codec: str, body: bytes) -> bytes:
@@ -228,13 +253,21 @@ def squeezed(codec: str, body: bytes) -> bytes:
 
 @A_WHILE
 @given(st.lists(RECORDS | RECORDS.map(compressed), min_size=1, max_size=12), st.integers(1, 400))
-def test_what_becomes_large_comes_in_parts_of_a_bounded_size(records: list[Record], most: int) -> None:
+def test_what_becomes_large_comes_in_parts_of_a_bounded_size(
+    records: list[Record], most: int
+) -> None:
     walked = Records.walk(b"".join(record.encode() for record in records))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bodies, "PART_BYTES", most)
-        batches = [each for each in decode(walked, ARROW_SCHEMA, broker_name="b") if not isinstance(each, BadBody)]
+        batches = [
+            each
+            for each in decode(walked, ARROW_SCHEMA, broker_name="b")
+            if not isinstance(each, BadBody)
+        ]
 
-    assert rows(pa.Table.from_batches(batches)) == [row(record, "b") for record in decode_all(walked.data)]
+    assert rows(pa.Table.from_batches(batches)) == [
+        row(record, "b") for record in decode_all(walked.data)
+    ]
     if any(record.sys_flag & COMPRESSED for record in records):
         assert all(batch.num_rows == 1 or _size(batch) <= most for batch in batches)
 
@@ -262,15 +295,25 @@ def test_the_bodies_of_a_chunk_are_not_in_memory_at_once(monkeypatch: pytest.Mon
 
 
 @A_WHILE
-@given(st.lists(RECORDS | RECORDS.map(compressed), min_size=1, max_size=12), st.integers(1, 60), st.booleans())
-def test_much_of_properties_is_searched_part_by_part(records: list[Record], most: int, some_tags: bool) -> None:
+@given(
+    st.lists(RECORDS | RECORDS.map(compressed), min_size=1, max_size=12),
+    st.integers(1, 60),
+    st.booleans(),
+)
+def test_much_of_properties_is_searched_part_by_part(
+    records: list[Record], most: int, some_tags: bool
+) -> None:
     walked = Records.walk(b"".join(record.encode() for record in records))
     tags = frozenset({"K", "aK", "é"}) if some_tags else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "PROPERTIES_BYTES", most)
         found = rows(table(walked, broker_name="b", tags=tags))
 
-    wanted = [each for each in decode_all(walked.data) if tags is None or each.properties.get("TAGS") in tags]
+    wanted = [
+        each
+        for each in decode_all(walked.data)
+        if tags is None or each.properties.get("TAGS") in tags
+    ]
     assert found == [row(record, "b") for record in wanted]
 
 
@@ -339,7 +382,8 @@ assert "pandas" not in sys.modules
 @pytest.mark.parametrize("body", [b"x" * 100, b"\xda\xa3\x20\xa7" * 25, b"\xda" * 100])
 def test_records_in_much_data_are_found_whatever_their_bodies_hold(body: bytes) -> None:
     stored = [
-        replace(RECORD, body=body[: index % 100], queue_offset=QueueOffset(index)).encode() for index in range(300)
+        replace(RECORD, body=body[: index % 100], queue_offset=QueueOffset(index)).encode()
+        for index in range(300)
     ]
     walked = Records.walk(b"".join(stored))
     assert len(walked.data) > LARGE
@@ -355,7 +399,9 @@ def test_much_data_with_a_torn_end_is_refused() -> None:
 
 @A_WHILE
 @given(st.lists(st.lists(RECORDS, min_size=1, max_size=6), max_size=6), st.booleans())
-def test_records_of_answers_are_those_of_their_bytes(answers: list[list[Record]], few_expected: bool) -> None:
+def test_records_of_answers_are_those_of_their_bytes(
+    answers: list[list[Record]], few_expected: bool
+) -> None:
     bodies = [b"".join(record.encode() for record in records) for records in answers]
     expected = Records.walk(b"".join(bodies))
 

@@ -21,7 +21,9 @@ def test_properties_can_be_left_out() -> None:
 
 
 def test_a_projection_keeps_the_users_order_and_nullability() -> None:
-    wanted = StructType([StructField("body", BinaryType(), nullable=False), StructField("queueOffset", LongType())])
+    wanted = StructType(
+        [StructField("body", BinaryType(), nullable=False), StructField("queueOffset", LongType())]
+    )
     assert arrow_schema(wanted) == to_arrow_schema(wanted, timezone="UTC")
 
 

@@ -77,7 +77,9 @@ def test_what_no_offset_passes_is_not_read_at_all() -> None:
         (EqualTo(("storeTimestamp",), AT), (AT_MS, AT_MS + 1)),
     ],
 )
-def test_times_bound_the_read_and_spark_tests_the_rest(wanted: Filter, times: tuple[int | None, int | None]) -> None:
+def test_times_bound_the_read_and_spark_tests_the_rest(
+    wanted: Filter, times: tuple[int | None, int | None]
+) -> None:
     narrowing, left = narrowed([wanted])
     assert (narrowing.time_from_ms, narrowing.time_until_ms) == times
     assert left == [wanted]

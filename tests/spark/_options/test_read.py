@@ -24,7 +24,9 @@ def test_a_batch_reads_everything_unless_told_otherwise() -> None:
 
 
 def test_lists_are_split_and_stripped() -> None:
-    options = ReadOptions.of_batch({"nameServer": "a:1, b:2;[::1]:3", "topic": "orders, %RETRY%g,orders"})
+    options = ReadOptions.of_batch(
+        {"nameServer": "a:1, b:2;[::1]:3", "topic": "orders, %RETRY%g,orders"}
+    )
     assert options.name_server == "a:1;b:2;[::1]:3"
     assert options.selection.topics == ("orders", "%RETRY%g")
 
@@ -85,23 +87,50 @@ def test_offsets_are_taken_queue_by_queue() -> None:
             "the topics are missing: give exactly one of subscribe, subscribePattern, assign",
         ),
         (NEEDED | {"topic": "orders"}, "same option"),
-        (NEEDED | {"subscribepattern": "o.*"}, "subscribe and subscribePattern are given: give exactly one of"),
+        (
+            NEEDED | {"subscribepattern": "o.*"},
+            "subscribe and subscribePattern are given: give exactly one of",
+        ),
         (NEEDED | {"assign": "{}"}, "subscribe and assign are given: give exactly one of"),
         (NEEDED | {"subscribe": "no blanks"}, "topic name 'no blanks'"),
         (NEEDED | {"startingofset": "earliest"}, "did you mean startingOffsets"),
         (NEEDED | {"nameserverr": "x:1"}, "did you mean nameServer"),
         (NEEDED | {"zzzzzz": "1"}, "there are accessFile, accessKey, assign, consumerGroup, "),
-        (NEEDED | {"startingoffsets": "latest"}, "startingOffsets: a batch read cannot have 'latest'"),
-        (NEEDED | {"endingoffsets": "earliest"}, "endingOffsets: a batch read cannot have 'earliest'"),
+        (
+            NEEDED | {"startingoffsets": "latest"},
+            "startingOffsets: a batch read cannot have 'latest'",
+        ),
+        (
+            NEEDED | {"endingoffsets": "earliest"},
+            "endingOffsets: a batch read cannot have 'earliest'",
+        ),
         (NEEDED | {"startingoffsets": "soon"}, "'soon' is none of"),
         (NEEDED | {"startingoffsets": "[1]"}, r"\[1\] stands where a JSON object must be"),
-        (NEEDED | {"startingoffsets": '{"orders":{"broker-a":3}}'}, "3 stands where a JSON object must be"),
-        (NEEDED | {"startingoffsets": '{"order":{"broker-a":{"0":3}}}'}, "topic 'order' is not one of those"),
-        (NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"x":3}}}'}, "queue 'x' of orders@broker-a"),
-        (NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":-3}}}'}, "offset -3 of orders@broker-a:0"),
+        (
+            NEEDED | {"startingoffsets": '{"orders":{"broker-a":3}}'},
+            "3 stands where a JSON object must be",
+        ),
+        (
+            NEEDED | {"startingoffsets": '{"order":{"broker-a":{"0":3}}}'},
+            "topic 'order' is not one of those",
+        ),
+        (
+            NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"x":3}}}'},
+            "queue 'x' of orders@broker-a",
+        ),
+        (
+            NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":-3}}}'},
+            "offset -3 of orders@broker-a:0",
+        ),
         (NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":true}}}'}, "offset true of"),
-        (NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":-1}}}'}, "-1 .latest. makes no sense"),
-        (NEEDED | {"endingoffsets": '{"orders":{"broker-a":{"0":-2}}}'}, "-2 .earliest. makes no sense"),
+        (
+            NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":-1}}}'},
+            "-1 .latest. makes no sense",
+        ),
+        (
+            NEEDED | {"endingoffsets": '{"orders":{"broker-a":{"0":-2}}}'},
+            "-2 .earliest. makes no sense",
+        ),
         (NEEDED | {"failondataloss": "no"}, "'no' is none of true, false"),
         (NEEDED | {"pullbatchsize": "0"}, "pullBatchSize: '0' is no whole number above 0"),
         (NEEDED | {"minpartitions": "-1"}, "minPartitions: '-1'"),
@@ -109,25 +138,52 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         (NEEDED | {"tags": "||"}, "tags separated by"),
         (NEEDED | {"subexpression": "||"}, "tags: give tags separated by"),
         (NEEDED | {"tags": "A", "subexpression": "A"}, "same option"),
-        (NAMED | {"subscribepattern": "["}, r"subscribePattern: '\[' is no regular expression: unterminated"),
+        (
+            NAMED | {"subscribepattern": "["},
+            r"subscribePattern: '\[' is no regular expression: unterminated",
+        ),
         (NAMED | {"subscribepattern": ""}, "subscribePattern: give a regular expression"),
-        (NAMED | {"subscribepattern": "o.*", "startingoffsets": '{"x":{"b":{"0":1}}}'}, "topic 'x' is not one of"),
+        (
+            NAMED | {"subscribepattern": "o.*", "startingoffsets": '{"x":{"b":{"0":1}}}'},
+            "topic 'x' is not one of",
+        ),
         (NAMED | {"assign": "orders"}, "assign: 'orders' is none of JSON such as"),
         (NAMED | {"assign": "[]"}, r"assign: \[\] stands where a JSON object must be"),
-        (NAMED | {"assign": '{"orders":{"broker-a":{"0":1}}}'}, "stands where a list of queues must be"),
-        (NAMED | {"assign": '{"orders":{"broker-a":[-1]}}'}, "queue -1 of orders@broker-a is no number"),
+        (
+            NAMED | {"assign": '{"orders":{"broker-a":{"0":1}}}'},
+            "stands where a list of queues must be",
+        ),
+        (
+            NAMED | {"assign": '{"orders":{"broker-a":[-1]}}'},
+            "queue -1 of orders@broker-a is no number",
+        ),
         (NAMED | {"assign": '{"orders":{"broker-a":[]}}'}, "assign: no queue is named"),
         (NAMED | {"assign": '{"no blanks":{"broker-a":[0]}}'}, "topic name 'no blanks'"),
-        (NAMED | ASSIGNED | {"startingoffsets": '{"orders":{"broker-a":{"1":1}}}'}, "orders@broker-a:1 is not one of"),
-        (NEEDED | {"startingtimestamp": "yesterday"}, "startingTimestamp: 'yesterday' is no time in milliseconds"),
+        (
+            NAMED | ASSIGNED | {"startingoffsets": '{"orders":{"broker-a":{"1":1}}}'},
+            "orders@broker-a:1 is not one of",
+        ),
+        (
+            NEEDED | {"startingtimestamp": "yesterday"},
+            "startingTimestamp: 'yesterday' is no time in milliseconds",
+        ),
         (NEEDED | {"endingtimestamp": "-1"}, "endingTimestamp: '-1' is no time"),
-        (NEEDED | {"startingoffsetsbytimestamp": "5"}, "startingOffsetsByTimestamp: 5 stands where a JSON object"),
-        (NEEDED | {"endingoffsetsbytimestamp": '{"orders":{"b":{"0":true}}}'}, "True of orders@b:0 is no time"),
+        (
+            NEEDED | {"startingoffsetsbytimestamp": "5"},
+            "startingOffsetsByTimestamp: 5 stands where a JSON object",
+        ),
+        (
+            NEEDED | {"endingoffsetsbytimestamp": '{"orders":{"b":{"0":true}}}'},
+            "True of orders@b:0 is no time",
+        ),
         (NEEDED | {"startingoffsetsbytimestampstrategy": "any"}, "'any' is none of error, latest"),
         (NEEDED | {"groupidprefix": "a b"}, "groupIdPrefix: group name 'a b'"),
         (NEEDED | {"consumergroup": ""}, "consumerGroup: the group's name is blank"),
         (NEEDED | {"maxoffsetspertrigger": "5"}, "maxOffsetsPerTrigger: only a stream has it"),
-        (NEEDED | {"accesskey": "5"}, "secretKey is missing: requests are signed with accessKey and secretKey"),
+        (
+            NEEDED | {"accesskey": "5"},
+            "secretKey is missing: requests are signed with accessKey and secretKey",
+        ),
         (NEEDED | {"usetls": "5"}, "useTLS: .5. is neither true nor false"),
     ],
 )
@@ -139,13 +195,22 @@ def test_a_wrong_option_is_explained(given: dict[str, str], words: str) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"endingoffsets": "latest"}, "endingOffsets: only a batch read has it, a stream has no end"),
+        (
+            {"endingoffsets": "latest"},
+            "endingOffsets: only a batch read has it, a stream has no end",
+        ),
         ({"endingtimestamp": "5"}, "endingTimestamp: only a batch read"),
         ({"endingoffsetsbytimestamp": "{}"}, "endingOffsetsByTimestamp: only a batch read"),
-        ({"minoffsetspertrigger": "6", "maxoffsetspertrigger": "5"}, "minOffsetsPerTrigger, 6, is above max"),
+        (
+            {"minoffsetspertrigger": "6", "maxoffsetspertrigger": "5"},
+            "minOffsetsPerTrigger, 6, is above max",
+        ),
         ({"maxtriggerdelay": "5s"}, "maxTriggerDelay: it bounds the wait of minOffsetsPerTrigger"),
         ({"minoffsetspertrigger": "6", "maxtriggerdelay": "soon"}, "'soon' is no time such as 15m"),
-        ({"minoffsetspertrigger": "6", "maxtriggerdelay": "5 weeks"}, "'5 weeks' is no time such as 15m"),
+        (
+            {"minoffsetspertrigger": "6", "maxtriggerdelay": "5 weeks"},
+            "'5 weeks' is no time such as 15m",
+        ),
     ],
 )
 def test_a_wrong_option_of_a_stream_is_explained(given: dict[str, str], words: str) -> None:
@@ -155,8 +220,12 @@ def test_a_wrong_option_of_a_stream_is_explained(given: dict[str, str], words: s
 
 def test_a_stream_starts_at_the_latest_unless_told_otherwise() -> None:
     assert ReadOptions.of_stream(NEEDED).starting_offsets == Offsets("latest", {})
-    assert ReadOptions.of_stream(NEEDED | {"startingoffsets": "Earliest"}).starting_offsets == Offsets("earliest", {})
-    named = ReadOptions.of_stream(NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":-1}}}'}).starting_offsets
+    assert ReadOptions.of_stream(
+        NEEDED | {"startingoffsets": "Earliest"}
+    ).starting_offsets == Offsets("earliest", {})
+    named = ReadOptions.of_stream(
+        NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":-1}}}'}
+    ).starting_offsets
     assert [named.of(queue) for queue in (QUEUE_0, QUEUE_1)] == ["latest", "latest"]
 
 
@@ -170,7 +239,14 @@ def test_what_a_trigger_takes_is_bounded() -> None:
 
 @pytest.mark.parametrize(
     ("text", "ms"),
-    [("500", 500), ("500ms", 500), ("90 s", 90_000), ("15M", 900_000), ("2min", 120_000), ("1d", 86_400_000)],
+    [
+        ("500", 500),
+        ("500ms", 500),
+        ("90 s", 90_000),
+        ("15M", 900_000),
+        ("2min", 120_000),
+        ("1d", 86_400_000),
+    ],
 )
 def test_a_delay_is_read_as_spark_reads_times(text: str, ms: int) -> None:
     options = ReadOptions.of_stream(NEEDED | {"minoffsetspertrigger": "5", "maxtriggerdelay": text})
@@ -178,19 +254,29 @@ def test_a_delay_is_read_as_spark_reads_times(text: str, ms: int) -> None:
 
 
 def test_one_time_for_all_comes_before_times_by_queue_and_these_before_offsets() -> None:
-    by_queue = NEEDED | {"startingoffsets": "earliest", "startingoffsetsbytimestamp": '{"orders":{"broker-a":{"0":7}}}'}
+    by_queue = NEEDED | {
+        "startingoffsets": "earliest",
+        "startingoffsetsbytimestamp": '{"orders":{"broker-a":{"0":7}}}',
+    }
     for_all = by_queue | {"startingtimestamp": "9", "startingoffsetsbytimestampstrategy": "latest"}
     by_time = ReadOptions.of_stream(by_queue).starting_offsets
-    assert [by_time.of(queue) for queue in (QUEUE_0, QUEUE_1)] == [AtTime(7, or_latest=False), "latest"]
+    assert [by_time.of(queue) for queue in (QUEUE_0, QUEUE_1)] == [
+        AtTime(7, or_latest=False),
+        "latest",
+    ]
     assert ReadOptions.of_stream(for_all).starting_offsets == Offsets(AtTime(9), {})
 
 
 def test_an_end_by_time_is_the_latest_where_no_message_is_that_young() -> None:
-    assert ReadOptions.of_batch(NEEDED | {"endingtimestamp": "9"}).ending_offsets == Offsets(AtTime(9), {})
+    assert ReadOptions.of_batch(NEEDED | {"endingtimestamp": "9"}).ending_offsets == Offsets(
+        AtTime(9), {}
+    )
 
 
 def test_names_of_rocketmq_spark_are_known() -> None:
-    options = ReadOptions.of_stream(NAMED | {"topic": "orders", "subexpression": "A||B", "pulltimeout": "7"})
+    options = ReadOptions.of_stream(
+        NAMED | {"topic": "orders", "subexpression": "A||B", "pulltimeout": "7"}
+    )
     assert options.selection.topics == ("orders",)
     assert (options.tags, options.pull_timeout_ms) == (frozenset({"A", "B"}), 7)
 
@@ -198,7 +284,10 @@ def test_names_of_rocketmq_spark_are_known() -> None:
 def test_brokers_see_one_group_for_all_reads_unless_one_is_given() -> None:
     assert ReadOptions.of_batch(NEEDED).group == "spark-rocketmq-source"
     assert ReadOptions.of_batch(NEEDED | {"groupidprefix": "reports"}).group == "reports"
-    assert ReadOptions.of_batch(NEEDED | {"groupidprefix": "reports", "consumergroup": "g"}).group == "g"
+    assert (
+        ReadOptions.of_batch(NEEDED | {"groupidprefix": "reports", "consumergroup": "g"}).group
+        == "g"
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,4 +308,6 @@ def test_brokers_see_one_group_for_all_reads_unless_one_is_given() -> None:
 def test_a_pattern_means_the_topics_of_applications_unless_it_names_others(
     pattern: str, topic: str, wanted: bool
 ) -> None:
-    assert Selection(pattern=pattern).topics_among([topic], ["broker-a"]) == ((topic,) if wanted else ())
+    assert Selection(pattern=pattern).topics_among([topic], ["broker-a"]) == (
+        (topic,) if wanted else ()
+    )

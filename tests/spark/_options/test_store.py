@@ -10,7 +10,9 @@ from roquet.spark._options.values import OptionError
 
 
 def options(**given: str) -> StoreOptions:
-    return StoreOptions.of({name.lower(): value for name, value in ({"path": "/data/store"} | given).items()})
+    return StoreOptions.of(
+        {name.lower(): value for name, value in ({"path": "/data/store"} | given).items()}
+    )
 
 
 def test_a_path_is_enough() -> None:
@@ -19,7 +21,11 @@ def test_a_path_is_enough() -> None:
     assert found.paths == ("/data/store",)
     assert (found.commit_log, found.broker_names, found.tags) == ((), (), None)
     assert (found.since_ms, found.until_ms) == (None, None)
-    assert (found.bytes_per_partition, found.mode, found.check_crc) == (BYTES_PER_PARTITION, Mode.FAILFAST, True)
+    assert (found.bytes_per_partition, found.mode, found.check_crc) == (
+        BYTES_PER_PARTITION,
+        Mode.FAILFAST,
+        True,
+    )
     assert found.include_properties
 
 
@@ -30,7 +36,11 @@ def test_without_a_selection_all_topics_of_applications_are_read() -> None:
 
 
 def test_topics_can_be_called_by_either_name() -> None:
-    assert options(subscribe="a, b").selection.topics == options(topic="a,b").selection.topics == ("a", "b")
+    assert (
+        options(subscribe="a, b").selection.topics
+        == options(topic="a,b").selection.topics
+        == ("a", "b")
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +53,9 @@ def test_topics_can_be_called_by_either_name() -> None:
         ({"path": "relative/x:y"}, ("relative/x:y",)),
     ],
 )
-def test_paths_are_separated_by_commas_and_may_be_urls_of_files(given: dict[str, str], paths: tuple[str, ...]) -> None:
+def test_paths_are_separated_by_commas_and_may_be_urls_of_files(
+    given: dict[str, str], paths: tuple[str, ...]
+) -> None:
     assert options(**given).paths == paths
 
 
@@ -84,7 +96,10 @@ def test_two_stores_may_be_of_brokers_of_one_name() -> None:
         ({"startingOffsets": "latest"}, "cannot have 'latest' here"),
         ({"endingOffsets": "earliest"}, "cannot have 'earliest' here"),
         ({"startingTimestamp": "noon"}, "'noon' is no time"),
-        ({"subscribe": "a", "startingOffsets": '{"b":{"x":{"0":1}}}'}, "topic 'b' is not one of those subscribed"),
+        (
+            {"subscribe": "a", "startingOffsets": '{"b":{"x":{"0":1}}}'},
+            "topic 'b' is not one of those subscribed",
+        ),
         ({"tags": "||"}, "give tags separated by ||"),
     ],
 )

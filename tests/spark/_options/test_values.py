@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from roquet.spark._options.values import OptionError, by_right_name, count, name_server, one_of, tags, topics, truth
+from roquet.spark._options.values import (
+    OptionError,
+    by_right_name,
+    count,
+    name_server,
+    one_of,
+    tags,
+    topics,
+    truth,
+)
 
 NAMES = ("nameServer", "subscribe", "failOnDataLoss")
 ALIASES = {"topic": "subscribe"}
@@ -22,8 +31,14 @@ def test_names_are_found_in_any_case_and_by_their_aliases() -> None:
     [
         ({"failondatalos": "true"}, "unknown option failondatalos: did you mean failOnDataLoss?"),
         ({"topics": "orders"}, "did you mean topic?"),
-        ({"zzz": "1"}, "unknown option zzz: there are failOnDataLoss, nameServer, subscribe, topic"),
-        ({"topic": "a", "subscribe": "b"}, "topic and subscribe are the same option|subscribe and topic are"),
+        (
+            {"zzz": "1"},
+            "unknown option zzz: there are failOnDataLoss, nameServer, subscribe, topic",
+        ),
+        (
+            {"topic": "a", "subscribe": "b"},
+            "topic and subscribe are the same option|subscribe and topic are",
+        ),
     ],
 )
 def test_a_wrong_name_is_told_with_the_right_one(given: dict[str, str], words: str) -> None:
@@ -51,7 +66,9 @@ def test_values_of_the_usual_kinds_are_read() -> None:
         (tags, "||", "x: give tags separated by"),
     ],
 )
-def test_a_wrong_value_is_told_with_what_is_allowed(take: Callable[[str, str], object], text: str, words: str) -> None:
+def test_a_wrong_value_is_told_with_what_is_allowed(
+    take: Callable[[str, str], object], text: str, words: str
+) -> None:
     with pytest.raises(OptionError, match=words):
         take("x", text)
 

@@ -9,7 +9,9 @@ from roquet.spark._options.write import Delivery, WriteOptions
 
 
 def test_options_come_in_any_case_with_usual_values_for_the_rest() -> None:
-    options = WriteOptions.of({"nameserver": "ns:1", "TOPIC": "orders", "delivery": "Effectively-Once", "retries": "0"})
+    options = WriteOptions.of(
+        {"nameserver": "ns:1", "TOPIC": "orders", "delivery": "Effectively-Once", "retries": "0"}
+    )
     assert options == WriteOptions("ns:1", "orders", delivery=Delivery.EFFECTIVELY_ONCE, retries=0)
     assert WriteOptions("ns:1").delivery is Delivery.AT_LEAST_ONCE
 
@@ -43,7 +45,10 @@ def test_every_option_has_its_field() -> None:
     [
         ({"topic": "orders"}, "nameServer is missing"),
         ({"nameServer": "ns:1", "delivry": "x"}, "did you mean delivery?"),
-        ({"nameServer": "ns:1", "delivery": "exactly-once"}, "none of at-least-once, effectively-once"),
+        (
+            {"nameServer": "ns:1", "delivery": "exactly-once"},
+            "none of at-least-once, effectively-once",
+        ),
         ({"nameServer": "ns:1", "topic": "a b"}, "topic: topic name 'a b'"),
         ({"nameServer": "ns:1", "producerGroup": "a b"}, "producerGroup: group name"),
         ({"nameServer": "ns:1", "retries": "-1"}, "retries: '-1' is no whole number"),

@@ -16,7 +16,9 @@ BACKLOGS = st.dictionaries(st.sampled_from(QUEUES), st.integers(0, 10**7))
 
 
 @given(BACKLOGS, st.integers(1, 10**7))
-def test_a_limit_is_used_up_and_kept_and_no_queue_starves(backlog: Mapping[MessageQueue, int], most: int) -> None:
+def test_a_limit_is_used_up_and_kept_and_no_queue_starves(
+    backlog: Mapping[MessageQueue, int], most: int
+) -> None:
     given = share_rows(backlog, most)
     waiting = {queue for queue, count in backlog.items() if count}
     assert given.keys() == waiting
@@ -25,7 +27,11 @@ def test_a_limit_is_used_up_and_kept_and_no_queue_starves(backlog: Mapping[Messa
 
 
 def test_larger_queues_get_more() -> None:
-    assert list(share_rows(dict(zip(QUEUES, (900, 90, 10), strict=False)), 100).values()) == [88, 10, 2]
+    assert list(share_rows(dict(zip(QUEUES, (900, 90, 10), strict=False)), 100).values()) == [
+        88,
+        10,
+        2,
+    ]
 
 
 def test_a_small_queue_is_read_beside_large_ones_however_small_the_limit() -> None:
@@ -36,7 +42,9 @@ def test_a_small_queue_is_read_beside_large_ones_however_small_the_limit() -> No
     ("waiting", "at_ms", "due"),
     [(9, 1000, False), (10, 1000, True), (1, 1999, False), (1, 2000, True), (0, 2000, True)],
 )
-def test_a_batch_waits_for_enough_messages_but_not_for_ever(waiting: int, at_ms: int, due: bool) -> None:
+def test_a_batch_waits_for_enough_messages_but_not_for_ever(
+    waiting: int, at_ms: int, due: bool
+) -> None:
     delay = TriggerDelay(10, 1000)
     assert not delay.is_due(9, 1000)
     assert delay.is_due(waiting, at_ms) == due
@@ -54,8 +62,13 @@ def test_without_a_least_number_every_batch_is_due() -> None:
     assert TriggerDelay(None, 1000).is_due(0, 0)
 
 
-@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 5000)), max_size=8), st.integers(1, 100_000))
-def test_a_batch_has_so_many_bytes_or_one_message_of_each_queue(waiting: list[tuple[int, int]], most: int) -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 5000)), max_size=8),
+    st.integers(1, 100_000),
+)
+def test_a_batch_has_so_many_bytes_or_one_message_of_each_queue(
+    waiting: list[tuple[int, int]], most: int
+) -> None:
     queues = [MessageQueue("orders", "broker-a", number) for number in range(len(waiting))]
     counts = {queue: count for queue, (count, _) in zip(queues, waiting, strict=True) if count}
     sizes = {queue: size for queue, (_, size) in zip(queues, waiting, strict=True)}

@@ -24,16 +24,27 @@ QUEUE, QUEUE_2 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "
 
 
 def queues(*sizes: int) -> Queues:
-    return {("orders", index): [record(index, offset) for offset in range(size)] for index, size in enumerate(sizes)}
+    return {
+        ("orders", index): [record(index, offset) for offset in range(size)]
+        for index, size in enumerate(sizes)
+    }
 
 
 def options(stand_in: StandIn, **more: str) -> ReadOptions:
-    given = {"nameserver": stand_in.name_server, "subscribe": "orders", "noprogresstimeoutms": "2000"}
+    given = {
+        "nameserver": stand_in.name_server,
+        "subscribe": "orders",
+        "noprogresstimeoutms": "2000",
+    }
     return ReadOptions.of_batch(given | more)
 
 
 def offsets(part: QueueRange, wanted: ReadOptions) -> list[int]:
-    return [offset for batch in read(part, wanted, SCHEMA) for offset in batch["queueOffset"].to_pylist()]
+    return [
+        offset
+        for batch in read(part, wanted, SCHEMA)
+        for offset in batch["queueOffset"].to_pylist()
+    ]
 
 
 def test_planning_covers_what_every_queue_holds() -> None:
@@ -41,11 +52,17 @@ def test_planning_covers_what_every_queue_holds() -> None:
     held["orders", 0] = held["orders", 0][2:]
     with cluster(Broker(0, held)) as stand_in:
         assert plan(options(stand_in)) == [QueueRange(QUEUE, 2, 5), QueueRange(QUEUE_2, 0, 3)]
-        assert plan(options(stand_in, failondataloss="false", subscribe="orders,others")) == plan(options(stand_in))
+        assert plan(options(stand_in, failondataloss="false", subscribe="orders,others")) == plan(
+            options(stand_in)
+        )
 
 
 def test_topics_of_a_pattern_are_those_of_the_name_server() -> None:
-    held = queues(5) | {("orders_old", 0): [record(0, 0)], ("%DLQ%orders", 0): [record(0, 0)], ("stock", 0): []}
+    held = queues(5) | {
+        ("orders_old", 0): [record(0, 0)],
+        ("%DLQ%orders", 0): [record(0, 0)],
+        ("stock", 0): [],
+    }
     with cluster(Broker(0, held)) as stand_in:
 
         def topics(pattern: str) -> list[str]:
@@ -62,7 +79,10 @@ def test_queues_assigned_are_the_only_ones_read() -> None:
     with cluster(Broker(0, queues(5, 7, 3))) as stand_in:
 
         def assigned(queue_ids: str, **more: str) -> list[QueueRange]:
-            wanted = {"nameserver": stand_in.name_server, "assign": f'{{"orders":{{"broker-a":{queue_ids}}}}}'}
+            wanted = {
+                "nameserver": stand_in.name_server,
+                "assign": f'{{"orders":{{"broker-a":{queue_ids}}}}}',
+            }
             return plan(ReadOptions.of_batch(wanted | more))
 
         assert assigned("[2,0]") == [QueueRange(QUEUE, 0, 5), QueueRange(QUEUE_2, 0, 3)]
@@ -86,7 +106,9 @@ TIMES = (100, 200, 200, 200, 300, 500)
     ],
 )
 def test_times_bound_a_read_exactly(start: str, end: str, expected: list[int]) -> None:
-    held: Queues = {("orders", 0): [record(0, 10 + index, store_ms=ms) for index, ms in enumerate(TIMES)]}
+    held: Queues = {
+        ("orders", 0): [record(0, 10 + index, store_ms=ms) for index, ms in enumerate(TIMES)]
+    }
     by_queue = '{{"orders":{{"broker-a":{{"0":{}}}}}}}'
     with cluster(Broker(0, held)) as stand_in:
         for wanted in (
@@ -105,10 +127,18 @@ def test_a_start_after_all_messages_is_an_error_or_the_end() -> None:
     held: Queues = {("orders", 0): [record(0, 0, store_ms=100)], ("orders", 1): []}
     with cluster(Broker(0, held)) as stand_in:
         with pytest.raises(
-            OptionError, match=r"broker-a:. has no message stored at 101 or later; with startingOffsets"
+            OptionError,
+            match=r"broker-a:. has no message stored at 101 or later; with startingOffsets",
         ):
             plan(options(stand_in, startingtimestamp="101"))
-        assert plan(options(stand_in, startingtimestamp="101", startingoffsetsbytimestampstrategy="latest")) == []
+        assert (
+            plan(
+                options(
+                    stand_in, startingtimestamp="101", startingoffsetsbytimestampstrategy="latest"
+                )
+            )
+            == []
+        )
 
 
 def test_an_unknown_topic_is_named() -> None:
@@ -117,7 +147,9 @@ def test_an_unknown_topic_is_named() -> None:
 
 
 def test_planning_without_a_name_server_fails_in_time() -> None:
-    wanted = ReadOptions.of_batch({"nameserver": "127.0.0.1:1", "subscribe": "orders", "noprogresstimeoutms": "50"})
+    wanted = ReadOptions.of_batch(
+        {"nameserver": "127.0.0.1:1", "subscribe": "orders", "noprogresstimeoutms": "50"}
+    )
     with pytest.raises(NoProgress, match=r"orders: no answer in 0\.05 s, last cannot connect to"):
         plan(wanted)
 
@@ -134,7 +166,9 @@ def test_a_master_that_dies_is_survived_on_its_slave(read_from: str) -> None:
     master, slave = Broker(0, queues(200)), Broker(1, queues(200))
     master.dies_after_pulls = 3
     with cluster(master, slave) as stand_in:
-        assert offsets(QueueRange(QUEUE, 0, 200), options(stand_in, readfrom=read_from)) == list(range(200))
+        assert offsets(QueueRange(QUEUE, 0, 200), options(stand_in, readfrom=read_from)) == list(
+            range(200)
+        )
     assert slave.pulls >= 3
     assert (master.pulls == 0) == (read_from == "slave")
 
@@ -191,7 +225,9 @@ def test_offsets_that_a_slave_lacks_are_not_lost_before_its_master_says_so(
 def test_where_a_queue_begins_and_ends_a_slave_says_to_those_who_ask_it(
     slave_alone: StandIn, places: dict[str, str]
 ) -> None:
-    with pytest.raises(MasterAway, match=rf"{SLAVE_ALONE}.*\. readFrom=slave reads what the slave has"):
+    with pytest.raises(
+        MasterAway, match=rf"{SLAVE_ALONE}.*\. readFrom=slave reads what the slave has"
+    ):
         plan(options(slave_alone, noprogresstimeoutms="100", **places))
     for more in ({"readfrom": "slave"}, {"readfrom": "slave-only"}, {"failondataloss": "false"}):
         assert plan(options(slave_alone, **places, **more)) == [QueueRange(QUEUE, 5, 15)]
@@ -213,7 +249,13 @@ def test_a_master_that_comes_back_while_a_read_is_planned_is_asked() -> None:
 
 def test_who_wants_to_know_what_a_slave_lacks_is_told_by_gaps(slave_alone: StandIn) -> None:
     places = {"startingoffsets": offset_of_queue(0), "endingoffsets": offset_of_queue(20)}
-    wanted = options(slave_alone, readfrom="slave-only", failondataloss="false", noprogresstimeoutms="100", **places)
+    wanted = options(
+        slave_alone,
+        readfrom="slave-only",
+        failondataloss="false",
+        noprogresstimeoutms="100",
+        **places,
+    )
     assert plan(wanted) == [QueueRange(QUEUE, 5, 15)]
     assert offsets(QueueRange(QUEUE, 0, 20), wanted) == list(range(5, 15))
 
@@ -221,7 +263,10 @@ def test_who_wants_to_know_what_a_slave_lacks_is_told_by_gaps(slave_alone: Stand
 def test_a_master_that_dies_without_a_slave_ends_in_an_error_in_time() -> None:
     master = Broker(0, queues(200))
     master.dies_after_pulls = 3
-    with cluster(master) as stand_in, pytest.raises(NoProgress, match=r"no answer for offset \d+ in 0\.3 s") as error:
+    with (
+        cluster(master) as stand_in,
+        pytest.raises(NoProgress, match=r"no answer for offset \d+ in 0\.3 s") as error,
+    ):
         offsets(QueueRange(QUEUE, 0, 200), options(stand_in, noprogresstimeoutms="300"))
     assert error.value.__notes__ == ["while reading orders@broker-a:0[0, 200)"]
 
@@ -265,14 +310,21 @@ def test_bodies_that_cannot_be_had_are_that_row_s_affair(caplog: pytest.LogCaptu
             batches = read(QueueRange(QUEUE, 0, 40), wanted, pa.schema([*columns, *more]))
             return [row for batch in batches for row in batch.to_pylist()]
 
-        sound = [{"queueOffset": offset, "body": bomb, "keys": f"k{offset}"} for offset in range(0, 40, 2)]
+        sound = [
+            {"queueOffset": offset, "body": bomb, "keys": f"k{offset}"}
+            for offset in range(0, 40, 2)
+        ]
         assert found() == sound
         lines = [each.message for each in caplog.records]
         assert len(lines) == TOLD_MAX + 1
-        assert lines[0].startswith("left out: orders@broker-a:0, queue offset 1: the body, stored in")
+        assert lines[0].startswith(
+            "left out: orders@broker-a:0, queue offset 1: the body, stored in"
+        )
         assert lines[-1].startswith("left out: 20 messages of orders@broker-a:0[0, 40) in all")
 
         rows = found(pa.field(CORRUPT, pa.string()))
         assert [row for row in rows if row.pop(CORRUPT) is None] == sound
         odd = [row for row in rows if row["body"] is None]
-        assert [(row["queueOffset"], row["keys"]) for row in odd] == [(at, f"k{at}") for at in range(1, 40, 2)]
+        assert [(row["queueOffset"], row["keys"]) for row in odd] == [
+            (at, f"k{at}") for at in range(1, 40, 2)
+        ]

@@ -79,7 +79,9 @@ class Broker:
         found = b"".join(record(each) for each in scanned if each not in self.gone)
         return Answer(scanned[-1] + 1, self.min, self.max, found)
 
-    async def pull_all(self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int) -> list[Answer]:
+    async def pull_all(
+        self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int
+    ) -> list[Answer]:
         self.at_once.append(len(offsets))
         return [await self.pull(queue, offset, max_messages=max_messages) for offset in offsets]
 
@@ -97,7 +99,9 @@ class Faulty(Broker):
         return await super().pull(queue, offset, max_messages=max_messages)
 
 
-async def offsets(broker: Broker, start: int, end: int, options: ReadOptions = OPTIONS) -> list[int]:
+async def offsets(
+    broker: Broker, start: int, end: int, options: ReadOptions = OPTIONS
+) -> list[int]:
     reading = RangeReader(broker, QueueRange(QUEUE, start, end), options)
     found: list[int] = []
     while (records := await reading.chunk()) is not None:
@@ -115,7 +119,9 @@ async def test_a_range_is_read_from_start_to_end_and_not_beyond() -> None:
     assert broker.pulls == [3, 7, 11]
 
 
-async def test_ever_more_pulls_are_asked_for_at_once_while_all_goes_well(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ever_more_pulls_are_asked_for_at_once_while_all_goes_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(queue_read, "AHEAD_MAX", 8)
     broker = Broker(0, 200)
     assert await offsets(broker, 0, 129) == list(range(129))
@@ -123,7 +129,9 @@ async def test_ever_more_pulls_are_asked_for_at_once_while_all_goes_well(monkeyp
     assert broker.pulls == list(range(0, 129, 4)), "none was asked for twice"
 
 
-async def test_what_is_asked_for_at_once_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_asked_for_at_once_is_bounded_in_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(queue_read, "AHEAD_BYTES", 3 * 4 * len(record(0)))
     broker = Broker(0, 100)
     assert await offsets(broker, 0, 100) == list(range(100))
@@ -134,7 +142,9 @@ async def test_after_a_failure_few_pulls_are_asked_for_at_once_again() -> None:
     class Tired(Broker):
         """Answers no more than four pulls at once."""
 
-        async def pull_all(self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int) -> list[Answer]:
+        async def pull_all(
+            self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int
+        ) -> list[Answer]:
             found = await super().pull_all(queue, offsets, max_messages=max_messages)
             return found if len(offsets) <= 4 else [timeout()]
 
@@ -171,7 +181,10 @@ class Moody(Broker):
 
 @settings(deadline=None)
 @given(
-    st.integers(0, 60), st.frozensets(st.integers(0, 60), max_size=20), st.lists(st.integers(0, 9)), st.integers(1, 30)
+    st.integers(0, 60),
+    st.frozensets(st.integers(0, 60), max_size=20),
+    st.lists(st.integers(0, 9)),
+    st.integers(1, 30),
 )
 def test_whatever_brokers_do_each_message_comes_once_and_in_order(
     end: int, gone: frozenset[int], moods: list[int], chunk_records: int
@@ -207,9 +220,16 @@ async def test_a_slave_that_lags_is_waited_for() -> None:
 
 @pytest.mark.parametrize("may_lose", [False, True])
 @pytest.mark.parametrize(
-    "slave", [Answer(0, 0, 0, of_master=False), Answer(5, 5, 20, of_master=False), Answer(6, 5, 20, record(5), False)]
+    "slave",
+    [
+        Answer(0, 0, 0, of_master=False),
+        Answer(5, 5, 20, of_master=False),
+        Answer(6, 5, 20, record(5), False),
+    ],
 )
-async def test_what_a_slave_lacks_is_waited_for_and_never_passed_over(slave: Answer, may_lose: bool) -> None:
+async def test_what_a_slave_lacks_is_waited_for_and_never_passed_over(
+    slave: Answer, may_lose: bool
+) -> None:
     """It lags, or has lost what is old: whatever it says where to go on, only its master is believed."""
     wanted = replace(OPTIONS, fail_on_data_loss=not may_lose)
     assert await offsets(Faulty(20, lambda: slave, lambda: slave), 0, 10, wanted) == list(range(10))
@@ -224,7 +244,10 @@ async def test_a_part_that_a_slave_left_out_between_answers_is_asked_for_again()
 
 async def test_silence_ends_in_an_error_even_if_loss_is_allowed() -> None:
     broker = Faulty(10, *[timeout] * 1000)
-    with pytest.raises(NoProgress, match=r"orders@broker-a:0\[0, 10\): no answer for offset 0 in 0.1 s, last CallTime"):
+    with pytest.raises(
+        NoProgress,
+        match=r"orders@broker-a:0\[0, 10\): no answer for offset 0 in 0.1 s, last CallTime",
+    ):
         await offsets(broker, 0, 10, replace(OPTIONS, fail_on_data_loss=False))
 
 
@@ -233,7 +256,9 @@ async def test_a_broker_that_does_not_let_us_in_is_asked_once() -> None:
         raise AccessDenied(1, "No accessKey is configured", "broker-a", "give credentials")
 
     broker = Faulty(10, deny)
-    with pytest.raises(AccessDenied, match="broker-a denies access: No accessKey is configured; give credentials"):
+    with pytest.raises(
+        AccessDenied, match="broker-a denies access: No accessKey is configured; give credentials"
+    ):
         await offsets(broker, 0, 10)
 
 

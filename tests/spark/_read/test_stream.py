@@ -33,7 +33,9 @@ SLAVE_ALONE = {"readfrom": "slave-only", "failondataloss": "false"}
 
 def queues(*sizes: int, start: int = 0, topic: str = "orders") -> Queues:
     return {
-        (topic, index): [record(index, offset, topic=topic) for offset in range(start, start + size)]
+        (topic, index): [
+            record(index, offset, topic=topic) for offset in range(start, start + size)
+        ]
         for index, size in enumerate(sizes)
     }
 
@@ -41,14 +43,22 @@ def queues(*sizes: int, start: int = 0, topic: str = "orders") -> Queues:
 class Query:
     """What Spark does with a reader, batch by batch; `restarted` is a new reader with the old checkpoint."""
 
-    def __init__(self, stand_in: StandIn, options: Mapping[str, str], start: Mapping[str, Any] | None = None) -> None:
-        given = {"nameserver": stand_in.name_server, "noprogresstimeoutms": "300", "startingoffsets": "earliest"}
+    def __init__(
+        self, stand_in: StandIn, options: Mapping[str, str], start: Mapping[str, Any] | None = None
+    ) -> None:
+        given = {
+            "nameserver": stand_in.name_server,
+            "noprogresstimeoutms": "300",
+            "startingoffsets": "earliest",
+        }
         if "subscribepattern" not in options and "assign" not in options:
             given["subscribe"] = "orders"
         self._stand_in, self._given = stand_in, options
         self.options = ReadOptions.of_stream(given | dict(options))
         self.reader = RocketMQStreamReader(self.options, SCHEMA)
-        self.at: dict[str, Any] = dict(start) if start is not None else self._text(self.reader.initialOffset())
+        self.at: dict[str, Any] = (
+            dict(start) if start is not None else self._text(self.reader.initialOffset())
+        )
         self.read: list[tuple[MessageQueue, int]] = []
 
     def batch(self, limit: ReadLimit = ALL) -> list[QueueRange]:
@@ -56,7 +66,11 @@ class Query:
         end = self._text(self.reader.latestOffset(self.at, limit))
         parts: list[QueueRange] = [part.value for part in self.reader.partitions(self.at, end)]
         for part in self.reader.partitions(self.at, end):
-            found = [offset for rows in self.reader.read(part) for offset in rows["queueOffset"].to_pylist()]
+            found = [
+                offset
+                for rows in self.reader.read(part)
+                for offset in rows["queueOffset"].to_pylist()
+            ]
             self.read += [(part.value.queue, offset) for offset in found]
         self.at = end
         return parts
@@ -102,14 +116,22 @@ BY_QUEUE = '{"orders":{"broker-a":%s}}'
         ({"startingoffsets": BY_QUEUE % '{"0":12}'}, {0: 12, 1: 13}),
         ({"startingtimestamp": "1700000000456"}, {0: 10, 1: 10}),
         ({"startingoffsetsbytimestamp": BY_QUEUE % '{"0":1}'}, {0: 10, 1: 13}),
-        ({"startingtimestamp": "1800000000000", "startingoffsetsbytimestampstrategy": "latest"}, {0: 15, 1: 13}),
+        (
+            {"startingtimestamp": "1800000000000", "startingoffsetsbytimestampstrategy": "latest"},
+            {0: 15, 1: 13},
+        ),
         ({"assign": BY_QUEUE % "[1]"}, {1: 10}),
         ({"startingoffsets": BY_QUEUE % '{"0":5}', "failondataloss": "false"}, {0: 10, 1: 13}),
         ({"startingoffsets": BY_QUEUE % '{"7":5}', "failondataloss": "false"}, {0: 15, 1: 13}),
     ],
 )
-def test_a_new_query_starts_where_it_was_told(options: dict[str, str], expected: dict[int, int]) -> None:
-    with cluster(Broker(0, queues(5, 3, start=10))) as stand_in, querying(stand_in, **options) as query:
+def test_a_new_query_starts_where_it_was_told(
+    options: dict[str, str], expected: dict[int, int]
+) -> None:
+    with (
+        cluster(Broker(0, queues(5, 3, start=10))) as stand_in,
+        querying(stand_in, **options) as query,
+    ):
         offset = StreamOffset.from_json(query.at)
         assert {each.queue_id: at for each, at in offset.positions.items()} == expected
 
@@ -119,24 +141,39 @@ def test_a_new_query_starts_where_it_was_told(options: dict[str, str], expected:
     [
         ({"startingoffsets": BY_QUEUE % '{"0":5}'}, DataLoss, "wanted offset 5, min 10, max 15"),
         ({"startingoffsets": BY_QUEUE % '{"0":16}'}, DataLoss, "wanted offset 16, min 10, max 15"),
-        ({"startingoffsets": BY_QUEUE % '{"7":5}'}, OptionError, "there is no queue orders@broker-a:7"),
-        ({"startingtimestamp": "1800000000000"}, OptionError, "no message stored at 1800000000000 or later"),
+        (
+            {"startingoffsets": BY_QUEUE % '{"7":5}'},
+            OptionError,
+            "there is no queue orders@broker-a:7",
+        ),
+        (
+            {"startingtimestamp": "1800000000000"},
+            OptionError,
+            "no message stored at 1800000000000 or later",
+        ),
         ({"assign": BY_QUEUE % "[7]"}, OptionError, "there is no queue orders@broker-a:7"),
         ({"subscribe": "nothing"}, RouteNotFound, "no broker has topic nothing"),
         ({"nameserver": "127.0.0.1:1"}, NoProgress, "no answer in 0.3 s"),
     ],
 )
-def test_a_query_that_cannot_start_says_why(options: dict[str, str], error: type[RoquetError], words: str) -> None:
+def test_a_query_that_cannot_start_says_why(
+    options: dict[str, str], error: type[RoquetError], words: str
+) -> None:
     with cluster(Broker(0, queues(5, 3, start=10))) as stand_in, pytest.raises(error, match=words):
         Query(stand_in, options)
 
 
 def test_batches_go_on_where_the_one_before_ended_and_keep_to_their_limit() -> None:
-    with cluster(Broker(0, queues(8, 2))) as stand_in, querying(stand_in, maxoffsetspertrigger="4") as query:
+    with (
+        cluster(Broker(0, queues(8, 2))) as stand_in,
+        querying(stand_in, maxoffsetspertrigger="4") as query,
+    ):
         limit = query.reader.getDefaultReadLimit()
         assert limit == ReadMaxRows(4)
         assert [sum(part.size for part in query.batch(limit)) for _ in range(4)] == [4, 4, 2, 0]
-        assert sorted(query.read) == [(queue(0), at) for at in range(8)] + [(queue(1), at) for at in range(2)]
+        assert sorted(query.read) == [(queue(0), at) for at in range(8)] + [
+            (queue(1), at) for at in range(2)
+        ]
 
 
 def test_who_asks_for_everything_gets_it_whatever_the_options_say() -> None:
@@ -147,7 +184,10 @@ def test_who_asks_for_everything_gets_it_whatever_the_options_say() -> None:
 
 def test_few_messages_wait_for_more() -> None:
     held = queues(3)
-    with cluster(Broker(0, held)) as stand_in, querying(stand_in, minoffsetspertrigger="5") as query:
+    with (
+        cluster(Broker(0, held)) as stand_in,
+        querying(stand_in, minoffsetspertrigger="5") as query,
+    ):
         limit = query.reader.getDefaultReadLimit()
         assert limit == ReadMinRows(5)
         assert query.batch(limit) == query.batch(limit) == []
@@ -167,7 +207,9 @@ def test_nothing_new_is_the_same_text() -> None:
         before = json.dumps(query.at)
         query.batch()
         assert json.dumps(query.at) == before
-        assert query.reader.reportLatestOffset() == StreamOffset({queue(0): 3, queue(1): 0}).to_json()
+        assert (
+            query.reader.reportLatestOffset() == StreamOffset({queue(0): 3, queue(1): 0}).to_json()
+        )
 
 
 def test_a_crash_in_the_first_batch_repeats_that_batch_and_no_other() -> None:
@@ -184,7 +226,10 @@ def test_a_crash_in_the_first_batch_repeats_that_batch_and_no_other() -> None:
 
 def test_a_query_that_saw_nothing_yet_goes_on_where_it_started() -> None:
     held = queues(3)
-    with cluster(Broker(0, held)) as stand_in, querying(stand_in, startingoffsets="latest") as query:
+    with (
+        cluster(Broker(0, held)) as stand_in,
+        querying(stand_in, startingoffsets="latest") as query,
+    ):
         assert query.batch() == []
         again = query.restarted(startingoffsets="latest")
         stand_in.do(lambda: held.update(queues(5)))
@@ -211,7 +256,10 @@ def test_new_queues_new_brokers_and_new_topics_are_read_from_their_beginning() -
 
 def test_a_pattern_may_match_nothing_yet() -> None:
     held = queues(1, topic="others")
-    with cluster(Broker(0, held)) as stand_in, querying(stand_in, subscribepattern="orders.*") as query:
+    with (
+        cluster(Broker(0, held)) as stand_in,
+        querying(stand_in, subscribepattern="orders.*") as query,
+    ):
         assert query.batch() == []
         stand_in.do(lambda: held.update(queues(2)))
         assert query.batch() == ranges((0, 0, 2))
@@ -255,7 +303,10 @@ def test_a_topic_made_anew_ends_the_query_or_is_read_on_from_its_end() -> None:
 
 def test_a_topic_deleted_ends_the_query_or_is_left_behind() -> None:
     held = queues(5) | queues(2, topic="others")
-    with cluster(Broker(0, held)) as stand_in, querying(stand_in, subscribe="orders,others") as query:
+    with (
+        cluster(Broker(0, held)) as stand_in,
+        querying(stand_in, subscribe="orders,others") as query,
+    ):
         query.batch()
         stand_in.do(lambda: held.pop(("orders", 0)))
         with pytest.raises(DataLoss, match="wanted offset 5, min 0, max 0"):
@@ -271,7 +322,10 @@ def test_a_topic_deleted_ends_the_query_or_is_left_behind() -> None:
 def test_a_broker_that_was_away_is_read_on_where_it_was_left() -> None:
     held = queues(3)
     away = Broker(0, held, "broker-b")
-    with cluster(Broker(0, queues(2)), away) as stand_in, querying(stand_in, failondataloss="false") as query:
+    with (
+        cluster(Broker(0, queues(2)), away) as stand_in,
+        querying(stand_in, failondataloss="false") as query,
+    ):
         query.batch()
         stand_in.listed.remove(away)
         assert query.batch() == []
@@ -285,11 +339,15 @@ def test_a_broker_that_stays_away_ends_a_query_that_may_lose_nothing() -> None:
     with cluster(Broker(0, queues(2)), away) as stand_in, querying(stand_in) as query:
         query.batch()
         stand_in.listed.remove(away)
-        with pytest.raises(NoProgress, match=r"orders@broker-b:0 is not listed .* failOnDataLoss=false goes on"):
+        with pytest.raises(
+            NoProgress, match=r"orders@broker-b:0 is not listed .* failOnDataLoss=false goes on"
+        ):
             query.batch()
 
 
-def test_queues_taken_from_a_topic_with_unread_messages_end_the_query_or_stay_where_they_are() -> None:
+def test_queues_taken_from_a_topic_with_unread_messages_end_the_query_or_stay_where_they_are() -> (
+    None
+):
     held = queues(2, 2)
     broker = Broker(0, held)
     with cluster(broker) as stand_in, querying(stand_in) as query:
@@ -297,7 +355,10 @@ def test_queues_taken_from_a_topic_with_unread_messages_end_the_query_or_stay_wh
         broker.read_queues = 1
         assert query.batch() == []
         stand_in.do(lambda: held.update(queues(3, 5)))
-        with pytest.raises(DataLoss, match="orders@broker-a:1: wanted offsets 2 to 4, which the name server lists no"):
+        with pytest.raises(
+            DataLoss,
+            match="orders@broker-a:1: wanted offsets 2 to 4, which the name server lists no",
+        ):
             query.batch()
         allowed = query.restarted(failondataloss="false")
         assert allowed.batch() == ranges((0, 2, 3))
@@ -306,7 +367,9 @@ def test_queues_taken_from_a_topic_with_unread_messages_end_the_query_or_stay_wh
         allowed.reader.stop()
 
 
-@pytest.mark.parametrize("options", [{}, {"failondataloss": "false"}, {"readfrom": "slave-only"}, SLAVE_ALONE])
+@pytest.mark.parametrize(
+    "options", [{}, {"failondataloss": "false"}, {"readfrom": "slave-only"}, SLAVE_ALONE]
+)
 def test_a_slave_that_lags_behind_what_was_read_is_waited_for(options: dict[str, str]) -> None:
     master, slave = Broker(0, queues(10)), Broker(1, queues(10))
     with cluster(master, slave) as stand_in, querying(stand_in, **options) as query:
@@ -338,7 +401,10 @@ def test_a_master_that_dies_in_the_middle_of_a_batch_is_survived_on_its_slave() 
 
 def test_a_query_for_what_is_there_ends_with_what_was_there() -> None:
     held = queues(6)
-    with cluster(Broker(0, held)) as stand_in, querying(stand_in, maxoffsetspertrigger="4") as query:
+    with (
+        cluster(Broker(0, held)) as stand_in,
+        querying(stand_in, maxoffsetspertrigger="4") as query,
+    ):
         query.reader.prepareForTriggerAvailableNow()
         assert query.batch(ReadMaxRows(4)) == ranges((0, 0, 4))
         stand_in.do(lambda: held.update(queues(20, 5)))
@@ -365,7 +431,10 @@ def test_a_batch_takes_about_so_many_bytes_and_never_nothing() -> None:
 
 
 def test_a_least_number_does_not_keep_a_query_for_what_is_there_from_its_end() -> None:
-    with cluster(Broker(0, queues(3))) as stand_in, querying(stand_in, minoffsetspertrigger="5") as query:
+    with (
+        cluster(Broker(0, queues(3))) as stand_in,
+        querying(stand_in, minoffsetspertrigger="5") as query,
+    ):
         query.reader.prepareForTriggerAvailableNow()
         assert query.batch(ReadMinRows(5)) == ranges((0, 0, 3))
 
@@ -387,12 +456,20 @@ def test_a_checkpoint_of_a_later_version_is_refused() -> None:
 
 
 def test_batches_are_split_as_in_batch_reads() -> None:
-    with cluster(Broker(0, queues(10))) as stand_in, querying(stand_in, maxrecordsperpartition="4") as query:
+    with (
+        cluster(Broker(0, queues(10))) as stand_in,
+        querying(stand_in, maxrecordsperpartition="4") as query,
+    ):
         assert query.batch() == ranges((0, 0, 3), (0, 3, 6), (0, 6, 10))
 
 
-def test_progress_that_cannot_be_noted_does_not_end_the_query(caplog: pytest.LogCaptureFixture) -> None:
-    with cluster(Broker(0, queues(3))) as stand_in, querying(stand_in, consumergroup="watched") as query:
+def test_progress_that_cannot_be_noted_does_not_end_the_query(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        cluster(Broker(0, queues(3))) as stand_in,
+        querying(stand_in, consumergroup="watched") as query,
+    ):
         query.batch()
         query.reader.commit(query.at)
     assert "progress of watched in orders@broker-a:0 is not noted" in caplog.text

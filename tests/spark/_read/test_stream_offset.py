@@ -15,7 +15,10 @@ from roquet.spark._options.ranges import QueueRange
 from roquet.spark._read.stream_offset import StreamOffset, UnknownOffset
 
 QUEUES = st.builds(
-    MessageQueue, st.sampled_from(("orders", "stock")), st.sampled_from(("broker-a", "broker-b")), st.integers(0, 20)
+    MessageQueue,
+    st.sampled_from(("orders", "stock")),
+    st.sampled_from(("broker-a", "broker-b")),
+    st.integers(0, 20),
 )
 POSITIONS = st.dictionaries(QUEUES, st.integers(0, 2**40), max_size=12)
 QUEUE_0, QUEUE_1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
@@ -35,7 +38,9 @@ def test_the_order_in_which_queues_were_found_does_not_change_the_text(
 ) -> None:
     shuffled = list(positions.items())
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert json.dumps(StreamOffset(dict(shuffled)).to_json()) == json.dumps(StreamOffset(positions).to_json())
+    assert json.dumps(StreamOffset(dict(shuffled)).to_json()) == json.dumps(
+        StreamOffset(positions).to_json()
+    )
 
 
 def test_checkpoints_of_the_first_version_stay_readable() -> None:
@@ -44,7 +49,9 @@ def test_checkpoints_of_the_first_version_stay_readable() -> None:
         '"since": {"orders": {"broker-a": {"1": 2}}}}'
     )
     offset = StreamOffset.from_json(json.loads(text))
-    assert offset == StreamOffset({QUEUE_0: 23, QUEUE_1: 5, MessageQueue("orders", "broker-a", 10): 7}, {QUEUE_1: 2})
+    assert offset == StreamOffset(
+        {QUEUE_0: 23, QUEUE_1: 5, MessageQueue("orders", "broker-a", 10): 7}, {QUEUE_1: 2}
+    )
     assert json.dumps(offset.to_json()) == text
 
 
@@ -54,18 +61,28 @@ def test_checkpoints_of_the_first_version_stay_readable() -> None:
         ({"version": 2, "queues": {}}, "offset of version 2: .* this roquet reads version 1"),
         ({"orders": {"0": 1}}, "offset of version None"),
         ({"version": 1, "queues": {}, "more": 1}, "offset of version 1: .*more"),
-        ({"version": 1, "queues": {"orders": {"broker-a": {"0": -1}}}}, "-1 as the offset of orders@broker-a:0"),
+        (
+            {"version": 1, "queues": {"orders": {"broker-a": {"0": -1}}}},
+            "-1 as the offset of orders@broker-a:0",
+        ),
         ({"version": 1, "queues": {"orders": {"broker-a": {"0": "1"}}}}, "'1' as the offset of"),
-        ({"version": 1, "queues": {"orders": {"broker-a": {"x": 1}}}}, "queue 'x' of orders@broker-a is no number"),
+        (
+            {"version": 1, "queues": {"orders": {"broker-a": {"x": 1}}}},
+            "queue 'x' of orders@broker-a is no number",
+        ),
         ({"version": 1}, "null stands where a JSON object must be"),
     ],
 )
-def test_an_offset_of_another_hand_is_refused_and_shown(tree: dict[str, object], words: str) -> None:
+def test_an_offset_of_another_hand_is_refused_and_shown(
+    tree: dict[str, object], words: str
+) -> None:
     with pytest.raises(RoquetError, match=words):
         StreamOffset.from_json(tree)
 
 
-def test_a_batch_reads_from_one_offset_to_the_next_and_new_queues_from_where_they_were_found() -> None:
+def test_a_batch_reads_from_one_offset_to_the_next_and_new_queues_from_where_they_were_found() -> (
+    None
+):
     start = StreamOffset({QUEUE_0: 5, QUEUE_1: 7})
     new = MessageQueue("orders", "broker-b", 0)
     end = StreamOffset({QUEUE_0: 9, QUEUE_1: 7, new: 14}, since={new: 10})
@@ -74,7 +91,9 @@ def test_a_batch_reads_from_one_offset_to_the_next_and_new_queues_from_where_the
 
 def test_the_first_batch_is_planned_again_as_it_was_although_the_latest_moved_on() -> None:
     end = StreamOffset({QUEUE_0: 9}, since={QUEUE_0: 5})
-    assert list(end.ranges_from(StreamOffset({QUEUE_0: 30}, is_first=True))) == [QueueRange(QUEUE_0, 5, 9)]
+    assert list(end.ranges_from(StreamOffset({QUEUE_0: 30}, is_first=True))) == [
+        QueueRange(QUEUE_0, 5, 9)
+    ]
 
 
 def test_an_offset_that_did_not_change_is_a_batch_of_nothing() -> None:

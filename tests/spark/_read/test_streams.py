@@ -28,7 +28,10 @@ Row = tuple[int, int, str]
 """Queue id, queue offset, body."""
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("apache", marks=[pytest.mark.interop, pytest.mark.long])])
+@pytest.fixture(
+    scope="module",
+    params=["ours", pytest.param("apache", marks=[pytest.mark.interop, pytest.mark.long])],
+)
 def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
     is_apache = request.param == "apache"
     if is_apache:
@@ -41,7 +44,9 @@ def send(ground: Ground, topic: str, queue_id: int, bodies: Sequence[str]) -> No
     async def sending() -> None:
         queue = roquet.MessageQueue(topic, BROKER, queue_id)
         async with roquet.Producer(ground.namesrv, "sender", timeout_ms=SEND_MS_MAX) as producer:
-            await producer.send_batch([roquet.Message(topic, body.encode()) for body in bodies], queue=queue)
+            await producer.send_batch(
+                [roquet.Message(topic, body.encode()) for body in bodies], queue=queue
+            )
 
     asyncio.run(sending())
 
@@ -68,7 +73,9 @@ class Pipe:
         return reader.schema("queueId int, queueOffset bigint, body binary, topic string").load()
 
     def start(self, trigger: dict[str, Any], **more: str) -> StreamingQuery:
-        text = self.frame(**more).selectExpr("topic", "queueId", "queueOffset", "CAST(body AS STRING) AS body")
+        text = self.frame(**more).selectExpr(
+            "topic", "queueId", "queueOffset", "CAST(body AS STRING) AS body"
+        )
         writer = text.writeStream.format("parquet").option("checkpointLocation", self._checkpoint)
         return writer.trigger(**trigger).start(self._data)
 
@@ -79,15 +86,25 @@ class Pipe:
         return [progress["numInputRows"] for progress in query.recentProgress]
 
     def rows(self) -> list[Row]:
-        found = self._spark.read.parquet(self._data).orderBy("topic", "queueId", "queueOffset").collect()
+        found = (
+            self._spark.read.parquet(self._data)
+            .orderBy("topic", "queueId", "queueOffset")
+            .collect()
+        )
         return [(row.queueId, row.queueOffset, row.body) for row in found]
 
 
 def expected(*queues: Sequence[str]) -> list[Row]:
-    return [(queue_id, offset, body) for queue_id, bodies in enumerate(queues) for offset, body in enumerate(bodies)]
+    return [
+        (queue_id, offset, body)
+        for queue_id, bodies in enumerate(queues)
+        for offset, body in enumerate(bodies)
+    ]
 
 
-def test_restarts_read_on_and_limits_hold(spark: SparkSession, ground: Ground, tmp_path: Path) -> None:
+def test_restarts_read_on_and_limits_hold(
+    spark: SparkSession, ground: Ground, tmp_path: Path
+) -> None:
     ground.create_topic("restarted", 2)
     send(ground, "restarted", 0, names("a", 10))
     send(ground, "restarted", 1, names("b", 2))
@@ -103,7 +120,12 @@ def test_messages_of_every_kind_come_as_they_were_sent(spark: SparkSession, grou
     ground.create_topic("kinds", 1)
     sent = asyncio.run(_send_every_kind(ground, "kinds"))
     _wait_for_messages(ground, "kinds", len(sent))
-    frame = spark.read.format("rocketmq").option("nameServer", ground.namesrv).option("subscribe", "kinds").load()
+    frame = (
+        spark.read.format("rocketmq")
+        .option("nameServer", ground.namesrv)
+        .option("subscribe", "kinds")
+        .load()
+    )
     found = frame.select("tags", "body", "bodyCRC", "queueOffset").collect()
     assert {row.tags: bytes(row.body) for row in found} == sent
     assert {row.tags: row.bodyCRC for row in found if row.tags != "compressed"} == {
@@ -116,7 +138,11 @@ def test_a_running_query_survives_its_broker_takes_in_new_queues_and_topics_and_
     spark: SparkSession, ground: Ground, tmp_path: Path
 ) -> None:
     ground.create_topic("run-1", 1)
-    options = {"subscribePattern": "run-.*", "consumerGroup": "watched", "noProgressTimeoutMs": "20000"}
+    options = {
+        "subscribePattern": "run-.*",
+        "consumerGroup": "watched",
+        "noProgressTimeoutMs": "20000",
+    }
     options["minOffsetsPerTrigger"] = "1"
     pipe = Pipe(spark, ground, tmp_path, **options)
     query = pipe.start({"processingTime": "100 milliseconds"})
@@ -130,15 +156,21 @@ def test_a_running_query_survives_its_broker_takes_in_new_queues_and_topics_and_
         ground.create_topic("run-2", 1)
         send(ground, "run-1", 1, names("b", 3))
         send(ground, "run-2", 0, names("c", 2))
-        wait_until(lambda: _rows_read(query) == 15, "the messages after the restart and of new queues")
+        wait_until(
+            lambda: _rows_read(query) == 15, "the messages after the restart and of new queues"
+        )
         send(ground, "run-2", 0, names("c", 1, start=2))
-        wait_until(lambda: _rows_read(query) == 16, "one more batch, whose begin ends the one before")
+        wait_until(
+            lambda: _rows_read(query) == 16, "one more batch, whose begin ends the one before"
+        )
         assert _committed(ground, "watched", "run-1", 0) == 10
         latest = query.recentProgress[-1]["sources"][0]["latestOffset"]
         assert json.loads(latest)["queues"]["run-1"] == {BROKER: {"0": 10, "1": 3}}
         assert pipe.rows() == [*expected(names("a", 10), names("b", 3)), *expected(names("c", 3))]
         delete(ground, "run-2")
-        with pytest.raises(StreamingQueryException, match="data loss in queue run-2@ground-a:0: wanted offset"):
+        with pytest.raises(
+            StreamingQueryException, match="data loss in queue run-2@ground-a:0: wanted offset"
+        ):
             query.awaitTermination(60)
     finally:
         query.stop()
@@ -147,14 +179,20 @@ def test_a_running_query_survives_its_broker_takes_in_new_queues_and_topics_and_
 async def _send_every_kind(ground: Ground, topic: str) -> dict[str, bytes]:
     """Kind, which is the tag, -> body, of all messages that a reader shall see."""
 
-    def decided(state: roquet.TransactionState) -> Callable[..., Awaitable[roquet.TransactionState]]:
+    def decided(
+        state: roquet.TransactionState,
+    ) -> Callable[..., Awaitable[roquet.TransactionState]]:
         async def told(*_: object) -> roquet.TransactionState:
             return state
 
         return told
 
     commit, rollback, unknown = map(decided, roquet.TransactionState)
-    bodies = {"delayed": b"later", "huge": random.Random(1).randbytes((4 << 20) - 1000), "compressed": b"x" * 100_000}
+    bodies = {
+        "delayed": b"later",
+        "huge": random.Random(1).randbytes((4 << 20) - 1000),
+        "compressed": b"x" * 100_000,
+    }
     async with roquet.TransactionProducer(
         ground.namesrv, "kinds", unknown, compress_from_size=50_000, timeout_ms=SEND_MS_MAX
     ) as producer:
@@ -162,13 +200,22 @@ async def _send_every_kind(ground: Ground, topic: str) -> dict[str, bytes]:
         await producer.send(roquet.Message(topic, bodies["compressed"], tags="compressed"))
         for number in range(3):
             bodies[f"batch{number}"] = b"batch%d" % number
-        batch = [roquet.Message(topic, bodies[f"batch{number}"], tags=f"batch{number}") for number in range(3)]
+        batch = [
+            roquet.Message(topic, bodies[f"batch{number}"], tags=f"batch{number}")
+            for number in range(3)
+        ]
         await producer.send_batch(batch)
         bodies["committed"] = b"committed"
-        await producer.send_in_transaction(roquet.Message(topic, b"committed", tags="committed"), commit)
-        await producer.send_in_transaction(roquet.Message(topic, b"rolled back", tags="rolled back"), rollback)
+        await producer.send_in_transaction(
+            roquet.Message(topic, b"committed", tags="committed"), commit
+        )
+        await producer.send_in_transaction(
+            roquet.Message(topic, b"rolled back", tags="rolled back"), rollback
+        )
         await producer.send_in_transaction(roquet.Message(topic, b"open", tags="open"), unknown)
-    async with roquet.Producer(ground.namesrv, "kinds", compress_from_size=8 << 20, timeout_ms=SEND_MS_MAX) as plain:
+    async with roquet.Producer(
+        ground.namesrv, "kinds", compress_from_size=8 << 20, timeout_ms=SEND_MS_MAX
+    ) as plain:
         await plain.send(roquet.Message(topic, bodies["huge"], tags="huge"))
     return bodies
 

@@ -32,7 +32,9 @@ class Probe(RocketMQStoreReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         for _ in super().read(partition):
             faults = page_faults() if IS_GLIBC else 0
-            yield pa.record_batch({"queueOffset": [gc.get_freeze_count()], "commitLogOffset": [faults]})
+            yield pa.record_batch(
+                {"queueOffset": [gc.get_freeze_count()], "commitLogOffset": [faults]}
+            )
 
 
 class ProbeSource(RocketMQStoreSource):
@@ -48,7 +50,12 @@ def test_workers_that_read_are_set_up_for_it(spark: SparkSession, tmp_path: Path
     filled(tmp_path, 20)
     spark.dataSource.register(ProbeSource)
 
-    rows = spark.read.format("probe").schema("queueOffset long, commitLogOffset long").load(str(tmp_path)).collect()
+    rows = (
+        spark.read.format("probe")
+        .schema("queueOffset long, commitLogOffset long")
+        .load(str(tmp_path))
+        .collect()
+    )
 
     assert min(row.queueOffset for row in rows) > 10_000
     assert max(row.commitLogOffset for row in rows) < 1000

@@ -38,7 +38,12 @@ def store(tmp_path: Path) -> Path:
 
 def fill(broker: Broker, count: int, first: int = 0) -> None:
     for number in range(first, first + count):
-        broker.put(body(number), f"topic-{number % TOPICS}", number // TOPICS % 2, TAGS="ab"[number // TOPICS % 2])
+        broker.put(
+            body(number),
+            f"topic-{number % TOPICS}",
+            number // TOPICS % 2,
+            TAGS="ab"[number // TOPICS % 2],
+        )
 
 
 def body(number: int) -> bytes:
@@ -56,7 +61,12 @@ def asking(root: Path, wanted: StoreOptions) -> list[StorePart]:
 
 def by_queues(root: Path, **given: str) -> list[Row]:
     wanted = options(root, **given)
-    return [row for part in asking(root, wanted) for batch in read(part, wanted, ALL) for row in batch.to_pylist()]
+    return [
+        row
+        for part in asking(root, wanted)
+        for batch in read(part, wanted, ALL)
+        for row in batch.to_pylist()
+    ]
 
 
 def bodies_by_queues(root: Path, **given: str) -> list[bytes]:
@@ -91,7 +101,9 @@ def bytes_read(root: Path, monkeypatch: pytest.MonkeyPatch, **given: str) -> int
 @pytest.mark.parametrize("each", ["5000", "90000", "10000000"])
 def test_rows_are_the_same_with_and_without_queues(store: Path, each: str) -> None:
     assert bodies_by_queues(store, subscribe="topic-3", bytesPerPartition=each) == of_topic(3)
-    assert bodies_by_queues(store, bytesPerPartition=each) == [body(number) for number in range(COUNT)]
+    assert bodies_by_queues(store, bytesPerPartition=each) == [
+        body(number) for number in range(COUNT)
+    ]
     assert bodies_by_queues(store, subscribe="none") == []
 
 
@@ -106,7 +118,9 @@ def test_only_what_is_wanted_is_read(store: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_one_queue_of_a_topic_is_read_alone(store: Path) -> None:
-    assert bodies_by_queues(store, assign=f'{{"topic-3":{{"{store.name}":[1]}}}}') == of_topic(3)[1::2]
+    assert (
+        bodies_by_queues(store, assign=f'{{"topic-3":{{"{store.name}":[1]}}}}') == of_topic(3)[1::2]
+    )
 
 
 def test_the_planner_takes_larger_parts_where_little_of_them_is_wanted(tmp_path: Path) -> None:
@@ -139,7 +153,10 @@ def test_messages_that_no_queue_has_yet_are_found(tmp_path: Path) -> None:
     broker.stop()
     for queue in (tmp_path / "consumequeue").glob("*/*/*"):
         data = queue.read_bytes()
-        last = max((at for at in range(0, len(data), ENTRY_SIZE) if data[at : at + 12].strip(b"\0")), default=-1)
+        last = max(
+            (at for at in range(0, len(data), ENTRY_SIZE) if data[at : at + 12].strip(b"\0")),
+            default=-1,
+        )
         if ENTRY.unpack_from(data, max(0, last))[0] > COUNT * BODY * 3 // 4:
             overwrite(queue, last, bytes(ENTRY_SIZE))
 
@@ -149,7 +166,11 @@ def test_messages_that_no_queue_has_yet_are_found(tmp_path: Path) -> None:
 def test_the_messages_of_a_deleted_topic_are_found(store: Path) -> None:
     shutil.rmtree(store / "consumequeue/topic-3")
 
-    assert bodies_by_queues(store, subscribe="topic-3") == bodies(store, subscribe="topic-3") == of_topic(3)
+    assert (
+        bodies_by_queues(store, subscribe="topic-3")
+        == bodies(store, subscribe="topic-3")
+        == of_topic(3)
+    )
 
 
 def test_a_store_without_queues_is_read_without_them(store: Path) -> None:
@@ -168,7 +189,15 @@ def test_a_queue_file_that_is_missing_loses_nothing(store: Path, number: int) ->
 
 @pytest.mark.parametrize(
     "entry",
-    [(0, 0, 0), (-1, 4000, 0), (7, 4000, 0), (60_000, 4135, 0), (60_000, 90, 0), (0, 2**31 - 1, 0), (0, -5, 0)],
+    [
+        (0, 0, 0),
+        (-1, 4000, 0),
+        (7, 4000, 0),
+        (60_000, 4135, 0),
+        (60_000, 90, 0),
+        (0, 2**31 - 1, 0),
+        (0, -5, 0),
+    ],
 )
 @pytest.mark.parametrize("number", [0, 2, 9])
 @pytest.mark.parametrize("topic", [3, 4])
@@ -179,12 +208,16 @@ def test_an_entry_that_is_wrong_loses_nothing(
     file = sorted((store / QUEUE).iterdir())[number // per_file]
     overwrite(file, number % per_file * ENTRY_SIZE, ENTRY.pack(*entry))
 
-    assert bodies_by_queues(store, subscribe=f"topic-{topic}", bytesPerPartition="90000") == of_topic(topic)
+    assert bodies_by_queues(
+        store, subscribe=f"topic-{topic}", bytesPerPartition="90000"
+    ) == of_topic(topic)
 
 
 @pytest.mark.parametrize(("later", "more"), [(8, -8), (0, 8), (0, -8), (-8, 8), (-8, 0), (8, 0)])
 @pytest.mark.parametrize("topic", [3, 4])
-def test_an_entry_that_is_nearly_right_loses_nothing(store: Path, later: int, more: int, topic: int) -> None:
+def test_an_entry_that_is_nearly_right_loses_nothing(
+    store: Path, later: int, more: int, topic: int
+) -> None:
     file = sorted((store / QUEUE).iterdir())[0]
     at, size, code = ENTRY.unpack_from(file.read_bytes(), 2 * ENTRY_SIZE)
     overwrite(file, 2 * ENTRY_SIZE, ENTRY.pack(at + later, size + more, code))
@@ -192,23 +225,33 @@ def test_an_entry_that_is_nearly_right_loses_nothing(store: Path, later: int, mo
     assert bodies_by_queues(store, subscribe=f"topic-{topic}") == of_topic(topic)
 
 
-def test_a_queue_that_does_not_fit_is_told_of(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_queue_that_does_not_fit_is_told_of(
+    store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = sorted((store / QUEUE).iterdir())[0]
     at, size, code = ENTRY.unpack_from(file.read_bytes(), 3 * ENTRY_SIZE)
     overwrite(file, 3 * ENTRY_SIZE, ENTRY.pack(at + 8, size - 8, code))
 
     assert bodies_by_queues(store, subscribe="topic-3") == of_topic(3)
 
-    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    (line,) = [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ]
     assert f"{store}: its queues do not fit its log" in line
 
 
 # damage
 
 
-@pytest.mark.parametrize("field", [3, 5, 35, 90, 3000], ids=["size", "magic", "place", "body", "inside"])
+@pytest.mark.parametrize(
+    "field", [3, 5, 35, 90, 3000], ids=["size", "magic", "place", "body", "inside"]
+)
 def test_damage_of_what_is_wanted_is_told_of_as_without_queues(store: Path, field: int) -> None:
-    damaged = next(row["commitLogOffset"] for row in by_queues(store, subscribe="topic-3") if row["queueOffset"] == 4)
+    damaged = next(
+        row["commitLogOffset"]
+        for row in by_queues(store, subscribe="topic-3")
+        if row["queueOffset"] == 4
+    )
     flip(store / f"commitlog/{damaged - damaged % LOG_FILE:020d}", damaged % LOG_FILE + field)
 
     with pytest.raises(CorruptStore) as told:
@@ -222,7 +265,11 @@ def test_damage_of_what_is_wanted_is_told_of_as_without_queues(store: Path, fiel
 
 
 def test_damage_of_what_is_not_wanted_is_not_looked_for(store: Path) -> None:
-    damaged = next(row["commitLogOffset"] for row in by_queues(store, subscribe="topic-4") if row["queueOffset"] == 4)
+    damaged = next(
+        row["commitLogOffset"]
+        for row in by_queues(store, subscribe="topic-4")
+        if row["queueOffset"] == 4
+    )
     flip(store / f"commitlog/{damaged - damaged % LOG_FILE:020d}", damaged % LOG_FILE + 5)
 
     assert bodies_by_queues(store, subscribe="topic-8") == of_topic(8)

@@ -7,7 +7,14 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import pytest
 
-from roquet.spark._storefiles.indexed_ranges import HOLE_MIN, READ_AT_ONCE, Claimed, Claims, Unclaimed, to_read
+from roquet.spark._storefiles.indexed_ranges import (
+    HOLE_MIN,
+    READ_AT_ONCE,
+    Claimed,
+    Claims,
+    Unclaimed,
+    to_read,
+)
 
 END = 1 << 30
 
@@ -25,20 +32,31 @@ def end_to_end(sizes: Sequence[int], wanted: Collection[int]) -> Claims:
 def spans(claims: Claims, end: int) -> list[tuple[int, int]]:
     """Bytes read, and those of no queue as they are."""
     found = to_read(claims, 0, end)
-    return [span for each in found for span in (each.spans if isinstance(each, Claimed) else [(each.start, each.end)])]
+    return [
+        span
+        for each in found
+        for span in (each.spans if isinstance(each, Claimed) else [(each.start, each.end)])
+    ]
 
 
 def test_what_no_queue_claims_is_read() -> None:
     claims = laid((100, 50, False), (150, 50, False), (300, 100, False))
 
-    assert to_read(claims, 0, 1000) == [Unclaimed(0, 100), Unclaimed(200, 300), Unclaimed(400, 1000)]
+    assert to_read(claims, 0, 1000) == [
+        Unclaimed(0, 100),
+        Unclaimed(200, 300),
+        Unclaimed(400, 1000),
+    ]
     assert to_read(laid(), 0, 1000) == [Unclaimed(0, 1000)]
 
 
 def test_what_others_claim_is_left_out_where_it_is_large() -> None:
     sizes = [500, HOLE_MIN, 700, 600, HOLE_MIN - 1, 100]
 
-    assert spans(end_to_end(sizes, {0, 2, 3, 5}), sum(sizes)) == [(0, 500), (500 + HOLE_MIN, sum(sizes))]
+    assert spans(end_to_end(sizes, {0, 2, 3, 5}), sum(sizes)) == [
+        (0, 500),
+        (500 + HOLE_MIN, sum(sizes)),
+    ]
 
 
 def test_nothing_is_read_where_others_claim_all() -> None:
@@ -85,7 +103,11 @@ def test_every_wanted_record_and_every_gap_is_read_once(seed: int) -> None:
         read[start:end] += 1
 
     assert read.max() == 1
-    assert all(read[start:end].all() for start, end in zip(at, ends, strict=True) if is_wanted[at == start][0])
+    assert all(
+        read[start:end].all()
+        for start, end in zip(at, ends, strict=True)
+        if is_wanted[at == start][0]
+    )
     must = [(at[each], ends[each]) for each in range(200) if is_wanted[each] or not is_there[each]]
     assert all(read[start:end].all() for start, end in must)
     assert read.sum() < len(read)

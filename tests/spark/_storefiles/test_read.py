@@ -24,7 +24,17 @@ from roquet.spark._storefiles.plan import parts
 from roquet.spark._storefiles.read import read
 from roquet.storage.queues.consume_queue import ENTRY_SIZE
 from tests.spark.store_rows import ALL, WITH_CORRUPT, bodies, options, planned, rows
-from tests.storetool.stores import LOG_FILE, START_MS, V6, Broker, file_of, filled, flip, overwrite, snapshot
+from tests.storetool.stores import (
+    LOG_FILE,
+    START_MS,
+    V6,
+    Broker,
+    file_of,
+    filled,
+    flip,
+    overwrite,
+    snapshot,
+)
 
 COUNT = 100
 TINY = "500"
@@ -51,7 +61,9 @@ def test_every_message_is_read_once_and_in_order_however_the_log_is_cut(
     assert len(list((tmp_path / "commitlog").iterdir())) > 2
 
 
-def test_parts_are_of_about_the_size_asked_for_and_meet_at_records(tmp_path: Path, places: list[int]) -> None:
+def test_parts_are_of_about_the_size_asked_for_and_meet_at_records(
+    tmp_path: Path, places: list[int]
+) -> None:
     parts = planned(tmp_path, bytesPerPartition="2000")
 
     assert len(parts) == round((places[-1] - places[0]) / 2000)
@@ -63,7 +75,9 @@ def test_parts_are_of_about_the_size_asked_for_and_meet_at_records(tmp_path: Pat
 def test_a_row_has_every_column_of_its_message(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.put(b"before")
-    at = broker.put(b"hello", "orders", 3, born_host=V6, TAGS="T", KEYS="a b", UNIQ_KEY="U1", colour="blue")
+    at = broker.put(
+        b"hello", "orders", 3, born_host=V6, TAGS="T", KEYS="a b", UNIQ_KEY="U1", colour="blue"
+    )
     broker.stop()
 
     (row,) = rows(tmp_path, subscribe="orders")
@@ -71,7 +85,12 @@ def test_a_row_has_every_column_of_its_message(tmp_path: Path) -> None:
     born, stored = row.pop("bornTimestamp"), row.pop("storeTimestamp")
     assert born.timestamp() * 1000 == pytest.approx(START_MS + 2)
     assert stored.timestamp() * 1000 == pytest.approx(START_MS + 2)
-    assert row.pop("properties") == [("TAGS", "T"), ("KEYS", "a b"), ("UNIQ_KEY", "U1"), ("colour", "blue")]
+    assert row.pop("properties") == [
+        ("TAGS", "T"),
+        ("KEYS", "a b"),
+        ("UNIQ_KEY", "U1"),
+        ("colour", "blue"),
+    ]
     assert row == {
         "topic": "orders",
         "brokerName": tmp_path.name,
@@ -166,7 +185,8 @@ def test_topics_are_chosen_among_many(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("each", [TINY, "1000000"])
 @pytest.mark.parametrize(
-    ("since", "until"), [(0, 30), (30, 100), (20, 21), (20, 20), (-100, 1000), (-200_000, -100_000), (99, 10**6)]
+    ("since", "until"),
+    [(0, 30), (30, 100), (20, 21), (20, 20), (-100, 1000), (-200_000, -100_000), (99, 10**6)],
 )
 def test_times_bound_the_messages_by_when_they_were_stored(
     tmp_path: Path, places: list[int], since: int, until: int, each: str
@@ -192,7 +212,9 @@ def test_parts_of_other_times_are_not_even_planned(tmp_path: Path) -> None:
     since, until = START_MS + 40 * 3_600_001, START_MS + 50 * 3_600_001
     times = {"startingTimestamp": str(since), "endingTimestamp": str(until)}
 
-    assert bodies(tmp_path, bytesPerPartition="600", **times) == [b"%d" % number for number in range(39, 49)]
+    assert bodies(tmp_path, bytesPerPartition="600", **times) == [
+        b"%d" % number for number in range(39, 49)
+    ]
     assert len(planned(tmp_path, bytesPerPartition="600", **times)) < 6
     assert len(planned(tmp_path, bytesPerPartition="600")) > 12
 
@@ -236,7 +258,10 @@ def test_times_bound_the_queues_that_they_name(tmp_path: Path, places: list[int]
     [
         ({"startingTimestamp": str(START_MS + COUNT)}, "T@{name}:0 has no message stored at"),
         (
-            {"subscribe": "T", "startingOffsetsByTimestamp": f'{{"T":{{"{{name}}":{{"1":{START_MS + COUNT + 1}}}}}}}'},
+            {
+                "subscribe": "T",
+                "startingOffsetsByTimestamp": f'{{"T":{{"{{name}}":{{"1":{START_MS + COUNT + 1}}}}}}}',
+            },
             "T@{name}:1 has no message stored at",
         ),
     ],
@@ -249,21 +274,31 @@ def test_a_queue_that_ends_before_the_time_has_no_rows_or_is_told_of(
     assert len(bodies(tmp_path, **given)) == (1 if "startingTimestamp" in given else COUNT // 2)
     with pytest.raises(OptionError, match=words.format(name=tmp_path.name)):
         planned(tmp_path, startingOffsetsByTimestampStrategy="error", **given)
-    assert planned(tmp_path, startingOffsetsByTimestampStrategy="error", startingTimestamp=str(START_MS + COUNT - 1))
+    assert planned(
+        tmp_path,
+        startingOffsetsByTimestampStrategy="error",
+        startingTimestamp=str(START_MS + COUNT - 1),
+    )
 
 
-def test_a_message_that_is_in_no_queue_yet_may_be_of_the_time(tmp_path: Path, places: list[int]) -> None:
+def test_a_message_that_is_in_no_queue_yet_may_be_of_the_time(
+    tmp_path: Path, places: list[int]
+) -> None:
     last = sorted((tmp_path / "consumequeue/T/1").iterdir())[-1]
     data = last.read_bytes()
     used = max(at for at in range(0, len(data), ENTRY_SIZE) if any(data[at : at + ENTRY_SIZE]))
     overwrite(last, used, bytes(ENTRY_SIZE))
     since = {"subscribe": "T", "startingOffsetsByTimestampStrategy": "error"}
-    since["startingOffsetsByTimestamp"] = f'{{"T":{{"{tmp_path.name}":{{"1":{START_MS + COUNT}}}}}}}'
+    since["startingOffsetsByTimestamp"] = (
+        f'{{"T":{{"{tmp_path.name}":{{"1":{START_MS + COUNT}}}}}}}'
+    )
 
     assert bodies(tmp_path, **since)[-1] == messages()[-1]
 
 
-def test_without_queues_nobody_knows_which_of_them_end_early(tmp_path: Path, places: list[int]) -> None:
+def test_without_queues_nobody_knows_which_of_them_end_early(
+    tmp_path: Path, places: list[int]
+) -> None:
     shutil.rmtree(tmp_path / "consumequeue")
     since = {"startingTimestamp": str(START_MS + COUNT)}
 
@@ -298,21 +333,39 @@ def test_conditions_leave_out_rows_before_they_are_decoded(
     """Spark itself tests times again: they are kept by milliseconds, and it compares microseconds."""
     wanted = options(tmp_path, bytesPerPartition=each).narrowed_to(narrowed(filters)[0])
 
-    found = [row["body"] for part in parts(wanted) for batch in read(part, wanted, ALL) for row in batch.to_pylist()]
+    found = [
+        row["body"]
+        for part in parts(wanted)
+        for batch in read(part, wanted, ALL)
+        for row in batch.to_pylist()
+    ]
 
     assert found == [messages()[number] for number in kept]
 
 
 def test_conditions_and_options_hold_together(tmp_path: Path, places: list[int]) -> None:
-    wanted = options(tmp_path, tags="a", startingTimestamp=str(START_MS + 11), endingTimestamp=str(START_MS + 91))
-    filters = [In(("tags",), ("a", "c")), LessThan(("storeTimestamp",), AT), GreaterThan(("queueOffset",), 7)]
+    wanted = options(
+        tmp_path, tags="a", startingTimestamp=str(START_MS + 11), endingTimestamp=str(START_MS + 91)
+    )
+    filters = [
+        In(("tags",), ("a", "c")),
+        LessThan(("storeTimestamp",), AT),
+        GreaterThan(("queueOffset",), 7),
+    ]
 
     both = wanted.narrowed_to(narrowed(filters)[0])
 
-    assert (both.tags, both.since_ms, both.until_ms) == (frozenset("a"), START_MS + 11, START_MS + 42)
-    assert [row["body"] for part in parts(both) for batch in read(part, both, ALL) for row in batch.to_pylist()] == [
-        messages()[number] for number in range(16, 41, 2)
-    ]
+    assert (both.tags, both.since_ms, both.until_ms) == (
+        frozenset("a"),
+        START_MS + 11,
+        START_MS + 42,
+    )
+    assert [
+        row["body"]
+        for part in parts(both)
+        for batch in read(part, both, ALL)
+        for row in batch.to_pylist()
+    ] == [messages()[number] for number in range(16, 41, 2)]
 
 
 def test_assigned_queues_are_all_that_is_read(tmp_path: Path, places: list[int]) -> None:
@@ -335,9 +388,16 @@ def test_wildcards_find_stores_and_names_can_be_given(tmp_path: Path) -> None:
     for name in "ab":
         filled(tmp_path / name, 2)
 
-    assert [row["brokerName"] for row in rows(tmp_path / "*", brokerName="x,y")] == ["x", "x", "y", "y"]
+    assert [row["brokerName"] for row in rows(tmp_path / "*", brokerName="x,y")] == [
+        "x",
+        "x",
+        "y",
+        "y",
+    ]
     assert {row["brokerName"] for row in rows(tmp_path / "[ab]", brokerName="x")} == {"x"}
-    assert len(rows(tmp_path / "*", tmp_path / "a")) == 4, "a store that is named twice is read once"
+    assert len(rows(tmp_path / "*", tmp_path / "a")) == 4, (
+        "a store that is named twice is read once"
+    )
 
 
 def test_the_log_may_lie_in_several_other_folders(tmp_path: Path) -> None:
@@ -346,7 +406,9 @@ def test_the_log_may_lie_in_several_other_folders(tmp_path: Path) -> None:
 
     assert all(list(folder.iterdir()) for folder in folders)
     assert bodies(tmp_path / "store", commitLog=",".join(map(str, folders))) == messages()
-    with pytest.raises(StoreError, match="has queues but no commit log: name its folders in option commitLog"):
+    with pytest.raises(
+        StoreError, match="has queues but no commit log: name its folders in option commitLog"
+    ):
         planned(tmp_path / "store")
 
 
@@ -361,7 +423,11 @@ def test_a_store_without_a_message_has_no_rows(tmp_path: Path) -> None:
     [
         ({"path": "{root}/nowhere"}, StoreError, "nowhere is no directory on this machine"),
         ({"path": "{root}/x*"}, StoreError, "no directory is like"),
-        ({"path": "{root}/*", "commitLog": "{root}/a"}, OptionError, "commitLog is for one store, path has 2"),
+        (
+            {"path": "{root}/*", "commitLog": "{root}/a"},
+            OptionError,
+            "commitLog is for one store, path has 2",
+        ),
         ({"path": "{root}/*", "brokerName": "x,y,z"}, OptionError, "3 names for 2 stores"),
         ({"path": "{root}/a/consumequeue"}, StoreError, "is no store"),
     ],
@@ -379,7 +445,9 @@ def test_stores_that_are_not_there_are_told_of(
 # stores that are not whole
 
 
-def test_a_log_whose_first_files_were_deleted_begins_later(tmp_path: Path, places: list[int]) -> None:
+def test_a_log_whose_first_files_were_deleted_begins_later(
+    tmp_path: Path, places: list[int]
+) -> None:
     (tmp_path / "commitlog" / f"{0:020d}").unlink()
     left = [body for at, body in zip(places, messages(), strict=True) if at >= LOG_FILE]
 
@@ -388,7 +456,9 @@ def test_a_log_whose_first_files_were_deleted_begins_later(tmp_path: Path, place
 
 
 @pytest.mark.parametrize("each", [TINY, "1000000"])
-def test_a_store_without_queues_is_cut_by_what_its_records_say(tmp_path: Path, places: list[int], each: str) -> None:
+def test_a_store_without_queues_is_cut_by_what_its_records_say(
+    tmp_path: Path, places: list[int], each: str
+) -> None:
     shutil.rmtree(tmp_path / "consumequeue")
 
     assert bodies(tmp_path, bytesPerPartition=each) == messages()
@@ -448,14 +518,18 @@ def test_a_half_written_last_record_is_a_damage(
     assert f"{tmp_path / name}, bytes {index} to " in line.getMessage()
 
 
-def test_what_is_left_over_behind_a_log_that_was_closed_is_no_damage(tmp_path: Path, places: list[int]) -> None:
+def test_what_is_left_over_behind_a_log_that_was_closed_is_no_damage(
+    tmp_path: Path, places: list[int]
+) -> None:
     name, index = file_of(tmp_path, places[-1])
     overwrite(tmp_path / name, index + 400, b"older bytes that a recovery cut off")
 
     assert bodies(tmp_path) == messages()
 
 
-def test_messages_that_queues_have_and_the_log_has_not_are_a_damage(tmp_path: Path, places: list[int]) -> None:
+def test_messages_that_queues_have_and_the_log_has_not_are_a_damage(
+    tmp_path: Path, places: list[int]
+) -> None:
     name, index = file_of(tmp_path, places[-3])
     overwrite(tmp_path / name, index, bytes(LOG_FILE - index))
 
@@ -480,7 +554,10 @@ def test_a_flipped_bit_loses_one_message_and_says_which(
 
     with pytest.raises(CorruptStore) as error:
         bodies(tmp_path, bytesPerPartition=each)
-    assert bodies(tmp_path, mode="PERMISSIVE", bytesPerPartition=each) == messages()[:number] + messages()[number + 1 :]
+    assert (
+        bodies(tmp_path, mode="PERMISSIVE", bytesPerPartition=each)
+        == messages()[:number] + messages()[number + 1 :]
+    )
 
     assert f"{tmp_path / name}, bytes {index} to " in str(error.value)
     assert any(f"{tmp_path / name}, bytes {index} to " in line for line in caplog.messages)
@@ -494,12 +571,20 @@ def test_a_damage_can_be_a_row(tmp_path: Path, places: list[int]) -> None:
 
     (odd,) = [row for row in found if row[CORRUPT] is not None]
     size = places[6] - places[5]
-    assert odd[CORRUPT].startswith(f"{tmp_path / name}, bytes {index} to {index + size - 1} ({size} bytes): its body")
-    assert (odd["commitLogOffset"], odd["brokerName"], odd["body"]) == (places[5], tmp_path.name, None)
+    assert odd[CORRUPT].startswith(
+        f"{tmp_path / name}, bytes {index} to {index + size - 1} ({size} bytes): its body"
+    )
+    assert (odd["commitLogOffset"], odd["brokerName"], odd["body"]) == (
+        places[5],
+        tmp_path.name,
+        None,
+    )
     assert len(found) == COUNT
 
 
-def test_bodies_are_not_compared_with_their_checksums_where_nobody_asks(tmp_path: Path, places: list[int]) -> None:
+def test_bodies_are_not_compared_with_their_checksums_where_nobody_asks(
+    tmp_path: Path, places: list[int]
+) -> None:
     name, index = file_of(tmp_path, places[5])
     flip(tmp_path / name, index + 90)
 
@@ -526,12 +611,16 @@ def test_a_body_that_does_not_decompress_is_a_damage(tmp_path: Path) -> None:
     broker.put(b"last")
     broker.stop()
 
-    with pytest.raises(CorruptStore, match=r"bytes 97 to .* queue offset 1: the compressed body is damaged"):
+    with pytest.raises(
+        CorruptStore, match=r"bytes 97 to .* queue offset 1: the compressed body is damaged"
+    ):
         bodies(tmp_path)
     assert bodies(tmp_path, mode="PERMISSIVE") == [b"first", b"last"]
 
 
-def test_of_many_damages_the_log_has_some_and_their_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_of_many_damages_the_log_has_some_and_their_number(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     broker = Broker(tmp_path)
     for _ in range(TOLD_MAX + 5):
         broker.put(b"no zlib stream", sys_flag=m.COMPRESSED)
@@ -559,16 +648,24 @@ def test_a_body_that_would_become_too_large_is_a_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("each", [TINY, "1000000"])
-def test_a_file_that_is_missing_in_the_middle_is_a_damage(tmp_path: Path, places: list[int], each: str) -> None:
+def test_a_file_that_is_missing_in_the_middle_is_a_damage(
+    tmp_path: Path, places: list[int], each: str
+) -> None:
     (tmp_path / "commitlog" / f"{LOG_FILE:020d}").unlink()
 
     with pytest.raises(CorruptStore, match="there is no such file"):
         bodies(tmp_path, bytesPerPartition=each)
-    left = [body for at, body in zip(places, messages(), strict=True) if not LOG_FILE <= at < 2 * LOG_FILE]
+    left = [
+        body
+        for at, body in zip(places, messages(), strict=True)
+        if not LOG_FILE <= at < 2 * LOG_FILE
+    ]
     assert bodies(tmp_path, mode="PERMISSIVE", bytesPerPartition=each) == left
 
 
-def test_a_file_that_is_deleted_between_planning_and_reading_is_told_of(tmp_path: Path, places: list[int]) -> None:
+def test_a_file_that_is_deleted_between_planning_and_reading_is_told_of(
+    tmp_path: Path, places: list[int]
+) -> None:
     wanted = options(tmp_path)
     (part,) = planned(tmp_path)
     (tmp_path / "commitlog" / f"{0:020d}").unlink()
@@ -577,17 +674,23 @@ def test_a_file_that_is_deleted_between_planning_and_reading_is_told_of(tmp_path
         list(read(part, wanted, ALL))
 
 
-def test_a_file_that_was_cut_short_is_read_as_far_as_it_goes(tmp_path: Path, places: list[int]) -> None:
+def test_a_file_that_was_cut_short_is_read_as_far_as_it_goes(
+    tmp_path: Path, places: list[int]
+) -> None:
     first = tmp_path / "commitlog" / f"{0:020d}"
     first.write_bytes(first.read_bytes()[: places[7] + 20])
 
     with pytest.raises(CorruptStore):
         bodies(tmp_path)
-    left = [body for number, body in enumerate(messages()) if number < 7 or places[number] >= LOG_FILE]
+    left = [
+        body for number, body in enumerate(messages()) if number < 7 or places[number] >= LOG_FILE
+    ]
     assert bodies(tmp_path, mode="PERMISSIVE") == left
 
 
-def test_a_copy_whose_last_file_is_as_long_as_its_messages_is_whole(tmp_path: Path, places: list[int]) -> None:
+def test_a_copy_whose_last_file_is_as_long_as_its_messages_is_whole(
+    tmp_path: Path, places: list[int]
+) -> None:
     (part,) = planned(tmp_path)
     last = sorted((tmp_path / "commitlog").iterdir())[part.end // LOG_FILE]
     last.write_bytes(last.read_bytes()[: part.end % LOG_FILE])

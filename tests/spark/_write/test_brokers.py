@@ -44,7 +44,9 @@ class Pair:
 
     def wait_for(self, topic: str, *brokers: str) -> None:
         """Until these have the topic, and no others."""
-        wait_until(lambda: asyncio.run(self._routed(topic)) == set(brokers), f"{topic} on {brokers}")
+        wait_until(
+            lambda: asyncio.run(self._routed(topic)) == set(brokers), f"{topic} on {brokers}"
+        )
 
     async def _routed(self, topic: str) -> set[str]:
         async with PullConsumer(self.name_server) as reader:
@@ -64,7 +66,9 @@ def pair() -> Iterator[Pair]:
 def test_rows_go_to_the_other_broker_when_one_dies(pair: Pair) -> None:
     topic = pair.topic()
     batches = chain(then(numbered(200), pair.brokers[1].kill), numbered(600))
-    written = write(batches, TASK, WriteOptions(pair.name_server, topic, batch_rows=20, timeout_ms=2000))
+    written = write(
+        batches, TASK, WriteOptions(pair.name_server, topic, batch_rows=20, timeout_ms=2000)
+    )
     assert written.retries > 0
     pair.brokers[1].start()
     pair.wait_for(topic, "a", "b")
@@ -76,7 +80,9 @@ def test_a_batch_does_not_run_again_without_a_broker_that_may_have_rows_of_it(pa
         raise Died
 
     topic = pair.topic()
-    options = WriteOptions(pair.name_server, topic, delivery=Delivery.EFFECTIVELY_ONCE, batch_rows=20)
+    options = WriteOptions(
+        pair.name_server, topic, delivery=Delivery.EFFECTIVELY_ONCE, batch_rows=20
+    )
     with pytest.raises(Died):
         write(then(numbered(400), die), TASK, options)
     pair.brokers[1].kill()

@@ -13,7 +13,11 @@ OPTIONS = WriteOptions("ns:1", "orders")
 
 
 def schema(**columns: str) -> StructType:
-    kinds = {"string": StringType(), "int": IntegerType(), "map": MapType(StringType(), StringType())}
+    kinds = {
+        "string": StringType(),
+        "int": IntegerType(),
+        "map": MapType(StringType(), StringType()),
+    }
     return StructType([StructField(name, kinds[kind]) for name, kind in columns.items()])
 
 
@@ -38,9 +42,17 @@ def test_all_columns_together_are_fine() -> None:
     [
         (schema(tags="string"), OPTIONS, "body is missing"),
         (schema(body="string"), WriteOptions("ns:1"), "topic is missing"),
-        (schema(body="string", shardingkey="string"), OPTIONS, "no column 'shardingkey': did you mean shardingKey?"),
+        (
+            schema(body="string", shardingkey="string"),
+            OPTIONS,
+            "no column 'shardingkey': did you mean shardingKey?",
+        ),
         (schema(body="int"), OPTIONS, "body is binary or string, not int: cast it"),
-        (schema(body="string", properties="string"), OPTIONS, "properties is map<string,string>, not string"),
+        (
+            schema(body="string", properties="string"),
+            OPTIONS,
+            "properties is map<string,string>, not string",
+        ),
         (
             schema(body="string", delayLevel="int"),
             WriteOptions("ns:1", "orders", delivery=Delivery.EFFECTIVELY_ONCE),

@@ -36,7 +36,9 @@ SCHEMA = pa.schema(
 def rows(*each: dict[str, Any], first: int = 0) -> Rows:
     names = [name for name in SCHEMA.names if any(name in row for row in each)]
     schema = pa.schema([SCHEMA.field(name) for name in names])
-    given = [{name: row.get(name, b"x" if name == "body" else None) for name in names} for row in each]
+    given = [
+        {name: row.get(name, b"x" if name == "body" else None) for name in names} for row in each
+    ]
     if "body" not in names:
         schema = schema.append(SCHEMA.field("body"))
         given = [row | {"body": b"x"} for row in given]
@@ -56,7 +58,9 @@ def keys(start: int) -> Any:
     return run
 
 
-def encoded(given: Rows, options: WriteOptions = OPTIONS, id_front: str | None = None) -> list[Piece]:
+def encoded(
+    given: Rows, options: WriteOptions = OPTIONS, id_front: str | None = None
+) -> list[Piece]:
     return list(pieces(given, targets(given, QUEUES), "T", options, keys(0xFFFE), id_front))
 
 
@@ -65,12 +69,20 @@ def by_topic(*each: dict[str, Any]) -> list[Piece]:
 
 
 def messages(piece: Piece) -> list[tuple[bytes, dict[str, str]]]:
-    return [(body, split_properties(text.decode())) for _, body, text in split_batch(piece.outgoing.body)]
+    return [
+        (body, split_properties(text.decode()))
+        for _, body, text in split_batch(piece.outgoing.body)
+    ]
 
 
 def test_a_row_has_the_properties_of_a_message_of_our_producer() -> None:
     given = rows(
-        {"body": b"one", "tags": "A", "keys": "k1 k2", "properties": [("color", "röt"), ("size", "1")]},
+        {
+            "body": b"one",
+            "tags": "A",
+            "keys": "k1 k2",
+            "properties": [("color", "röt"), ("size", "1")],
+        },
         {"body": b"two", "tags": "", "properties": []},
         {"body": b"three"},
     )
@@ -129,7 +141,11 @@ def test_delayed_large_and_compressed_rows_go_singly() -> None:
         ([4], True),
     ]
     delayed = split_properties(found[1].outgoing.properties)
-    assert {name: delayed[name] for name in ("DELAY", "TAGS", "WAIT")} == {"DELAY": "3", "TAGS": "t", "WAIT": "true"}
+    assert {name: delayed[name] for name in ("DELAY", "TAGS", "WAIT")} == {
+        "DELAY": "3",
+        "TAGS": "t",
+        "WAIT": "true",
+    }
     assert (found[2].outgoing.sys_flag, zlib.decompress(found[2].outgoing.body)) == (1, b"c" * 5000)
     plain = encoded(given)
     assert [piece.rows.tolist() for piece in plain] == [[0], [1], [2], [3], [4]]
@@ -138,7 +154,9 @@ def test_delayed_large_and_compressed_rows_go_singly() -> None:
 
 
 def test_rows_of_one_sharding_key_go_to_one_queue_in_their_order() -> None:
-    given = rows(*({"body": b"%d" % number, "shardingKey": f"k{number % 5}"} for number in range(50)))
+    given = rows(
+        *({"body": b"%d" % number, "shardingKey": f"k{number % 5}"} for number in range(50))
+    )
     found = encoded(given)
     for piece in found:
         queues = {queue_of_key(QUEUES, f"k{row % 5}") for row in piece.rows.tolist()}
@@ -155,7 +173,10 @@ def test_a_queue_id_goes_before_a_key_and_to_the_first_broker_by_name() -> None:
 
 def test_rows_of_several_topics_are_kept_apart() -> None:
     given = rows(*({"body": b"%d" % row, "topic": topic} for row, topic in enumerate("ABAB")))
-    assert [(topic, part.numbers.tolist()) for topic, part in given.by_topic(None)] == [("A", [0, 2]), ("B", [1, 3])]
+    assert [(topic, part.numbers.tolist()) for topic, part in given.by_topic(None)] == [
+        ("A", [0, 2]),
+        ("B", [1, 3]),
+    ]
     assert [(topic, len(part)) for topic, part in given.by_topic("given")] == [("given", 4)]
 
 
@@ -191,7 +212,9 @@ def test_a_row_that_cannot_be_a_message_is_named(row: dict[str, Any], words: str
 
 
 def test_no_rows_make_no_pieces() -> None:
-    empty = pa.RecordBatch.from_pylist([], pa.schema([SCHEMA.field("body"), SCHEMA.field("shardingKey")]))
+    empty = pa.RecordBatch.from_pylist(
+        [], pa.schema([SCHEMA.field("body"), SCHEMA.field("shardingKey")])
+    )
     assert encoded(rows_of(empty, 0, 0)) == []
 
 
@@ -199,6 +222,8 @@ def test_stored_rows_are_taken_out_of_a_piece() -> None:
     (piece,) = encoded(rows(*({"body": b"%d" % number} for number in range(5)), first=10))
     left = piece.without({11, 12, 99})
     assert left.rows.tolist() == [10, 13, 14]
-    assert messages(left) == [message for at, message in enumerate(messages(piece)) if at not in (1, 2)]
+    assert messages(left) == [
+        message for at, message in enumerate(messages(piece)) if at not in (1, 2)
+    ]
     assert len(piece.without(set(range(10, 15))).rows) == 0
     assert messages(piece.without(set())) == messages(piece)

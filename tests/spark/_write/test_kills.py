@@ -51,9 +51,19 @@ def test_a_stream_whose_worker_is_killed_before_the_commit_finds_what_that_sent(
             return DyingWriter(WriteOptions.of(self.options), schema, overwrite=overwrite)
 
     def run() -> None:
-        rows = spark.readStream.schema("value string").text(str(tmp_path / "in")).selectExpr("value AS body")
-        writer = rows.writeStream.format("dying-sink").option("nameServer", ground.namesrv).option("topic", topic)
-        writer = writer.option("delivery", "effectively-once").option("checkpointLocation", str(tmp_path / "done"))
+        rows = (
+            spark.readStream.schema("value string")
+            .text(str(tmp_path / "in"))
+            .selectExpr("value AS body")
+        )
+        writer = (
+            rows.writeStream.format("dying-sink")
+            .option("nameServer", ground.namesrv)
+            .option("topic", topic)
+        )
+        writer = writer.option("delivery", "effectively-once").option(
+            "checkpointLocation", str(tmp_path / "done")
+        )
         writer.trigger(availableNow=True).start().awaitTermination()
 
     (tmp_path / "in").mkdir()

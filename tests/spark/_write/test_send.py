@@ -56,7 +56,9 @@ class Looking:
 
 def stored_rows(broker: FakeBroker, *queues: MessageQueue) -> list[int]:
     keys = [(queue.topic, queue.queue_id) for queue in queues] or sorted(broker.log.queues)
-    return [row_number(record.properties[ROW_ID]) for key in keys for record in broker.log.queues[key]]
+    return [
+        row_number(record.properties[ROW_ID]) for key in keys for record in broker.log.queues[key]
+    ]
 
 
 def send(
@@ -76,7 +78,11 @@ def send(
             (batch,) = numbered(20, key=key)
             rows = rows_of(batch, 0, 0)
             options = WriteOptions(NAME_SERVER, "T", batch_rows=10)
-            made = list(pieces(rows, targets(rows, queues), "T", options, lambda _: ("A" * 28, 0), "run:0:0:"))
+            made = list(
+                pieces(
+                    rows, targets(rows, queues), "T", options, lambda _: ("A" * 28, 0), "run:0:0:"
+                )
+            )
             await do(PieceSender(session, sender, queues, OPTIONS, counts, journal), made)
 
     cluster.run(work)
@@ -92,7 +98,9 @@ async def one_after_the_other(sender: PieceSender, made: list[Piece]) -> None:
         await sender.send(piece)
 
 
-def test_a_piece_whose_answer_is_lost_is_sent_again(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_piece_whose_answer_is_lost_is_sent_again(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     broker.script[BATCH] = [SILENCE]
     counts = send(cluster, first)
     assert stored_rows(broker) == list(range(10))
@@ -117,7 +125,9 @@ def test_what_the_journal_finds_is_not_sent_again_nor_is_the_rest_lost(
     assert (counts.found, counts.rows, journal.looks) == (4, 6, 1)
 
 
-def test_a_piece_goes_to_another_broker_than_the_one_that_failed(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_a_piece_goes_to_another_broker_than_the_one_that_failed(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     other = cluster.broker("10.0.2.1:10911", "broker-b")
     other.create("T", 2)
     broker.script[BATCH] = [ResponseCode.SYSTEM_BUSY] * 99
@@ -131,10 +141,14 @@ def test_a_piece_goes_to_another_broker_than_the_one_that_failed(cluster: FakeCl
     assert sorted(stored_rows(other)) == sorted([*range(20), *range(20)])
 
 
-def test_rows_of_a_key_stay_in_their_queue_whatever_fails(cluster: FakeCluster, broker: FakeBroker) -> None:
+def test_rows_of_a_key_stay_in_their_queue_whatever_fails(
+    cluster: FakeCluster, broker: FakeBroker
+) -> None:
     broker.script[BATCH] = [SILENCE, ResponseCode.SYSTEM_BUSY]
     send(cluster, one_after_the_other, key="k")
-    assert {request.fields["e"] for request in broker.requests[BATCH]} == {broker.requests[BATCH][0].fields["e"]}
+    assert {request.fields["e"] for request in broker.requests[BATCH]} == {
+        broker.requests[BATCH][0].fields["e"]
+    }
     assert stored_rows(broker) == list(range(20))
 
 
@@ -150,7 +164,10 @@ def test_a_denial_of_access_is_not_tried_again(cluster: FakeCluster, broker: Fak
 
     def deny(request: Command) -> None:
         if request.code == BATCH:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "org.apache.rocketmq.acl.common.AclException: No accessKey")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "org.apache.rocketmq.acl.common.AclException: No accessKey",
+            )
 
     broker.on_request = deny
     with pytest.raises(AccessDenied, match="denies access: No accessKey"):

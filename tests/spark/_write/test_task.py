@@ -32,7 +32,9 @@ EO = Delivery.EFFECTIVELY_ONCE
 TASK = Task("0" * 32, 5, 1)
 
 
-def options(ground: Ground, topic: str, delivery: Delivery = Delivery.AT_LEAST_ONCE, **more: Any) -> WriteOptions:
+def options(
+    ground: Ground, topic: str, delivery: Delivery = Delivery.AT_LEAST_ONCE, **more: Any
+) -> WriteOptions:
     return WriteOptions(ground.namesrv, topic, delivery=delivery, batch_rows=20, **more)
 
 
@@ -62,7 +64,9 @@ def test_rows_of_one_key_are_in_one_queue_in_their_order(ground: Ground, topic: 
         queue_id = queue_of_key(queues, key).queue_id
         in_queue = [int(record.body) for record in found if record.queue_id == queue_id]
         assert Counter(in_queue).keys() == set(range(500))
-        assert sorted(in_queue) == in_queue or queue_of_key(queues, "a") == queue_of_key(queues, "b")
+        assert sorted(in_queue) == in_queue or queue_of_key(queues, "a") == queue_of_key(
+            queues, "b"
+        )
 
 
 def test_an_attempt_finds_what_those_before_it_stored(ground: Ground, topic: str) -> None:
@@ -78,14 +82,18 @@ def test_an_attempt_finds_what_those_before_it_stored(ground: Ground, topic: str
     assert write(numbered(1000), TASK, wanted).found == 1000
 
 
-def test_other_partitions_and_batches_are_not_taken_for_ones_own(ground: Ground, topic: str) -> None:
+def test_other_partitions_and_batches_are_not_taken_for_ones_own(
+    ground: Ground, topic: str
+) -> None:
     wanted = options(ground, topic, EO)
     tasks = [TASK, Task(TASK.run, 5, 11), Task(TASK.run, 51, 1), Task("1" * 32, 5, 1)]
     assert [write(numbered(40), task, wanted).found for task in tasks] == [0, 0, 0, 0]
     assert Counter(numbers(stored(ground.namesrv, topic))) == dict.fromkeys(range(40), 4)
 
 
-def test_what_others_send_to_the_topic_does_not_stop_the_search_for_rows(ground: Ground, topic: str) -> None:
+def test_what_others_send_to_the_topic_does_not_stop_the_search_for_rows(
+    ground: Ground, topic: str
+) -> None:
     """Bodies that are no zlib although they say so: only those of our rows are decompressed."""
     wanted = options(ground, topic, EO, compress_from_size=1)
     with pytest.raises(Died):
@@ -111,7 +119,9 @@ def test_compressed_rows_are_found_again(ground: Ground, topic: str) -> None:
 def test_rows_that_differ_when_a_batch_runs_again_are_refused(ground: Ground, topic: str) -> None:
     wanted = options(ground, topic, EO)
     write(numbered(50), TASK, wanted)
-    with pytest.raises(SinkError, match="row 0 of partition 1: it is not what it was when it was sent before"):
+    with pytest.raises(
+        SinkError, match="row 0 of partition 1: it is not what it was when it was sent before"
+    ):
         write(reversed(list(numbered(50, per_batch=10))), TASK, wanted)
     with pytest.raises(SinkError, match="20 rows were sent before and are not there any more"):
         write(numbered(30), TASK, wanted)
@@ -119,7 +129,9 @@ def test_rows_that_differ_when_a_batch_runs_again_are_refused(ground: Ground, to
 
 
 @pytest.mark.parametrize("delivery", list(Delivery))
-def test_a_broker_that_dies_and_comes_back_loses_nothing(ground: Ground, topic: str, delivery: Delivery) -> None:
+def test_a_broker_that_dies_and_comes_back_loses_nothing(
+    ground: Ground, topic: str, delivery: Delivery
+) -> None:
     def restart() -> None:
         ground.broker.kill()
         threading.Thread(target=ground.broker.start).start()
@@ -178,13 +190,23 @@ def test_rows_are_not_asked_for_before_there_is_room(ground: Ground, topic: str)
 
 @pytest.mark.parametrize(
     ("rows", "size", "cut"),
-    [(25_000, 5, [ROWS_MAX, ROWS_MAX, 5_000]), (3_000, 1_000, [1_044, 1_044, 912]), (3, 2_000_000, [1, 1, 1])],
+    [
+        (25_000, 5, [ROWS_MAX, ROWS_MAX, 5_000]),
+        (3_000, 1_000, [1_044, 1_044, 912]),
+        (3, 2_000_000, [1, 1, 1]),
+    ],
 )
-def test_so_many_rows_are_encoded_at_once_as_memory_has_room_for(rows: int, size: int, cut: list[int]) -> None:
-    batch = pa.RecordBatch.from_arrays([pa.array([b"%*d" % (size, row) for row in range(rows)])], ["body"])
+def test_so_many_rows_are_encoded_at_once_as_memory_has_room_for(
+    rows: int, size: int, cut: list[int]
+) -> None:
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([b"%*d" % (size, row) for row in range(rows)])], ["body"]
+    )
     found = list(parts(batch, 1024 * 1024))
     assert [part.num_rows for part in found] == cut
-    assert pa.Table.from_batches(found).column("body").to_pylist() == batch.column("body").to_pylist()
+    assert (
+        pa.Table.from_batches(found).column("body").to_pylist() == batch.column("body").to_pylist()
+    )
 
 
 def test_large_rows_in_a_row_are_not_encoded_at_once() -> None:
@@ -193,7 +215,9 @@ def test_large_rows_in_a_row_are_not_encoded_at_once() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([bytes(size) for size in sizes])], ["body"])
     found = list(parts(batch, 1024 * 1024))
     assert [part.num_rows for part in found] == [502, 2, 2, 501]
-    assert pa.Table.from_batches(found).column("body").to_pylist() == batch.column("body").to_pylist()
+    assert (
+        pa.Table.from_batches(found).column("body").to_pylist() == batch.column("body").to_pylist()
+    )
 
 
 def test_what_a_broker_refuses_ends_the_task(ground: Ground) -> None:

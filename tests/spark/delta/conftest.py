@@ -17,7 +17,11 @@ __all__ = ["cluster"]
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     pytest.importorskip("delta", reason="delta-spark is not installed")
-    conf = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    conf = {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+    }
     running = session("delta", **delta_conf(), **conf)
     running.sparkContext.setLogLevel("ERROR")
     yield running

@@ -47,7 +47,9 @@ def test_each_run_adds_what_is_new_from_brokers_and_store_files(
     assert restore(spark, Restore(str(tmp_path), cluster.name_server, to="again")).rows == 160
 
 
-def test_of_two_runs_at_the_same_time_one_adds_nothing(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_of_two_runs_at_the_same_time_one_adds_nothing(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     keeper = DeltaArchive(str(tmp_path))
     for numbers in (range(50), range(50, 80)):
         send(cluster.name_server, "orders", numbers)
@@ -63,7 +65,11 @@ def test_files_are_put_together_while_somebody_reads_and_what_was_restored_comes
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     send(cluster.name_server, "orders", range(120))
-    batches = list(archive_stream(spark, job(cluster, tmp_path), ArchiveTrigger(rows_max=40, available_now=True)))
+    batches = list(
+        archive_stream(
+            spark, job(cluster, tmp_path), ArchiveTrigger(rows_max=40, available_now=True)
+        )
+    )
     assert [each.rows for each in batches] == [40, 40, 40]
     reading = read_archive(spark, str(tmp_path))
 
@@ -73,25 +79,41 @@ def test_files_are_put_together_while_somebody_reads_and_what_was_restored_comes
     assert done.files_after < done.files_before
     assert compact(spark, Compaction(str(tmp_path))).files_before == 0
     assert numbers_in(reading) == numbers_in(read_archive(spark, str(tmp_path))) == list(range(120))
-    assert archive(spark, job(cluster, tmp_path)).rows == 0, "the newest commit is not the archive's own"
+    assert archive(spark, job(cluster, tmp_path)).rows == 0, (
+        "the newest commit is not the archive's own"
+    )
 
     spark.sql(f"RESTORE TABLE delta.`{tmp_path}` TO VERSION AS OF {batches[0].version}")
     assert archive(spark, job(cluster, tmp_path)).rows == 80
     assert numbers_in(read_archive(spark, str(tmp_path))) == list(range(120))
 
 
-def test_a_table_of_somebody_else_is_left_alone(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_table_of_somebody_else_is_left_alone(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     spark.range(3).write.format("delta").save(str(tmp_path))
     send(cluster.name_server, "orders", range(1))
-    with pytest.raises(ArchiveError, match="is no archive: no commit in its log says how far it is"):
+    with pytest.raises(
+        ArchiveError, match="is no archive: no commit in its log says how far it is"
+    ):
         archive(spark, job(cluster, tmp_path))
 
 
-def test_the_command_says_the_format_once(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_the_command_says_the_format_once(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     send(cluster.name_server, "orders", range(30))
 
     def told(*words: str) -> dict[str, int]:
-        command = ["pipeline", "archive", str(tmp_path), *words, "--json", "-n", cluster.name_server]
+        command = [
+            "pipeline",
+            "archive",
+            str(tmp_path),
+            *words,
+            "--json",
+            "-n",
+            cluster.name_server,
+        ]
         done = CliRunner().invoke(main, command, catch_exceptions=False)
         assert done.exit_code == 0, done.output
         answer: dict[str, int] = json.loads(done.stdout)

@@ -12,5 +12,7 @@ from tests.spark.pipelines.master_away import the_master_dies_and_comes_back
 pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.long]
 
 
-def test_each_message_is_there_once_although_the_master_died(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_message_is_there_once_although_the_master_died(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     the_master_dies_and_comes_back(spark, tmp_path, "delta")

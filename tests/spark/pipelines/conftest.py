@@ -29,7 +29,10 @@ def send(name_server: str, topic: str, numbers: range) -> None:
             for start in range(numbers.start, numbers.stop, 50):
                 some = numbers[start - numbers.start :][:50]
                 await producer.send_batch(
-                    [Message(topic, b"%d" % number, tags=f"T{number % 3}", keys=f"k{number}") for number in some]
+                    [
+                        Message(topic, b"%d" % number, tags=f"T{number % 3}", keys=f"k{number}")
+                        for number in some
+                    ]
                 )
 
     asyncio.run(sending())

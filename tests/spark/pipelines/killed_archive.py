@@ -91,7 +91,9 @@ def delta(folder: Path, moment: str) -> None:
 def main(arguments: Sequence[str]) -> None:
     name_server, folder, file_format, moment, *topics = arguments
     conf = delta_conf() if file_format == "delta" else {}
-    spark = session("killed-archive", **{"spark.master": "local[2]", "spark.driver.memory": "1g", **conf})
+    spark = session(
+        "killed-archive", **{"spark.master": "local[2]", "spark.driver.memory": "1g", **conf}
+    )
     source = Topics(name_server, tuple(topics), options={"failOnDataLoss": "false"})
     {"parquet": parquet, "delta": delta}[file_format](Path(folder), moment)
     archive(spark, Archive(source, folder, file_format))

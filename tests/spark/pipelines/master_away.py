@@ -42,14 +42,22 @@ class Job:
     file_format: str
 
     def run(self, *topics: str, **options: str) -> Archived:
-        source = Topics(self.name_server, topics, options={"noProgressTimeoutMs": "2000", **options})
+        source = Topics(
+            self.name_server, topics, options={"noProgressTimeoutMs": "2000", **options}
+        )
         return archive(self.spark, Archive(source, str(self.folder), self.file_format))
 
     def killed(self, moment: str, *topics: str) -> None:
         """A run that ends with kill -9 at that moment."""
         words = [self.name_server, str(self.folder), self.file_format, moment, *topics]
         with Program("killed-archive") as driver:
-            command = ["setsid", sys.executable, "-m", "tests.spark.pipelines.killed_archive", *words]
+            command = [
+                "setsid",
+                sys.executable,
+                "-m",
+                "tests.spark.pipelines.killed_archive",
+                *words,
+            ]
             driver.launch(command, {"PYTHONPATH": os.pathsep.join(sys.path)})
             assert driver.wait_end(SECONDS) == -signal.SIGKILL, driver.log()[-4000:]
 
@@ -70,12 +78,17 @@ def places_of(name_server: str, topics: Sequence[str]) -> Counter[Place]:
         async with PullConsumer(name_server, read_from="master") as consumer:
             for topic in topics:
                 for queue in await consumer.queues(topic):
-                    at, end = max(await consumer.min_offset(queue), 0), await consumer.max_offset(queue)
+                    at, end = (
+                        max(await consumer.min_offset(queue), 0),
+                        await consumer.max_offset(queue),
+                    )
                     while at < end:
                         pulled = await consumer.pull(queue, at)
                         for record in pulled.records:
                             md5 = hashlib.md5(plain_body(record.body, record.sys_flag)).hexdigest()
-                            found[topic, queue.broker_name, queue.queue_id, record.queue_offset, md5] += 1
+                            found[
+                                topic, queue.broker_name, queue.queue_id, record.queue_offset, md5
+                            ] += 1
                         at = pulled.next_offset
         return found
 
@@ -83,7 +96,10 @@ def places_of(name_server: str, topics: Sequence[str]) -> Counter[Place]:
 
 
 def the_master_dies_and_comes_back(spark: SparkSession, folder: Path, file_format: str) -> None:
-    with RoquetNameServer() as names, Couple(names.address, Maker.OURS, Maker.OURS, "ASYNC_MASTER") as couple:
+    with (
+        RoquetNameServer() as names,
+        Couple(names.address, Maker.OURS, Maker.OURS, "ASYNC_MASTER") as couple,
+    ):
         job = Job(spark, names.address, folder, file_format)
         couple.master.start()
         for topic in ("orders", "late"):
@@ -103,11 +119,15 @@ def the_master_dies_and_comes_back(spark: SparkSession, folder: Path, file_forma
 
         couple.master.kill()
         for _ in range(2):
-            assert job.run("orders", failOnDataLoss="false").rows_in_all == 2000, "the slave is not believed"
+            assert job.run("orders", failOnDataLoss="false").rows_in_all == 2000, (
+                "the slave is not believed"
+            )
         with pytest.raises(MasterAway, match="only a slave answered, which may lag"):
             job.run("orders")
         job.killed("within", "orders", "late")
-        assert job.run("orders", "late", failOnDataLoss="false").rows_in_all == 2300, "what the slave has is added"
+        assert job.run("orders", "late", failOnDataLoss="false").rows_in_all == 2300, (
+            "what the slave has is added"
+        )
 
         follow_again(couple)
         send(names.address, "late", range(300, 400))

@@ -35,14 +35,27 @@ def told(*words: object) -> Any:
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_a_topic_goes_through_all_commands(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_topic_goes_through_all_commands(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     send(cluster.name_server, "orders", range(150))
     at, folder = ("-n", cluster.name_server), tmp_path / "archive"
 
     assert told("archive", folder, "-t", "orders", *at)["rows"] == 150
     assert told("archive", folder, "--compact")["days"] == 1
-    assert run(["archive", folder, "-t", "orders", "--stream", "--available-now", *at]).stdout == "", "nothing is new"
-    stored = ("archive", tmp_path / "stored", "-t", "orders", "--store-dir", store_of(cluster), "-b", "dev")
+    assert (
+        run(["archive", folder, "-t", "orders", "--stream", "--available-now", *at]).stdout == ""
+    ), "nothing is new"
+    stored = (
+        "archive",
+        tmp_path / "stored",
+        "-t",
+        "orders",
+        "--store-dir",
+        store_of(cluster),
+        "-b",
+        "dev",
+    )
     assert told(*stored)["rows"] == 150
     assert told("restore", folder, "--to", "again", "--key", "k1.", *at) == {
         "rows": 10,
@@ -73,18 +86,27 @@ def test_a_topic_goes_through_all_commands(spark: SparkSession, cluster: Cluster
     ("words", "said"),
     [
         (("archive", "x"), "name topics with -t or give a --pattern, or --compact alone"),
-        (("archive", "s3a://x/y", "-t", "orders"), "s3a://x/y: an archive is a folder of a local or mounted file"),
+        (
+            ("archive", "s3a://x/y", "-t", "orders"),
+            "s3a://x/y: an archive is a folder of a local or mounted file",
+        ),
         (
             ("archive", "x", "-t", "orders", "-o", "startingOffsets=1"),
             "startingOffsets: the job settles this by itself",
         ),
         (("archive", "x", "-t", "orders", "-o", "tag=1"), "unknown option tag: did you mean tags?"),
-        (("archive", "x", "-t", "orders", "--available-now"), "--available-now and --max-rows belong to a --stream"),
+        (
+            ("archive", "x", "-t", "orders", "--available-now"),
+            "--available-now and --max-rows belong to a --stream",
+        ),
         (
             ("archive", "x", "-t", "orders", "--store-dir", "/x"),
             "1 store directories and 0 brokers' names",
         ),
-        (("archive", "x", "-t", "orders", "-b", "broker-a"), "--broker says whose store a --store-dir is"),
+        (
+            ("archive", "x", "-t", "orders", "-b", "broker-a"),
+            "--broker says whose store a --store-dir is",
+        ),
         (("restore", "nowhere"), "is no archive: roquet pipeline archive makes one"),
         (("replay", "orders", "--to", "orders"), "to: the messages are in orders already"),
         (("audit",), "name topics with -t or give a --pattern"),
@@ -92,7 +114,11 @@ def test_a_topic_goes_through_all_commands(spark: SparkSession, cluster: Cluster
     ],
 )
 def test_what_cannot_be_done_is_told_in_a_line(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -104,7 +130,9 @@ def test_what_cannot_be_done_is_told_in_a_line(
     assert said in line
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("10s", 10), ("5m", 300), ("1h", 3600), ("2d", 172800), ("0.5", 0.5)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("10s", 10), ("5m", 300), ("1h", 3600), ("2d", 172800), ("0.5", 0.5)]
+)
 def test_durations(text: str, seconds: float) -> None:
     assert duration(click.Context(main), click.Option(["--x"]), text) == seconds
 

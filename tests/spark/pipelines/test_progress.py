@@ -70,7 +70,9 @@ def test_a_terminal_shows_rows_rates_and_what_is_left(
     assert all(done == rows == TASKS - left for done, rows, left in shown_lines)
 
 
-def test_programs_read_a_line_of_json_each_time(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_read_a_line_of_json_each_time(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     with JobProgress(spark, "archiving", as_json=True, tell_s=0.3) as progress:
         progress.planned(JobSize(ROWS, size=ROWS * 1000))
         job(spark)
@@ -86,7 +88,9 @@ def test_programs_read_a_line_of_json_each_time(spark: SparkSession, capsys: pyt
     assert told[-1]["megabytesPerSecond"] > 0
 
 
-def test_nothing_is_shown_where_nobody_looks(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_shown_where_nobody_looks(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     with JobProgress(spark, "archiving") as progress:
         progress.planned(JobSize(ROWS))
         job(spark)

@@ -11,7 +11,8 @@ from roquet.spark.pipelines.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, 
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [(0, 1), (1, 1), (1.1, 2), (2, 2), (4, 5), (7, 10), (1234, 2000), (0.03, 0.05)]
+    ("value", "expected"),
+    [(0, 1), (1, 1), (1.1, 2), (2, 2), (4, 5), (7, 10), (1234, 2000), (0.03, 0.05)],
 )
 def test_a_scale_ends_at_a_round_number(value: float, expected: float) -> None:
     assert ceiling(value) == pytest.approx(expected)

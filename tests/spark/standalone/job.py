@@ -22,7 +22,9 @@ def session_on(master: str) -> SparkSession:
         os.environ["PYSPARK_PYTHON"] = sys.executable  # what a server's owner sees to
         return SparkSession.builder.remote("local[2]").getOrCreate()
     loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    return session("standalone", **loopback, **{"spark.master": master, "spark.executor.memory": "512m"})
+    return session(
+        "standalone", **loopback, **{"spark.master": master, "spark.executor.memory": "512m"}
+    )
 
 
 def executors(spark: SparkSession) -> int:
@@ -36,7 +38,9 @@ def read(spark: SparkSession, name_server: str, topic: str) -> DataFrame:
 
 def summary(rows: DataFrame) -> dict[str, int]:
     """Of bodies that are numbers: how many there are and what they come to."""
-    found = rows.selectExpr("count(*) AS count", "sum(CAST(CAST(body AS STRING) AS BIGINT)) AS total").first()
+    found = rows.selectExpr(
+        "count(*) AS count", "sum(CAST(CAST(body AS STRING) AS BIGINT)) AS total"
+    ).first()
     assert found is not None
     return found.asDict()
 
@@ -46,7 +50,9 @@ def copy(spark: SparkSession, name_server: str, topic: str, to: str, folder: str
     source = {"nameServer": name_server, "subscribe": topic, "startingOffsets": "earliest"}
     sink = {"nameServer": name_server, "topic": to, "checkpointLocation": folder}
     rows = spark.readStream.format("rocketmq").options(**source).load().select("body")
-    rows.writeStream.format("rocketmq").options(**sink).trigger(availableNow=True).start().awaitTermination()
+    rows.writeStream.format("rocketmq").options(**sink).trigger(
+        availableNow=True
+    ).start().awaitTermination()
 
 
 def main(master: str, name_server: str, topic: str) -> None:

@@ -22,10 +22,18 @@ ROWS_A_SECOND: Final = 100
 
 def main(master: str, name_server: str, topic: str, folder: str) -> None:
     spark = session_on(master)
-    archive(spark, Archive(Topics(name_server, (topic,), options={"maxRecordsPerPartition": "25"}), folder))
+    archive(
+        spark,
+        Archive(Topics(name_server, (topic,), options={"maxRecordsPerPartition": "25"}), folder),
+    )
     rows = spark.range(ROWS_SENT, numPartitions=TASKS).selectExpr("cast(id AS string) AS body")
     slowly = rows.mapInArrow(paced(ROWS_A_SECOND), rows.schema)
-    options = {"nameServer": name_server, "topic": f"{topic}-sent", "delivery": "effectively-once", "batchRows": "10"}
+    options = {
+        "nameServer": name_server,
+        "topic": f"{topic}-sent",
+        "delivery": "effectively-once",
+        "batchRows": "10",
+    }
     slowly.write.format("rocketmq").options(**options).mode("append").save()
     spark.stop()
 

@@ -40,10 +40,26 @@ class SparkCluster:
     def __enter__(self) -> Self:
         host, port = wire.parse_address(self.url.removeprefix("spark://"))
         master = self._started("Master", "--host", host, "--port", str(port), "--webui-port", "0")
-        master.wait_ready(lambda: "I have been elected leader" in master.log(), "the Spark master to lead")
-        place = ["--host", host, "--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", "work"]
+        master.wait_ready(
+            lambda: "I have been elected leader" in master.log(), "the Spark master to lead"
+        )
+        place = [
+            "--host",
+            host,
+            "--cores",
+            "1",
+            "--memory",
+            "1g",
+            "--webui-port",
+            "0",
+            "--work-dir",
+            "work",
+        ]
         self._workers = [self._started("Worker", *place, self.url) for _ in range(WORKERS)]
-        master.wait_ready(lambda: master.log().count("Registering worker") == WORKERS, "the Spark workers to register")
+        master.wait_ready(
+            lambda: master.log().count("Registering worker") == WORKERS,
+            "the Spark workers to register",
+        )
         return self
 
     def kill_executor(self) -> None:
@@ -54,18 +70,31 @@ class SparkCluster:
     @property
     def executors_killed(self) -> int:
         """So many were missed by their workers."""
-        return sum(worker.log().count(f"exitStatus {128 + signal.SIGKILL}") for worker in self._workers)
+        return sum(
+            worker.log().count(f"exitStatus {128 + signal.SIGKILL}") for worker in self._workers
+        )
 
     def _started(self, kind: str, *words: str) -> Program:
         program = self._running.enter_context(Program(f"spark-{kind.lower()}"))
-        command = [str(self._home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}", *words]
-        environment = {"JAVA_HOME": str(java_home()), "SPARK_HOME": str(self._home), "SPARK_LOCAL_IP": "127.0.0.1"}
+        command = [
+            str(self._home / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{kind.lower()}.{kind}",
+            *words,
+        ]
+        environment = {
+            "JAVA_HOME": str(java_home()),
+            "SPARK_HOME": str(self._home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
         environment |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_NO_DAEMONIZE": "1"}
         program.launch(command, environment)
         self._running.callback(program.stop)  # an orderly end, as a worker's executors end with it
         return program
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._running.close()

@@ -39,7 +39,9 @@ def name_server() -> Iterator[str]:
         yield names.address
 
 
-def test_each_message_is_there_once_although_executors_were_killed(name_server: str, tmp_path: Path) -> None:
+def test_each_message_is_there_once_although_executors_were_killed(
+    name_server: str, tmp_path: Path
+) -> None:
     def written() -> int:
         return len(list((tmp_path / STATES).glob("staged-*/_temporary/0/task_*")))
 
@@ -47,7 +49,14 @@ def test_each_message_is_there_once_although_executors_were_killed(name_server: 
         return len(stored(name_server, "Killed-sent"))
 
     with SparkCluster() as cluster, Program("killed-job") as job:
-        words = ["-m", "tests.spark.standalone.killed_job", cluster.url, name_server, "Killed", str(tmp_path)]
+        words = [
+            "-m",
+            "tests.spark.standalone.killed_job",
+            cluster.url,
+            name_server,
+            "Killed",
+            str(tmp_path),
+        ]
         job.launch([sys.executable, *words], {"PYTHONPATH": os.pathsep.join(sys.path)})
         job.wait_ready(lambda: written() > QUEUES, "some tasks of the archive to be done", SECONDS)
         cluster.kill_executor()
@@ -58,6 +67,10 @@ def test_each_message_is_there_once_although_executors_were_killed(name_server: 
         assert cluster.executors_killed == 2
 
     folder = ArchiveFolder(tmp_path)
-    bodies = [body for name in folder.state().files for body in pq.read_table(folder.path / name)["body"].to_pylist()]
+    bodies = [
+        body
+        for name in folder.state().files
+        for body in pq.read_table(folder.path / name)["body"].to_pylist()
+    ]
     assert Counter(map(int, bodies)) == Counter(range(COUNT))
     assert Counter(numbers(stored(name_server, "Killed-sent"))) == Counter(range(ROWS_SENT))

@@ -53,24 +53,42 @@ class Producer:
         parts: list[bytes] = []
         while self.end < 3 * FILE_SIZE:
             form = self._form()
-            parts += [self._placed(self._record(*form)) for _ in range(self.chance.choice((1, 3, 60)))]
+            parts += [
+                self._placed(self._record(*form)) for _ in range(self.chance.choice((1, 3, 60)))
+            ]
         return b"".join(parts)
 
     def _form(self) -> tuple[str, int, dict[str, int], dict[str, str]]:
         chance = self.chance
         topic = chance.choice(("T", "T", "Topic-B", "ünïcode", m.SCHEDULE_TOPIC))
-        sizes = {name: chance.randrange(1, 5) for name in (m.UNIQ_KEY, m.TAGS, m.KEYS, "own") if chance.random() < 0.6}
-        fixed = {name: chance.choice(WORDS) for name in (m.TAGS, m.KEYS, "other") if chance.random() < 0.3}
+        sizes = {
+            name: chance.randrange(1, 5)
+            for name in (m.UNIQ_KEY, m.TAGS, m.KEYS, "own")
+            if chance.random() < 0.6
+        }
+        fixed = {
+            name: chance.choice(WORDS)
+            for name in (m.TAGS, m.KEYS, "other")
+            if chance.random() < 0.3
+        }
         if topic == m.SCHEDULE_TOPIC and chance.random() < 0.8:
             fixed[m.DELAY] = str(chance.randrange(1, 5))
         return topic, chance.choice(KINDS), sizes, fixed
 
-    def _record(self, topic: str, kind: int, sizes: dict[str, int], fixed: dict[str, str]) -> Record:
+    def _record(
+        self, topic: str, kind: int, sizes: dict[str, int], fixed: dict[str, str]
+    ) -> Record:
         chance = self.chance
         self.now_ms += chance.randrange(3)
-        drawn = {name: "".join(chance.choices("abc 1é\2", (9, 9, 9, 1, 9, 0.1, 0.1), k=n)) for name, n in sizes.items()}
+        drawn = {
+            name: "".join(chance.choices("abc 1é\2", (9, 9, 9, 1, 9, 0.1, 0.1), k=n))
+            for name, n in sizes.items()
+        }
         pairs = [*drawn.items(), *fixed.items()]
-        texts = [f"{name if chance.random() < 0.99 else 'x' * len(name)}\1{value}" for name, value in pairs]
+        texts = [
+            f"{name if chance.random() < 0.99 else 'x' * len(name)}\1{value}"
+            for name, value in pairs
+        ]
         queue_id = chance.randrange(3)
         takes_a_slot = kind in (0, m.TRANSACTION_COMMIT)
         offset = self.next_offsets.get((topic, queue_id), chance.choice((0, 0, 13)))
@@ -98,7 +116,9 @@ def dispatched(seed: int, log: bytes) -> tuple[object, object, int]:
     """Entries of all queues, keys of the index, and the newest store time, of a copy that gets the log in pieces."""
     chance = random.Random(seed)
     store = Store(
-        replace(CONFIG, notes_file_size=chance.choice((None, 1000))), lambda: 0, Drive(random.Random(1)).mount()
+        replace(CONFIG, notes_file_size=chance.choice((None, 1000))),
+        lambda: 0,
+        Drive(random.Random(1)).mount(),
     )
     store.open()
     log = log.replace("é".encode(), b"\xc3(", chance.randrange(3))
@@ -119,17 +139,25 @@ def dispatched(seed: int, log: bytes) -> tuple[object, object, int]:
     }
     assert store.index is not None
     entries = [file._entries[1 : file.count] for file in store.index.files]
-    keys = sorted(np.concatenate([*entries, np.empty(0, file_dtype(store))])[["at", "hash"]].tolist())
+    keys = sorted(
+        np.concatenate([*entries, np.empty(0, file_dtype(store))])[["at", "hash"]].tolist()
+    )
     return queues, keys, store.dispatch.store_ms
 
 
 def file_dtype(store: Store) -> np.dtype[np.void]:
     assert store.index is not None
-    return store.index.files[0]._entries.dtype if store.index.files else np.dtype([("at", ">i8"), ("hash", ">i4")])
+    return (
+        store.index.files[0]._entries.dtype
+        if store.index.files
+        else np.dtype([("at", ">i8"), ("hash", ">i4")])
+    )
 
 
 @pytest.mark.parametrize("number", range(10))
-def test_many_records_come_to_the_same_as_one_by_one(seed: int, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_records_come_to_the_same_as_one_by_one(
+    seed: int, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = Producer(seed * 10 + number).records()
     in_rows = dispatched(seed, log)
     monkeypatch.setattr(dispatch, "_ROWS_FROM", NEVER)
@@ -160,7 +188,9 @@ def count_by_one(block: RecordBlock, *, verify: bool) -> int:
 
 def a_record() -> bytearray:
     hosts = HOSTS[0], 1, HOSTS[0], 0, PhysicalOffset(0)
-    record = Record(1, 0, QueueOffset(0), PhysicalOffset(0), 0, 1, *hosts, b"body", "topic", "x" * 20)
+    record = Record(
+        1, 0, QueueOffset(0), PhysicalOffset(0), 0, 1, *hosts, b"body", "topic", "x" * 20
+    )
     return bytearray(record.encode())
 
 
@@ -185,7 +215,14 @@ def test_a_record_that_was_not_written_to_its_end_is_not_sound(unwritten: int) -
 @pytest.mark.parametrize("rows_from", [8, NEVER])
 @pytest.mark.parametrize(
     ("topic", "queue_id", "offset"),
-    [("T", 0, 1 << 40), ("T", 0, -5), ("T", -1, 0), ("../../T", 0, 0), ("", 0, 0), ("U", 0, 1 << 62)],
+    [
+        ("T", 0, 1 << 40),
+        ("T", 0, -5),
+        ("T", -1, 0),
+        ("../../T", 0, 0),
+        ("", 0, 0),
+        ("U", 0, 1 << 62),
+    ],
 )
 def test_a_record_that_can_be_in_no_queue_is_told_of_and_the_others_go_on(
     topic: str,
@@ -209,7 +246,9 @@ def test_a_record_that_can_be_in_no_queue_is_told_of_and_the_others_go_on(
 
 def placed_record(topic: str, queue_id: int, offset: int) -> Record:
     hosts = HOSTS[0], 1, HOSTS[0], 0, PhysicalOffset(0)
-    return Record(queue_id, 0, QueueOffset(offset), PhysicalOffset(0), 0, 1, *hosts, b"body", topic, "TAGS\1a")
+    return Record(
+        queue_id, 0, QueueOffset(offset), PhysicalOffset(0), 0, 1, *hosts, b"body", topic, "TAGS\1a"
+    )
 
 
 @pytest.mark.parametrize("missing", [1, 30])
@@ -218,7 +257,9 @@ def test_places_of_records_that_are_missing_are_blanks(missing: int) -> None:
     offsets = [*range(20), *range(20 + missing, 40 + missing)]
     store = Store(CONFIG, lambda: 0, Drive(random.Random(1)).mount())
     store.open()
-    store.log.replicate(store.log.end, b"".join(producer._placed(placed_record("T", 0, at)) for at in offsets))
+    store.log.replicate(
+        store.log.end, b"".join(producer._placed(placed_record("T", 0, at)) for at in offsets)
+    )
     store.replicated()
     queue = store.queue("T", 0)
     before = queue.entry(19)
@@ -239,9 +280,13 @@ def test_places_of_records_that_are_missing_are_blanks(missing: int) -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 100])
-def test_a_topic_that_was_deleted_and_made_again_begins_anew_in_other_copies_of_the_log(at_once: int) -> None:
+def test_a_topic_that_was_deleted_and_made_again_begins_anew_in_other_copies_of_the_log(
+    at_once: int,
+) -> None:
     """They hear nothing of the deletion in the log."""
-    master, slave = (Store(CONFIG, lambda: 1_700_000_000_000, Drive(random.Random(1)).mount()) for _ in range(2))
+    master, slave = (
+        Store(CONFIG, lambda: 1_700_000_000_000, Drive(random.Random(1)).mount()) for _ in range(2)
+    )
     master.open()
     slave.open()
 
@@ -258,7 +303,9 @@ def test_a_topic_that_was_deleted_and_made_again_begins_anew_in_other_copies_of_
     for start in range(0, len(data), size):
         slave.log.replicate(PhysicalOffset(start), data[start : start + size])
         slave.replicated()
-    assert bodies_in(slave, "T") == bodies_in(master, "T") == [b"%d" % number for number in range(60)]
+    assert (
+        bodies_in(slave, "T") == bodies_in(master, "T") == [b"%d" % number for number in range(60)]
+    )
 
 
 class _Strange:

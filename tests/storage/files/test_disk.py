@@ -80,7 +80,9 @@ def test_a_file_that_is_closed_again_closes_nobody_elses_descriptor(tmp_path: Pa
     assert (tmp_path / "b").read_bytes() == b"still open"
 
 
-def test_a_closed_file_is_neither_written_nor_synced_through_the_descriptor_of_another(tmp_path: Path) -> None:
+def test_a_closed_file_is_neither_written_nor_synced_through_the_descriptor_of_another(
+    tmp_path: Path,
+) -> None:
     file = RealDisk().open(tmp_path / "a", FILE_SIZE)
     file.close()
     with (tmp_path / "b").open("wb"):
@@ -153,9 +155,19 @@ def test_a_lock_says_whether_only_our_brokers_had_the_store(tmp_path: Path) -> N
         lock.release()
         return lock.was_ours
 
-    assert [was_ours(signs=signs) for signs in (False, True, False, True)] == [False, False, True, True]
+    assert [was_ours(signs=signs) for signs in (False, True, False, True)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     path.write_bytes(b"lock")
-    assert [was_ours(signs=signs) for signs in (False, False, True, False)] == [False, False, False, True]
+    assert [was_ours(signs=signs) for signs in (False, False, True, False)] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 def is_locked_elsewhere(path: Path) -> bool:
@@ -164,7 +176,9 @@ def is_locked_elsewhere(path: Path) -> bool:
         "import sys, pathlib; from roquet.storage.files.disk import RealDisk; "
         "RealDisk().lock(pathlib.Path(sys.argv[1]))"
     )
-    other = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+    other = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False
+    )
     return "in use by another broker" in other.stderr
 
 
@@ -177,7 +191,9 @@ def test_a_lock_that_cannot_be_made_says_why_and_can_be_had_later(tmp_path: Path
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="syncs by other calls")
-def test_a_file_whose_sync_failed_is_never_synced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_whose_sync_failed_is_never_synced_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The system would say that all is well."""
     file = RealDisk().open(tmp_path / "a", FILE_SIZE)
     asked: list[int] = []

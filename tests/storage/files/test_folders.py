@@ -64,15 +64,30 @@ def test_a_file_in_two_folders_is_named(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / file_name(0)).write_bytes(bytes(FILE_SIZE))
-    with pytest.raises(StoreError, match=f"{tmp_path}/b/0+ is there twice, also as {tmp_path}/a/0+"):
-        Segments(RealDisk(), LogFolders(RealDisk(), [tmp_path / "a", tmp_path / "b"]), FILE_SIZE, "fileSize").load()
+    with pytest.raises(
+        StoreError, match=f"{tmp_path}/b/0+ is there twice, also as {tmp_path}/a/0+"
+    ):
+        Segments(
+            RealDisk(),
+            LogFolders(RealDisk(), [tmp_path / "a", tmp_path / "b"]),
+            FILE_SIZE,
+            "fileSize",
+        ).load()
 
 
 @pytest.mark.parametrize(
     ("starts", "sizes", "told"),
     [
-        ((0,), (FILE_SIZE * 2,), f"has {FILE_SIZE * 2} bytes, .*#set fileSize={FILE_SIZE * 2} or restore the file"),
-        ((0, FILE_SIZE), (FILE_SIZE, 7), "has 7 bytes, the configured file size is .*#restore the file"),
+        (
+            (0,),
+            (FILE_SIZE * 2,),
+            f"has {FILE_SIZE * 2} bytes, .*#set fileSize={FILE_SIZE * 2} or restore the file",
+        ),
+        (
+            (0, FILE_SIZE),
+            (FILE_SIZE, 7),
+            "has 7 bytes, the configured file size is .*#restore the file",
+        ),
     ],
 )
 def test_files_of_another_size_say_which_setting_they_were_made_with(
@@ -88,5 +103,7 @@ def test_files_of_another_size_say_which_setting_they_were_made_with(
 def test_a_log_of_smaller_files_is_not_to_be_moved_away_by_halves(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / file_name(FILE_SIZE // 2 * number)).write_bytes(bytes(FILE_SIZE // 2))
-    with pytest.raises(StoreError, match=f"-byte files; set fileSize={FILE_SIZE // 2} or move it away$"):
+    with pytest.raises(
+        StoreError, match=f"-byte files; set fileSize={FILE_SIZE // 2} or move it away$"
+    ):
         Segments(RealDisk(), LogFolders(RealDisk(), [tmp_path]), FILE_SIZE, "fileSize").load()

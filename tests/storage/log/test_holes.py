@@ -21,7 +21,9 @@ from tests.storage.records import bodies_in, found_by_key
 
 FILE = 65_536
 SECTOR = 512
-CONFIG = StoreConfig(Path("/s"), [Path("/s/commitlog")], FILE, 20 * 1000, index_slots=50, index_entries=500)
+CONFIG = StoreConfig(
+    Path("/s"), [Path("/s/commitlog")], FILE, 20 * 1000, index_slots=50, index_entries=500
+)
 
 Damage = Callable[[memoryview], None]
 
@@ -35,7 +37,15 @@ def opened(drive: Drive) -> Store:
 def put(store: Store, number: int, topic: str = "T", size: int = 200) -> PhysicalOffset:
     key = b"%d" % number
     at = store.append(
-        store.queue(topic, 0), key.ljust(size, b"."), b"KEYS\x01" + key, [key], 0, 0, 0, 1, b"\x7f\0\0\x01\0\0\x12\x34"
+        store.queue(topic, 0),
+        key.ljust(size, b"."),
+        b"KEYS\x01" + key,
+        [key],
+        0,
+        0,
+        0,
+        1,
+        b"\x7f\0\0\x01\0\0\x12\x34",
     )
     store.end_turn()
     return at
@@ -91,7 +101,9 @@ def drive() -> Drive:
 
 @ANY
 @pytest.mark.parametrize("number", [0, 7, 18])
-def test_a_crash_costs_a_damaged_record_and_none_behind_it(drive: Drive, damage: Damage, number: int) -> None:
+def test_a_crash_costs_a_damaged_record_and_none_behind_it(
+    drive: Drive, damage: Damage, number: int
+) -> None:
     store = opened(drive)
     places = [put(store, each) for each in range(20)]
     end = store.log.end
@@ -159,11 +171,15 @@ def test_a_damaged_record_is_told_of_once_with_its_place(
 
 
 @pytest.mark.parametrize("lost", [(1, 2), (1, 3), (3, 4), (5, 9)])
-def test_sectors_that_never_reached_the_drive_end_the_log(drive: Drive, lost: tuple[int, int]) -> None:
+def test_sectors_that_never_reached_the_drive_end_the_log(
+    drive: Drive, lost: tuple[int, int]
+) -> None:
     """Another broker may have what was lost: nothing written behind it may count."""
     store = opened(drive)
     places = [put(store, each) for each in range(30)]
-    bytes_at(drive, SECTOR * lost[0], SECTOR * (lost[1] - lost[0]))[:] = bytes(SECTOR * (lost[1] - lost[0]))
+    bytes_at(drive, SECTOR * lost[0], SECTOR * (lost[1] - lost[0]))[:] = bytes(
+        SECTOR * (lost[1] - lost[0])
+    )
     drive.unmount()
     store = opened(drive)
     kept = sum(at + places[1] <= SECTOR * lost[0] for at in places)
@@ -228,7 +244,9 @@ def test_a_record_of_an_earlier_life_behind_a_hole_does_not_come_back(drive: Dri
 
 
 @ANY
-def test_a_clock_that_is_set_back_at_a_damaged_record_does_not_end_the_log(drive: Drive, damage: Damage) -> None:
+def test_a_clock_that_is_set_back_at_a_damaged_record_does_not_end_the_log(
+    drive: Drive, damage: Damage
+) -> None:
     """No broker that leaves remnants behind the log's end had this store: what stands there was written behind it."""
     now_ms = 10_000_000
     drive.now_ms = lambda: now_ms
@@ -249,7 +267,9 @@ def test_a_clock_that_is_set_back_at_a_damaged_record_does_not_end_the_log(drive
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
-def test_a_start_that_is_cut_short_does_not_say_whose_the_store_was(drive: Drive, *, is_ours: bool) -> None:
+def test_a_start_that_is_cut_short_does_not_say_whose_the_store_was(
+    drive: Drive, *, is_ours: bool
+) -> None:
     """Apache's remnants are erased at the end of a start only."""
     put(opened(drive), 0)
     drive.unmount()
@@ -290,10 +310,15 @@ def test_the_offset_of_a_damaged_body_is_given_to_no_other_message(drive: Drive)
 
 @pytest.mark.parametrize("step", [1, 100, 1000, FILE])
 @ANY
-def test_a_copy_steps_over_the_same_bytes_however_they_come(drive: Drive, damage: Damage, step: int) -> None:
+def test_a_copy_steps_over_the_same_bytes_however_they_come(
+    drive: Drive, damage: Damage, step: int
+) -> None:
     master = opened(drive)
     places = [put(master, each, "T" if each % 3 else "U") for each in range(20)]
-    before = [master.fetch("T", 0, offset, 1, TagFilter()).records for offset in range(master.max_offset("T", 0))]
+    before = [
+        master.fetch("T", 0, offset, 1, TagFilter()).records
+        for offset in range(master.max_offset("T", 0))
+    ]
     for number in (4, 5, 9):
         damage(bytes_at(drive, places[number], places[1]))
     copy = opened(Drive(random.Random(2)))
@@ -304,13 +329,19 @@ def test_a_copy_steps_over_the_same_bytes_however_they_come(drive: Drive, damage
     assert copy.dispatch.behind == 0
     assert copy.max_offset("T", 0) == master.max_offset("T", 0)
     after = [copy.fetch("T", 0, offset, 1, TagFilter()).records for offset in range(len(before))]
-    damaged = [offset for offset, (mine, theirs) in enumerate(zip(after, before, strict=True)) if mine != theirs]
+    damaged = [
+        offset
+        for offset, (mine, theirs) in enumerate(zip(after, before, strict=True))
+        if mine != theirs
+    ]
     assert damaged == [2, 3]
     if damage is not body_bit:  # then the next one that can be read comes
         assert [after[offset] for offset in damaged] == [before[4], before[4]]
 
 
-def test_a_copy_that_cannot_go_on_says_so_once(drive: Drive, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_copy_that_cannot_go_on_says_so_once(
+    drive: Drive, caplog: pytest.LogCaptureFixture
+) -> None:
     master = opened(drive)
     places = [put(master, each) for each in range(10)]
     half_packed(bytes_at(drive, places[9], places[1]))
@@ -332,7 +363,9 @@ def test_a_copy_that_cannot_go_on_says_so_once(drive: Drive, caplog: pytest.LogC
     assert numbers(copy) == [*range(9), 10]
 
 
-def test_a_search_that_takes_long_is_done_in_parts(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_takes_long_is_done_in_parts(
+    drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
     master = opened(drive)
     places = [put(master, each) for each in range(100)]
     bytes_at(drive, places[1], places[98] - places[1])[:] = bytes(places[98] - places[1])
@@ -351,7 +384,9 @@ def test_a_message_that_looks_like_a_record_is_none_behind_a_hole(drive: Drive) 
     store = opened(drive)
     at = [put(store, each) for each in range(3)]
     forged = replace(
-        decode(store.message_at(at[2]) or b""), physical_offset=PhysicalOffset(store.log.end + 88), body=b"!"
+        decode(store.message_at(at[2]) or b""),
+        physical_offset=PhysicalOffset(store.log.end + 88),
+        body=b"!",
     )
     place = store.append(store.queue("T", 0), forged.encode(), b"", [], 0, 0, 0, 1, bytes(8))
     put(store, 4)
@@ -388,7 +423,9 @@ def test_damaged_neighbours_are_given_to_nobody_and_keep_their_offsets(
     assert store.max_offset("T", 0) == 20
 
 
-def test_the_offsets_of_damaged_bodies_at_a_queues_end_are_given_to_no_other_message(drive: Drive) -> None:
+def test_the_offsets_of_damaged_bodies_at_a_queues_end_are_given_to_no_other_message(
+    drive: Drive,
+) -> None:
     store = opened(drive)
     places = [put(store, number) for number in range(10)]
     put(store, 0, "other")
@@ -400,9 +437,13 @@ def test_the_offsets_of_damaged_bodies_at_a_queues_end_are_given_to_no_other_mes
     assert numbers(store) == list(range(7))
 
 
-def test_a_search_does_not_read_what_stands_elsewhere(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_does_not_read_what_stands_elsewhere(
+    drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A body may be full of heads of records: none of them is read further than to where it says it stands."""
-    heads = b"".join((40_000 - number).to_bytes(4, "big") + MAGIC.to_bytes(4, "big") for number in range(1000))
+    heads = b"".join(
+        (40_000 - number).to_bytes(4, "big") + MAGIC.to_bytes(4, "big") for number in range(1000)
+    )
     store = opened(drive)
     body = heads.ljust(9000, b".")
     place = store.append(store.queue("T", 0), body, b"", [], 0, 0, 0, 1, bytes(8))
@@ -425,7 +466,9 @@ def test_a_search_does_not_read_what_stands_elsewhere(drive: Drive, monkeypatch:
 
 
 @pytest.mark.parametrize("lost", [(50, 51), (40, 61), (75, 76), (94, 101), (0, 3)])
-def test_a_search_by_time_skips_no_message_for_a_damaged_one(drive: Drive, lost: tuple[int, int]) -> None:
+def test_a_search_by_time_skips_no_message_for_a_damaged_one(
+    drive: Drive, lost: tuple[int, int]
+) -> None:
     """A blank has no time; whoever took it for an early one went on behind it, past all that is sought before it."""
     seconds = iter(range(1_000_000))
     drive.now_ms = lambda: 1000 * next(seconds)
@@ -444,12 +487,18 @@ def test_a_search_by_time_skips_no_message_for_a_damaged_one(drive: Drive, lost:
     for number in left:
         assert store.offset_at_time("T", 0, stored_ms[number]) == number
     for number in range(*lost):
-        assert store.offset_at_time("T", 0, stored_ms[number]) in (lost[0] - 1, *range(*lost), lost[1])
+        assert store.offset_at_time("T", 0, stored_ms[number]) in (
+            lost[0] - 1,
+            *range(*lost),
+            lost[1],
+        )
 
 
 @ANY
 @pytest.mark.parametrize("has_checkpoint", [True, False])
-def test_after_a_clean_stop_damage_costs_one_record(drive: Drive, damage: Damage, *, has_checkpoint: bool) -> None:
+def test_after_a_clean_stop_damage_costs_one_record(
+    drive: Drive, damage: Damage, *, has_checkpoint: bool
+) -> None:
     """Queues that somebody deleted are completed from a log with a hole."""
     store = opened(drive)
     places = [put(store, each) for each in range(20)]
@@ -504,7 +553,9 @@ def test_entries_that_a_power_failure_left_name_no_damaged_record(drive: Drive) 
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_what_is_read_again_in_front_of_the_mark_is_verified(drive: Drive, *, is_clean: bool) -> None:
+def test_what_is_read_again_in_front_of_the_mark_is_verified(
+    drive: Drive, *, is_clean: bool
+) -> None:
     """The whole log is dispatched for one queue that is lost: its damaged bodies are handed out to nobody."""
     store = opened(drive)
     places: list[PhysicalOffset] = []

@@ -22,13 +22,25 @@ SECTOR = 512
 
 
 def config(root: Path) -> StoreConfig:
-    return StoreConfig(root, [root / "commitlog"], FILE, 20 * 1000, index_slots=50, index_entries=500)
+    return StoreConfig(
+        root, [root / "commitlog"], FILE, 20 * 1000, index_slots=50, index_entries=500
+    )
 
 
 def put(store: Store, first: int, count: int) -> None:
     for number in range(first, first + count):
         body = b"%d" % number
-        store.append(store.queue("T", 0), body.ljust(200, b"."), b"KEYS\x01" + body, [body], 0, 0, 0, 1, bytes(8))
+        store.append(
+            store.queue("T", 0),
+            body.ljust(200, b"."),
+            b"KEYS\x01" + body,
+            [body],
+            0,
+            0,
+            0,
+            1,
+            bytes(8),
+        )
     store.end_turn()
 
 
@@ -67,7 +79,9 @@ def dumped(folder: Path) -> list[int]:
     return [int(line["body"].rstrip(".")) for line in lines]
 
 
-def test_what_stood_behind_the_cut_can_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_stood_behind_the_cut_can_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     crashed(tmp_path, lost=3)
     caplog.set_level(logging.WARNING)
     kept = reopened(tmp_path)
@@ -82,7 +96,9 @@ def test_what_stood_behind_the_cut_can_be_read(tmp_path: Path, caplog: pytest.Lo
     assert f"roquet store dump {folder}" in line
 
 
-def test_it_reaches_over_the_files_of_the_log_and_takes_no_more_room_than_it_has_bytes(tmp_path: Path) -> None:
+def test_it_reaches_over_the_files_of_the_log_and_takes_no_more_room_than_it_has_bytes(
+    tmp_path: Path,
+) -> None:
     crashed(tmp_path, lost=30, count=200)
     before = {path.name: path.read_bytes() for path in (tmp_path / "commitlog").iterdir()}
     reopened(tmp_path)
@@ -117,7 +133,9 @@ def test_a_start_that_ends_before_the_cut_is_done_saves_it_once(tmp_path: Path) 
         reopened(tmp_path)
         for path, data in before.items():
             path.write_bytes(data)
-        saved |= {path: path.read_bytes() for path in (tmp_path / "lost").rglob("0*") if path.is_file()}.items()
+        saved |= {
+            path: path.read_bytes() for path in (tmp_path / "lost").rglob("0*") if path.is_file()
+        }.items()
     (folder,) = (tmp_path / "lost").iterdir()
     assert {path.parent.parent for path, _ in saved} == {folder}
     assert len(saved) == len(before)
@@ -149,7 +167,10 @@ def test_what_is_cut_off_after_a_clean_stop_never_comes_back(tmp_path: Path) -> 
     cut = queue.entry(10)
     assert cut is not None
     store.close()
-    log, entries = tmp_path / "commitlog" / f"{0:020d}", tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}"
+    log, entries = (
+        tmp_path / "commitlog" / f"{0:020d}",
+        tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}",
+    )
     data = log.read_bytes()
     log.write_bytes(data[: cut[0]] + bytes(SECTOR // 8) + data[cut[0] + SECTOR // 8 :])
     entries.write_bytes(entries.read_bytes()[: 10 * 20].ljust(20 * 1000, b"\0"))
@@ -167,7 +188,9 @@ def test_what_is_cut_off_after_a_clean_stop_never_comes_back(tmp_path: Path) -> 
     assert reopened(tmp_path) == [*range(10, 20), 90]
 
 
-def test_half_a_record_is_saved_too_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_record_is_saved_too_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(saved_tail, "WITHOUT_RECORDS_MAX", 3)
     store = Store(config(tmp_path), lambda: 1_700_000_000_000)
     store.open()
@@ -206,7 +229,9 @@ class FullForTails(MountedDisk):
 
 
 @pytest.mark.parametrize("used", [0.5, 0.96])
-def test_a_drive_without_room_is_told_of_and_the_broker_starts(used: float, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_drive_without_room_is_told_of_and_the_broker_starts(
+    used: float, caplog: pytest.LogCaptureFixture
+) -> None:
     drive = Drive(random.Random(1))
     store = Store(config(Path("/s")), lambda: 1_700_000_000_000, drive.mount())
     store.open()
@@ -269,16 +294,24 @@ def test_a_copy_that_finds_no_room_when_it_is_synced_says_nothing_of_the_log(
     assert (numbers(store), store.log.flushed_to) == ([*range(8)], store.log.end)
 
 
-def test_a_start_on_a_drive_that_fails_cuts_nothing_off(torn_drive: Drive, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_start_on_a_drive_that_fails_cuts_nothing_off(
+    torn_drive: Drive, caplog: pytest.LogCaptureFixture
+) -> None:
     """What could not be saved is there for the next start, on another drive maybe."""
     drive = torn_drive
-    before = {path: bytes(file.cached) for path, file in drive.names.files.items() if path.parent.name == "commitlog"}
+    before = {
+        path: bytes(file.cached)
+        for path, file in drive.names.files.items()
+        if path.parent.name == "commitlog"
+    }
     store = Store(config(Path("/s")), lambda: 1_700_000_000_000, FailsForTails(drive))
     with pytest.raises(OSError, match="no file of the store is synced any more"):
         store.open()
     store.abandon()
     drive.unmount()
     assert "not saved" in caplog.text
-    left = {path: bytes(drive.names.files[path].cached) for path in before if path in drive.names.files}
+    left = {
+        path: bytes(drive.names.files[path].cached) for path in before if path in drive.names.files
+    }
     assert left == before
     assert len(before) > 2

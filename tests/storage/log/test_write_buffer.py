@@ -23,7 +23,13 @@ def opened(tmp_path: Path) -> Iterator[Callable[[], Store]]:
 
     def open_store() -> Store:
         config = StoreConfig(
-            tmp_path, [tmp_path / "commitlog"], LOG_FILE, 20 * 1000, index_slots=50, index_entries=2000, pooled=True
+            tmp_path,
+            [tmp_path / "commitlog"],
+            LOG_FILE,
+            20 * 1000,
+            index_slots=50,
+            index_entries=2000,
+            pooled=True,
         )
         stores.append(Store(config, lambda: 1_700_000_000_000))
         stores[-1].open()

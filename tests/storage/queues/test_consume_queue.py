@@ -29,7 +29,9 @@ def put(queue: ConsumeQueue, offset: int, physical: int, size: int, tag_code: in
 
 
 @pytest.mark.parametrize("blanks", [0, 5])
-def test_a_file_without_an_entry_says_nothing_about_where_the_queue_begins(tmp_path: Path, blanks: int) -> None:
+def test_a_file_without_an_entry_says_nothing_about_where_the_queue_begins(
+    tmp_path: Path, blanks: int
+) -> None:
     (tmp_path / file_name(0)).write_bytes((BLANK_ENTRY * blanks).ljust(FILE_SIZE, b"\0"))
     queue = loaded(tmp_path)
     put(queue, 13, 32768, 100, 7)
@@ -100,7 +102,11 @@ def test_a_queue_whose_files_cannot_all_be_deleted_ends_with_what_is_left() -> N
     assert (queue.min_offset, queue.max_offset, queue.log_end) == (0, 20, 2000)
     queue.make_room(1)
     put(queue, 20, 2000, 100, 7)
-    assert [queue.entry(offset) for offset in (0, 19, 20)] == [(0, 100, 0), (1900, 100, 0), (2000, 100, 7)]
+    assert [queue.entry(offset) for offset in (0, 19, 20)] == [
+        (0, 100, 0),
+        (1900, 100, 0),
+        (2000, 100, 7),
+    ]
     drive.undeletable.clear()
     queue.drop_all()
     assert (queue.max_offset, disk.names(Path("/q"))) == (0, [])

@@ -27,7 +27,12 @@ class Lives:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = StoreConfig(
-            folder, [folder / "commitlog"], 4096, 20 * 30, index_enabled=False, notes_file_size=NOTES_FILE
+            folder,
+            [folder / "commitlog"],
+            4096,
+            20 * 30,
+            index_enabled=False,
+            notes_file_size=NOTES_FILE,
         )
         self.now_ms = 1_700_000_000_000
         self.count = 0
@@ -45,13 +50,17 @@ class Lives:
             tag = "ab"[number % 2]
             queue = self.store.queue("T", 0)
             properties = f"TAGS\x01{tag}".encode()
-            self.store.append(queue, b"%d" % number, properties, (), tag_code(tag), 0, 0, 1, bytes(8))
+            self.store.append(
+                queue, b"%d" % number, properties, (), tag_code(tag), 0, 0, 1, bytes(8)
+            )
         self.count += count
 
     def assert_complete(self) -> None:
         assert bodies_in(self.store, "T") == [b"%d" % number for number in range(self.count)]
         wanted = self.store.fetch("T", 0, 0, 32, TagFilter.parse("b"))
-        assert [record.body for record in records_in(wanted)] == [b"%d" % number for number in range(1, 30, 2)]
+        assert [record.body for record in records_in(wanted)] == [
+            b"%d" % number for number in range(1, 30, 2)
+        ]
 
 
 @pytest.fixture
@@ -126,7 +135,9 @@ def test_notes_of_expired_messages_go(lives: Lives) -> None:
     gone = lives.store.min_offset("T", 0) // 11
     assert gone > 0
     assert len(list((lives.folder / "consumequeue_ext" / "T" / "0").iterdir())) == files - gone
-    assert bodies_in(lives.store, "T") == [b"%d" % number for number in range(lives.store.min_offset("T", 0), 100)]
+    assert bodies_in(lives.store, "T") == [
+        b"%d" % number for number in range(lives.store.min_offset("T", 0), 100)
+    ]
 
 
 def test_a_dropped_topic_leaves_no_notes(lives: Lives) -> None:

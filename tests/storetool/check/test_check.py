@@ -76,7 +76,12 @@ def test_records_of_all_sorts_are_sound(broker: Broker, tmp_path: Path) -> None:
     broker.put(bytes(3000), KEYS="large")
     broker.put(b"twice", UNIQ_KEY="same", KEYS="same same")
     for number in range(20):
-        broker.put(b"%d" % number, queue_id=3, KEYS=f"a{number % 3} b{'c' * (number % 2)}", UNIQ_KEY=f"{number:04d}")
+        broker.put(
+            b"%d" % number,
+            queue_id=3,
+            KEYS=f"a{number % 3} b{'c' * (number % 2)}",
+            UNIQ_KEY=f"{number:04d}",
+        )
     broker.delayed(1)
     broker.delayed(2)
     broker.stop()
@@ -158,7 +163,9 @@ def test_records_of_a_deleted_topic_are_only_a_remark(broker: Broker, tmp_path: 
     result = checked(tmp_path)
 
     assert_sound(result)
-    assert result.findings.remarks == [f"gone {queue}: its records are of a deleted topic" for queue in (0, 1)]
+    assert result.findings.remarks == [
+        f"gone {queue}: its records are of a deleted topic" for queue in (0, 1)
+    ]
 
 
 def test_a_killed_broker_s_store_is_sound(broker: Broker, tmp_path: Path) -> None:
@@ -258,11 +265,17 @@ def test_records_that_wait_in_a_running_broker_s_memory_are_only_a_remark(tmp_pa
     assert result.records == 5
 
 
-def test_beside_a_running_broker_the_log_is_read_up_to_what_is_dispatched(broker: Broker, tmp_path: Path) -> None:
+def test_beside_a_running_broker_the_log_is_read_up_to_what_is_dispatched(
+    broker: Broker, tmp_path: Path
+) -> None:
     broker.fill(40)
     broker.store.flush_index()
     end = broker.store.log.end
-    overwrite(tmp_path / "commitlog" / f"{end // LOG_FILE * LOG_FILE:020d}", end % LOG_FILE, b"half a record")
+    overwrite(
+        tmp_path / "commitlog" / f"{end // LOG_FILE * LOG_FILE:020d}",
+        end % LOG_FILE,
+        b"half a record",
+    )
 
     result = checked(tmp_path)
 

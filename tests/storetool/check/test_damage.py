@@ -14,7 +14,18 @@ from roquet.protocol.records.message import SCHEDULE_TOPIC
 from roquet.storage.checkpoint import Checkpoint
 from roquet.storage.files.disk import RealDisk
 from roquet.storetool.check.findings import Kind
-from tests.storetool.stores import LOG_FILE, QUEUE_FILE, SHAPE, Broker, checked, file_of, filled, flip, found, overwrite
+from tests.storetool.stores import (
+    LOG_FILE,
+    QUEUE_FILE,
+    SHAPE,
+    Broker,
+    checked,
+    file_of,
+    filled,
+    flip,
+    found,
+    overwrite,
+)
 
 COUNT: Final = 97
 FIRST: Final = f"{0:020d}"
@@ -61,7 +72,9 @@ FIELDS: Final = {"size": 3, "magic": 5, "physical offset": 35, "sysFlag: IPv6": 
 
 
 @pytest.mark.parametrize("at", FIELDS.values(), ids=FIELDS)
-def test_a_flipped_bit_in_a_header_that_breaks_the_record(tmp_path: Path, places: list[int], at: int) -> None:
+def test_a_flipped_bit_in_a_header_that_breaks_the_record(
+    tmp_path: Path, places: list[int], at: int
+) -> None:
     name, index = file_of(tmp_path, places[9])
     flip(tmp_path / name, index + at, 0x10)
 
@@ -70,7 +83,9 @@ def test_a_flipped_bit_in_a_header_that_breaks_the_record(tmp_path: Path, places
 
 
 @pytest.mark.parametrize("bits", [0x01, 0x02, 0x40])
-def test_a_flipped_bit_in_a_record_s_queue_offset(tmp_path: Path, places: list[int], bits: int) -> None:
+def test_a_flipped_bit_in_a_record_s_queue_offset(
+    tmp_path: Path, places: list[int], bits: int
+) -> None:
     name, index = file_of(tmp_path, places[9])
     flip(tmp_path / name, index + 27, bits)
 
@@ -109,7 +124,11 @@ def test_the_last_file_of_the_log_is_lost(tmp_path: Path, places: list[int]) -> 
 
     findings = checked(tmp_path).findings
 
-    assert all("behind the log's end at" in each.text for each in findings.kept if each.kind is not Kind.CHECKPOINT)
+    assert all(
+        "behind the log's end at" in each.text
+        for each in findings.kept
+        if each.kind is not Kind.CHECKPOINT
+    )
     assert findings.by_kind[Kind.ENTRY] == 2
     assert findings.count < 12
 
@@ -132,7 +151,9 @@ def test_a_log_file_without_its_blank(tmp_path: Path, places: list[int]) -> None
     assert found(tmp_path) == [(Kind.RECORD, f"commitlog/{FIRST}", end)]
 
 
-@pytest.mark.parametrize("name", ["commitlog/core.123", "commitlog/.DS_Store", "commitlog/00000000000000000017"])
+@pytest.mark.parametrize(
+    "name", ["commitlog/core.123", "commitlog/.DS_Store", "commitlog/00000000000000000017"]
+)
 def test_a_stray_file_in_the_log(tmp_path: Path, places: list[int], name: str) -> None:
     (tmp_path / name).write_bytes(b"x")
 
@@ -144,14 +165,20 @@ def test_two_damaged_places_are_two_findings(tmp_path: Path, places: list[int]) 
         name, index = file_of(tmp_path, places[number])
         flip(tmp_path / name, index + 5)
 
-    assert found(tmp_path) == [(Kind.RECORD, *file_of(tmp_path, places[number])) for number in (5, 40)]
+    assert found(tmp_path) == [
+        (Kind.RECORD, *file_of(tmp_path, places[number])) for number in (5, 40)
+    ]
 
 
 # consume queues
 
 
-@pytest.mark.parametrize(("at", "said"), [(7, "points to"), (11, "bytes, its record"), (19, "has tag code")])
-def test_a_flipped_bit_in_a_queue_entry(tmp_path: Path, places: list[int], at: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("at", "said"), [(7, "points to"), (11, "bytes, its record"), (19, "has tag code")]
+)
+def test_a_flipped_bit_in_a_queue_entry(
+    tmp_path: Path, places: list[int], at: int, said: str
+) -> None:
     name, index = entry_place(0, 13)
     flip(tmp_path / name, index + at)
 
@@ -182,7 +209,9 @@ def test_a_lost_queue_file_at_an_end(tmp_path: Path, places: list[int], number: 
 
     assert found(tmp_path) == [(Kind.ENTRY_MISSING, name, 0)]
     last = min(number * 10 + 9, 47)
-    assert f"queue offsets {number * 10} to {last} of T 1: there is no such file" in text_of(tmp_path)
+    assert f"queue offsets {number * 10} to {last} of T 1: there is no such file" in text_of(
+        tmp_path
+    )
 
 
 def test_a_lost_queue_file_in_the_middle(tmp_path: Path, places: list[int]) -> None:
@@ -197,7 +226,10 @@ def test_a_lost_queue_folder(tmp_path: Path, places: list[int], folder: str) -> 
     shutil.rmtree(tmp_path / folder)
 
     assert {kind for kind, _, _ in found(tmp_path)} == {Kind.ENTRY_MISSING}
-    assert "queue offsets 0 to 47 of T 1: there is no such file" in checked(tmp_path).findings.kept[-1].text
+    assert (
+        "queue offsets 0 to 47 of T 1: there is no such file"
+        in checked(tmp_path).findings.kept[-1].text
+    )
 
 
 def test_a_stray_file_in_a_queue(tmp_path: Path, places: list[int]) -> None:
@@ -263,7 +295,9 @@ def at_of_entry(number: int) -> int:
 
 
 @pytest.mark.parametrize("number", [1, 17, 39])
-def test_an_index_entry_that_points_elsewhere(tmp_path: Path, places: list[int], number: int) -> None:
+def test_an_index_entry_that_points_elsewhere(
+    tmp_path: Path, places: list[int], number: int
+) -> None:
     path = index_file(tmp_path, 1)
     flip(path, at_of_entry(number) + 11, 0x04)
 
@@ -287,12 +321,20 @@ def test_an_index_entry_that_names_a_later_one(tmp_path: Path, places: list[int]
 
 def test_an_index_entry_out_of_its_chain(tmp_path: Path, places: list[int]) -> None:
     path = index_file(tmp_path)
-    slots = [int.from_bytes(path.read_bytes()[40 + 4 * n : 44 + 4 * n], "big") for n in range(SHAPE.slots)]
+    slots = [
+        int.from_bytes(path.read_bytes()[40 + 4 * n : 44 + 4 * n], "big")
+        for n in range(SHAPE.slots)
+    ]
     newest = next(slot for slot in slots if slot)
     overwrite(path, 40 + 4 * slots.index(newest), bytes(4))
 
-    assert {(kind, file) for kind, file, _ in found(tmp_path)} == {(Kind.INDEX_ENTRY, f"index/{path.name}")}
-    assert checked(tmp_path).findings.kept[0].text == f"entry {newest} is in no chain: its key cannot be found"
+    assert {(kind, file) for kind, file, _ in found(tmp_path)} == {
+        (Kind.INDEX_ENTRY, f"index/{path.name}")
+    }
+    assert (
+        checked(tmp_path).findings.kept[0].text
+        == f"entry {newest} is in no chain: its key cannot be found"
+    )
 
 
 def test_a_slot_that_names_no_entry(tmp_path: Path, places: list[int]) -> None:
@@ -363,7 +405,14 @@ def test_a_mark_of_another_log(tmp_path: Path, places: list[int]) -> None:
     (tmp_path / "checkpoint").write_bytes((tmp_path / "other" / "checkpoint").read_bytes())
     shutil.rmtree(tmp_path / "other")
     data = bytearray((tmp_path / "checkpoint").read_bytes())
-    changed(tmp_path, lambda checkpoint: setattr(checkpoint, "mark", type(checkpoint.mark)(*(5, 4, 3, 0, 0, 0, 0))))  # type: ignore[misc]
+    changed(
+        tmp_path,
+        lambda checkpoint: setattr(
+            checkpoint,
+            "mark",
+            type(checkpoint.mark)(*(5, 4, 3, 0, 0, 0, 0)),  # type: ignore[misc]
+        ),
+    )
 
     assert found(tmp_path) == [(Kind.CHECKPOINT, "checkpoint", 64)]
     assert data != (tmp_path / "checkpoint").read_bytes()

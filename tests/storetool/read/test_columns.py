@@ -27,18 +27,34 @@ MESSAGES = st.tuples(
 )
 
 
-def encoded(messages: list[tuple[bytes, str, list[tuple[str, str]], int, bytes]], base: int) -> tuple[bytes, list[int]]:
+def encoded(
+    messages: list[tuple[bytes, str, list[tuple[str, str]], int, bytes]], base: int
+) -> tuple[bytes, list[int]]:
     data, starts = bytearray(), []
     for number, (body, topic, pairs, sys_flag, host) in enumerate(messages):
         starts.append(len(data))
         text = "\x02".join(f"{name}\x01{value}" for name, value in pairs)
         at = PhysicalOffset(base + len(data))
-        values = (number % 3, 0, QueueOffset(number), at, sys_flag, 1, host, 1000 + number, V4, 0, PhysicalOffset(0))
+        values = (
+            number % 3,
+            0,
+            QueueOffset(number),
+            at,
+            sys_flag,
+            1,
+            host,
+            1000 + number,
+            V4,
+            0,
+            PhysicalOffset(0),
+        )
         data += Record(*values, body, topic, text).encode()
     return bytes(data), starts
 
 
-@given(st.lists(MESSAGES, min_size=1, max_size=6), st.integers(1, 12), st.sampled_from([0, 1 << 40]))
+@given(
+    st.lists(MESSAGES, min_size=1, max_size=6), st.integers(1, 12), st.sampled_from([0, 1 << 40])
+)
 def test_columns_say_what_the_records_say(
     messages: list[tuple[bytes, str, list[tuple[str, str]], int, bytes]], times: int, base: int
 ) -> None:
@@ -53,11 +69,20 @@ def test_columns_say_what_the_records_say(
     for row, (start, end) in enumerate(zip(starts, [*starts[1:], len(data)], strict=True)):
         request = read_dispatch_request(base + start, memoryview(data)[start:end])
         assert rows.topics[int(rows.topic[row])] == request.topic
-        assert (rows.at[row], rows.size[row], rows.queue_id[row]) == (base + start, end - start, request.queue_id)
-        assert (rows.queue_offset[row], rows.store_ms[row]) == (request.queue_offset, request.store_ms)
+        assert (rows.at[row], rows.size[row], rows.queue_id[row]) == (
+            base + start,
+            end - start,
+            request.queue_id,
+        )
+        assert (rows.queue_offset[row], rows.store_ms[row]) == (
+            request.queue_offset,
+            request.store_ms,
+        )
         assert rows.tag_code[row] == m.tag_code(request.properties.get(m.TAGS))
         assert rows.takes_slot[row] == request.is_queued
-        assert rows.is_delayed[row] == (request.topic == m.SCHEDULE_TOPIC and m.DELAY in request.properties)
+        assert rows.is_delayed[row] == (
+            request.topic == m.SCHEDULE_TOPIC and m.DELAY in request.properties
+        )
         expected += [(base + start, key_hash(request.topic, key.decode())) for key in request.keys]
     assert keys == sorted(expected)
 
@@ -69,7 +94,9 @@ def test_a_changed_byte_ends_the_rows_or_leaves_valid_ones(
     data, starts = encoded(messages * 8, 0)
     hit = max(row for row, start in enumerate(starts) if start <= place % len(data))
     changed = bytearray(data)
-    changed[max(place % len(data), starts[hit] + 8)] ^= bits  # sizes and magics were looked at before
+    changed[max(place % len(data), starts[hit] + 8)] ^= (
+        bits  # sizes and magics were looked at before
+    )
 
     block = RecordBlock(0, bytes(changed), starts, len(data))
     count = block.sound_count(verify=False)

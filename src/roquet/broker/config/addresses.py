@@ -45,7 +45,10 @@ def _candidates() -> list[str]:
             probe.connect((elsewhere, 9))
             found.append(probe.getsockname()[0])
     with suppress(OSError):
-        found += [str(item[4][0]) for item in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)]
+        found += [
+            str(item[4][0])
+            for item in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+        ]
     return [address.partition("%")[0] for address in found]
 
 

@@ -173,7 +173,11 @@ class BrokerConfig:
 
     def with_ports(self) -> BrokerConfig:
         """The same with a free port where any was asked for."""
-        return self if self.listen_port else replace(self, listen_port=free_listen_port(self.bind_address))
+        return (
+            self
+            if self.listen_port
+            else replace(self, listen_port=free_listen_port(self.bind_address))
+        )
 
 
 def read_config(
@@ -210,9 +214,13 @@ def _completed(config: BrokerConfig, environment: Mapping[str, str]) -> BrokerCo
 def check(config: BrokerConfig) -> None:
     """:raises ConfigError: settings contradict each other, or ask for what this broker does not have."""
     if config.is_slave and config.broker_id <= MASTER_ID:
-        raise ConfigError(f"brokerId={config.broker_id} with brokerRole=SLAVE: allowed is a number from 1")
+        raise ConfigError(
+            f"brokerId={config.broker_id} with brokerRole=SLAVE: allowed is a number from 1"
+        )
     if 0 < config.listen_port <= -FAST_PORT_STEP:
-        raise ConfigError(f"listenPort={config.listen_port}: the ports two below and one above are needed, too")
+        raise ConfigError(
+            f"listenPort={config.listen_port}: the ports two below and one above are needed, too"
+        )
     for address in config.name_servers:
         try:
             split_address(address)
@@ -227,11 +235,15 @@ def check(config: BrokerConfig) -> None:
     try:
         _ = config.delay_levels
     except ValueError as error:
-        raise ConfigError(f"messageDelayLevel={config.store.message_delay_level}: {error}") from None
+        raise ConfigError(
+            f"messageDelayLevel={config.store.message_delay_level}: {error}"
+        ) from None
     try:
         networks(config.replication.ha_allowed_addresses)
     except ValueError as error:
-        raise ConfigError(f"haAllowedAddresses: {error}: allowed are addresses and networks, joined by ,") from None
+        raise ConfigError(
+            f"haAllowedAddresses: {error}: allowed are addresses and networks, joined by ,"
+        ) from None
     try:
         _ = config.store.retention
     except ValueError:
@@ -252,12 +264,20 @@ def _missing(config: BrokerConfig) -> tuple[tuple[str, bool, str], ...]:
             store.enable_d_leger_commit_log,
             "there is no DLedger here; use brokerRole and slaves",
         ),
-        ("aclEnable", config.acl_enable, "there is no access control here yet, the broker would be open to everybody"),
+        (
+            "aclEnable",
+            config.acl_enable,
+            "there is no access control here yet, the broker would be open to everybody",
+        ),
         ("useTLS", config.java.use_tls, "there is no TLS here yet, connections would be readable"),
         ("enableLmq", store.enable_lmq, "there are no light queues here"),
         ("enableMultiDispatch", store.enable_multi_dispatch, "there are no light queues here"),
         ("messageStorePlugIn", bool(config.message_store_plug_in), "Java classes cannot be used"),
-        ("fetchNamesrvAddrByAddressServer", config.fetch_namesrv_addr_by_address_server, "use namesrvAddr"),
+        (
+            "fetchNamesrvAddrByAddressServer",
+            config.fetch_namesrv_addr_by_address_server,
+            "use namesrvAddr",
+        ),
     )
 
 
@@ -266,7 +286,9 @@ def _paths(text: str | None) -> tuple[Path, ...]:
 
     See docs/storage/files.md#several-directories-for-the-commit-log.
     """
-    return tuple(Path(path.strip()).expanduser() for path in (text or "").split(",") if path.strip())
+    return tuple(
+        Path(path.strip()).expanduser() for path in (text or "").split(",") if path.strip()
+    )
 
 
 def _join(host: str, port: int) -> str:

@@ -41,7 +41,9 @@ class DelayLevels:
         if text is None:
             return 0
         if _NUMBER.fullmatch(text) is None:
-            raise MessageError(f"{DELAY} is {text!r}: a delay level is a number from 0 to {len(self.ms)}")
+            raise MessageError(
+                f"{DELAY} is {text!r}: a delay level is a number from 0 to {len(self.ms)}"
+            )
         return self.nearest(int(text))
 
     def nearest(self, level: int) -> int:
@@ -54,7 +56,9 @@ def waiting_queue(level: int) -> tuple[str, int]:
     return SCHEDULE_TOPIC, level - 1
 
 
-def put_aside(properties: Mapping[str, str], level: int, topic: str, queue_id: int) -> dict[str, str]:
+def put_aside(
+    properties: Mapping[str, str], level: int, topic: str, queue_id: int
+) -> dict[str, str]:
     """The properties of a message that waits in the schedule topic, and goes to a queue of `topic` later."""
     return {**properties, DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)}
 

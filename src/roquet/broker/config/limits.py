@@ -45,4 +45,6 @@ class Limits:
 def refuse_beyond(count: int, count_max: int, what: str, name: str) -> None:
     """:raises Refused: `count` is more than the setting `name` allows; the remark says what there is too much of."""
     if count > count_max:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"{what}: {count}, allowed are {count_max} ({name})")
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"{what}: {count}, allowed are {count_max} ({name})"
+        )

@@ -43,8 +43,12 @@ class StoreSettings:
     store_path_root_dir: str = "~/store"
     store_path_commit_log: str | None = None
     read_only_commit_log_store_paths: str | None = None
-    mapped_file_size_commit_log: int = setting(1 << 30, aliases=("mapedFileSizeCommitLog",), at_least=1024)
-    mapped_file_size_consume_queue: int = setting(6_000_000, aliases=("mapedFileSizeConsumeQueue",), at_least=20)
+    mapped_file_size_commit_log: int = setting(
+        1 << 30, aliases=("mapedFileSizeCommitLog",), at_least=1024
+    )
+    mapped_file_size_consume_queue: int = setting(
+        6_000_000, aliases=("mapedFileSizeConsumeQueue",), at_least=20
+    )
     max_message_size: int = setting(4 << 20, at_least=1)
     check_crc_on_recover: bool = setting(True, "checkCRCOnRecover")
     delete_when: str = "04"
@@ -94,7 +98,9 @@ class StoreSettings:
     enable_schedule_message_stats: bool = True
     enable_schedule_async_deliver: bool = False
     schedule_async_deliver_max_pending_limit: int = 2000
-    schedule_async_deliver_max_resend_num2_blocked: int = setting(3, "scheduleAsyncDeliverMaxResendNum2Blocked")
+    schedule_async_deliver_max_resend_num2_blocked: int = setting(
+        3, "scheduleAsyncDeliverMaxResendNum2Blocked"
+    )
 
     enable_consume_queue_ext: bool = False
     mapped_file_size_consume_queue_ext: int = setting(48 << 20, at_least=65536)

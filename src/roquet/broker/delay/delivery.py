@@ -83,13 +83,19 @@ class _Level:
             self.look_ms = None
         else:
             waits_ms = self._waits_ms(self.offset, self.queue.columns(self.offset, 1), clock)
-            self.look_ms = clock.steady_ms() + (max(0.0, float(waits_ms[0])) if len(waits_ms) else 0.0)
+            self.look_ms = clock.steady_ms() + (
+                max(0.0, float(waits_ms[0])) if len(waits_ms) else 0.0
+            )
 
-    def _waits_ms(self, first: int, entries: npt.NDArray[np.void], clock: StampClock) -> npt.NDArray[np.float64]:
+    def _waits_ms(
+        self, first: int, entries: npt.NDArray[np.void], clock: StampClock
+    ) -> npt.NDArray[np.float64]:
         """How long each has to wait yet."""
         now_ms = clock.now_ms()
         steps_ms = clock.set_since_each(entries["physical"])
-        waits_ms: npt.NDArray[np.float64] = entries["tag_code"] - float(now_ms) + steps_ms + (steps_ms != 0)
+        waits_ms: npt.NDArray[np.float64] = (
+            entries["tag_code"] - float(now_ms) + steps_ms + (steps_ms != 0)
+        )
         known, others = np.split(waits_ms, [max(0, self.known_to - first)])
         np.minimum(known, self.known_by_ms - clock.steady_ms(), out=known)
         others[others > self.delay_ms + _SLACK_MS] = 0
@@ -165,7 +171,9 @@ class DelayedDelivery:
         """All levels there are, and those that the configuration had once and in which messages still wait."""
         known = set(range(1, len(self._delays_ms) + 1))
         used = {
-            queue.queue_id + 1 for queue in self._store.queues if queue.topic == m.SCHEDULE_TOPIC and queue.max_offset
+            queue.queue_id + 1
+            for queue in self._store.queues
+            if queue.topic == m.SCHEDULE_TOPIC and queue.max_offset
         }
         if used - known:
             text = "messageDelayLevel has %d levels now: the messages of levels %s come when they were due before"
@@ -182,7 +190,9 @@ class DelayedDelivery:
             log.warning(text, number, offset, saved, queue.min_offset, queue.max_offset)
             self._progress.delivered(number, offset)
         delay_ms = self._delays_ms[min(number, len(self._delays_ms)) - 1]
-        return _Level(number, delay_ms, queue, offset, queue.max_offset, self._clock.steady_ms() + delay_ms)
+        return _Level(
+            number, delay_ms, queue, offset, queue.max_offset, self._clock.steady_ms() + delay_ms
+        )
 
     # delivery
 
@@ -227,7 +237,8 @@ class DelayedDelivery:
             self._held_up.discard(level.number)
         if bool(self._held_up) is not was_held_up:
             log.error(
-                "delayed messages %s", f"have to wait, it is tried again: {why}" if why else "are delivered again"
+                "delayed messages %s",
+                f"have to wait, it is tried again: {why}" if why else "are delivered again",
             )
 
     def _deliver(self, level: _Level) -> None:
@@ -244,7 +255,10 @@ class DelayedDelivery:
         run = self._run(level, first, entries[: end - first])
         gone = run.gone + max(0, first - level.offset)
         if gone:
-            text, now_s = "%d messages of delay level %d are not in the log any more", self._clock.steady_ms() / 1000
+            text, now_s = (
+                "%d messages of delay level %d are not in the log any more",
+                self._clock.steady_ms() / 1000,
+            )
             self._limited_log.warning(f"gone {level.number}", now_s, text, gone, level.number)
         while run.queues:
             self._append(run, queue.queue_id)

@@ -48,7 +48,11 @@ class DueRun:
     """
 
     def __init__(
-        self, store: Store, first: int, entries: npt.NDArray[np.void], passed_over: Collection[str] = ()
+        self,
+        store: Store,
+        first: int,
+        entries: npt.NDArray[np.void],
+        passed_over: Collection[str] = (),
     ) -> None:
         self._store = store
         physical = entries["physical"].astype(np.int64)
@@ -60,13 +64,20 @@ class DueRun:
         numbers = np.flatnonzero(is_there)
         if passed_over:
             numbers = np.array(
-                [number for number in numbers if self._is_read(physical[number], sizes[number], passed_over)], int
+                [
+                    number
+                    for number in numbers
+                    if self._is_read(physical[number], sizes[number], passed_over)
+                ],
+                int,
             )
         self.block = self._block(physical[numbers], sizes[numbers])
         found = self._queues(physical[numbers])
         self.offsets: list[int] = (numbers + first).tolist()
         if None in found:
-            kept = np.array([number for number, queue in enumerate(found) if queue is not None], np.int64)
+            kept = np.array(
+                [number for number, queue in enumerate(found) if queue is not None], np.int64
+            )
             self.block = self._block(physical[numbers][kept], sizes[numbers][kept])
             self.offsets = (numbers[kept] + first).tolist()
         self.queues: list[ConsumeQueue] = [queue for queue in found if queue is not None]
@@ -90,8 +101,17 @@ class DueRun:
         block, data = self.block, self.block.data
         if not data:
             return []
-        is_sound = block.shape.sound & (block.field(">u4", 0) == block.sizes) & (block.field(">u4", 4) == MAGIC)
-        columns = block.shape.properties_at.tolist(), block.ends.tolist(), is_sound.tolist(), physical.tolist()
+        is_sound = (
+            block.shape.sound
+            & (block.field(">u4", 0) == block.sizes)
+            & (block.field(">u4", 4) == MAGIC)
+        )
+        columns = (
+            block.shape.properties_at.tolist(),
+            block.ends.tolist(),
+            is_sound.tolist(),
+            physical.tolist(),
+        )
         known: dict[tuple[bytes, bytes], ConsumeQueue | None] = {}
         found: list[ConsumeQueue | None] = []
         for begin, end, sound, at in zip(*columns, strict=True):
@@ -102,7 +122,11 @@ class DueRun:
                 known[place] = self._queue(place[0].decode("utf-8", "replace"), place[1])
             queue = known[place]
             if queue is None:
-                log.error("the delayed message at physical offset %d is left out, it belongs into %s:%s", at, *place)
+                log.error(
+                    "the delayed message at physical offset %d is left out, it belongs into %s:%s",
+                    at,
+                    *place,
+                )
             found.append(queue)
         return found
 
@@ -110,7 +134,11 @@ class DueRun:
         """Nothing may go to the half topic (docs/storage/delayed-messages.md#what-is-delivered)."""
         if not m.is_legal_name(topic) or len(topic) > m.TOPIC_SIZE_MAX or topic == m.HALF_TOPIC:
             return None
-        return self._store.queue(topic, int(queue_id)) if queue_id.isdigit() and len(queue_id) < 10 else None
+        return (
+            self._store.queue(topic, int(queue_id))
+            if queue_id.isdigit() and len(queue_id) < 10
+            else None
+        )
 
     def drop(self, count: int) -> None:
         """The first ones are done."""
@@ -118,4 +146,6 @@ class DueRun:
         block = self.block
         if self.queues:
             begin = int(block.starts[count])
-            self.block = RecordBlock(0, block.data[begin:], block.starts[count:] - begin, len(block.data) - begin)
+            self.block = RecordBlock(
+                0, block.data[begin:], block.starts[count:] - begin, len(block.data) - begin
+            )

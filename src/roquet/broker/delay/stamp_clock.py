@@ -51,7 +51,9 @@ class StampClock:
     def now_ms(self) -> int:
         """Wall time, ms since the epoch. A step since the last call is noted."""
         now_ms = self._wall_ms()
-        if 0 <= now_ms - self._compared_ms <= 1:  # nothing to be seen yet: under load most calls are such
+        if (
+            0 <= now_ms - self._compared_ms <= 1
+        ):  # nothing to be seen yet: under load most calls are such
             return now_ms
         self._compared_ms = now_ms
         ahead_ms = now_ms - self.steady_ms()

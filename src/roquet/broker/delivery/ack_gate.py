@@ -191,11 +191,17 @@ class AckGate:
                 if code is None:
                     break
                 waiting.popleft()
-                held.connection.send(self._missed(held.answer, code, remark) if held.tells else held.answer)
+                held.connection.send(
+                    self._missed(held.answer, code, remark) if held.tells else held.answer
+                )
 
     def _overdue(self, held: _Held, waited_ms: int) -> tuple[ResponseCode | None, str]:
         config = self._config
-        if held.needs_slave and waited_ms >= config.slave_timeout_ms and self._replicated_to < held.end:
+        if (
+            held.needs_slave
+            and waited_ms >= config.slave_timeout_ms
+            and self._replicated_to < held.end
+        ):
             return ResponseCode.FLUSH_SLAVE_TIMEOUT, self._why_late(held, waited_ms)
         if config.flush and waited_ms >= config.flush_timeout_ms and self._flushed_to() < held.end:
             remark = f"the message is stored, but not on disk after {waited_ms} ms"

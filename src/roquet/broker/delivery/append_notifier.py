@@ -18,7 +18,13 @@ class AppendNotifier:
     """
 
     def __init__(
-        self, store: Store, long_polls: LongPolls, ack_gate: AckGate, ha_server: HaServer | None, *, syncs: bool
+        self,
+        store: Store,
+        long_polls: LongPolls,
+        ack_gate: AckGate,
+        ha_server: HaServer | None,
+        *,
+        syncs: bool,
     ) -> None:
         self._store = store
         self._long_polls = long_polls

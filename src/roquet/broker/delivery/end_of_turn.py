@@ -19,7 +19,9 @@ class EndOfTurn:
 
     __slots__ = ("_began_s", "_loop", "_took", "_work", "is_due")
 
-    def __init__(self, work: Callable[[], None], took: Callable[[float], None] = lambda seconds: None) -> None:
+    def __init__(
+        self, work: Callable[[], None], took: Callable[[float], None] = lambda seconds: None
+    ) -> None:
         self._work = work
         self._took = took
         self._loop: asyncio.AbstractEventLoop | None = None

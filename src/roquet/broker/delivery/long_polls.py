@@ -142,7 +142,9 @@ class LongPolls:
                 self._send(answers)
                 yield
 
-    def _answer(self, queue: ConsumeQueue, count: int, answers: _Answers, swept_ms: float | None = None) -> None:
+    def _answer(
+        self, queue: ConsumeQueue, count: int, answers: _Answers, swept_ms: float | None = None
+    ) -> None:
         """Look at the first `count` of a queue's pulls; those that go on waiting are its last ones then.
 
         :param swept_ms: when the queue did not grow, but is swept: others than those that are due need not look again.
@@ -155,7 +157,9 @@ class LongPolls:
             if not held.connection.is_open:
                 self._places.leave(held)
                 continue
-            is_due = swept_ms is not None and (swept_ms >= held.until_ms or queue.max_offset > held.offset)
+            is_due = swept_ms is not None and (
+                swept_ms >= held.until_ms or queue.max_offset > held.offset
+            )
             looks = (is_due or swept_ms is None) and answers.takes(held.connection)
             answer = held.fetch_again(is_due) if looks else None
             if answer is None:
@@ -182,7 +186,11 @@ class LongPolls:
     def _wake_of(self, connections: set[Connection]) -> None:
         """Look at the queues again where pulls of these connections were left out."""
         self.wake(
-            [queue for queue in self._queues if any(_is_behind(held, connections) for held in queue.waiting or ())]
+            [
+                queue
+                for queue in self._queues
+                if any(_is_behind(held, connections) for held in queue.waiting or ())
+            ]
         )
 
 
@@ -202,7 +210,9 @@ class _Answers:
 
     def takes(self, connection: Connection) -> bool:
         """Whether there is room for one more."""
-        is_enough = self._size >= _ANSWERS_AT_ONCE or self._sizes[connection] >= connection.answers_at_once
+        is_enough = (
+            self._size >= _ANSWERS_AT_ONCE or self._sizes[connection] >= connection.answers_at_once
+        )
         if not is_enough and connection.is_writable:
             return True
         self.left[connection] = None

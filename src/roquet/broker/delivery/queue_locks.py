@@ -45,7 +45,9 @@ class LeaseTable:
         self._groups: dict[str, dict[Place, Lease]] = {}
         self.count = 0
 
-    def lock(self, group: str, client_id: str, queues: Iterable[Place], now_ms: float) -> list[Place]:
+    def lock(
+        self, group: str, client_id: str, queues: Iterable[Place], now_ms: float
+    ) -> list[Place]:
         """Lease to this client what nobody else holds, renew what it holds; all that it holds of `queues` now, in their
         order and each once.
 

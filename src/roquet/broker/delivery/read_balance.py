@@ -31,4 +31,6 @@ class ReadBalance:
         """
         if not self.slave_reads:
             return MASTER_ID
-        return group.which_broker_when_consume_slowly if behind > self.memory_size else group.broker_id
+        return (
+            group.which_broker_when_consume_slowly if behind > self.memory_size else group.broker_id
+        )

@@ -26,7 +26,9 @@ class BrokerLiveness(Enum):
     """It may have ended, or live on where we cannot see it."""
 
 
-async def addresses_of(channels: Channels, name_servers: Sequence[str], name: str) -> dict[int, str]:
+async def addresses_of(
+    channels: Channels, name_servers: Sequence[str], name: str
+) -> dict[int, str]:
     """Broker id and address of all brokers of the name, by the word of all name servers that answer."""
     answers = await asyncio.gather(*(_known(channels, server, name) for server in name_servers))
     return {broker_id: address for answer in answers for broker_id, address in answer.items()}
@@ -34,7 +36,9 @@ async def addresses_of(channels: Channels, name_servers: Sequence[str], name: st
 
 async def _known(channels: Channels, name_server: str, name: str) -> dict[int, str]:
     try:
-        answer = await channels.call(name_server, Command(RequestCode.GET_BROKER_CLUSTER_INFO), TIMEOUT_MS)
+        answer = await channels.call(
+            name_server, Command(RequestCode.GET_BROKER_CLUSTER_INFO), TIMEOUT_MS
+        )
         brokers = parse(checked(answer, name_server).body, ClusterInfo.from_json).brokers
     except (RoquetError, ValueError):
         return {}
@@ -46,7 +50,11 @@ async def life_of(channels: Channels, address: str) -> BrokerLiveness:
     try:
         await channels.call(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), TIMEOUT_MS)
     except ConnectionClosed as error:
-        return BrokerLiveness.REFUSES if isinstance(error.__cause__, ConnectionRefusedError) else BrokerLiveness.SILENT
+        return (
+            BrokerLiveness.REFUSES
+            if isinstance(error.__cause__, ConnectionRefusedError)
+            else BrokerLiveness.SILENT
+        )
     except CallTimeout:
         return BrokerLiveness.SILENT
     return BrokerLiveness.ANSWERS

@@ -66,11 +66,20 @@ class Promotion:
         header = PromoteHeader.read(request.fields)
         role = BrokerRole.__members__.get(header.role, BrokerRole.SLAVE)
         if role is BrokerRole.SLAVE:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"role {header.role!r}: allowed are SYNC_MASTER and ASYNC_MASTER")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"role {header.role!r}: allowed are SYNC_MASTER and ASYNC_MASTER",
+            )
         if self._client is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker is the master of {self._config.broker_name} already")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker is the master of {self._config.broker_name} already",
+            )
         if self._become is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "this broker runs inside a program that cannot start it anew")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "this broker runs inside a program that cannot start it anew",
+            )
         if self._work is not None and not self._work.done():
             raise Refused(ResponseCode.SYSTEM_ERROR, "this broker is being promoted already")
         self._work = asyncio.get_running_loop().create_task(
@@ -86,7 +95,9 @@ class Promotion:
         request: Command,
         connection: Connection,
     ) -> None:
-        known = await addresses_of(self._channels, self._config.name_servers, self._config.broker_name)
+        known = await addresses_of(
+            self._channels, self._config.name_servers, self._config.broker_name
+        )
         against = await self._against_the_master(known.get(MASTER_ID), is_fenced=header.fenced)
         against += self._against_our_drive()
         if not header.forced:
@@ -96,7 +107,9 @@ class Promotion:
             try:
                 config = self._promoted(role)
             except (OSError, ConfigError, ValueError) as error:
-                against = [f"the settings cannot be changed in {self._config.broker_config_path}: {error}"]
+                against = [
+                    f"the settings cannot be changed in {self._config.broker_config_path}: {error}"
+                ]
         if against:
             connection.send(request.answer(ResponseCode.SYSTEM_ERROR, "; ".join(against)).encode())
             return
@@ -127,7 +140,11 @@ class Promotion:
     def _against_our_drive(self) -> list[str]:
         """A store that is not trusted any more is closed by the end of its process only; force does not help there."""
         failure = self._store.failure
-        return [f"a sync of this broker's store has failed: {failure}; start it anew first"] if failure else []
+        return (
+            [f"a sync of this broker's store has failed: {failure}; start it anew first"]
+            if failure
+            else []
+        )
 
     def _against_our_log(self, client: HaClient) -> list[str]:
         own, progress, had = self._store.log, client.progress(), self._sync.master_log
@@ -137,12 +154,18 @@ class Promotion:
         if progress.phase is Phase.STOPPED:
             against.append(f"this log does not fit the master's: {progress.reason}")
         if had is None:
-            against.append("since its start this slave has not heard what the master has; what is missing is not known")
+            against.append(
+                "since its start this slave has not heard what the master has; what is missing is not known"
+            )
             return against
         if own.end < had.end:
-            against.append(f"{had.end - own.end} bytes are missing here, the master's log ended at {had.end} at least")
+            against.append(
+                f"{had.end - own.end} bytes are missing here, the master's log ended at {had.end} at least"
+            )
         if own.start > had.start:
-            against.append(f"the first {own.start - had.start} bytes of the master's log are missing here")
+            against.append(
+                f"the first {own.start - had.start} bytes of the master's log are missing here"
+            )
         return against
 
     async def _against_other_slaves(self, known: dict[int, str]) -> list[str]:
@@ -163,12 +186,16 @@ class Promotion:
                 continue
             if end > self._store.log.end:
                 missing = end - self._store.log.end
-                against.append(f"slave {broker_id} at {address} has {missing} bytes more: promote that one")
+                against.append(
+                    f"slave {broker_id} at {address} has {missing} bytes more: promote that one"
+                )
         return against
 
     def _promoted(self, role: BrokerRole) -> BrokerConfig:
         """The configuration of a master, in the file, too, where there is one."""
         own = self._config
-        config = replace(own, broker_id=MASTER_ID, replication=replace(own.replication, broker_role=role))
+        config = replace(
+            own, broker_id=MASTER_ID, replication=replace(own.replication, broker_role=role)
+        )
         save_role(config)
         return config

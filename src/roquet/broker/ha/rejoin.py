@@ -94,7 +94,9 @@ class RejoinStore:
         self._store.close()
 
 
-async def _record(channels: Channels, master: str, at: PhysicalOffset, of_master: LogRange) -> bytes | None:
+async def _record(
+    channels: Channels, master: str, at: PhysicalOffset, of_master: LogRange
+) -> bytes | None:
     if not of_master.start <= at < of_master.end:
         return None
     request = Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(at)})
@@ -113,10 +115,16 @@ async def common_end(log: CommitLog, of_master: LogRange, is_same: IsSame) -> Ph
         raise StoreError(
             f"the log ends at {log.end}, the master's begins at {of_master.start}: delete the store, it is copied anew"
         )
-    firsts = [at for start in log.file_starts if (at := _first(log, PhysicalOffset(start), of_master)) is not None]
+    firsts = [
+        at
+        for start in log.file_starts
+        if (at := _first(log, PhysicalOffset(start), of_master)) is not None
+    ]
     count = await _count_same(firsts, is_same)
     if not count:
-        raise StoreError("the two logs have no record in common: delete the store, it is copied anew")
+        raise StoreError(
+            "the two logs have no record in common: delete the store, it is copied anew"
+        )
     first = firsts[count - 1]
     in_file = takewhile(lambda record: record[0] < log.next_file(first), records(log, first))
     ends = {at: PhysicalOffset(at + len(data)) for at, data in in_file}

@@ -123,14 +123,22 @@ class SlaveSync:
         await self._copy(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self._take_groups)
         await self._copy(master, RequestCode.GET_BROKER_RUNTIME_INFO, self._take_log_range)
 
-    async def _copy(self, address: str, code: RequestCode, take: Callable[[bytes], Steps[None]]) -> None:
+    async def _copy(
+        self, address: str, code: RequestCode, take: Callable[[bytes], Steps[None]]
+    ) -> None:
         """:param take: reads a body, and takes over what it says."""
         try:
             answer = checked(await self._channels.call(address, Command(code), TIMEOUT_MS), address)
             await self._slices.run(take(answer.body))
         except (RoquetError, ValueError) as error:
             if code not in self._failing:
-                log.warning("%s: master %s, tried again each %s ms: %s", code.name, address, self._period_ms, error)
+                log.warning(
+                    "%s: master %s, tried again each %s ms: %s",
+                    code.name,
+                    address,
+                    self._period_ms,
+                    error,
+                )
             self._failing.add(code)
         else:
             self._failing.discard(code)
@@ -141,14 +149,20 @@ class SlaveSync:
         """
         own, self._own = self._own, []
         if own:
-            log.info("%d offsets that were committed here are told to the master %s", len(own), master)
+            log.info(
+                "%d offsets that were committed here are told to the master %s", len(own), master
+            )
         for each in own:
-            header = UpdateOffsetHeader(each.group, each.topic, each.queue_id, each.offset, only_forward=True)
+            header = UpdateOffsetHeader(
+                each.group, each.topic, each.queue_id, each.offset, only_forward=True
+            )
             try:
                 request = Command(RequestCode.UPDATE_CONSUMER_OFFSET, header.write())
                 checked(await self._channels.call(master, request, TIMEOUT_MS), master)
             except RoquetError as error:
-                log.warning("the master %s does not take an offset, it is told again: %s", master, error)
+                log.warning(
+                    "the master %s does not take an offset, it is told again: %s", master, error
+                )
                 return
             self._progress.told(each)
 

@@ -44,12 +44,17 @@ class Batches:
 
     def check(self, header: SendHeader, body: bytes) -> None:
         """:raises Refused: no batch may be like that, whatever its messages are."""
-        if header.sys_flag & (m.COMPRESSED | m.TRANSACTION_BITS) or header.topic.startswith(m.RETRY_PREFIX):
+        if header.sys_flag & (m.COMPRESSED | m.TRANSACTION_BITS) or header.topic.startswith(
+            m.RETRY_PREFIX
+        ):
             remark = "a batch can neither be compressed, nor transactional, nor go to a retry topic"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
         size_max = self._config.message_size_max
         if len(body) > size_max:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"body of {len(body)} bytes, maxMessageSize is {size_max}")
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"body of {len(body)} bytes, maxMessageSize is {size_max}",
+            )
         self._refuse_delay(m.split_properties(header.properties))
         if not body:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without messages")
@@ -75,8 +80,14 @@ class Batches:
             item = make_item(flag, data, properties)
             records.add(item)
             if len(records.data) > self._stored_size_max:
-                raise Refused(ResponseCode.MESSAGE_ILLEGAL, self._too_large(len(records), len(body)))
-            cost += 1 + len(item.keys) // _KEYS_PER_COST + (len(data) + len(item.properties)) // _BYTES_PER_COST
+                raise Refused(
+                    ResponseCode.MESSAGE_ILLEGAL, self._too_large(len(records), len(body))
+                )
+            cost += (
+                1
+                + len(item.keys) // _KEYS_PER_COST
+                + (len(data) + len(item.properties)) // _BYTES_PER_COST
+            )
             for _ in range(cost // _STEP):  # so that steps can be counted instead of timed
                 yield
             cost %= _STEP
@@ -96,16 +107,22 @@ class Batches:
         for_keyless = m.join_properties(shared).encode()
         shared.pop(m.UNIQ_KEY, None)
         for_keyed = m.join_properties(shared).encode()
-        return lambda flag, body, properties: self._item(flag, body, properties, for_keyed, for_keyless)
+        return lambda flag, body, properties: self._item(
+            flag, body, properties, for_keyed, for_keyless
+        )
 
-    def _item(self, flag: int, body: bytes, properties: bytes, for_keyed: bytes, for_keyless: bytes) -> BatchItem:
+    def _item(
+        self, flag: int, body: bytes, properties: bytes, for_keyed: bytes, for_keyless: bytes
+    ) -> BatchItem:
         pairs = m.split_properties(properties.decode())
         if properties and not properties.endswith(m.PROPERTY_SEPARATOR.encode()):
             properties += m.PROPERTY_SEPARATOR.encode()
         properties += for_keyed if m.UNIQ_KEY in pairs else for_keyless
         self._refuse_delay(pairs)
         if is_half_message(pairs, 0):
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be in a batch")
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be in a batch"
+            )
         if len(properties) > m.PROPERTIES_SIZE_MAX:
             remark = f"properties of {len(properties)} bytes in a batch, allowed are {m.PROPERTIES_SIZE_MAX}"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
@@ -117,4 +134,7 @@ class Batches:
         except MessageError as error:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         if level:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "messages of a batch cannot be delayed: send them one by one")
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "messages of a batch cannot be delayed: send them one by one",
+            )

@@ -45,14 +45,18 @@ class ClientProxy:
         channel = self._channel(header.consumer_group, header.client_id or "")
         fields = {**request.fields, "brokerName": self._broker_name}
         message = self._message(header.msg_id or "")
-        connection.made(len(message))  # it is read and kept for this client, as an answer of that size would be
+        connection.made(
+            len(message)
+        )  # it is read and kept for this client, as an answer of that size would be
         asked = Command(request.code, fields, message)
         connection.answer_later(request, relayed(channel, asked, request), len(message))
 
     def _channel(self, group: str, client_id: str) -> Connection:
         channel = self._consumers.channel_of(group, client_id)
         if channel is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer {client_id} of group {group} is connected")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"no consumer {client_id} of group {group} is connected"
+            )
         return channel
 
     def _message(self, message_id: str) -> bytes:

@@ -12,7 +12,12 @@ from typing import Any
 from roquet.broker.config.limits import Limits
 from roquet.broker.delivery.queue_locks import LeaseTable, Place
 from roquet.common.steps import Steps, in_parts
-from roquet.protocol.bodies.tables import parse_request, queue_from_json, queue_to_json, read_members
+from roquet.protocol.bodies.tables import (
+    parse_request,
+    queue_from_json,
+    queue_to_json,
+    read_members,
+)
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.records.message import MessageQueue
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
@@ -31,7 +36,11 @@ class LockHandler:
     """
 
     def __init__(
-        self, leases: LeaseTable, clock_ms: Callable[[], float], slices: Slices, limits: Limits | None = None
+        self,
+        leases: LeaseTable,
+        clock_ms: Callable[[], float],
+        slices: Slices,
+        limits: Limits | None = None,
     ) -> None:
         self._size_max = (limits or Limits()).json_body_size_max
         self._leases = leases
@@ -46,7 +55,9 @@ class LockHandler:
 
     def _in_order(self, work: Callable[[Command], Steps[Answer]]) -> Handler:
         """A client that gives a queue back right after it asked for it does not hold it in the end."""
-        return lambda request, connection: self._slices.answer_in_order(work(request), request, connection)
+        return lambda request, connection: self._slices.answer_in_order(
+            work(request), request, connection
+        )
 
     def lock(self, request: Command) -> Steps[Answer]:
         group, client_id, places = yield from self._read(request)
@@ -68,7 +79,9 @@ class LockHandler:
 
         :raises ValueError: it is none.
         """
-        group, client_id, queues = parse_request(request.body, _head, self._size_max, "jsonBodySizeMax")
+        group, client_id, queues = parse_request(
+            request.body, _head, self._size_max, "jsonBodySizeMax"
+        )
         places: list[Place] = []
         for part in in_parts(queues):
             places += read_members(partial(_places, part))
@@ -82,4 +95,6 @@ def _head(json: Mapping[str, Any]) -> tuple[str, str, list[Any]]:
 
 
 def _places(queues: Iterable[Mapping[str, Any]]) -> list[Place]:
-    return [(queue.topic, queue.broker_name, queue.queue_id) for queue in map(queue_from_json, queues)]
+    return [
+        (queue.topic, queue.broker_name, queue.queue_id) for queue in map(queue_from_json, queues)
+    ]

@@ -40,7 +40,9 @@ class MemberStatus:
     :param limits: how large a member's answer may be.
     """
 
-    def __init__(self, consumers: Consumers[Connection], slices: Slices, limits: Limits | None = None) -> None:
+    def __init__(
+        self, consumers: Consumers[Connection], slices: Slices, limits: Limits | None = None
+    ) -> None:
         self._consumers = consumers
         self._slices = slices
         self._size_max = (limits or Limits()).json_body_size_max
@@ -49,7 +51,9 @@ class MemberStatus:
         self._limited_log = LimitedLog(log)
 
     def routes(self) -> dict[int, Handler]:
-        return {RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._requests.handler(self.status)}
+        return {
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._requests.handler(self.status)
+        }
 
     async def status(self, request: Command) -> Command:
         """A member that does not answer as it should is left out."""
@@ -66,7 +70,9 @@ class MemberStatus:
     def _ask(self, header: ConsumerStatusHeader, answers: _Answers) -> Steps[None]:
         group = self._consumers.groups.get(header.group)
         if group is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer of group {header.group} is connected")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"no consumer of group {header.group} is connected"
+            )
         chosen: dict[str, Connection] = {}
         for part in in_parts(list(group.members.items())):
             for channel, member in part:
@@ -75,13 +81,19 @@ class MemberStatus:
             yield
         fields = ConsumerStatusHeader(header.topic, header.group).write()
         for client_id, channel in chosen.items():
-            answers.ask(client_id, channel, Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, dict(fields)))
+            answers.ask(
+                client_id,
+                channel,
+                Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, dict(fields)),
+            )
             yield
 
     def _table(self, answers: _Answers) -> Steps[bytes]:
         """:raises Refused: the answers are too large to be one."""
         if answers.size > SIZE_MAX:
-            remark = f"the members' answers have more than {SIZE_MAX} bytes: ask one by one (clientAddr)"
+            remark = (
+                f"the members' answers have more than {SIZE_MAX} bytes: ask one by one (clientAddr)"
+            )
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         tables: list[bytes] = []
         for client_id, (channel, body) in answers.bodies.items():
@@ -151,7 +163,9 @@ class _Answers:
                 await self._all_came.wait()
         except TimeoutError:
             channel, _ = next(iter(self._asked.values()))
-            self._left_out(channel, f"no answer within {timeout_ms} ms, members_without={len(self._asked)}")
+            self._left_out(
+                channel, f"no answer within {timeout_ms} ms, members_without={len(self._asked)}"
+            )
 
     def give_up(self) -> None:
         """Nobody waits for more."""
@@ -162,4 +176,9 @@ class _Answers:
 
 def _queues(json: Any) -> ObjectKeys:
     """Queue -> offset of one member, its keys as they came."""
-    return ObjectKeys({str(key): as_int64(offset) for key, offset in (json.get("messageQueueTable") or {}).items()})
+    return ObjectKeys(
+        {
+            str(key): as_int64(offset)
+            for key, offset in (json.get("messageQueueTable") or {}).items()
+        }
+    )

@@ -21,7 +21,13 @@ from roquet.broker.metadata.metadata import Metadata
 from roquet.common.limited_log import LimitedLog
 from roquet.common.steps import Steps, in_parts
 from roquet.errors import FilterError, Refused
-from roquet.protocol.bodies.tables import ConsumerData, GroupConfig, Heartbeat, Subscription, parse_request
+from roquet.protocol.bodies.tables import (
+    ConsumerData,
+    GroupConfig,
+    Heartbeat,
+    Subscription,
+    parse_request,
+)
 from roquet.protocol.headers.members import ConsumerGroupHeader, UnregisterClientHeader
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
@@ -95,13 +101,19 @@ class MemberHandler:
 
         One that goes beyond a limit is refused before it registers anybody.
         """
-        heartbeat = parse_request(request.body, Heartbeat.from_json, self._limits.json_body_size_max, "jsonBodySizeMax")
+        heartbeat = parse_request(
+            request.body, Heartbeat.from_json, self._limits.json_body_size_max, "jsonBodySizeMax"
+        )
         self._refuse_beyond_limits(heartbeat, connection)
         address, seen_ms = connection.peer_address, self._clock_ms()
         member = Member(heartbeat.client_id, request.language, request.version, address, seen_ms)
         for group in heartbeat.producers:
             self._producers.register(connection, member, group)
-        wrong = [error for data in heartbeat.consumers for error in self._take_consumer(connection, member, data)]
+        wrong = [
+            error
+            for data in heartbeat.consumers
+            for error in self._take_consumer(connection, member, data)
+        ]
         if wrong:
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "; ".join(map(str, wrong)))
         return request.answer(ResponseCode.SUCCESS)
@@ -118,34 +130,56 @@ class MemberHandler:
         for subscription in expressions:
             if subscription.is_by_tag:
                 check_length(subscription.expression)
-        size = sum(len(subscription.expression) for subscription in expressions if not subscription.is_by_tag)
+        size = sum(
+            len(subscription.expression)
+            for subscription in expressions
+            if not subscription.is_by_tag
+        )
         if size > _SQL_SIZE_MAX:
             remark = f"SQL92 expressions of {size} characters in one heartbeat, allowed are {_SQL_SIZE_MAX}"
             raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
         for data in consumers:
             what = f"subscriptions of group {data.group}"
-            refuse_beyond(len(data.subscriptions), limits.subscription_nums_max, what, "subscriptionNumsMax")
+            refuse_beyond(
+                len(data.subscriptions), limits.subscription_nums_max, what, "subscriptionNumsMax"
+            )
         what = "subscriptions of all members"
         if consumers:  # who only sends is not refused for what consumers want
             count = self._consumers.count_with(connection, consumers)
-            refuse_beyond(count, limits.member_subscription_nums_max, what, "memberSubscriptionNumsMax")
+            refuse_beyond(
+                count, limits.member_subscription_nums_max, what, "memberSubscriptionNumsMax"
+            )
         if heartbeat.producers:
-            count, what = self._producers.count_with(connection, heartbeat.producers), "groups of all producers"
-            refuse_beyond(count, limits.member_subscription_nums_max, what, "memberSubscriptionNumsMax")
+            count, what = (
+                self._producers.count_with(connection, heartbeat.producers),
+                "groups of all producers",
+            )
+            refuse_beyond(
+                count, limits.member_subscription_nums_max, what, "memberSubscriptionNumsMax"
+            )
         self._refuse_full(self._consumers, [data.group for data in consumers], connection)
         self._refuse_full(self._producers, heartbeat.producers, connection)
 
     def _refuse_full(
-        self, registry: Consumers[Connection] | Producers[Connection], groups: Sequence[str], connection: Connection
+        self,
+        registry: Consumers[Connection] | Producers[Connection],
+        groups: Sequence[str],
+        connection: Connection,
     ) -> None:
         limits, count = self._limits, len(registry.groups_of(connection).union(groups))
-        refuse_beyond(count, limits.client_group_nums_max, "groups of this client", "clientGroupNumsMax")
+        refuse_beyond(
+            count, limits.client_group_nums_max, "groups of this client", "clientGroupNumsMax"
+        )
         for group in groups:
             if not registry.has_room(connection, group, limits.member_nums_max):
-                remark = f"group {group} has {limits.member_nums_max} members already (memberNumsMax)"
+                remark = (
+                    f"group {group} has {limits.member_nums_max} members already (memberNumsMax)"
+                )
                 raise Refused(ResponseCode.SYSTEM_ERROR, remark)
 
-    def _take_consumer(self, connection: Connection, member: Member, data: ConsumerData) -> list[FilterError]:
+    def _take_consumer(
+        self, connection: Connection, member: Member, data: ConsumerData
+    ) -> list[FilterError]:
         """A group that may not be made is registered nevertheless; its pulls are what is refused.
 
         :return: what is wrong with its filters.
@@ -159,7 +193,9 @@ class MemberHandler:
             text = "members of group %.200s disagree, what the last one wants counts: %s"
             kind, now = f"disagree {connection.peer_host_name}", asyncio.get_running_loop().time()
             self._limited_log.warning(kind, now, text, data.group, disagreement)
-        wrong = self._filters.register(data.group, data.subscriptions, max(self._now_ms(), self._newest_ms()))
+        wrong = self._filters.register(
+            data.group, data.subscriptions, max(self._now_ms(), self._newest_ms())
+        )
         if is_news:
             self._tell(data.group)
         return wrong
@@ -243,7 +279,9 @@ class MemberHandler:
 
     def check_client(self, request: Command, connection: Connection) -> Command:
         """Whether this broker can serve a subscription; tag expressions always."""
-        subscription = parse_request(request.body, _subscription, self._limits.json_body_size_max, "jsonBodySizeMax")
+        subscription = parse_request(
+            request.body, _subscription, self._limits.json_body_size_max, "jsonBodySizeMax"
+        )
         if subscription is not None and not subscription.is_by_tag:
             self._check_filter(subscription)
         return request.answer(ResponseCode.SUCCESS)

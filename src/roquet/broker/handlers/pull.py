@@ -13,7 +13,12 @@ from typing import Final
 from roquet.broker.delivery.long_polls import LongPolls
 from roquet.broker.delivery.read_balance import ReadBalance
 from roquet.broker.handlers.fastpath.pull import FastPull, PullTerms
-from roquet.broker.metadata.filter_data import FilterRegistry, RetrySubscription, SqlSubscription, compiled
+from roquet.broker.metadata.filter_data import (
+    FilterRegistry,
+    RetrySubscription,
+    SqlSubscription,
+    compiled,
+)
 from roquet.broker.metadata.members import Consumers
 from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.metrics.traffic import Traffic
@@ -21,8 +26,21 @@ from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
 from roquet.broker.offsets.moved_event import OffsetMovedEvents
 from roquet.errors import FilterError, Refused
 from roquet.protocol.bodies.tables import BROADCASTING, GroupConfig, Subscription, TopicConfig
-from roquet.protocol.filters.tags import EVERYTHING, EXPRESSION_SIZE_MAX, SQL92, TAG, Filter, tag_filter
-from roquet.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullAnswer, PullHeader
+from roquet.protocol.filters.tags import (
+    EVERYTHING,
+    EXPRESSION_SIZE_MAX,
+    SQL92,
+    TAG,
+    Filter,
+    tag_filter,
+)
+from roquet.protocol.headers.pull import (
+    COMMIT_OFFSET,
+    SUBSCRIPTION,
+    SUSPEND,
+    PullAnswer,
+    PullHeader,
+)
 from roquet.protocol.records.message import RETRY_PREFIX, Permission
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
 from roquet.protocol.remoting.command import Command
@@ -91,7 +109,9 @@ class PullHandler:
         self._filters = filters
         self._traffic = traffic
         self._moves = moves
-        self._found = ResponseTemplate(ResponseCode.SUCCESS, FetchStatus.FOUND.value, {}, _ANSWER_FIELDS)
+        self._found = ResponseTemplate(
+            ResponseCode.SUCCESS, FetchStatus.FOUND.value, {}, _ANSWER_FIELDS
+        )
 
     def routes(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
@@ -100,9 +120,15 @@ class PullHandler:
         began_ms, header = self._traffic.clock_ms(), PullHeader.read(request.fields)
         terms = self._terms(header, header.queue_id)
         group, wanted = terms.group, terms.wanted
-        fetched = self._look(header, wanted, header.queue_id, header.queue_offset, header.commit_offset)
+        fetched = self._look(
+            header, wanted, header.queue_id, header.queue_offset, header.commit_offset
+        )
         code, dispatch = self._code(fetched, header), self._store.dispatch
-        if code == ResponseCode.PULL_OFFSET_MOVED and dispatch.is_held_up and not self._config.is_slave:
+        if (
+            code == ResponseCode.PULL_OFFSET_MOVED
+            and dispatch.is_held_up
+            and not self._config.is_slave
+        ):
             remark = f"nobody knows where queue {header.queue_id} of {header.topic} ends: {dispatch.why_behind}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         if header.sys_flag & SUSPEND and code == ResponseCode.PULL_NOT_FOUND:
@@ -122,7 +148,12 @@ class PullHandler:
         return PullTerms(group, self._wanted(header, group), topic.read_queues)
 
     def _look(
-        self, header: PullHeader, wanted: Filter, queue_id: int, queue_offset: int, commit_offset: int
+        self,
+        header: PullHeader,
+        wanted: Filter,
+        queue_id: int,
+        queue_offset: int,
+        commit_offset: int,
     ) -> Fetched:
         """What a pull finds that is like `header` but for its queue and offsets, and may be pulled."""
         if header.sys_flag & COMMIT_OFFSET and not self._config.is_slave:
@@ -130,7 +161,9 @@ class PullHandler:
             self._progress.commit(header.consumer_group, header.topic, queue_id, offset)
         return self._fetch(header, queue_id, queue_offset, wanted)
 
-    def _fetch(self, header: PullHeader, queue_id: int, queue_offset: int, wanted: Filter) -> Fetched:
+    def _fetch(
+        self, header: PullHeader, queue_id: int, queue_offset: int, wanted: Filter
+    ) -> Fetched:
         if header.max_msg_nums < 0:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"maxMsgNums is {header.max_msg_nums}")
         count = max(1, min(header.max_msg_nums, COUNT_MAX))
@@ -138,10 +171,18 @@ class PullHandler:
 
     def _learn(self, request: Command, connection: Connection, header: PullHeader) -> None:
         """Let the connection's next pulls of this kind go the short way."""
-        known = next((known for known in connection.fast_paths if isinstance(known, FastPull)), None)
+        known = next(
+            (known for known in connection.fast_paths if isinstance(known, FastPull)), None
+        )
         if known is None:
             known = FastPull(
-                connection, self._terms, self._look, self._suggested, self._found, self._traffic, self._store.log
+                connection,
+                self._terms,
+                self._look,
+                self._suggested,
+                self._found,
+                self._traffic,
+                self._store.log,
             )
             connection.fast_paths.append(known)
         known.learn(request, header)
@@ -153,7 +194,9 @@ class PullHandler:
             raise Refused(ResponseCode.NO_PERMISSION, "this broker may not be read from")
         group = self._metadata.group(name)
         if group is None:
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist"
+            )
         if not group.consume_enable:
             raise Refused(ResponseCode.NO_PERMISSION, f"consumer group {name} may not consume")
         return group
@@ -174,11 +217,19 @@ class PullHandler:
         if header.sys_flag & SUBSCRIPTION:
             kind = header.expression_type or TAG
             check_length(header.subscription)
-            return tag_filter(header.subscription) if kind == TAG else self._sql_of_request(kind, header)
+            return (
+                tag_filter(header.subscription)
+                if kind == TAG
+                else self._sql_of_request(kind, header)
+            )
         subscription = self._subscription(header, group)
         if subscription.class_filter:
             return EVERYTHING
-        return tag_filter(subscription.expression) if subscription.is_by_tag else self._sql_of(subscription, header)
+        return (
+            tag_filter(subscription.expression)
+            if subscription.is_by_tag
+            else self._sql_of(subscription, header)
+        )
 
     def _subscription(self, header: PullHeader, group: GroupConfig) -> Subscription:
         """What the group's heartbeats say."""
@@ -187,7 +238,9 @@ class PullHandler:
             remark = f"group {header.consumer_group} has not subscribed to {header.topic} on this broker yet"
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
         if not group.consume_broadcast_enable and self._is_broadcast(header.consumer_group):
-            raise Refused(ResponseCode.NO_PERMISSION, f"group {header.consumer_group} may not broadcast")
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"group {header.consumer_group} may not broadcast"
+            )
         if subscription.version < header.sub_version:
             remark = f"this broker knows an older subscription of {header.consumer_group} to {header.topic}"
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
@@ -236,7 +289,11 @@ class PullHandler:
     def _code(self, fetched: Fetched, header: PullHeader) -> ResponseCode:
         code = _CODES.get(fetched.status)
         if code is None:
-            code = ResponseCode.PULL_OFFSET_MOVED if header.queue_offset else ResponseCode.PULL_NOT_FOUND
+            code = (
+                ResponseCode.PULL_OFFSET_MOVED
+                if header.queue_offset
+                else ResponseCode.PULL_NOT_FOUND
+            )
         return code
 
     def _suggested(self, group: GroupConfig, fetched: Fetched) -> int:
@@ -244,7 +301,12 @@ class PullHandler:
         return self._balance.next_broker(group, fetched.behind)
 
     def _answer(
-        self, request: Command, header: PullHeader, group: GroupConfig, fetched: Fetched, began_ms: float
+        self,
+        request: Command,
+        header: PullHeader,
+        group: GroupConfig,
+        fetched: Fetched,
+        began_ms: float,
     ) -> bytes:
         code = self._code(fetched, header)
         next_offset = fetched.next_offset
@@ -256,19 +318,27 @@ class PullHandler:
                 code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, group.broker_id
         self._note(code, header, fetched, began_ms)
         fields = PullAnswer(suggested, next_offset, fetched.min_offset, fetched.max_offset).write()
-        return request.answer(code, fetched.status.value, fields, b"".join(fetched.records)).encode()
+        return request.answer(
+            code, fetched.status.value, fields, b"".join(fetched.records)
+        ).encode()
 
-    def _note(self, code: ResponseCode, header: PullHeader, fetched: Fetched, began_ms: float) -> None:
+    def _note(
+        self, code: ResponseCode, header: PullHeader, fetched: Fetched, began_ms: float
+    ) -> None:
         """Count it, and write down if it is sent elsewhere; a slave writes nothing."""
         if code == ResponseCode.SUCCESS:
             size, traffic = fetched.size, self._traffic
-            traffic.given(header.topic, header.consumer_group, header.queue_id, fetched.count, size, began_ms)
+            traffic.given(
+                header.topic, header.consumer_group, header.queue_id, fetched.count, size, began_ms
+            )
             return
         self._traffic.missed += 1
         if code == ResponseCode.PULL_OFFSET_MOVED and not self._config.is_slave:
             self._moves.note(header, fetched.next_offset)
 
-    def _hold(self, request: Command, connection: Connection, header: PullHeader, wanted: Filter) -> None:
+    def _hold(
+        self, request: Command, connection: Connection, header: PullHeader, wanted: Filter
+    ) -> None:
         config = self._config
         hold_ms = header.suspend_timeout_millis if config.long_polling else config.short_polling_ms
         queue = self._store.queue(header.topic, header.queue_id)

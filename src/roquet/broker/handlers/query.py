@@ -43,7 +43,9 @@ class QueryHandler:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"maxNum is {wanted}")
         count_max = min(wanted, self._count_max)
         begin_ms, end_ms = header.begin_timestamp, header.end_timestamp
-        hits = yield from self._store.search_by_key(header.topic, header.key, count_max, begin_ms, end_ms)
+        hits = yield from self._store.search_by_key(
+            header.topic, header.key, count_max, begin_ms, end_ms
+        )
         answer = QueryMessageAnswer(hits.last_ms, hits.last_at).write()
         if not hits.records:
             remark = "no message with this key in the time range, it may not be indexed yet"

@@ -50,13 +50,17 @@ class ReplyHandler:
         self._limited_log = LimitedLog(log)
 
     def routes(self) -> dict[int, Handler]:
-        return dict.fromkeys((RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2), self.reply)
+        return dict.fromkeys(
+            (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2), self.reply
+        )
 
     def reply(self, request: Command, connection: Connection) -> None:
         header, _, queue_id = self._sends.checked(request)
         connection.answer_later(request, self._reply(request, header, queue_id, connection))
 
-    async def _reply(self, request: Command, header: SendHeader, queue_id: int, connection: Connection) -> Answer:
+    async def _reply(
+        self, request: Command, header: SendHeader, queue_id: int, connection: Connection
+    ) -> Answer:
         """Its sender is told why the client did not get it, even if it was stored."""
         why_not = await self._push(request, header, queue_id, connection)
         if why_not:
@@ -66,9 +70,15 @@ class ReplyHandler:
             if self._stores:
                 self._sends.send(replace(request, flag=request.flag | ONE_WAY), connection)
             return request.answer(ResponseCode.SYSTEM_ERROR, why_not)
-        return self._sends.send(request, connection) if self._stores else self._not_stored(request, queue_id)
+        return (
+            self._sends.send(request, connection)
+            if self._stores
+            else self._not_stored(request, queue_id)
+        )
 
-    async def _push(self, request: Command, header: SendHeader, queue_id: int, connection: Connection) -> str:
+    async def _push(
+        self, request: Command, header: SendHeader, queue_id: int, connection: Connection
+    ) -> str:
         """Hand the reply to the client it is for; why that did not work, empty when it did."""
         pairs = m.split_properties(header.properties)
         client_id = pairs.get(m.REPLY_TO_CLIENT)
@@ -78,13 +88,24 @@ class ReplyHandler:
         if channel is None:
             return f"push reply message fail, channel of <{client_id}> not found."
         try:
-            answer = await channel.ask(self._pushed(request, header, queue_id, pairs, connection), PUSH_TIMEOUT_MS)
+            answer = await channel.ask(
+                self._pushed(request, header, queue_id, pairs, connection), PUSH_TIMEOUT_MS
+            )
         except RoquetError as error:
             return f"push reply message to {client_id} fail: {error}"
-        return "" if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail: {answer.remark}"
+        return (
+            ""
+            if answer.code == ResponseCode.SUCCESS
+            else f"push reply message to {client_id} fail: {answer.remark}"
+        )
 
     def _pushed(
-        self, request: Command, header: SendHeader, queue_id: int, pairs: dict[str, str], connection: Connection
+        self,
+        request: Command,
+        header: SendHeader,
+        queue_id: int,
+        pairs: dict[str, str],
+        connection: Connection,
     ) -> Command:
         now_ms = self._now_ms()
         fields = PushReplyHeader(
@@ -108,6 +129,10 @@ class ReplyHandler:
     def _not_stored(self, request: Command, queue_id: int) -> bytes:
         """The answer of a send, with a message id that is none: clients read all its fields."""
         binary = request.header_type == BINARY
-        opaque = request.opaque.to_bytes(4, "big", signed=True) if binary else b"%d" % request.opaque
-        (answer,) = self._sends.answers.encode(b"0,", (b"%d" % queue_id,), (0,), (opaque,), binary=binary)
+        opaque = (
+            request.opaque.to_bytes(4, "big", signed=True) if binary else b"%d" % request.opaque
+        )
+        (answer,) = self._sends.answers.encode(
+            b"0,", (b"%d" % queue_id,), (0,), (opaque,), binary=binary
+        )
         return answer

@@ -31,7 +31,11 @@ from roquet.storage.queues.consume_queue import ConsumeQueue
 from roquet.transport.connection import Answer, Connection, Handler
 from roquet.transport.slices import Slices
 
-_CODES: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+_CODES: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+)
 _SPELT_OUT: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
 """Requests whose header has whole names."""
 
@@ -68,9 +72,14 @@ class SendHandler:
             return answer
         is_half = is_half_message(pairs, header.reconsume_times)
         if is_half:
-            queue, at = self._store_half(header, topic.name, queue_id, request.body, pairs, sys_flag, connection)
+            queue, at = self._store_half(
+                header, topic.name, queue_id, request.body, pairs, sys_flag, connection
+            )
         elif level:
-            queue, aside = self._store.queue(*waiting_queue(level)), put_aside(pairs, level, topic.name, queue_id)
+            queue, aside = (
+                self._store.queue(*waiting_queue(level)),
+                put_aside(pairs, level, topic.name, queue_id),
+            )
             delay_ms = self._send_context.config.delay_levels.ms[level - 1]
             at = self._store_one(header, queue, request.body, aside, sys_flag, connection, delay_ms)
         else:
@@ -81,7 +90,9 @@ class SendHandler:
         takes_a_slot = is_half or not sys_flag & m.TRANSACTION_PREPARED
         message_id = f"{m.offset_message_id(self._store.config.store_host, at)},".encode()
         first = queue.max_offset - 1 if takes_a_slot else 0
-        return self._stored(request, connection, queue_id, first, message_id, waits=pairs.get(m.WAIT) != "false")
+        return self._stored(
+            request, connection, queue_id, first, message_id, waits=pairs.get(m.WAIT) != "false"
+        )
 
     # may it be sent?
 
@@ -125,7 +136,10 @@ class SendHandler:
             return self._send_context.chance.randrange(max(1, topic.write_queues))
         if queue_id >= max(topic.write_queues, topic.read_queues):
             queues = f"{topic.write_queues} write and {topic.read_queues} read queues"
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"queue {queue_id} of topic {topic.name}, which has {queues}")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"queue {queue_id} of topic {topic.name}, which has {queues}",
+            )
         return queue_id
 
     def _retry_target(
@@ -141,7 +155,10 @@ class SendHandler:
             return topic, queue_id
         dead_letters = self._send_context.metadata.dead_letter_topic(name)
         if dead_letters is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"group {name} has a name too long for a dead letter topic")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"group {name} has a name too long for a dead letter topic",
+            )
         return dead_letters, 0
 
     def _delay_level(self, pairs: dict[str, str]) -> int:
@@ -153,7 +170,10 @@ class SendHandler:
     def _check_size(self, body: bytes, properties: bytes) -> None:
         size_max = self._send_context.config.message_size_max
         if len(body) > size_max:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"body of {len(body)} bytes, maxMessageSize is {size_max}")
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"body of {len(body)} bytes, maxMessageSize is {size_max}",
+            )
         if len(properties) > m.PROPERTIES_SIZE_MAX:
             remark = f"properties of {len(properties)} bytes, allowed are {m.PROPERTIES_SIZE_MAX}"
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
@@ -216,17 +236,28 @@ class SendHandler:
         self._check_size(body, b"")
         pairs = {**pairs, m.CLUSTER: self._send_context.config.cluster}
         born = header.born_timestamp, connection.peer_host
-        at = self._halves.put(topic, queue_id, body, pairs, header.flag, sys_flag, *born, header.reconsume_times)
+        at = self._halves.put(
+            topic, queue_id, body, pairs, header.flag, sys_flag, *born, header.reconsume_times
+        )
         return self._store.queue(m.HALF_TOPIC, 0), at
 
     def _store_batch(
-        self, request: Command, connection: Connection, header: SendHeader, queue_id: int, sys_flag: int
+        self,
+        request: Command,
+        connection: Connection,
+        header: SendHeader,
+        queue_id: int,
+        sys_flag: int,
     ) -> Steps[Answer]:
         """Store a batch whose header was checked: independent messages with consecutive offsets."""
-        records = yield from self._batches.packed(header, queue_id, sys_flag, connection.peer_host, request.body)
+        records = yield from self._batches.packed(
+            header, queue_id, sys_flag, connection.peer_host, request.body
+        )
         self._require_room()  # others may have been served since that was checked
         self._queue_id(queue_id, self._topic(header))
-        first, physical = self._store.append_batch(self._store.queue(header.topic, queue_id), records)
+        first, physical = self._store.append_batch(
+            self._store.queue(header.topic, queue_id), records
+        )
         ids = message_ids(self._message_id_head, physical)
         waits = m.split_properties(header.properties).get(m.WAIT) != "false"
         return self._stored(request, connection, queue_id, first, ids, waits=waits)
@@ -234,7 +265,14 @@ class SendHandler:
     # answering
 
     def _stored(
-        self, request: Command, connection: Connection, queue_id: int, first: int, ids: bytes, *, waits: bool
+        self,
+        request: Command,
+        connection: Connection,
+        queue_id: int,
+        first: int,
+        ids: bytes,
+        *,
+        waits: bool,
     ) -> Answer:
         """What was appended is stored: the answer, if there is one, and it need not wait for disk or slave.
 
@@ -246,8 +284,12 @@ class SendHandler:
         if request.is_one_way:
             return None
         binary = request.header_type == BINARY
-        opaque = request.opaque.to_bytes(4, "big", signed=True) if binary else b"%d" % request.opaque
-        (answer,) = self.answers.encode(ids, (b"%d" % queue_id,), (first,), (opaque,), binary=binary)
+        opaque = (
+            request.opaque.to_bytes(4, "big", signed=True) if binary else b"%d" % request.opaque
+        )
+        (answer,) = self.answers.encode(
+            ids, (b"%d" % queue_id,), (first,), (opaque,), binary=binary
+        )
         if self._send_context.ack_gate.waits and waits:
             return self._send_context.ack_gate.hold(connection, answer, self._store.log.end)
         return answer
@@ -267,9 +309,20 @@ class SendHandler:
         """
         if header.topic.startswith(m.RETRY_PREFIX) or topic.order or header.queue_id < 0:
             return
-        known = next((known for known in connection.fast_paths if isinstance(known, FastSend)), None)
+        known = next(
+            (known for known in connection.fast_paths if isinstance(known, FastSend)), None
+        )
         if known is None:
             known = FastSend(self._send_context, self.answers, connection)
-            connection.fast_paths.insert(0, known)  # it alone gains from getting all frames of a read at once
+            connection.fast_paths.insert(
+                0, known
+            )  # it alone gains from getting all frames of a read at once
         levels = self._send_context.config.delay_levels
-        known.learn(request, topic, sys_flag, levels, self._stored_properties, self._batches.item_maker(header))
+        known.learn(
+            request,
+            topic,
+            sys_flag,
+            levels,
+            self._stored_properties,
+            self._batches.item_maker(header),
+        )

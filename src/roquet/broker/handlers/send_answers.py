@@ -15,7 +15,9 @@ class SendAnswers:
 
     def __init__(self, region: str, trace_on: bool) -> None:
         always = {"MSG_REGION": region, "TRACE_ON": to_text(trace_on)}
-        self._form = ResponseTemplate(ResponseCode.SUCCESS, None, always, ("msgId", "queueId", "queueOffset"))
+        self._form = ResponseTemplate(
+            ResponseCode.SUCCESS, None, always, ("msgId", "queueId", "queueOffset")
+        )
 
     def encode(
         self,
@@ -35,7 +37,9 @@ class SendAnswers:
         form, ids_size = self._form, len(ids) // len(queues) - 1
         answers: list[bytes] = []
         queue_size = offset_size = -1
-        columns = zip(iter_unpack(f"{ids_size}sx", ids), queues, queue_offsets, opaques, strict=True)
+        columns = zip(
+            iter_unpack(f"{ids_size}sx", ids), queues, queue_offsets, opaques, strict=True
+        )
         for (message_ids,), queue, queue_offset, opaque in columns:
             offset = b"%d" % queue_offset
             if not binary:
@@ -44,5 +48,7 @@ class SendAnswers:
             if len(queue) != queue_size or len(offset) != offset_size:
                 queue_size, offset_size = len(queue), len(offset)
                 first, second, third, fourth = form.binary((ids_size, queue_size, offset_size))
-            answers.append(b"".join((first, opaque, second, message_ids, third, queue, fourth, offset)))
+            answers.append(
+                b"".join((first, opaque, second, message_ids, third, queue, fourth, offset))
+            )
         return answers

@@ -59,7 +59,9 @@ class SendBackHandler:
         self._traffic.sent_back(record.properties.get(m.RETRY_TOPIC, record.topic), group.name)
         self._send_context.turn.due()
         if self._send_context.ack_gate.waits and not request.is_one_way:
-            return self._send_context.ack_gate.hold(connection, answer.encode(), self._store.log.end, tells=False)
+            return self._send_context.ack_gate.hold(
+                connection, answer.encode(), self._store.log.end, tells=False
+            )
         return answer
 
     def _group(self, header: SendBackHeader) -> GroupConfig:
@@ -69,9 +71,14 @@ class SendBackHandler:
         return group
 
     def _retry_topic(self, group: GroupConfig, header: SendBackHeader) -> TopicConfig:
-        topic = self._send_context.metadata.retry_topic(group, UNIT_SUBSCRIPTION if header.unit_mode else 0)
+        topic = self._send_context.metadata.retry_topic(
+            group, UNIT_SUBSCRIPTION if header.unit_mode else 0
+        )
         if topic is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"group {group.name} has a name too long for a retry topic")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"group {group.name} has a name too long for a retry topic",
+            )
         if not topic.perm & m.Permission.WRITE:
             raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic.name} may not be written to")
         return topic
@@ -80,7 +87,9 @@ class SendBackHandler:
         """Anybody may name any offset: only what the store takes for a record is copied."""
         data = self._store.message_at(header.offset)
         if data is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"no message at physical offset {header.offset}")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"no message at physical offset {header.offset}"
+            )
         return decode(data)
 
     def _dead_letter(self, group: GroupConfig, record: Record) -> NewRecord:
@@ -88,15 +97,23 @@ class SendBackHandler:
         assert topic is not None, "the name of a retry topic is longer"
         return self._copy(record, {**_properties(record), m.DELAY: "0"}, topic.name, 0)
 
-    def _retry(self, topic: TopicConfig, group: GroupConfig, level: int, record: Record) -> NewRecord:
+    def _retry(
+        self, topic: TopicConfig, group: GroupConfig, level: int, record: Record
+    ) -> NewRecord:
         queue_id = self._send_context.chance.randrange(group.retry_queues)
-        level = self._send_context.config.delay_levels.nearest(level or FIRST_LEVEL + record.reconsume_times)
-        if level == 0:  # a sender may have counted from below zero; Apache's broker does not delay it either
+        level = self._send_context.config.delay_levels.nearest(
+            level or FIRST_LEVEL + record.reconsume_times
+        )
+        if (
+            level == 0
+        ):  # a sender may have counted from below zero; Apache's broker does not delay it either
             return self._copy(record, {**_properties(record), m.DELAY: "0"}, topic.name, queue_id)
         aside = put_aside(_properties(record), level, topic.name, queue_id)
         return self._copy(record, aside, *waiting_queue(level))
 
-    def _copy(self, record: Record, properties: dict[str, str], topic: str, queue_id: int) -> NewRecord:
+    def _copy(
+        self, record: Record, properties: dict[str, str], topic: str, queue_id: int
+    ) -> NewRecord:
         text = m.join_properties(properties).encode()
         if len(text) > m.PROPERTIES_SIZE_MAX:
             remark = f"properties of {len(text)} bytes with those of a retry, allowed are {m.PROPERTIES_SIZE_MAX}"

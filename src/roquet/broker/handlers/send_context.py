@@ -53,11 +53,18 @@ class SendContext:
         """:raises Refused: this broker takes no message from anybody now."""
         config = self.config
         if config.is_slave:
-            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master")
+            raise Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a slave: send to its master"
+            )
         if self.store.why_full:
-            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"no message is taken: {self.store.why_full}")
+            raise Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"no message is taken: {self.store.why_full}"
+            )
         if config.accept_from_ms > self.now_ms():
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"this broker takes messages from {config.accept_from_ms} ms on")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker takes messages from {config.accept_from_ms} ms on",
+            )
 
     def group(self, name: str) -> GroupConfig:
         """A consumer group, made if it may be.
@@ -66,7 +73,9 @@ class SendContext:
         """
         group = self.metadata.group(name)
         if group is None:
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist"
+            )
         return group
 
 

@@ -14,7 +14,13 @@ from roquet.broker.transactions.half_messages import HalfMessages, destination
 from roquet.broker.transactions.open_table import HalfRecord
 from roquet.common.limited_log import LimitedLog
 from roquet.errors import MessageError, Refused
-from roquet.protocol.headers.transactions import COMMIT, ROLLBACK, UNKNOWN, EndTransactionHeader, ResumeCheckHeader
+from roquet.protocol.headers.transactions import (
+    COMMIT,
+    ROLLBACK,
+    UNKNOWN,
+    EndTransactionHeader,
+    ResumeCheckHeader,
+)
 from roquet.protocol.records import message as m
 from roquet.protocol.records.record import Record
 from roquet.protocol.remoting.codes import RequestCode, ResponseCode
@@ -34,7 +40,9 @@ class TransactionHandler:
     :param is_slave: its master's transactions end there.
     """
 
-    def __init__(self, halves: HalfMessages, store: Store, ack_gate: AckGate, *, is_slave: bool) -> None:
+    def __init__(
+        self, halves: HalfMessages, store: Store, ack_gate: AckGate, *, is_slave: bool
+    ) -> None:
         self._halves = halves
         self._store = store
         self._ack_gate = ack_gate
@@ -55,7 +63,10 @@ class TransactionHandler:
                 return None
             self._end(header)
         except Refused as error:  # clients send it one-way: nobody else would learn of it (docs/pitfalls.md#trap-43)
-            text, now_s = "%s cannot end a transaction: %s; %.1000s", asyncio.get_running_loop().time()
+            text, now_s = (
+                "%s cannot end a transaction: %s; %.1000s",
+                asyncio.get_running_loop().time(),
+            )
             self._limited_log.warning(
                 str(error.code), now_s, text, connection.peer_address, error.remark, request.fields
             )
@@ -79,17 +90,24 @@ class TransactionHandler:
 
     def _check_broker(self) -> None:
         if self._is_slave:
-            raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, "this broker is a slave: transactions end at its master")
+            raise Refused(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                "this broker is a slave: transactions end at its master",
+            )
         self._halves.require_room()
 
     def _named(self, header: EndTransactionHeader) -> Record:
         """The half message that the request is about."""
         record = self._halves.record_at(header.commit_log_offset)
         if record is None or record.topic != m.HALF_TOPIC:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"no half message at {header.commit_log_offset}")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"no half message at {header.commit_log_offset}"
+            )
         group = record.properties.get(m.PRODUCER_GROUP)
         if group != header.producer_group:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"the half message is of producer group {group}")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"the half message is of producer group {group}"
+            )
         if record.queue_offset != header.tran_state_table_offset:
             remark = f"the half message has the queue offset {record.queue_offset}"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
@@ -105,7 +123,9 @@ class TransactionHandler:
         half = self._halves.open.get(named.transaction)
         if half is not None:
             return half
-        if named.transaction >= self._halves.open.begin and not self._halves.open.may_be_open(named.offset):
+        if named.transaction >= self._halves.open.begin and not self._halves.open.may_be_open(
+            named.offset
+        ):
             raise Refused(ResponseCode.SYSTEM_ERROR, "the transaction has ended already")
         return named
 
@@ -113,12 +133,22 @@ class TransactionHandler:
         """Ask about a transaction again that was given up, or that was asked about often, from the first time on."""
         self._check_broker()
         record = self._of_id(ResumeCheckHeader.read(request.fields).msg_id)
-        half = self._halves.open.get(self._halves.half_of(record).transaction) if record.topic == m.HALF_TOPIC else None
+        half = (
+            self._halves.open.get(self._halves.half_of(record).transaction)
+            if record.topic == m.HALF_TOPIC
+            else None
+        )
         if half is None and record.topic != m.CHECK_MAX_TIME_TOPIC:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "no transaction that is open or was given up has this message")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "no transaction that is open or was given up has this message",
+            )
         destination(record)
         self._halves.resume(record, half)
-        text, now_s = "transaction is asked about again: message=%s", asyncio.get_running_loop().time()
+        text, now_s = (
+            "transaction is asked about again: message=%s",
+            asyncio.get_running_loop().time(),
+        )
         self._limited_log.tell(logging.INFO, "resume", now_s, text, record.offset_message_id)
         return request.answer(ResponseCode.SUCCESS)
 

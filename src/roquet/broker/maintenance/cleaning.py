@@ -81,7 +81,10 @@ class Cleaning:
         """Whether nothing was stored for days or the wall clock has been set meanwhile, nobody knows. What is kept too
         long can go later, so at most half the time that files are kept passes while nothing is stored before a start.
         """
-        silent_ms, counted_ms = self._clock.now_ms() - self._store.newest_ms, self._rules.kept_ms // 2
+        silent_ms, counted_ms = (
+            self._clock.now_ms() - self._store.newest_ms,
+            self._rules.kept_ms // 2,
+        )
         if not self._store.newest_ms or silent_ms <= counted_ms:
             return
         self._found_to, self._uncounted_ms = self._store.log.end, silent_ms - counted_ms
@@ -107,9 +110,15 @@ class Cleaning:
             return usage
         limit, was_full = self._rules.full_above, bool(self._store.why_full)
         is_full = usage.worst > limit
-        self._store.why_full = f"the store's drive is used beyond {limit:.0%} ({usage})" if is_full else ""
+        self._store.why_full = (
+            f"the store's drive is used beyond {limit:.0%} ({usage})" if is_full else ""
+        )
         if is_full is not was_full:
-            log.warning("messages are %s: %s", "refused" if is_full else "taken again", self._store.why_full or usage)
+            log.warning(
+                "messages are %s: %s",
+                "refused" if is_full else "taken again",
+                self._store.why_full or usage,
+            )
         return usage
 
     async def clean(self) -> None:
@@ -129,7 +138,9 @@ class Cleaning:
             return
         expired = await self._slices.run(self._store.drop_oldest_steps(count))
         if expired.log:
-            log.info("the log begins at %d now, %d files go", self._store.log.start, len(expired.log))
+            log.info(
+                "the log begins at %d now, %d files go", self._store.log.start, len(expired.log)
+            )
             self._gone()
         for deletion in expired.log:
             self._deletions.add(LOG, deletion, self._log_pause_s)
@@ -140,7 +151,11 @@ class Cleaning:
 
     def _modified_ms(self, end: int, modified_ms: int) -> int:
         """When a file that ends there was written last, by the wall clock as it is set now."""
-        return modified_ms + self._clock.set_since(end - 1) + (self._uncounted_ms if end <= self._found_to else 0)
+        return (
+            modified_ms
+            + self._clock.set_since(end - 1)
+            + (self._uncounted_ms if end <= self._found_to else 0)
+        )
 
 
 class _Tried:
@@ -164,7 +179,12 @@ class _Tried:
             self._why = ""
 
     def _failed(self, error: Exception) -> None:
-        why, self._why = self._why, f"{type(error).__name__} {error.errno if isinstance(error, OSError) else ''}"
+        why, self._why = (
+            self._why,
+            f"{type(error).__name__} {error.errno if isinstance(error, OSError) else ''}",
+        )
         if why != self._why:
             trace = None if isinstance(error, OSError) else error
-            log.error("fails, it is tried again: work=%r error=%s", self._what, error, exc_info=trace)
+            log.error(
+                "fails, it is tried again: work=%r error=%s", self._what, error, exc_info=trace
+            )

@@ -26,7 +26,9 @@ class QueueDeletion:
     :param slices: in which queues are gone through; all of them, where a tool asks what is needed no more.
     """
 
-    def __init__(self, store: Store, runtime: Runtime, making: asyncio.Lock, slices: Slices) -> None:
+    def __init__(
+        self, store: Store, runtime: Runtime, making: asyncio.Lock, slices: Slices
+    ) -> None:
         self._store = store
         self._runtime = runtime
         self._making = making
@@ -39,7 +41,9 @@ class QueueDeletion:
         """
         await self.of_topics(lambda name: name == topic, [topic])
 
-    async def of_topics(self, is_gone: Callable[[str], bool], among: list[str] | None = None) -> None:
+    async def of_topics(
+        self, is_gone: Callable[[str], bool], among: list[str] | None = None
+    ) -> None:
         """Delete the queues of the topics that are gone.
 
         :param is_gone: asked for each topic again just before its queues are deleted.
@@ -48,12 +52,16 @@ class QueueDeletion:
         """
         async with self._making:
             leaving = await self._leave(lambda: self._of_topics(is_gone, among))
-            for count, topic in enumerate(dict.fromkeys([*(queue.topic for queue in leaving), *(among or ())])):
+            for count, topic in enumerate(
+                dict.fromkeys([*(queue.topic for queue in leaving), *(among or ())])
+            ):
                 if count:
                     await asyncio.sleep(0)
                 await self._delete(topic, is_gone, leaving)
 
-    async def _delete(self, topic: str, is_gone: Callable[[str], bool], leaving: dict[ConsumeQueue, int]) -> None:
+    async def _delete(
+        self, topic: str, is_gone: Callable[[str], bool], leaving: dict[ConsumeQueue, int]
+    ) -> None:
         """Delete a topic's queues, one in a turn of the loop, as each of their files waits for the drive. Those that
         are sent to meanwhile go at the end, with the topic.
         """
@@ -66,7 +74,9 @@ class QueueDeletion:
             self._leave_rest(topic, leaving)
             queues.drop_topic(topic)
 
-    def _of_topics(self, is_gone: Callable[[str], bool], among: list[str] | None) -> Steps[list[ConsumeQueue]]:
+    def _of_topics(
+        self, is_gone: Callable[[str], bool], among: list[str] | None
+    ) -> Steps[list[ConsumeQueue]]:
         queues, found = self._store.queues, list[ConsumeQueue]()
         for part in in_parts(queues.topics if among is None else among, _TOPICS_AT_ONCE):
             for topic in part:
@@ -87,7 +97,9 @@ class QueueDeletion:
                     queue.delete()
                     await asyncio.sleep(0)
 
-    async def _leave(self, queues: Callable[[], Steps[list[ConsumeQueue]]]) -> dict[ConsumeQueue, int]:
+    async def _leave(
+        self, queues: Callable[[], Steps[list[ConsumeQueue]]]
+    ) -> dict[ConsumeQueue, int]:
         """Make a checkpoint without them, again for as long as there are more of them after it; none where there is
         nothing to leave: thousands of deletions of what is not there would each hold up the next checkpoint.
 
@@ -104,8 +116,12 @@ class QueueDeletion:
         """What was stored in its queues meanwhile is behind that checkpoint: a recovery would bring it back. For that
         bit there is one more checkpoint, during which nothing can be stored.
         """
-        if any(queue.log_end > leaving.get(queue, -1) for queue in self._store.queues.of_topic(topic)):
-            now = [queue for queue in self._store.queues if queue in leaving or queue.topic == topic]
+        if any(
+            queue.log_end > leaving.get(queue, -1) for queue in self._store.queues.of_topic(topic)
+        ):
+            now = [
+                queue for queue in self._store.queues if queue in leaving or queue.topic == topic
+            ]
             for work in self._store.checkpoint_works(now):
                 work()
             leaving.update((queue, queue.log_end) for queue in now)

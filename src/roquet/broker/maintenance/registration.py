@@ -131,7 +131,11 @@ class Registrar:
             self._take(address, checked(await self._answer(address), address))
         except (RoquetError, ValueError) as error:
             if address not in self._unreachable:
-                log.warning("name server %s does not take the registration, it is tried again: %s", address, error)
+                log.warning(
+                    "name server %s does not take the registration, it is tried again: %s",
+                    address,
+                    error,
+                )
             self._unreachable.add(address)
             return
         if address in self._unreachable:
@@ -151,7 +155,9 @@ class Registrar:
             self._masters[address] = RegisterBrokerAnswer.read(answer.fields)
             self._choose_master(self._master_known)
         if self._order_known is not None and answer.body:
-            self._order_known(frozenset(bodies.parse(answer.body, lambda json: json.get("table") or {})))
+            self._order_known(
+                frozenset(bodies.parse(answer.body, lambda json: json.get("table") or {}))
+            )
 
     def _choose_master(self, known: Callable[[str | None, str | None], None]) -> None:
         """Stay with a master that any name server still names; else take the one that was named last, or none."""
@@ -180,7 +186,13 @@ class Registrar:
         body = await self._body(self._topics())
         own = self._identity
         header = RegisterBrokerHeader(
-            own.name, own.address, own.cluster, own.ha_address, own.broker_id, self._compressed, checksum(body)
+            own.name,
+            own.address,
+            own.cluster,
+            own.ha_address,
+            own.broker_id,
+            self._compressed,
+            checksum(body),
         )
         return Command(RequestCode.REGISTER_BROKER, header.write(), body)
 
@@ -199,8 +211,12 @@ class Registrar:
     def _registered(self, table: TopicTable) -> TopicTable:
         if self._permission == READ_WRITE:
             return table
-        topics = {name: replace(topic, perm=self._permission) for name, topic in table.topics.items()}
+        topics = {
+            name: replace(topic, perm=self._permission) for name, topic in table.topics.items()
+        }
         version = table.version
-        for _ in range(self._restrictions):  # name servers look at topics whose version they know no more
+        for _ in range(
+            self._restrictions
+        ):  # name servers look at topics whose version they know no more
             version = version.next(version.timestamp)
         return TopicTable(topics, version)

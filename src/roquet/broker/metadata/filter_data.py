@@ -52,7 +52,9 @@ class SqlSubscription:
     @property
     def stages(self) -> Stages:
         cost = 1 + self.sql.terms // _TERMS_OF_USUAL_COST
-        return Stages(by_note=self.may_pass if self.mask else None, by_record=self.wants_record, cost=cost)
+        return Stages(
+            by_note=self.may_pass if self.mask else None, by_record=self.wants_record, cost=cost
+        )
 
     def may_pass(self, store_ms: int, bits: bytes) -> bool:
         """False only where the message cannot be wanted: it was tried on this filter when it was stored."""
@@ -86,7 +88,9 @@ class FilterRegistry:
     :param limits: how many filters clients may make it keep.
     """
 
-    def __init__(self, bloom: BloomShape, clean_after_ms: int, limits: Limits | None = None) -> None:
+    def __init__(
+        self, bloom: BloomShape, clean_after_ms: int, limits: Limits | None = None
+    ) -> None:
         self._limits = limits or Limits()
         self._bloom = bloom
         self._clean_after_ms = clean_after_ms
@@ -97,20 +101,30 @@ class FilterRegistry:
 
     # what heartbeats bring
 
-    def register(self, group: str, subscriptions: Iterable[Subscription], now_ms: int) -> list[FilterError]:
+    def register(
+        self, group: str, subscriptions: Iterable[Subscription], now_ms: int
+    ) -> list[FilterError]:
         """Take over what a group wants; its filters for other topics are dead from now on.
 
         :param now_ms: not before the newest message's store time, which is compared with it.
         :return: what is wrong with those that cannot be used.
         """
-        wanted = {subscription.topic: subscription for subscription in subscriptions if not subscription.is_by_tag}
+        wanted = {
+            subscription.topic: subscription
+            for subscription in subscriptions
+            if not subscription.is_by_tag
+        }
         errors = []
         for subscription in wanted.values():
             try:
                 self._register(group, subscription, now_ms)
             except FilterError as error:
                 self._forget(subscription.topic, group)
-                errors.append(FilterError(error.position, f"{error.reason} ({group} wants {subscription.topic})"))
+                errors.append(
+                    FilterError(
+                        error.position, f"{error.reason} ({group} wants {subscription.topic})"
+                    )
+                )
         for topic in self._of_group.get(group, ()):
             if topic not in wanted:
                 self._bury(self._topics[topic][group], now_ms)
@@ -120,9 +134,13 @@ class FilterRegistry:
         """A filter gives way to a newer one only (docs/pitfalls.md#trap-28)."""
         old = self._registered(subscription.topic, group)
         if old is None and self._count() >= self._limits.filter_nums_max:
-            reason = f"this broker keeps {self._limits.filter_nums_max} filters already (filterNumsMax)"
+            reason = (
+                f"this broker keeps {self._limits.filter_nums_max} filters already (filterNumsMax)"
+            )
             raise FilterError(1, reason)
-        if old is None or (subscription.version > old.data.version and _differs(old.data, subscription)):
+        if old is None or (
+            subscription.version > old.data.version and _differs(old.data, subscription)
+        ):
             self._add(self._new(group, subscription, now_ms))
         elif subscription.version > old.data.version:
             self._change(old, version=subscription.version, dead_ms=0)
@@ -148,7 +166,9 @@ class FilterRegistry:
     def _add(self, data: FilterData) -> None:
         """:raises FilterError: it cannot be compiled."""
         mask = mask_of(data.bloom.positions, data.bloom.bits) if data.bloom is not None else b""
-        wanted = SqlSubscription(compiled(data.expression_type, data.expression), mask, data.born_ms)
+        wanted = SqlSubscription(
+            compiled(data.expression_type, data.expression), mask, data.born_ms
+        )
         self._topics.setdefault(data.topic, {})[data.group] = _Registered(data, wanted)
         self._of_group.setdefault(data.group, {})[data.topic] = None
         self._is_changed = True
@@ -207,7 +227,10 @@ class FilterRegistry:
     def _clean(self, now_ms: int) -> None:
         for groups in self._topics.values():
             for group, registered in list(groups.items()):
-                if registered.data.is_dead and now_ms - registered.data.dead_ms >= self._clean_after_ms:
+                if (
+                    registered.data.is_dead
+                    and now_ms - registered.data.dead_ms >= self._clean_after_ms
+                ):
                     del groups[group]
                     self._forget_topic_of(group, registered.data.topic)
                     self._is_changed = True
@@ -232,18 +255,24 @@ class FilterRegistry:
         """
         saved = [data for groups in table.filters.values() for data in groups.values()]
         if any(data.bloom is None or not self._fits(data.bloom) for data in saved):
-            log.warning("the saved filters have other Bloom parameters than this broker, they are ignored")
+            log.warning(
+                "the saved filters have other Bloom parameters than this broker, they are ignored"
+            )
             return
         for data in saved:
             dead_ms = data.dead_ms or max(now_ms - DEAD_AT_START_MS, data.born_ms)
             try:
                 self._add(replace(data, dead_ms=dead_ms))
             except FilterError as error:
-                log.warning("the saved filter of %s for %s is ignored: %s", data.group, data.topic, error)
+                log.warning(
+                    "the saved filter of %s for %s is ignored: %s", data.group, data.topic, error
+                )
 
     def distrust_notes_until(self, store_ms: int) -> None:
         """After a crash: what was saved may be some seconds old, and messages stored since were tried on others."""
-        all_data = [registered.data for groups in self._topics.values() for registered in groups.values()]
+        all_data = [
+            registered.data for groups in self._topics.values() for registered in groups.values()
+        ]
         for data in all_data:
             if data.born_ms < store_ms:
                 self._add(replace(data, born_ms=store_ms, dead_ms=max(data.dead_ms, store_ms)))
@@ -253,7 +282,10 @@ class FilterRegistry:
 
 
 def _differs(data: FilterData, subscription: Subscription) -> bool:
-    return (data.expression_type, data.expression) != (subscription.expression_type, subscription.expression)
+    return (data.expression_type, data.expression) != (
+        subscription.expression_type,
+        subscription.expression,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,9 @@ def add_found_topics(store: Store, metadata: Metadata, *, stored_after: int = 0)
         if queue.topic not in metadata.topics and queue.max_offset and queue.log_end > stored_after:
             counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
     for topic, count in counts.items():
-        log.warning("topic has messages and is in no table, it is added: topic=%s queues=%d", topic, count)
+        log.warning(
+            "topic has messages and is in no table, it is added: topic=%s queues=%d", topic, count
+        )
         try:
             metadata.update_topic(TopicConfig(topic, count, count))
         except Refused as error:

@@ -37,7 +37,9 @@ class GroupRegistry:
     :param limits: how many groups clients may make.
     """
 
-    def __init__(self, now_ms: int, *, auto_create: bool = True, limits: Limits | None = None) -> None:
+    def __init__(
+        self, now_ms: int, *, auto_create: bool = True, limits: Limits | None = None
+    ) -> None:
         self._limits = limits or Limits()
         self._groups = {name: GroupConfig(name) for name in GROUPS_AT_START}
         self._auto_create = auto_create
@@ -87,9 +89,16 @@ class GroupRegistry:
         limits, queues = self._limits, f"retry queues of group {group.name[:_SHOWN]}"
         old = self._groups.get(group.name)
         if old is None:
-            refuse_beyond(len(self._groups) + 1, limits.group_nums_max, "groups of this broker", "groupNumsMax")
+            refuse_beyond(
+                len(self._groups) + 1,
+                limits.group_nums_max,
+                "groups of this broker",
+                "groupNumsMax",
+            )
         had = 0 if old is None else old.retry_queues
-        refuse_beyond(group.retry_queues, max(had, limits.topic_queue_nums_max), queues, "topicQueueNumsMax")
+        refuse_beyond(
+            group.retry_queues, max(had, limits.topic_queue_nums_max), queues, "topicQueueNumsMax"
+        )
         self._groups[group.name] = group
         self.version = self.version.next(now_ms)
 

@@ -51,7 +51,8 @@ def usable_groups(table: GroupTable) -> tuple[GroupTable, int]:
 def usable_offsets(table: OffsetTable) -> tuple[OffsetTable, int]:
     """What can be used, and of how many queues the progress cannot."""
     offsets = {
-        key: {queue_id: at for queue_id, at in queues.items() if queue_id >= 0} for key, queues in table.offsets.items()
+        key: {queue_id: at for queue_id, at in queues.items() if queue_id >= 0}
+        for key, queues in table.offsets.items()
     }
     dropped = sum(len(queues) - len(offsets[key]) for key, queues in table.offsets.items())
     return OffsetTable(offsets), dropped + table.left_out
@@ -60,14 +61,19 @@ def usable_offsets(table: OffsetTable) -> tuple[OffsetTable, int]:
 def usable_delays(table: DelayOffsetTable) -> tuple[DelayOffsetTable, int]:
     """What can be used, and of how many delay levels the progress cannot."""
     offsets = {
-        level: at for level, at in table.offsets.items() if 0 < level <= DELAY_LEVEL_MAX and 0 <= at < _QUEUE_OFFSET_END
+        level: at
+        for level, at in table.offsets.items()
+        if 0 < level <= DELAY_LEVEL_MAX and 0 <= at < _QUEUE_OFFSET_END
     }
     return DelayOffsetTable(offsets), len(table.offsets) - len(offsets) + table.left_out
 
 
 def usable_filters(table: FilterTable) -> tuple[FilterTable, int]:
     """What can be used, and how many filters cannot."""
-    filters = {topic: _kept(groups, lambda _, data: _is_filter(data)) for topic, groups in table.filters.items()}
+    filters = {
+        topic: _kept(groups, lambda _, data: _is_filter(data))
+        for topic, groups in table.filters.items()
+    }
     kept = {topic: groups for topic, (groups, _) in filters.items()}
     return FilterTable(kept), sum(dropped for _, dropped in filters.values())
 

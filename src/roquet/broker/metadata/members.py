@@ -92,7 +92,10 @@ class ConsumerGroup(Generic[C]):
 
     def _shared(self, wishes: Wishes) -> Wishes:
         """The object that others keep who want the same: for thousands of members it is one, and known at a glance."""
-        ends = (next(iter(self._wishes.values()), wishes), next(reversed(self._wishes.values()), wishes))
+        ends = (
+            next(iter(self._wishes.values()), wishes),
+            next(reversed(self._wishes.values()), wishes),
+        )
         return next((known for known in ends if known == wishes), wishes)
 
     def weight(self, channel: C) -> int:
@@ -141,7 +144,9 @@ def _weight(group: str, wishes: Wishes) -> int:
     characters of its texts: of expressions alone a heartbeat may bring 512 KiB for each of 2,000 groups.
     """
     sizes = (len(topic) + len(kind) + len(text) for topic, (kind, text) in wishes.items())
-    return max(1, sum(1 + size // _CHARACTERS_MAX for size in sizes)) + len(group) // _CHARACTERS_MAX
+    return (
+        max(1, sum(1 + size // _CHARACTERS_MAX for size in sizes)) + len(group) // _CHARACTERS_MAX
+    )
 
 
 def _shown(wish: tuple[str, str] | None) -> str:
@@ -163,7 +168,9 @@ class Consumers(Generic[C]):
         """Take a heartbeat; tells whether the group's members must be told."""
         group = self.groups.get(data.group)
         if group is None:
-            group = ConsumerGroup(data.group, data.consume_type, data.message_model, data.consume_from)
+            group = ConsumerGroup(
+                data.group, data.consume_type, data.message_model, data.consume_from
+            )
             self.groups[data.group] = group
         group.consume_type = data.consume_type
         group.message_model = data.message_model
@@ -321,4 +328,8 @@ class Producers(Generic[C]):
 
 def _silent(groups: Iterable[dict[C, Member]], now_ms: float) -> Iterator[list[C]]:
     for members in groups:
-        yield [channel for channel, member in members.items() if now_ms - member.seen_ms > SILENCE_MS_MAX]
+        yield [
+            channel
+            for channel, member in members.items()
+            if now_ms - member.seen_ms > SILENCE_MS_MAX
+        ]

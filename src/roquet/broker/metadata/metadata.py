@@ -55,7 +55,9 @@ class Metadata:
             self._groups_changed()
         return created
 
-    def topic_for_send(self, name: str, pattern: str, queues_wanted: int, sys_flag: int = 0) -> TopicConfig | None:
+    def topic_for_send(
+        self, name: str, pattern: str, queues_wanted: int, sys_flag: int = 0
+    ) -> TopicConfig | None:
         """A topic, made after the pattern topic if it may be; None: it has to be created first.
 
         The caller has checked that the name is a legal one.
@@ -65,7 +67,9 @@ class Metadata:
         known = self.topics.get(name)
         if known is not None:
             return known
-        created = self.topic_registry.create_for_send(name, pattern, queues_wanted, self._now_ms(), sys_flag)
+        created = self.topic_registry.create_for_send(
+            name, pattern, queues_wanted, self._now_ms(), sys_flag
+        )
         if created is not None:
             self._topics_changed()
         return created

@@ -96,11 +96,17 @@ class StateFile(Generic[T]):
             if why_not:
                 self.was_damaged = True
                 moved = self._moved_aside(self._backup, backup)
-                why = "; ".join(filter(None, (why, f"{self._backup} {why_not}; it was moved to {moved}")))
+                why = "; ".join(
+                    filter(None, (why, f"{self._backup} {why_not}; it was moved to {moved}"))
+                )
             else:
                 self._put_back(backup)
         if why:
-            goes_on = "its backup is used" if saved is not None else "the broker starts without what it said"
+            goes_on = (
+                "its backup is used"
+                if saved is not None
+                else "the broker starts without what it said"
+            )
             log.error("damaged state file: %s; %s", why, goes_on)
         return saved
 
@@ -129,7 +135,10 @@ class StateFile(Generic[T]):
 
         :raises StopIteration: there are too many.
         """
-        names = (path.with_name(f"{path.name}.damaged{number}") for number in ("", *map("-{}".format, range(2, 100))))
+        names = (
+            path.with_name(f"{path.name}.damaged{number}")
+            for number in ("", *map("-{}".format, range(2, 100)))
+        )
         return next(name for name in names if self._disk.read(name) in (None, data))
 
     def _moved_aside(self, path: Path, data: bytes) -> str:
@@ -186,7 +195,9 @@ class StateFile(Generic[T]):
         except OSError as error:
             if not self._is_failing:
                 log.error(
-                    "file not written, it stays as it was and is tried again: path=%s error=%s", self._path, error
+                    "file not written, it stays as it was and is tried again: path=%s error=%s",
+                    self._path,
+                    error,
                 )
             self._is_failing = True
             return error

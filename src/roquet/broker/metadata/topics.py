@@ -88,7 +88,12 @@ class TopicRegistry:
     """
 
     def __init__(
-        self, at_start: Iterable[TopicConfig], now_ms: int, *, auto_create: bool = True, limits: Limits | None = None
+        self,
+        at_start: Iterable[TopicConfig],
+        now_ms: int,
+        *,
+        auto_create: bool = True,
+        limits: Limits | None = None,
     ) -> None:
         self._limits = limits or Limits()
         self._topics = {topic.name: topic for topic in at_start}
@@ -169,7 +174,12 @@ class TopicRegistry:
     def _refuse_beyond_limits(self, topic: TopicConfig, old: TopicConfig | None) -> None:
         limits = self._limits
         if old is None:
-            refuse_beyond(len(self._topics) + 1, limits.topic_nums_max, "topics of this broker", "topicNumsMax")
+            refuse_beyond(
+                len(self._topics) + 1,
+                limits.topic_nums_max,
+                "topics of this broker",
+                "topicNumsMax",
+            )
         had = 0 if old is None else max(old.read_queues, old.write_queues)
         queues = max(topic.read_queues, topic.write_queues)
         what = f"queues of topic {topic.name}"
@@ -180,12 +190,18 @@ class TopicRegistry:
 
         :raises Refused: an older table gave it so many that no answer could hold them.
         """
-        refuse_beyond(count, self._limits.topic_queue_nums_max, f"queues of topic {name}", "topicQueueNumsMax")
+        refuse_beyond(
+            count, self._limits.topic_queue_nums_max, f"queues of topic {name}", "topicQueueNumsMax"
+        )
         return range(count)
 
     def _pattern(self, name: str) -> TopicConfig | None:
         topic = self._topics.get(name)
-        if topic is None or not topic.perm & Permission.INHERIT or (name == DEFAULT_TOPIC and not self._auto_create):
+        if (
+            topic is None
+            or not topic.perm & Permission.INHERIT
+            or (name == DEFAULT_TOPIC and not self._auto_create)
+        ):
             return None
         return topic
 
@@ -198,7 +214,9 @@ class TopicRegistry:
 
     def set_ordered(self, ordered: Collection[str], now_ms: int) -> bool:
         """Exactly these topics are ordered, as the name servers have it; tells whether anything changed."""
-        changed = [topic for topic in self._topics.values() if topic.order != (topic.name in ordered)]
+        changed = [
+            topic for topic in self._topics.values() if topic.order != (topic.name in ordered)
+        ]
         for topic in changed:
             self._topics[topic.name] = replace(topic, order=not topic.order)
         if changed:

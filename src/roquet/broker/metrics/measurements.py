@@ -67,16 +67,24 @@ class Measurements:
             "TOPIC_PUT_SIZE": lambda: self._by_topic(lambda appended: appended.size),
             GIVEN: traffic.messages_given,
             "GROUP_GET_SIZE": traffic.bytes_given,
-            "GROUP_GET_LATENCY": traffic.times_taken if self._detailed else traffic.times_taken_by_group,
+            "GROUP_GET_LATENCY": traffic.times_taken
+            if self._detailed
+            else traffic.times_taken_by_group,
             "SNDBCK_PUT_NUMS": in_one(traffic.messages_sent_back),
-            "BROKER_PUT_NUMS": in_one(lambda: {self._cluster: Total(self._store.stored, self._store.stored)}),
-            "BROKER_GET_NUMS": in_one(lambda: {self._cluster: Total(traffic.messages, traffic.found)}),
+            "BROKER_PUT_NUMS": in_one(
+                lambda: {self._cluster: Total(self._store.stored, self._store.stored)}
+            ),
+            "BROKER_GET_NUMS": in_one(
+                lambda: {self._cluster: Total(traffic.messages, traffic.found)}
+            ),
         }
         return {**items, **self._items_by_queue()} if self._detailed else items
 
     def _items_by_queue(self) -> Mapping[str, Totals]:
         return {
-            "QUEUE_PUT_NUMS": in_one(lambda: self._by_delay_level(lambda appended: appended.messages)),
+            "QUEUE_PUT_NUMS": in_one(
+                lambda: self._by_delay_level(lambda appended: appended.messages)
+            ),
             "QUEUE_PUT_SIZE": in_one(lambda: self._by_delay_level(lambda appended: appended.size)),
             "QUEUE_GET_NUMS": self.traffic.messages_delivered,
             "QUEUE_GET_SIZE": self.traffic.bytes_delivered,
@@ -89,7 +97,9 @@ class Measurements:
             for topic, appended in part:
                 if appended.messages:
                     before = totals.get(topic, _NONE)
-                    totals[topic] = Total(before.value + value(appended), before.times + appended.messages)
+                    totals[topic] = Total(
+                        before.value + value(appended), before.times + appended.messages
+                    )
             yield
         return totals
 

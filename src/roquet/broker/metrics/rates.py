@@ -13,7 +13,12 @@ from typing import Final, NamedTuple
 SPANS_S: Final = (10, 60, 600)
 """The spans whose rates tools show."""
 _BUCKETS_TURN_MS: Final = 60_000
-_STEPS_MS: Final = (*range(10), *range(10, 100, 10), *range(100, 1000, 100), *range(1000, 10_001, 1000))
+_STEPS_MS: Final = (
+    *range(10),
+    *range(10, 100, 10),
+    *range(100, 1000, 100),
+    *range(1000, 10_001, 1000),
+)
 """Upper bounds of what times are sorted into; the last is open."""
 _SHOWN_MS: Final = {
     "<=0ms": 0,

@@ -67,7 +67,9 @@ class RuntimeInfo:
 
     def table(self) -> Steps[dict[str, str]]:
         """Name and value of each figure, by name."""
-        in_steps = (yield from self._measured_in_steps()) if self._measured_in_steps is not None else {}
+        in_steps = (
+            (yield from self._measured_in_steps()) if self._measured_in_steps is not None else {}
+        )
         figures = {
             **_NOT_MEASURED,
             **self._broker(),
@@ -87,7 +89,9 @@ class RuntimeInfo:
             "runtime": duration_text(self._now_ms() - self._started_ms),
             "brokerVersion": str(VERSION),
             "brokerVersionDesc": VERSION_NAME,
-            "startAcceptSendRequestTimeStamp": str(self._config.start_accept_send_request_time_stamp),
+            "startAcceptSendRequestTimeStamp": str(
+                self._config.start_accept_send_request_time_stamp
+            ),
             "sendThreadPoolQueueCapacity": str(java.send_thread_pool_queue_capacity),
             "pullThreadPoolQueueCapacity": str(self._config.pull_thread_pool_queue_capacity),
             "queryThreadPoolQueueCapacity": str(java.query_thread_pool_queue_capacity),

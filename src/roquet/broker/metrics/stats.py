@@ -80,7 +80,9 @@ class Stats:
         for item, totals in self._items.items():
             yield from self._look_at(self._looks[window][item], totals, window, now_ms)
 
-    def _look_at(self, looks: dict[str, deque[_Look]], totals: Totals, window: Window, now_ms: float) -> Steps[None]:
+    def _look_at(
+        self, looks: dict[str, deque[_Look]], totals: Totals, window: Window, now_ms: float
+    ) -> Steps[None]:
         """One item after the other: its totals are let go at once, some ms of work where there are 100,000."""
         found = yield from totals()
         for keys in in_parts(list(looks), _KEYS):
@@ -91,8 +93,12 @@ class Stats:
         for entries in in_parts(found.items(), _KEYS):
             for key, total in entries:
                 known = looks.get(key)
-                if known is None or total.times < known[-1].total.times:  # it is new, or was deleted and made again
-                    known = looks[key] = deque((_Look(now_ms - window.period_ms, _NOTHING),), window.looks)
+                if (
+                    known is None or total.times < known[-1].total.times
+                ):  # it is new, or was deleted and made again
+                    known = looks[key] = deque(
+                        (_Look(now_ms - window.period_ms, _NOTHING),), window.looks
+                    )
                 known.append(_Look(now_ms, total))
             yield
 
@@ -113,4 +119,6 @@ class Stats:
         first, last = looks[0], looks[-1]
         grown, times = last.total.value - first.total.value, last.total.times - first.total.times
         span_ms = last.at_ms - first.at_ms
-        return Summary(grown, grown * 1000 / span_ms if span_ms > 0 else 0.0, grown / times if times else 0.0)
+        return Summary(
+            grown, grown * 1000 / span_ms if span_ms > 0 else 0.0, grown / times if times else 0.0
+        )

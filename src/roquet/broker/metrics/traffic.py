@@ -59,7 +59,9 @@ class Traffic:
         self.messages = 0
         """Messages that were given."""
 
-    def given(self, topic: str, group: str, queue_id: int, messages: int, size: int, began_ms: float) -> None:
+    def given(
+        self, topic: str, group: str, queue_id: int, messages: int, size: int, began_ms: float
+    ) -> None:
         """A pull that was looked at from `began_ms` on found so many messages, of so many bytes."""
         self.found += 1
         self.messages += messages
@@ -93,7 +95,9 @@ class Traffic:
                 if key[0] not in topics or key[1] not in groups:
                     del self._given[key]
             yield
-        for pair in [pair for pair in self._sent_back if pair[0] not in topics or pair[1] not in groups]:
+        for pair in [
+            pair for pair in self._sent_back if pair[0] not in topics or pair[1] not in groups
+        ]:
             del self._sent_back[pair]
 
     def messages_given(self) -> Steps[dict[str, Total]]:
@@ -107,7 +111,9 @@ class Traffic:
 
     def times_taken(self) -> Steps[dict[str, Total]]:
         """In ms, of pulls that found something, by queue and group."""
-        return _sums(list(self._given.values()), lambda given: f"{given.queue_id}@{_of_group(given)}", _ms)
+        return _sums(
+            list(self._given.values()), lambda given: f"{given.queue_id}@{_of_group(given)}", _ms
+        )
 
     def times_taken_by_group(self) -> Steps[dict[str, Total]]:
         return _sums(list(self._given.values()), _of_group, _ms)
@@ -120,11 +126,16 @@ class Traffic:
 
     def _by_queue(self, value: Callable[[_Given], int]) -> Steps[dict[str, Total]]:
         return _sums(
-            list(self._delivered.values()), lambda given: f"{given.topic}@{given.queue_id}@{given.group}", value
+            list(self._delivered.values()),
+            lambda given: f"{given.topic}@{given.queue_id}@{given.group}",
+            value,
         )
 
     def messages_sent_back(self) -> dict[str, Total]:
-        return {f"{topic}@{group}": Total(count, count) for (topic, group), count in self._sent_back.items()}
+        return {
+            f"{topic}@{group}": Total(count, count)
+            for (topic, group), count in self._sent_back.items()
+        }
 
 
 def _sums(

@@ -102,14 +102,22 @@ class ConsumerOffsets:
             self._own.setdefault((topic, group), {})[queue_id] = offset
 
     def _refuse_new(self, group: str, topic: str, queue_id: int) -> None:
-        if len(topic) + len(group) >= _KEY_SIZE_MAX or "@" in topic:  # which ends the topic in a saved table
+        if (
+            len(topic) + len(group) >= _KEY_SIZE_MAX or "@" in topic
+        ):  # which ends the topic in a saved table
             remark = f"an offset of {topic[:100]}@{group[:100]}: topic or group have no such name"
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         if queue_id < 0:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"an offset of queue {queue_id} of {topic}: no queue has that number"
+                ResponseCode.SYSTEM_ERROR,
+                f"an offset of queue {queue_id} of {topic}: no queue has that number",
             )
-        refuse_beyond(self.count + 1, self._limits.offset_nums_max, "offsets of groups in queues", "offsetNumsMax")
+        refuse_beyond(
+            self.count + 1,
+            self._limits.offset_nums_max,
+            "offsets of groups in queues",
+            "offsetNumsMax",
+        )
 
     def _queues(self, topic: str, group: str) -> Mapping[int, int]:
         """The offsets of a group in a topic, to be read."""
@@ -201,7 +209,9 @@ class ConsumerOffsets:
         self._offsets, self._topics = {}, {}
         for key, queues in saved.offsets.items():
             self._writable(*_split(key)).update(queues)
-        self.count = sum(len(queues) for groups in self._offsets.values() for queues in groups.values())
+        self.count = sum(
+            len(queues) for groups in self._offsets.values() for queues in groups.values()
+        )
 
     # a slave's
 
@@ -235,7 +245,9 @@ class ConsumerOffsets:
     def _ahead(self, topic: str, group: str, of_master: Mapping[int, int]) -> dict[int, int]:
         """What was committed here and goes beyond what the master has; what does not is forgotten."""
         own = (self._own or {}).get((topic, group), {})
-        for queue_id in [queue_id for queue_id, offset in own.items() if offset <= of_master.get(queue_id, -1)]:
+        for queue_id in [
+            queue_id for queue_id, offset in own.items() if offset <= of_master.get(queue_id, -1)
+        ]:
             del own[queue_id]
         return own
 
@@ -246,7 +258,9 @@ class ConsumerOffsets:
         commits = []
         for part in in_parts(list(self._own.items())):
             for (topic, group), offsets in part:
-                commits += [Commit(topic, group, queue_id, offset) for queue_id, offset in offsets.items()]
+                commits += [
+                    Commit(topic, group, queue_id, offset) for queue_id, offset in offsets.items()
+                ]
                 if not offsets:
                     del self._own[topic, group]
             yield

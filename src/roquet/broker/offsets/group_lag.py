@@ -53,7 +53,11 @@ class GroupLag:
         return topics
 
     def still_wanted(self, group: str, names: Iterable[str]) -> list[TopicConfig]:
-        topics = (self._metadata.topics.get(name) for name in names if not self._consumers.gave_up(group, name))
+        topics = (
+            self._metadata.topics.get(name)
+            for name in names
+            if not self._consumers.gave_up(group, name)
+        )
         return [topic for topic in topics if topic is not None]
 
     def stats(self, group: str, topics: Sequence[TopicConfig], out: bytearray) -> Steps[int]:
@@ -71,7 +75,9 @@ class GroupLag:
         out += b'{"consumeTps":%b,"offsetTable":{' % dump_bytes(tps)
         for topic in topics:
             for places in in_parts(self._places(group, topic)):
-                behind += sum(place["brokerOffset"] - place["consumerOffset"] for _, place in places)
+                behind += sum(
+                    place["brokerOffset"] - place["consumerOffset"] for _, place in places
+                )
                 out += comma + dump_dialect(ObjectKeys(places))[1:-1]
                 comma = b","
                 yield
@@ -86,7 +92,9 @@ class GroupLag:
 
     def _position(self, group: str, queue: MessageQueue) -> dict[str, int]:
         consumed = self._progress.committed(group, queue.topic, queue.queue_id) or 0
-        last_ms = self._store.store_time(queue.topic, queue.queue_id, consumed - 1) if consumed > 0 else 0
+        last_ms = (
+            self._store.store_time(queue.topic, queue.queue_id, consumed - 1) if consumed > 0 else 0
+        )
         return {
             "brokerOffset": max(0, self._store.max_offset(queue.topic, queue.queue_id)),
             "consumerOffset": consumed,

@@ -30,7 +30,9 @@ class OffsetMovedEvents:
     :param broker_name: as clients know it.
     """
 
-    def __init__(self, store: Store, turn: EndOfTurn, broker_name: str, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, turn: EndOfTurn, broker_name: str, now_ms: Callable[[], int]
+    ) -> None:
         self._store = store
         self._turn = turn
         self._broker_name = broker_name
@@ -44,7 +46,9 @@ class OffsetMovedEvents:
         event = {"consumerGroup": group, "messageQueue": queue_to_json(queue)}
         body = dump_bytes({**event, "offsetNew": new_offset, "offsetRequest": header.queue_offset})
         told, now = "group %s pulled %s at %s, it goes on at %s", asyncio.get_running_loop().time()
-        self._limited_log.tell(logging.INFO, f"moved {group}", now, told, group, queue, header.queue_offset, new_offset)
+        self._limited_log.tell(
+            logging.INFO, f"moved {group}", now, told, group, queue, header.queue_offset, new_offset
+        )
         try:
             self._append(body, {m.TAGS: group, m.KEYS: group})
         except (OSError, Refused) as error:

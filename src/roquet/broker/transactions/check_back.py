@@ -90,7 +90,10 @@ class CheckBack:
             await self._look_at(self._halves.open.all())
         except (Refused, OSError) as error:
             if not self._is_held_up:
-                log.error("open transactions are not checked to the end, each round tries to go on: %s", error)
+                log.error(
+                    "open transactions are not checked to the end, each round tries to go on: %s",
+                    error,
+                )
             self._is_held_up = True
         else:
             self._is_held_up = False
@@ -101,10 +104,16 @@ class CheckBack:
         """A line for each kind of thing that happened in this round: there may be thousands of transactions."""
         given_up, without, unusable = self._given_up, self._without_producer, self._unusable
         if given_up.count:
-            text = "transactions are given up, their messages are in %s: count=%d checks=%d first=%s"
-            log.warning(text, m.CHECK_MAX_TIME_TOPIC, given_up.count, self._rules.checks_max, given_up.first)
+            text = (
+                "transactions are given up, their messages are in %s: count=%d checks=%d first=%s"
+            )
+            log.warning(
+                text, m.CHECK_MAX_TIME_TOPIC, given_up.count, self._rules.checks_max, given_up.first
+            )
         if without.count:
-            text = "transactions are open, and no producer of theirs is connected: count=%d first=%s"
+            text = (
+                "transactions are open, and no producer of theirs is connected: count=%d first=%s"
+            )
             log.info(text, without.count, without.first)
         if unusable.count:
             text = "half messages cannot be committed or are gone from the log, they are given up: count=%d first=%s"
@@ -123,7 +132,9 @@ class CheckBack:
                 self._halves.require_room()
                 try:
                     size += await self._settle(half, due)
-                except UnreadableFile as error:  # it stays open, and those in other files have their turn
+                except (
+                    UnreadableFile
+                ) as error:  # it stays open, and those in other files have their turn
                     unreadable = error
             looked_at += 1
             if looked_at >= _LOOKED_AT_ONCE or size >= _BYTES_AT_ONCE:
@@ -151,7 +162,10 @@ class CheckBack:
                 self._give_up(half, record)
             case Due.ASK:
                 group = record.properties.get(m.PRODUCER_GROUP, "")
-                if await self._can_be_asked(group) and self._halves.open.get(half.transaction) is half:
+                if (
+                    await self._can_be_asked(group)
+                    and self._halves.open.get(half.transaction) is half
+                ):
                     self._ask(half, record, group)
         return 500 + len(record.body)
 
@@ -171,7 +185,10 @@ class CheckBack:
             if group in self._do_not_read:
                 return False
             await asyncio.sleep(_PAUSE_S)
-        log.warning("producers of %s do not read what they are asked: they are asked again in the next round", group)
+        log.warning(
+            "producers of %s do not read what they are asked: they are asked again in the next round",
+            group,
+        )
         self._do_not_read.add(group)
         return False
 

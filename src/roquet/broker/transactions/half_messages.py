@@ -17,7 +17,14 @@ from roquet.broker.delay.stamp_clock import StampClock
 from roquet.broker.delivery.end_of_turn import EndOfTurn
 from roquet.broker.metadata.metadata import Metadata
 from roquet.broker.offsets.consumer_offsets import ConsumerOffsets
-from roquet.broker.transactions.open_table import END_TAG, GROUP, HalfRecord, OpenTransactions, ended_halves, half_with
+from roquet.broker.transactions.open_table import (
+    END_TAG,
+    GROUP,
+    HalfRecord,
+    OpenTransactions,
+    ended_halves,
+    half_with,
+)
 from roquet.common.units import PhysicalOffset, QueueOffset
 from roquet.errors import CorruptRecord, Refused, UnreadableFile
 from roquet.protocol.bodies.tables import TopicConfig
@@ -115,7 +122,9 @@ class HalfMessages:
             text = "half messages or ends of transactions are damaged and are left out: count=%d last_at=%d"
             log.warning(text, self._unreadable, self._unreadable_at)
         if found:
-            log.info("%d transactions are open, from half message %d on", len(found), found.progress)
+            log.info(
+                "%d transactions are open, from half message %d on", len(found), found.progress
+            )
 
     def _noted(self, topic: str) -> int:
         """Anybody may have written the progress: it counts within what the queue has."""
@@ -225,18 +234,31 @@ class HalfMessages:
         :raises Refused: its properties are too long, or too many transactions are open. OSError: there is no room for
             it; nothing was written.
         """
-        refuse_beyond(len(self.open) + 1, self._count_max, "open transactions", "transactionNumsMax")
+        refuse_beyond(
+            len(self.open) + 1, self._count_max, "open transactions", "transactionNumsMax"
+        )
         pairs = {name: value for name, value in pairs.items() if name not in m.OF_HALF_MESSAGES}
         pairs |= {m.REAL_TOPIC: topic, m.REAL_QID: str(queue_id)}
-        properties, size_max = m.join_properties(pairs).encode(), m.PROPERTIES_SIZE_MAX - _MORE_PROPERTIES_SIZE
+        properties, size_max = (
+            m.join_properties(pairs).encode(),
+            m.PROPERTIES_SIZE_MAX - _MORE_PROPERTIES_SIZE,
+        )
         if len(properties) > size_max:
-            remark = f"properties of {len(properties)} bytes, allowed are {size_max} in a transaction"
+            remark = (
+                f"properties of {len(properties)} bytes, allowed are {size_max} in a transaction"
+            )
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, remark)
         queue, host = self._queue(m.HALF_TOPIC), self._store.config.store_host
-        kept = sys_flag & ~m.TRANSACTION_BITS  # an ordinary one where it waits (docs/pitfalls.md#trap-s5)
+        kept = (
+            sys_flag & ~m.TRANSACTION_BITS
+        )  # an ordinary one where it waits (docs/pitfalls.md#trap-s5)
         offset, stored_ms = queue.max_offset, self._clock.steady_ms()
         half = half_with(pairs, offset, offset, stored_ms, stored_ms)
-        at = self._append(NewRecord(queue, body, properties, flag, kept, born_ms, born_host, host, reconsume_times))
+        at = self._append(
+            NewRecord(
+                queue, body, properties, flag, kept, born_ms, born_host, host, reconsume_times
+            )
+        )
         self.open.opened(half)
         return at
 
@@ -257,7 +279,9 @@ class HalfMessages:
         """Make one that was given up an open transaction again, whose producers were not asked yet; or one that is
         `half` still.
         """
-        pairs = {name: value for name, value in record.properties.items() if name != m.FIRST_HALF_OFFSET}
+        pairs = {
+            name: value for name, value in record.properties.items() if name != m.FIRST_HALF_OFFSET
+        }
         pairs[m.CHECK_TIMES] = "0"
         stored_ms, offset = self._clock.steady_ms(), self._queue(m.HALF_TOPIC).max_offset
         self._put_again(record, pairs, half, half_with(pairs, offset, offset, stored_ms, stored_ms))
@@ -293,7 +317,9 @@ class HalfMessages:
         if level:
             pairs = put_aside(pairs, level, topic, queue_id)
             topic, queue_id = waiting_queue(level)
-        committed = self._again(record, self._store.queue(topic, queue_id), m.join_properties(pairs))
+        committed = self._again(
+            record, self._store.queue(topic, queue_id), m.join_properties(pairs)
+        )
         committed.sys_flag |= COMMIT
         committed.prepared_offset = record.physical_offset
         self._append(committed, *self._ends(half))
@@ -338,7 +364,18 @@ class HalfMessages:
         if half is None:
             return []
         host, body = self._store.config.store_host, b"%d" % half.offset
-        return [NewRecord(self._queue(m.HALF_OP_TOPIC), body, _END_PROPERTIES, 0, 0, self._clock.now_ms(), host, host)]
+        return [
+            NewRecord(
+                self._queue(m.HALF_OP_TOPIC),
+                body,
+                _END_PROPERTIES,
+                0,
+                0,
+                self._clock.now_ms(),
+                host,
+                host,
+            )
+        ]
 
     def _has_ended(self, half: HalfRecord) -> None:
         self.open.end_stored((half.offset,))
@@ -374,7 +411,10 @@ def destination(record: Record) -> tuple[str, int]:
     number = int_or(queue_id, -1)
     if not m.is_legal_name(topic) or len(topic) > m.TOPIC_SIZE_MAX or number < 0:
         where = f"REAL_TOPIC {topic[:200]!r}, REAL_QID {queue_id[:20]!r}"
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"the message at {record.physical_offset} is for no queue: {where}")
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the message at {record.physical_offset} is for no queue: {where}",
+        )
     return topic, number
 
 

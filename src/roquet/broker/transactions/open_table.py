@@ -43,11 +43,15 @@ class HalfRecord:
     immune_ms: int | None = None
 
 
-def half_with(pairs: Mapping[str, str], transaction: int, offset: int, began_ms: float, stored_ms: float) -> HalfRecord:
+def half_with(
+    pairs: Mapping[str, str], transaction: int, offset: int, began_ms: float, stored_ms: float
+) -> HalfRecord:
     """What the properties of a half message say; whatever they are, they say something."""
     immune_s = long_or(pairs.get(m.CHECK_IMMUNITY_SECONDS), -1)
     checks = max(0, int_or(pairs.get(m.CHECK_TIMES), 0))
-    return HalfRecord(transaction, offset, began_ms, stored_ms, checks, immune_s * 1000 if immune_s >= 0 else None)
+    return HalfRecord(
+        transaction, offset, began_ms, stored_ms, checks, immune_s * 1000 if immune_s >= 0 else None
+    )
 
 
 def ended_halves(record: Record) -> list[int]:
@@ -91,7 +95,9 @@ class CheckRules:
             return Due.DISCARD
         if is_old or age_ms >= (self.timeout_ms if half.immune_ms is None else half.immune_ms):
             return Due.ASK
-        return Due.RENEW if now_ms - half.stored_ms >= max(self.timeout_ms, self.period_ms) else None
+        return (
+            Due.RENEW if now_ms - half.stored_ms >= max(self.timeout_ms, self.period_ms) else None
+        )
 
 
 class OpenTransactions:

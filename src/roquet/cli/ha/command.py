@@ -63,12 +63,25 @@ def status(name_servers: str, name: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found]))
         return
-    table(("BROKER", "ID", "ADDRESS", "LOG ENDS AT", "BEHIND", "STATE", "REASON"), _member_rows(found))
+    table(
+        ("BROKER", "ID", "ADDRESS", "LOG ENDS AT", "BEHIND", "STATE", "REASON"), _member_rows(found)
+    )
     seen = list(_slave_rows(found))
     if seen:
         click.echo()
         table(
-            ("MASTER", "SLAVE", "HAS", "BEHIND", "SECONDS", "HEARD S AGO", "BYTES/S", "IN SYNC", "STATE", "REASON"),
+            (
+                "MASTER",
+                "SLAVE",
+                "HAS",
+                "BEHIND",
+                "SECONDS",
+                "HEARD S AGO",
+                "BYTES/S",
+                "IN SYNC",
+                "STATE",
+                "REASON",
+            ),
             seen,
         )
 
@@ -83,8 +96,14 @@ def status(name_servers: str, name: str | None, as_json: bool) -> None:
     show_default=True,
     help="What it becomes.",
 )
-@click.option("--fenced", is_flag=True, help="The old master is stopped, or cut off from its clients, for certain.")
-@click.option("--force", "forced", is_flag=True, help="Even if acknowledged messages are lost by it.")
+@click.option(
+    "--fenced",
+    is_flag=True,
+    help="The old master is stopped, or cut off from its clients, for certain.",
+)
+@click.option(
+    "--force", "forced", is_flag=True, help="Even if acknowledged messages are lost by it."
+)
 def promote(name_servers: str, address: str, role: str, fenced: bool, forced: bool) -> None:
     """Let the slave at HOST:PORT be the master of its name: it starts anew with brokerId 0 on the log it has.
 
@@ -94,7 +113,10 @@ def promote(name_servers: str, address: str, role: str, fenced: bool, forced: bo
     """
     from roquet.admin.ha import promote as promote_slave
 
-    run(name_servers, lambda cluster: promote_slave(cluster, address, role, fenced=fenced, forced=forced))
+    run(
+        name_servers,
+        lambda cluster: promote_slave(cluster, address, role, fenced=fenced, forced=forced),
+    )
     show(f"{address} is the master now")
 
 
@@ -108,11 +130,31 @@ def promote(name_servers: str, address: str, role: str, fenced: bool, forced: bo
     metavar="FILE",
     help="The settings of the former master, which does not run.",
 )
-@click.option("-n", "--namesrv", "name_servers", metavar="HOST:PORT;...", help="The name servers, if not in FILE.")
-@click.option("-m", "--master", metavar="HOST:PORT", help="The new master, if the name servers shall not be asked.")
-@click.option("--id", "broker_id", type=click.IntRange(1), help="The broker id it gets; the first free one without it.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Save the records there, as JSON."
+    "-n",
+    "--namesrv",
+    "name_servers",
+    metavar="HOST:PORT;...",
+    help="The name servers, if not in FILE.",
+)
+@click.option(
+    "-m",
+    "--master",
+    metavar="HOST:PORT",
+    help="The new master, if the name servers shall not be asked.",
+)
+@click.option(
+    "--id",
+    "broker_id",
+    type=click.IntRange(1),
+    help="The broker id it gets; the first free one without it.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Save the records there, as JSON.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done.")
 @access_options

@@ -25,7 +25,9 @@ class Rejoin:
     :raises StoreError: its store is in use, or cannot be opened.
     """
 
-    def __init__(self, config: BrokerConfig, master: str | None, broker_id: int | None, output: Path | None) -> None:
+    def __init__(
+        self, config: BrokerConfig, master: str | None, broker_id: int | None, output: Path | None
+    ) -> None:
         self._config = config
         self._master = master
         self._broker_id = broker_id
@@ -58,9 +60,13 @@ class Rejoin:
         known = brokers[own.broker_name].addresses if own.broker_name in brokers else {}
         self._master = self._master or known.get(MASTER_ID)
         if self._master in (None, own.address):
-            raise ConfigError(f"the name servers know no other master of {own.broker_name}: promote a slave first")
+            raise ConfigError(
+                f"the name servers know no other master of {own.broker_name}: promote a slave first"
+            )
         if self._broker_id is None:
-            self._broker_id = next(number for number in range(1, len(known) + 2) if number not in known)
+            self._broker_id = next(
+                number for number in range(1, len(known) + 2) if number not in known
+            )
 
     def do(self) -> None:
         """Save, cut, and change the settings."""
@@ -74,7 +80,9 @@ class Rejoin:
         role = replace(self._config.replication, broker_role=BrokerRole.SLAVE)
         config = replace(self._config, broker_id=self._broker_id, replication=role)
         save_role(config)
-        show(f"{config.broker_config_path} says brokerRole=SLAVE, brokerId={self._broker_id}: start the broker")
+        show(
+            f"{config.broker_config_path} says brokerRole=SLAVE, brokerId={self._broker_id}: start the broker"
+        )
 
     def _save(self, store: RejoinStore, parting: Divergence) -> None:
         """On disk before anything is cut.
@@ -86,7 +94,9 @@ class Rejoin:
         if path is None:
             folder = store.save(parting)
             if folder is None:
-                raise StoreError("they could not be saved: make room, or name a file on another drive by -o")
+                raise StoreError(
+                    "they could not be saved: make room, or name a file on another drive by -o"
+                )
             show(f"they are saved in {folder}: look at them with roquet store dump {folder}")
             return
         with path.open("x", encoding="utf-8") as file:

@@ -12,7 +12,13 @@ import click
 from roquet.cli.access import access_values
 from roquet.cli.output import end
 from roquet.cli.pipeline.progress import JobProgress
-from roquet.cli.pipeline.session import file_format_option, json_option, name_servers, on_spark, read_options
+from roquet.cli.pipeline.session import (
+    file_format_option,
+    json_option,
+    name_servers,
+    on_spark,
+    read_options,
+)
 from roquet.cli.values import duration, names
 
 if TYPE_CHECKING:
@@ -32,7 +38,9 @@ FILES_MIN_OF_A_STREAM: Final = 16
 @click.argument("folder", metavar="FOLDER")
 @name_servers
 @click.option("-t", "--topic", "topics", multiple=True, help="A topic; may be repeated.")
-@click.option("--pattern", default="", metavar="REGEX", help="Topics whose whole names match, in place of -t.")
+@click.option(
+    "--pattern", default="", metavar="REGEX", help="Topics whose whole names match, in place of -t."
+)
 @click.option(
     "--store-dir",
     "stores",
@@ -50,7 +58,9 @@ FILES_MIN_OF_A_STREAM: Final = 16
     callback=names,
     help="Whose store each --store-dir is: the brokerName of its broker.conf.",
 )
-@click.option("--stream", "is_stream", is_flag=True, help="Go on with what comes, until it is interrupted.")
+@click.option(
+    "--stream", "is_stream", is_flag=True, help="Go on with what comes, until it is interrupted."
+)
 @click.option(
     "--trigger",
     "trigger_s",
@@ -61,7 +71,12 @@ FILES_MIN_OF_A_STREAM: Final = 16
     help="With --stream: how often, as in 30s, 5m, 1h.",
 )
 @click.option("--available-now", is_flag=True, help="With --stream: end where the queues end now.")
-@click.option("--max-rows", "rows_max", type=click.IntRange(1), help="With --stream: at most so many messages at once.")
+@click.option(
+    "--max-rows",
+    "rows_max",
+    type=click.IntRange(1),
+    help="With --stream: at most so many messages at once.",
+)
 @file_format_option
 @click.option("--compact", "compacts", is_flag=True, help="Put small files of a day together.")
 @read_options
@@ -96,7 +111,9 @@ def archive(
     if source is not None:
         job = Archive(source, folder, file_format)
         if is_stream:
-            return _stream(spark, job, ArchiveTrigger(trigger_s, rows_max, available_now), compacts, telling)
+            return _stream(
+                spark, job, ArchiveTrigger(trigger_s, rows_max, available_now), compacts, telling
+            )
         _once(spark, job, telling)
     if compacts:
         _compact(spark, Compaction(folder, file_format=file_format), telling)
@@ -134,13 +151,18 @@ def _once(spark: SparkSession, job: Archive, telling: _Telling) -> None:
     telling.added(added)
 
 
-def _stream(spark: SparkSession, job: Archive, trigger: ArchiveTrigger, compacts: bool, telling: _Telling) -> None:
+def _stream(
+    spark: SparkSession, job: Archive, trigger: ArchiveTrigger, compacts: bool, telling: _Telling
+) -> None:
     """An interrupt ends it: what was not added by then is nowhere."""
     from roquet.spark.pipelines.archive.compaction import Compaction, compact
     from roquet.spark.pipelines.archive.stream import archive_stream
 
     small = Compaction(job.folder, files_min=FILES_MIN_OF_A_STREAM, file_format=job.file_format)
-    with suppress(KeyboardInterrupt), JobProgress(spark, "archiving", as_json=telling.as_json) as progress:
+    with (
+        suppress(KeyboardInterrupt),
+        JobProgress(spark, "archiving", as_json=telling.as_json) as progress,
+    ):
         for added in archive_stream(spark, job, trigger, progress.planned):
             telling.added(added)
             if compacts and (done := compact(spark, small)).days:

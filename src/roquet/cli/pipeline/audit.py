@@ -25,13 +25,29 @@ _DIFFERENT: Final = 1
 @click.command(short_help="Compare masters and slaves, message by message.")
 @name_servers
 @click.option("-t", "--topic", "topics", multiple=True, help="A topic; may be repeated.")
-@click.option("--pattern", default="", metavar="REGEX", help="Topics whose whole names match, in place of -t.")
 @click.option(
-    "--left", default="master", show_default=True, metavar="WHAT", help="master, slave, or a store directory."
+    "--pattern", default="", metavar="REGEX", help="Topics whose whole names match, in place of -t."
 )
-@click.option("--right", default="slave", show_default=True, metavar="WHAT", help="The same, of the other side.")
+@click.option(
+    "--left",
+    default="master",
+    show_default=True,
+    metavar="WHAT",
+    help="master, slave, or a store directory.",
+)
+@click.option(
+    "--right",
+    default="slave",
+    show_default=True,
+    metavar="WHAT",
+    help="The same, of the other side.",
+)
 @click.option("-b", "--broker", default="", metavar="NAME", help="Only the queues of this broker.")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report with pictures there.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a report with pictures there.",
+)
 @read_options
 @json_option
 @on_spark
@@ -68,7 +84,10 @@ def audit(
     if as_json:
         click.echo(json.dumps(report.to_json()))
     else:
-        table(report.titles(), [["-" if cell is None else str(cell) for cell in row] for row in report.rows()])
+        table(
+            report.titles(),
+            [["-" if cell is None else str(cell) for cell in row] for row in report.rows()],
+        )
         show(report.summary)
     if not report.is_same:
         sys.exit(_DIFFERENT)

@@ -27,10 +27,33 @@ if TYPE_CHECKING:
 @click.command(short_help="Consumer groups' backlog over time, to Parquet.")
 @click.argument("folder", metavar="FOLDER")
 @name_servers
-@click.option("-g", "--group", "groups", multiple=True, help="A group; may be repeated; all of them without it.")
-@click.option("--every", default="10s", show_default=True, metavar="TIME", callback=duration, help="How often.")
-@click.option("--for", "for_s", metavar="TIME", callback=duration, help="How long; until it is interrupted without it.")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a chart of all samples there.")
+@click.option(
+    "-g",
+    "--group",
+    "groups",
+    multiple=True,
+    help="A group; may be repeated; all of them without it.",
+)
+@click.option(
+    "--every",
+    default="10s",
+    show_default=True,
+    metavar="TIME",
+    callback=duration,
+    help="How often.",
+)
+@click.option(
+    "--for",
+    "for_s",
+    metavar="TIME",
+    callback=duration,
+    help="How long; until it is interrupted without it.",
+)
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a chart of all samples there.",
+)
 @json_option
 @on_spark
 def lag(

@@ -93,7 +93,9 @@ class JobProgress:
     tasks: each counts as its share of all when it is done.
     """
 
-    def __init__(self, spark: SparkSession, what: str, *, as_json: bool = False, tell_s: float = TELL_S) -> None:
+    def __init__(
+        self, spark: SparkSession, what: str, *, as_json: bool = False, tell_s: float = TELL_S
+    ) -> None:
         self._spark = spark
         self._what = what
         self._as_json = as_json
@@ -133,7 +135,9 @@ class JobProgress:
         if tasks:  # a later stage, which gathers what the first ones read, begins with none of its tasks done
             self._rows_done = max(self._rows_done, self._work.rows * done // tasks)
         seconds = time.monotonic() - began
-        return Progress(self._what, seconds, done, tasks, self._rows_done, self._work.rows, self._written())
+        return Progress(
+            self._what, seconds, done, tasks, self._rows_done, self._work.rows, self._written()
+        )
 
     def _written(self) -> int:
         """In files, or of what is sent by the share of its rows."""
@@ -142,7 +146,11 @@ class JobProgress:
 
     def _tasks(self) -> tuple[int, int]:
         tracker = self._spark.sparkContext.statusTracker()
-        stages = [info for each in tracker.getActiveStageIds() if (info := tracker.getStageInfo(each)) is not None]
+        stages = [
+            info
+            for each in tracker.getActiveStageIds()
+            if (info := tracker.getStageInfo(each)) is not None
+        ]
         return sum(each.numCompletedTasks for each in stages), sum(each.numTasks for each in stages)
 
 

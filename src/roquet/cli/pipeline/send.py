@@ -12,7 +12,13 @@ import click
 from roquet.cli.access import access_values
 from roquet.cli.output import end, show, table
 from roquet.cli.pipeline.progress import JobProgress
-from roquet.cli.pipeline.session import file_format_option, json_option, name_servers, on_spark, read_options
+from roquet.cli.pipeline.session import (
+    file_format_option,
+    json_option,
+    name_servers,
+    on_spark,
+    read_options,
+)
 from roquet.cli.values import moment, pairs
 
 if TYPE_CHECKING:
@@ -31,8 +37,12 @@ _write_options = click.option(
     callback=pairs,
     help="An option of the sink, such as delivery=effectively-once; may be repeated.",
 )
-_rate = click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many messages a second.")
-_really = click.option("--yes/--dry-run", "really", help="Send; without it, tell what would be sent.")
+_rate = click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), help="At most so many messages a second."
+)
+_really = click.option(
+    "--yes/--dry-run", "really", help="Send; without it, tell what would be sent."
+)
 
 
 def choosing(command: F) -> F:
@@ -60,7 +70,11 @@ def _sending_again(command: F) -> F:
 @name_servers
 @click.option("-t", "--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--to", help="The topic they go to, in place of their own.")
-@click.option("--keep-queues", is_flag=True, help="Each goes to the queue of its former number, in its former order.")
+@click.option(
+    "--keep-queues",
+    is_flag=True,
+    help="Each goes to the queue of its former number, in its former order.",
+)
 @file_format_option
 @choosing
 @_rate
@@ -89,7 +103,17 @@ def restore(
     from roquet.spark.pipelines.send.restore_job import restore as send_archive
 
     options = access_values() | write_options
-    job = Restore(folder, name_server, topics, MessageFilter(**choice), to, keep_queues, rate, options, file_format)
+    job = Restore(
+        folder,
+        name_server,
+        topics,
+        MessageFilter(**choice),
+        to,
+        keep_queues,
+        rate,
+        options,
+        file_format,
+    )
     with JobProgress(spark, "restoring", as_json=as_json) as progress:
         done = send_archive(spark, job, progress.planned)
     if as_json:
@@ -97,9 +121,13 @@ def restore(
         return
     show(f"{done.rows:,} messages sent")
     if done.without_body:
-        show(f"{done.without_body:,} messages not sent: they have no body, and no client can send such a one")
+        show(
+            f"{done.without_body:,} messages not sent: they have no body, and no client can send such a one"
+        )
     for name, count in done.properties.items():
-        show(f"{count:,} messages sent without their property {name}, which belongs to the protocol or is blank")
+        show(
+            f"{count:,} messages sent without their property {name}, which belongs to the protocol or is blank"
+        )
 
 
 @click.command(short_help="Messages of a topic into another one.")
@@ -149,7 +177,15 @@ def _redrive(
     from roquet.spark.pipelines.send import redrive_job as jobs
 
     known = access_values()
-    job = jobs.Redrive(name_server, topic, MessageFilter(**choice), to, rate, known | options, known | write_options)
+    job = jobs.Redrive(
+        name_server,
+        topic,
+        MessageFilter(**choice),
+        to,
+        rate,
+        known | options,
+        known | write_options,
+    )
     try:
         with JobProgress(spark, "sending" if really else "looking", as_json=as_json) as progress:
             found = jobs.redrive(spark, job, progress.planned) if really else jobs.plan(spark, job)
@@ -160,7 +196,11 @@ def _redrive(
 
 def _show(found: Redriven, really: bool, as_json: bool) -> None:
     if as_json:
-        tree = {"sent": really, "rows": dict(found.rows), "sample": [dict(row) for row in found.sample]}
+        tree = {
+            "sent": really,
+            "rows": dict(found.rows),
+            "sample": [dict(row) for row in found.sample],
+        }
         click.echo(json.dumps(tree, default=str))
         return
     if found.sample:

@@ -26,7 +26,9 @@ SESSION_CONF: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """Times that other programs read the same, and that Parquet keeps statistics of."""
-_OUR_ERROR: Final = re.compile(r"^roquet\.[\w.]+: (.+)(?:\n(while (?:reading|writing) .+))?$", re.MULTILINE)
+_OUR_ERROR: Final = re.compile(
+    r"^roquet\.[\w.]+: (.+)(?:\n(while (?:reading|writing) .+))?$", re.MULTILINE
+)
 """A line of ours in a traceback, and the note behind it that says what was read or written."""
 
 _name_servers = click.option(
@@ -68,10 +70,17 @@ file_format_option = click.option(
 )
 
 _conf = click.option(
-    "--conf", multiple=True, metavar="NAME=VALUE", callback=pairs, help="A setting of Spark; may be repeated."
+    "--conf",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=pairs,
+    help="A setting of Spark; may be repeated.",
 )
 _master = click.option(
-    "--master", default="local[*]", show_default=True, help="Spark's master, such as spark://host:7077."
+    "--master",
+    default="local[*]",
+    show_default=True,
+    help="Spark's master, such as spark://host:7077.",
 )
 
 
@@ -81,7 +90,9 @@ def on_spark(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(master: str, conf: dict[str, str], **arguments: Any) -> None:
         try:
-            with spark_session({"spark.master": master, **_delta_conf(**arguments), **conf}) as spark:
+            with spark_session(
+                {"spark.master": master, **_delta_conf(**arguments), **conf}
+            ) as spark:
                 command(spark, **arguments)
         except RoquetError as error:
             end(str(error))

@@ -40,7 +40,9 @@ store.add_command(dump)
 @store.command(short_help="Compare log, queues, index and checkpoint.")
 @on_a_store
 @_json_option
-@click.option("--limit", default=_FINDINGS_SHOWN, show_default=True, help="Show at most so many findings.")
+@click.option(
+    "--limit", default=_FINDINGS_SHOWN, show_default=True, help="Show at most so many findings."
+)
 def check(as_json: bool, limit: int, **where: Any) -> None:
     """Compare log, consume queues, index and checkpoint, record by record.
 
@@ -119,8 +121,20 @@ def list_topics(as_json: bool, topics: tuple[str, ...], **where: Any) -> None:
     if as_json:
         click.echo(json.dumps(listed))
         return
-    titles = ("topic", "queue", "min", "max", "messages", "file bytes", "first stored", "last stored")
-    table(titles, ([*map(str, [*row.values()][:6]), *map(time_text, [*row.values()][6:])] for row in listed))
+    titles = (
+        "topic",
+        "queue",
+        "min",
+        "max",
+        "messages",
+        "file bytes",
+        "first stored",
+        "last stored",
+    )
+    table(
+        titles,
+        ([*map(str, [*row.values()][:6]), *map(time_text, [*row.values()][6:])] for row in listed),
+    )
 
 
 def _listed_json(queue: QueueListing) -> dict[str, Any]:
@@ -175,7 +189,9 @@ def _stat_json(found: Stat) -> dict[str, Any]:
         "checkpointLogTimestamp": found.log_ms,
         "checkpointQueuesTimestamp": found.queues_ms,
         "checkpointIndexTimestamp": found.index_ms,
-        "mark": None if found.mark is None else {"position": found.mark.position, "isValid": found.is_mark_valid},
+        "mark": None
+        if found.mark is None
+        else {"position": found.mark.position, "isValid": found.is_mark_valid},
     }
 
 
@@ -211,4 +227,6 @@ def rebuild(only_queues: bool, only_index: bool, **where: Any) -> None:
         rebuilt = rebuild_store(place.files, plan, progress)
     show(f"{rebuilt.records:,} records dispatched")
     if rebuilt.damaged:
-        show(f"{rebuilt.damaged:,} records left out, their bodies are damaged: `roquet store check` names them")
+        show(
+            f"{rebuilt.damaged:,} records left out, their bodies are damaged: `roquet store check` names them"
+        )

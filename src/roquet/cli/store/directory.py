@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from roquet.storetool.read.index_files import Shape
     from roquet.storetool.rebuild import Plan
 
-_SECONDS: Final = (1, 5, 10, 30, *(minute * 60 for minute in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)))
+_SECONDS: Final = (
+    1,
+    5,
+    10,
+    30,
+    *(minute * 60 for minute in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
+)
 _DELAY_LEVELS_MS: Final = tuple(seconds * 1000 for seconds in _SECONDS)
 """Apache's defaults, where no configuration says something else."""
 
@@ -81,13 +87,20 @@ class Place:
     @property
     def shape(self) -> Shape | None:
         """Of the index files: as it was said to be, or Apache's default, or what a file tells; None if none does."""
-        from roquet.storetool.read.index_files import ENTRIES_DEFAULT, SLOTS_DEFAULT, Shape, shape_of
+        from roquet.storetool.read.index_files import (
+            ENTRIES_DEFAULT,
+            SLOTS_DEFAULT,
+            Shape,
+            shape_of,
+        )
 
         shape = Shape(self._slots or SLOTS_DEFAULT, self._entries or ENTRIES_DEFAULT)
         sizes = {path.stat().st_size for path in self.files.index}
         if not sizes or shape.file_size in sizes or (self._slots and self._entries):
             return shape
-        return next((found for path in self.files.index if (found := shape_of(path)) is not None), None)
+        return next(
+            (found for path in self.files.index if (found := shape_of(path)) is not None), None
+        )
 
     def plan(self, *, queues: bool, index: bool) -> Plan:
         """What to make anew.
@@ -105,7 +118,9 @@ class Place:
                 "say it with -c broker.conf, or with --index-slots and --index-entries"
             )
         levels = self.config.delay_levels.ms if self.config is not None else _DELAY_LEVELS_MS
-        return Plan(queues, index, size, self.shape or Shape(), levels, notes_file_size(self.files.root))
+        return Plan(
+            queues, index, size, self.shape or Shape(), levels, notes_file_size(self.files.root)
+        )
 
 
 def _read_config(path: Path) -> BrokerConfig:

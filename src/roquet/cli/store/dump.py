@@ -36,12 +36,23 @@ def _range(context: click.Context, option: click.Parameter, value: str) -> tuple
     callback=_range,
     help="Only queue offsets from FROM on, before TO.",
 )
-@click.option("--since", metavar="TIME", callback=moment, help="Stored then or later: ISO (without a zone: UTC) or ms.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=moment,
+    help="Stored then or later: ISO (without a zone: UTC) or ms.",
+)
 @click.option("--until", metavar="TIME", callback=moment, help="Stored before this time.")
 @click.option("--key", help="Only records with this key.")
 @click.option("--limit", type=click.IntRange(0), help="At most so many records.")
 @click.option("--no-body", is_flag=True, help="Leave bodies out.")
-@click.option("-o", "--output", type=click.File("w", encoding="utf-8"), default="-", help="Write to this file.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.File("w", encoding="utf-8"),
+    default="-",
+    help="Write to this file.",
+)
 def dump(
     topic: str | None,
     queue_id: int | None,
@@ -66,7 +77,9 @@ def dump(
     skipped: list[str] = []
     wanted = Wanted(topic, queue_id, *offsets, since, until, key)
     with progress_bar("reading", files.log.end - files.log.start) as progress:
-        records: Iterable[bytes] = islice(records_in(files, wanted, skipped.append, progress), limit)
+        records: Iterable[bytes] = islice(
+            records_in(files, wanted, skipped.append, progress), limit
+        )
         for data in records:
             output.write(json_line(as_json(data, with_body=not no_body)) + "\n")
     for text in skipped:

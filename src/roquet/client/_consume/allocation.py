@@ -43,7 +43,8 @@ def allocate(
         return frozenset()
     ordered_queues = sorted(queues)
     return frozenset(
-        ordered_queues[place] for place in strategy(len(ordered_queues), len(in_order), in_order.index(me))
+        ordered_queues[place]
+        for place in strategy(len(ordered_queues), len(in_order), in_order.index(me))
     )
 
 

@@ -117,7 +117,9 @@ class Assignment:
                 work = self._give_back(self._locks, queue, running.pull, stores=stores)
                 self._tasks.start(work, f"unlock {queue}")
 
-    async def _give_back(self, locks: OrderLocks, queue: MessageQueue, pull: QueueFetcher, *, stores: bool) -> None:
+    async def _give_back(
+        self, locks: OrderLocks, queue: MessageQueue, pull: QueueFetcher, *, stores: bool
+    ) -> None:
         """Once its message is dealt with, which then counts, too; the lock goes back after a while in any case."""
         try:
             async with asyncio.timeout(BUSY_S_MAX):
@@ -126,7 +128,9 @@ class Assignment:
                 await self._store(queue, pull)
                 self._progress.forget(queue)
         except TimeoutError:
-            log.warning("%s goes to another member, a message of it has been under way for too long", queue)
+            log.warning(
+                "%s goes to another member, a message of it has been under way for too long", queue
+            )
         await locks.release([queue])
         await self._idle(pull.taken)
         self._giving_back.discard(queue)
@@ -140,12 +144,15 @@ class Assignment:
         await self._store_all(self._running)
 
     async def _store_all(self, queues: Mapping[MessageQueue, Running]) -> None:
-        await asyncio.gather(*(self._store(queue, running.pull) for queue, running in list(queues.items())))
+        await asyncio.gather(
+            *(self._store(queue, running.pull) for queue, running in list(queues.items()))
+        )
         await attempt(self._progress.save, "saving progress")
 
     async def _store(self, queue: MessageQueue, pull: QueueFetcher) -> None:
         await attempt(
-            lambda: self._progress.store(queue, lambda: pull.taken.progress), f"storing the progress of {queue}"
+            lambda: self._progress.store(queue, lambda: pull.taken.progress),
+            f"storing the progress of {queue}",
         )
 
     async def close(self) -> None:

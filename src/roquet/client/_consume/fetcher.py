@@ -13,7 +13,13 @@ from typing import Final
 
 from roquet.client._consume.prefetch import Delivery
 from roquet.client._consume.process_queue import ProcessQueue
-from roquet.client._consume.pull_flow import PrefetchLimits, PullPosition, delay_after_failure_ms, has_room, sys_flag
+from roquet.client._consume.pull_flow import (
+    PrefetchLimits,
+    PullPosition,
+    delay_after_failure_ms,
+    has_room,
+    sys_flag,
+)
 from roquet.client._consume.pull_request import pull_request, pull_result
 from roquet.client._consume.pull_result import PullResult, PullStatus
 from roquet.client._net.member_calls import QueueState
@@ -51,7 +57,9 @@ class FetchSettings:
 class QueueFetcher:
     """Keeps: `taken` holds the messages delivered from here and not yet done; at most one pull is under way."""
 
-    def __init__(self, order: FetchSettings, queue: MessageQueue, start: int, wanted: Subscription) -> None:
+    def __init__(
+        self, order: FetchSettings, queue: MessageQueue, start: int, wanted: Subscription
+    ) -> None:
         self._order = order
         self._queue = queue
         self._wanted = wanted
@@ -79,7 +87,9 @@ class QueueFetcher:
     def state(self) -> QueueState:
         taken = self.taken
         last = taken.progress + taken.span
-        return QueueState(taken.progress, last, taken.count, taken.size, self._pulled_ms, self._done_ms)
+        return QueueState(
+            taken.progress, last, taken.count, taken.size, self._pulled_ms, self._done_ms
+        )
 
     def _on_done(self) -> None:
         self._done_ms = self._order.session.runtime.now_ms()
@@ -87,7 +97,12 @@ class QueueFetcher:
 
     def _failed(self, error: RoquetError) -> float:
         """Said once until it works again, not each second."""
-        log.log(logging.DEBUG if self._fails else logging.WARNING, "pulling %s fails: %s", self._queue, error)
+        log.log(
+            logging.DEBUG if self._fails else logging.WARNING,
+            "pulling %s fails: %s",
+            self._queue,
+            error,
+        )
         self._fails = True
         return delay_after_failure_ms(error)
 
@@ -131,10 +146,18 @@ class QueueFetcher:
         )
 
     def _take(self, result: PullResult, address: str) -> None:
-        records = [record for record in self._once_each(result, address) if not self.taken.has(record.queue_offset)]
-        self.taken.take(((record.queue_offset, len(record.body)) for record in records), result.next_offset)
+        records = [
+            record
+            for record in self._once_each(result, address)
+            if not self.taken.has(record.queue_offset)
+        ]
+        self.taken.take(
+            ((record.queue_offset, len(record.body)) for record in records), result.next_offset
+        )
         for record in records:
-            self._order.deliver(Delivery(record, self._queue.broker_name, self.taken, record.reconsume_times))
+            self._order.deliver(
+                Delivery(record, self._queue.broker_name, self.taken, record.reconsume_times)
+            )
 
     def _once_each(self, result: PullResult, address: str) -> list[Record]:
         """The messages without those that the same answer had before. Two messages with one queue offset are both
@@ -143,7 +166,9 @@ class QueueFetcher:
         records = result.records
         if len({record.queue_offset for record in records}) == len(records):
             return records
-        kept = list({(record.queue_offset, record.physical_offset): record for record in records}.values())
+        kept = list(
+            {(record.queue_offset, record.physical_offset): record for record in records}.values()
+        )
         if len(kept) < len(records) and not self._is_told_of_repeats:
             log.warning(
                 "messages came twice in one answer, each is handed over once: queue=%s broker=%s messages=%d "
@@ -166,7 +191,9 @@ class QueueFetcher:
             result.next_offset,
         )
         self.taken.dropped = True
-        self.taken = ProcessQueue(result.next_offset, self._on_done)  # at once: nothing beyond it is stored any more
+        self.taken = ProcessQueue(
+            result.next_offset, self._on_done
+        )  # at once: nothing beyond it is stored any more
         await asyncio.sleep(self._position.answered(result, 0) / 1000)
         await self._order.set_back(self._queue, result.next_offset)
         return 0

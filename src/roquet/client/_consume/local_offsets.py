@@ -37,7 +37,9 @@ class LocalOffsets:
 
     def __init__(self, folder: Path, client_id: str, group: str, runtime: Runtime) -> None:
         if "/" in client_id or client_id in ("", ".", ".."):
-            raise ConfigError(f"client_id {client_id!r}: it names a folder, so neither slashes nor nothing but dots")
+            raise ConfigError(
+                f"client_id {client_id!r}: it names a folder, so neither slashes nor nothing but dots"
+            )
         self._folder = folder / client_id / group
         self._runtime = runtime
         self._offsets: dict[MessageQueue, int] = {}
@@ -49,7 +51,9 @@ class LocalOffsets:
         try:
             self._offsets = await self._runtime.blocking(partial(_read, self._folder))
         except OSError as error:
-            raise StoreError(f"{self._folder / FILE} cannot be restored from its backup: {error}") from error
+            raise StoreError(
+                f"{self._folder / FILE} cannot be restored from its backup: {error}"
+            ) from error
 
     async def load(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)
@@ -91,22 +95,33 @@ class LocalOffsets:
             self._writing = None
 
 
-def local_progress(folder: str | Path | None, client_id: str | None, group: str, runtime: Runtime) -> LocalOffsets:
+def local_progress(
+    folder: str | Path | None, client_id: str | None, group: str, runtime: Runtime
+) -> LocalOffsets:
     """:param folder: None: where Apache's client keeps these files, too.
     :raises ConfigError: as above, or there is no client id.
     """
     if client_id is None:
-        raise ConfigError("broadcast=True needs client_id: the same after a restart, another for each process")
-    return LocalOffsets(Path(folder or Path.home() / ".rocketmq_offsets"), client_id, group, runtime)
+        raise ConfigError(
+            "broadcast=True needs client_id: the same after a restart, another for each process"
+        )
+    return LocalOffsets(
+        Path(folder or Path.home() / ".rocketmq_offsets"), client_id, group, runtime
+    )
 
 
 def _to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:
-    keys = ((dump_dialect(queue_to_json(queue)).decode(), offset) for queue, offset in sorted(offsets.items()))
+    keys = (
+        (dump_dialect(queue_to_json(queue)).decode(), offset)
+        for queue, offset in sorted(offsets.items())
+    )
     return {"offsetTable": ObjectKeys(keys)}
 
 
 def _from_json(json: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    return {queue_from_json(load(key)): as_int64(offset) for key, offset in json["offsetTable"].items()}
+    return {
+        queue_from_json(load(key)): as_int64(offset) for key, offset in json["offsetTable"].items()
+    }
 
 
 def _read(folder: Path) -> dict[MessageQueue, int]:

@@ -68,7 +68,9 @@ class BrokerOffsets:
         offset, stored = progress(), self._stored.get(queue, -1)
         if offset < stored or (offset == stored and queue not in self._only_on_slave):
             return
-        at, offset = await queue_calls.commit(self._session, self._group, queue, progress, TIMEOUT_MS)
+        at, offset = await queue_calls.commit(
+            self._session, self._group, queue, progress, TIMEOUT_MS
+        )
         self._stored[queue] = offset
         if at.is_master:
             self._only_on_slave.discard(queue)

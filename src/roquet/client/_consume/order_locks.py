@@ -78,9 +78,13 @@ class OrderLocks:
         until = asyncio.get_running_loop().time() + VALID_S
         try:
             response = await self._ask(RequestCode.LOCK_BATCH_MQ, queues)
-            locked = parse(response.body, lambda json: set(map(queue_from_json, json.get("lockOKMQSet") or ())))
+            locked = parse(
+                response.body, lambda json: set(map(queue_from_json, json.get("lockOKMQSet") or ()))
+            )
         except (RoquetError, ValueError) as error:
-            log.warning("%s queues of %s are not locked: %s", len(queues), queues[0].broker_name, error)
+            log.warning(
+                "%s queues of %s are not locked: %s", len(queues), queues[0].broker_name, error
+            )
             return False
         for queue in queues:
             if queue in locked:
@@ -106,7 +110,9 @@ class OrderLocks:
             log.warning("%s locks of %s end later: %s", len(queues), queues[0].broker_name, error)
 
     async def _ask(self, code: RequestCode, queues: list[MessageQueue]) -> Command:
-        body = dump_bytes(QueueLocks(self._group, self._session.client_id, frozenset(queues)).to_json())
+        body = dump_bytes(
+            QueueLocks(self._group, self._session.client_id, frozenset(queues)).to_json()
+        )
         at, response = await self._session.call_broker(
             queues[0], lambda _: Command(code, {}, body), TIMEOUT_MS, masters_only
         )

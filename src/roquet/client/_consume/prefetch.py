@@ -20,7 +20,9 @@ class Delivery:
 
     __slots__ = ("_settled", "broker_name", "reconsume_times", "record", "taken")
 
-    def __init__(self, record: Record, broker_name: str, taken: ProcessQueue, reconsume_times: int) -> None:
+    def __init__(
+        self, record: Record, broker_name: str, taken: ProcessQueue, reconsume_times: int
+    ) -> None:
         self.record = record
         self.broker_name = broker_name
         self.taken = taken
@@ -50,7 +52,9 @@ class Delivery:
                 if dealt_with is not None:
                     dealt_with(self)
 
-        return received(self.record, self.broker_name, self.reconsume_times, settle, uncompressed_max)
+        return received(
+            self.record, self.broker_name, self.reconsume_times, settle, uncompressed_max
+        )
 
     def done(self) -> None:
         """Its queue may go on; of one that was taken away this counts only if somebody stores its progress later."""
@@ -70,7 +74,9 @@ class DirectDelivery(Delivery):
     __slots__ = ("_tell",)
 
     def __init__(self, record: Record, broker_name: str, settled: Callable[[bool], None]) -> None:
-        super().__init__(record, broker_name, ProcessQueue(record.queue_offset), record.reconsume_times)
+        super().__init__(
+            record, broker_name, ProcessQueue(record.queue_offset), record.reconsume_times
+        )
         self._tell = settled
 
     def done(self) -> None:

@@ -32,7 +32,11 @@ class PrefetchLimits:
 
 
 def has_room(taken: ProcessQueue, limits: PrefetchLimits) -> bool:
-    return taken.count <= limits.count_max and taken.size <= limits.size_max and taken.span <= limits.span_max
+    return (
+        taken.count <= limits.count_max
+        and taken.size <= limits.size_max
+        and taken.span <= limits.span_max
+    )
 
 
 def sys_flag(at: BrokerAddress, commit_offset: int) -> int:

@@ -42,7 +42,10 @@ def pull_request(
     if not LONG_MIN <= offset <= LONG_MAX:
         raise MessageError(f"queue_offset is {offset}: allowed are {LONG_MIN} to {LONG_MAX}")
     fields = _fields(group, queue, count, sys_flag, wanted, hold_ms)
-    return Command(RequestCode.PULL_MESSAGE, {**fields, "queueOffset": str(offset), "commitOffset": str(commit_offset)})
+    return Command(
+        RequestCode.PULL_MESSAGE,
+        {**fields, "queueOffset": str(offset), "commitOffset": str(commit_offset)},
+    )
 
 
 @lru_cache(1024)
@@ -67,7 +70,9 @@ def _fields(
     return header.write()
 
 
-def pull_result(response: Command, address: str, wanted: Subscription, *, of_master: bool = True) -> PullResult:
+def pull_result(
+    response: Command, address: str, wanted: Subscription, *, of_master: bool = True
+) -> PullResult:
     """:raises ResponseError: the broker refused the pull; PeerError: its answer lacks an offset."""
     checked(response, address, _STATUS_CODES)
     answer = answered(PullAnswer, response, address)

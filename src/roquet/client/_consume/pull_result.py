@@ -51,4 +51,8 @@ class PullResult:
         """
         if not self.tag_filter.tags:
             return list(decode_all(self.body))
-        return [record for record in decode_all(self.body) if self.tag_filter.wants_tag(record.properties.get(TAGS))]
+        return [
+            record
+            for record in decode_all(self.body)
+            if self.tag_filter.wants_tag(record.properties.get(TAGS))
+        ]

@@ -95,7 +95,9 @@ class Rebalancer:
     async def _carry_out_resets(self) -> None:
         """Let go of these queues and store where they go on; the division that follows takes them up there."""
         for queue, offset in list(self._resets.items()):
-            is_stored = await attempt(partial(self._set_back, queue, offset), f"setting {queue} back to {offset}")
+            is_stored = await attempt(
+                partial(self._set_back, queue, offset), f"setting {queue} back to {offset}"
+            )
             if is_stored and self._resets[queue] == offset:
                 del self._resets[queue]
 

@@ -53,7 +53,10 @@ class NoSendBack:
         return await self.bury(delivery)
 
     async def bury(self, delivery: Delivery) -> bool:
-        log.warning("message %s failed and does not come again: broadcast", delivery.record.offset_message_id)
+        log.warning(
+            "message %s failed and does not come again: broadcast",
+            delivery.record.offset_message_id,
+        )
         return True
 
 
@@ -76,7 +79,9 @@ class SendBack:
         try:
             await self._ask_its_broker(delivery, delay_level)
         except RoquetError as error:
-            log.warning("message %s is not taken back: %s", delivery.record.offset_message_id, error)
+            log.warning(
+                "message %s is not taken back: %s", delivery.record.offset_message_id, error
+            )
             return await self._send_anew(delivery, delay_level)
         return True
 
@@ -98,7 +103,9 @@ class SendBack:
             "bname": delivery.broker_name,
         }
         request = Command(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
-        at, response = await self._session.call_broker(queue, lambda _: request, TIMEOUT_MS, masters_only)
+        at, response = await self._session.call_broker(
+            queue, lambda _: request, TIMEOUT_MS, masters_only
+        )
         checked(response, at.address)
 
     async def _send_anew(self, delivery: Delivery, delay_level: int) -> bool:
@@ -107,15 +114,21 @@ class SendBack:
         See docs/pitfalls.md#trap-36.
         """
         try:
-            await self._sender.send(self._copy(delivery.record, delivery.reconsume_times, delay_level), TIMEOUT_MS)
+            await self._sender.send(
+                self._copy(delivery.record, delivery.reconsume_times, delay_level), TIMEOUT_MS
+            )
         except RoquetError as error:
-            log.warning("message %s cannot be sent anew: %s", delivery.record.offset_message_id, error)
+            log.warning(
+                "message %s cannot be sent anew: %s", delivery.record.offset_message_id, error
+            )
             return False
         return True
 
     def _copy(self, record: Record, reconsume_times: int, delay_level: int) -> EncodedMessage:
         properties = {
-            name: value for name, value in record.properties.items() if name not in _BELONGS_TO_THE_FIRST_SEND
+            name: value
+            for name, value in record.properties.items()
+            if name not in _BELONGS_TO_THE_FIRST_SEND
         }
         properties.setdefault(RETRY_TOPIC, record.topic)
         properties[DELAY] = str(delay_level or FIRST_DELAY_LEVEL + reconsume_times)

@@ -25,7 +25,9 @@ def wire_name(start: Start) -> str:
     return FROM_FIRST if start == "first" else FROM_LAST
 
 
-async def start_offset(session: Session, progress: OffsetStore, queue: MessageQueue, start: Start) -> int:
+async def start_offset(
+    session: Session, progress: OffsetStore, queue: MessageQueue, start: Start
+) -> int:
     """The offset stored for the group, else the one that `start` means.
 
     Brokers claim a stored 0 for a young queue, so a new group gets all of a young topic whatever `start` is
@@ -38,7 +40,11 @@ async def start_offset(session: Session, progress: OffsetStore, queue: MessageQu
         return stored
     is_retry = queue.topic.startswith(RETRY_PREFIX)
     if isinstance(start, datetime) and not is_retry:
-        return await queue_calls.offset_at(session, queue, int(start.timestamp() * 1000), TIMEOUT_MS)
-    if start == "first" or is_retry:  # what lies in the retry topic is meant for this group, whenever it came
+        return await queue_calls.offset_at(
+            session, queue, int(start.timestamp() * 1000), TIMEOUT_MS
+        )
+    if (
+        start == "first" or is_retry
+    ):  # what lies in the retry topic is meant for this group, whenever it came
         return max(0, await queue_calls.min_offset(session, queue, TIMEOUT_MS))
     return await queue_calls.max_offset(session, queue, TIMEOUT_MS)

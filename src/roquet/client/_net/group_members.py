@@ -29,7 +29,9 @@ async def member_ids(session: Session, group: str, route: Route) -> list[str]:
     addresses = [at for broker in route.brokers for at in all_addresses(broker)]
     session.runtime.random.shuffle(addresses)
     for at in sorted(addresses, key=lambda at: not at.is_master):
-        request = Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(group).write())
+        request = Command(
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(group).write()
+        )
         try:
             response = await session.call(at.address, request, TIMEOUT_MS)
             if response.code == ResponseCode.SUCCESS:

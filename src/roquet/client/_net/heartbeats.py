@@ -8,13 +8,23 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from roquet.client._net.member_calls import QueueState, consumed_body, reset_offsets, running_info_body, status_body
+from roquet.client._net.member_calls import (
+    QueueState,
+    consumed_body,
+    reset_offsets,
+    running_info_body,
+    status_body,
+)
 from roquet.client._net.name_servers import Call
 from roquet.client._net.route_table import RouteTable
 from roquet.client._net.tasks import Tasks, attempt, pause
 from roquet.errors import AccessDenied, MessageError, Refused
 from roquet.protocol.bodies.tables import ConsumerData, Heartbeat
-from roquet.protocol.headers.members import ConsumeDirectlyHeader, ConsumerGroupHeader, UnregisterClientHeader
+from roquet.protocol.headers.members import (
+    ConsumeDirectlyHeader,
+    ConsumerGroupHeader,
+    UnregisterClientHeader,
+)
 from roquet.protocol.headers.transactions import CheckTransactionHeader
 from roquet.protocol.json.dialect import dump_bytes
 from roquet.protocol.records.message import PRODUCER_GROUP, MessageQueue
@@ -110,7 +120,9 @@ class Heartbeats:
         async with self._telling:
             if self._producers or self._consumers:
                 body = dump_bytes(self._heartbeat().to_json())
-                denials += await self._tell_all(lambda: Command(RequestCode.HEART_BEAT, body=body), "heartbeat")
+                denials += await self._tell_all(
+                    lambda: Command(RequestCode.HEART_BEAT, body=body), "heartbeat"
+                )
 
     def _heartbeat(self) -> Heartbeat:
         consumers = tuple(member.data() for member in self._consumers.values())
@@ -128,21 +140,28 @@ class Heartbeats:
                 raise
 
         await asyncio.gather(
-            *(attempt(lambda at=at: tell(at.address), f"{what} to {at.address}") for at in addresses)  # type: ignore[misc]
+            *(
+                attempt(lambda at=at: tell(at.address), f"{what} to {at.address}")  # type: ignore[misc]
+                for at in addresses
+            )
         )
         return denials
 
     async def leave_as_producer(self, group: str) -> None:
         async with self._telling:
             if group in self._producers:
-                await self._say_good_bye(UnregisterClientHeader(self._client_id, producer_group=group))
+                await self._say_good_bye(
+                    UnregisterClientHeader(self._client_id, producer_group=group)
+                )
                 self._producers.pop(group, None)
 
     async def leave_as_consumer(self, group: str) -> None:
         """The brokers tell the others of the group at once (docs/protocol/consuming.md#leaving)."""
         async with self._telling:
             if group in self._consumers:
-                await self._say_good_bye(UnregisterClientHeader(self._client_id, consumer_group=group))
+                await self._say_good_bye(
+                    UnregisterClientHeader(self._client_id, consumer_group=group)
+                )
                 self._consumers.pop(group, None)
 
     async def leave_all(self) -> None:
@@ -154,7 +173,9 @@ class Heartbeats:
 
     async def _say_good_bye(self, header: UnregisterClientHeader) -> None:
         fields = header.write()
-        await self._tell_all(lambda: Command(RequestCode.UNREGISTER_CLIENT, dict(fields)), "good-bye")
+        await self._tell_all(
+            lambda: Command(RequestCode.UNREGISTER_CLIENT, dict(fields)), "good-bye"
+        )
 
     def _members_changed(self, request: Command, _: Connection) -> None:
         member = self._consumers.get(ConsumerGroupHeader.read(request.fields).consumer_group)
@@ -170,7 +191,9 @@ class Heartbeats:
 
     def _status(self, request: Command, _: Connection) -> Command:
         member = self._member(request.fields.get("group", ""))
-        return request.answer(ResponseCode.SUCCESS, body=status_body(member.states(), request.fields.get("topic", "")))
+        return request.answer(
+            ResponseCode.SUCCESS, body=status_body(member.states(), request.fields.get("topic", ""))
+        )
 
     def _running_info(self, request: Command, _: Connection) -> Command:
         member = self._member(ConsumerGroupHeader.read(request.fields).consumer_group)
@@ -180,7 +203,9 @@ class Heartbeats:
     def _consume_directly(self, request: Command, connection: Connection) -> None:
         header = ConsumeDirectlyHeader.read(request.fields)
         member, record = self._member(header.consumer_group), decode(request.body)
-        connection.answer_later(request, self._consumed(request, member, record, header.broker_name or ""))
+        connection.answer_later(
+            request, self._consumed(request, member, record, header.broker_name or "")
+        )
 
     async def _consumed(
         self, request: Command, member: GroupMember, record: Record, broker_name: str
@@ -200,7 +225,11 @@ class Heartbeats:
         group = record.properties.get(PRODUCER_GROUP, "")
         answer_check = self._producers.get(group)
         if answer_check is None:
-            log.warning("%s asks for a transaction of %s, which is none of ours", connection.peer_address, group)
+            log.warning(
+                "%s asks for a transaction of %s, which is none of ours",
+                connection.peer_address,
+                group,
+            )
         else:
             answer_check(CheckTransactionHeader.read(request.fields), record, connection)
 

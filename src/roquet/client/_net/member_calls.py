@@ -70,7 +70,9 @@ def status_body(states: Mapping[MessageQueue, QueueState], topic: str) -> bytes:
     return dump_dialect({"consumerTable": {}, "messageQueueTable": _by_queue(progress)})
 
 
-def running_info_body(data: ConsumerData, states: Mapping[MessageQueue, QueueState], started_ms: int) -> bytes:
+def running_info_body(
+    data: ConsumerData, states: Mapping[MessageQueue, QueueState], started_ms: int
+) -> bytes:
     """ConsumerRunningInfo; no rates are counted, and no thread pool is there."""
     return dump_dialect(
         {
@@ -91,8 +93,12 @@ def running_info_body(data: ConsumerData, states: Mapping[MessageQueue, QueueSta
 def consumed_body(is_done: bool, spent_ms: int) -> bytes:
     """ConsumeMessageDirectlyResult."""
     result = "CR_SUCCESS" if is_done else "CR_LATER"
-    return dump_bytes({"autoCommit": True, "consumeResult": result, "order": False, "spentTimeMills": spent_ms})
+    return dump_bytes(
+        {"autoCommit": True, "consumeResult": result, "order": False, "spentTimeMills": spent_ms}
+    )
 
 
 def _by_queue(table: Mapping[MessageQueue, object]) -> ObjectKeys:
-    return ObjectKeys({dump_bytes(queue_to_json(queue)).decode(): table[queue] for queue in sorted(table)})
+    return ObjectKeys(
+        {dump_bytes(queue_to_json(queue)).decode(): table[queue] for queue in sorted(table)}
+    )

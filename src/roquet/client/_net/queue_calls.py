@@ -40,7 +40,9 @@ def answered(kind: type[H], response: Command, address: str) -> H:
         raise PeerError(f"answer of {address}: {refusal.remark}") from None
 
 
-def accepted(kind: type[H], response: Command, address: str, codes: Iterable[int] = (ResponseCode.SUCCESS,)) -> H:
+def accepted(
+    kind: type[H], response: Command, address: str, codes: Iterable[int] = (ResponseCode.SUCCESS,)
+) -> H:
     """The header fields of a response that has one of these codes.
 
     :raises ResponseError: it has another. PeerError: a field that must be there is not.
@@ -48,26 +50,38 @@ def accepted(kind: type[H], response: Command, address: str, codes: Iterable[int
     return answered(kind, checked(response, address, codes), address)
 
 
-async def min_offset(session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses) -> int:
+async def min_offset(
+    session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses
+) -> int:
     """The first offset the queue still holds; -1 for a queue nobody wrote to."""
     return await _bound(session, RequestCode.GET_MIN_OFFSET, queue, timeout_ms, choose)
 
 
-async def max_offset(session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses) -> int:
+async def max_offset(
+    session: Session, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses
+) -> int:
     """The offset that the queue's next message will have."""
     return await _bound(session, RequestCode.GET_MAX_OFFSET, queue, timeout_ms, choose)
 
 
 async def _bound(
-    session: Session, code: RequestCode, queue: MessageQueue, timeout_ms: int, choose: Choose = read_addresses
+    session: Session,
+    code: RequestCode,
+    queue: MessageQueue,
+    timeout_ms: int,
+    choose: Choose = read_addresses,
 ) -> int:
     fields = QueueHeader(queue.topic, queue.queue_id, queue.broker_name).write()
     return await _offset(session, code, queue, fields, timeout_ms, choose)
 
 
-async def offset_at(session: Session, queue: MessageQueue, timestamp_ms: int, timeout_ms: int) -> int:
+async def offset_at(
+    session: Session, queue: MessageQueue, timestamp_ms: int, timeout_ms: int
+) -> int:
     """The offset of the message stored at that time, or of the one stored nearest to it."""
-    fields = SearchOffsetHeader(queue.topic, queue.queue_id, timestamp_ms, queue.broker_name).write()
+    fields = SearchOffsetHeader(
+        queue.topic, queue.queue_id, timestamp_ms, queue.broker_name
+    ).write()
     return await _offset(session, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, fields, timeout_ms)
 
 
@@ -79,11 +93,15 @@ async def _offset(
     timeout_ms: int,
     choose: Choose = read_addresses,
 ) -> int:
-    at, response = await session.call_broker(queue, lambda _: Command(code, fields), timeout_ms, choose)
+    at, response = await session.call_broker(
+        queue, lambda _: Command(code, fields), timeout_ms, choose
+    )
     return accepted(OffsetAnswer, response, at.address).offset
 
 
-async def committed(session: Session, group: str, queue: MessageQueue, timeout_ms: int) -> int | None:
+async def committed(
+    session: Session, group: str, queue: MessageQueue, timeout_ms: int
+) -> int | None:
     """How far the group is with the queue, None where the broker knows nothing.
 
     For a young queue brokers answer 0 rather than nothing (docs/pitfalls.md#trap-29).
@@ -109,7 +127,9 @@ async def commit(
     def request(_: BrokerAddress) -> Command:
         nonlocal sent
         sent = progress()
-        fields = UpdateOffsetHeader(group, queue.topic, queue.queue_id, sent, queue.broker_name).write()
+        fields = UpdateOffsetHeader(
+            group, queue.topic, queue.queue_id, sent, queue.broker_name
+        ).write()
         return Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
     async with session.first_commits.turn(group, queue):

@@ -30,7 +30,9 @@ class Replies:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
-        self.handlers: Mapping[int, Handler] = {RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._arrived}
+        self.handlers: Mapping[int, Handler] = {
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self._arrived
+        }
 
     @contextmanager
     def expect(self) -> Iterator[tuple[str, asyncio.Future[ReceivedMessage]]]:
@@ -57,7 +59,9 @@ class Replies:
         return request.answer(ResponseCode.SUCCESS)
 
 
-def reply_message(header: PushReplyHeader, pairs: Mapping[str, str], body: bytes) -> ReceivedMessage:
+def reply_message(
+    header: PushReplyHeader, pairs: Mapping[str, str], body: bytes
+) -> ReceivedMessage:
     """A reply as its requester gets it. It lies in no queue that is known here: its offsets are -1.
 
     :raises MessageError: the body cannot be decompressed.
@@ -88,9 +92,15 @@ def reply_properties(request: ReceivedMessage) -> tuple[str, dict[str, str]]:
     """
     pairs = request.properties
     if m.REPLY_TO_CLIENT not in pairs or m.CORRELATION_ID not in pairs:
-        raise MessageError(f"message {request.message_id} asks for no reply: it was sent by `send`, not by `request`")
+        raise MessageError(
+            f"message {request.message_id} asks for no reply: it was sent by `send`, not by `request`"
+        )
     cluster = pairs.get(m.CLUSTER)
     if cluster is None:
-        raise MessageError(f"message {request.message_id} does not say in which cluster its sender waits")
-    kept = {name: pairs[name] for name in (m.CORRELATION_ID, m.REPLY_TO_CLIENT, m.TTL) if name in pairs}
+        raise MessageError(
+            f"message {request.message_id} does not say in which cluster its sender waits"
+        )
+    kept = {
+        name: pairs[name] for name in (m.CORRELATION_ID, m.REPLY_TO_CLIENT, m.TTL) if name in pairs
+    }
     return m.reply_topic(cluster), {**kept, m.MSG_TYPE: "reply"}

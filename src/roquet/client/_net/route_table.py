@@ -9,7 +9,12 @@ from functools import partial
 from typing import Final
 
 from roquet.client._net.name_servers import NameServers
-from roquet.client._net.routes import BrokerAddress, all_addresses, template_for_new_topic, why_impossible
+from roquet.client._net.routes import (
+    BrokerAddress,
+    all_addresses,
+    template_for_new_topic,
+    why_impossible,
+)
 from roquet.errors import PeerError, RouteNotFound
 from roquet.protocol.bodies.tables import DIALECT_VALUES_MAX, Route, parse
 from roquet.protocol.headers.routing import RouteHeader
@@ -77,7 +82,9 @@ class RouteTable:
             if self._answers[topic] == seen:
                 await self._renew(topic)
         if topic not in self._known:
-            raise RouteNotFound(f"no broker has topic {topic}, name servers {'; '.join(self._name_servers.addresses)}")
+            raise RouteNotFound(
+                f"no broker has topic {topic}, name servers {'; '.join(self._name_servers.addresses)}"
+            )
         return self._known[topic]
 
     async def _renew(self, topic: str) -> None:
@@ -90,19 +97,26 @@ class RouteTable:
 
     async def _ask(self, topic: str) -> Route | None:
         response = await self._name_servers.ask(
-            Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteHeader(topic, accept_standard_json_only=True).write())
+            Command(
+                RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                RouteHeader(topic, accept_standard_json_only=True).write(),
+            )
         )
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         try:
             route = await _read(checked(response, "the name server").body)
         except ValueError as error:
-            raise PeerError(f"the name server's route of {topic} cannot be read: {error}") from error
+            raise PeerError(
+                f"the name server's route of {topic} cannot be read: {error}"
+            ) from error
         if why := why_impossible(route):
             raise PeerError(f"the name server's route of {topic} cannot be used: {why}")
         return route
 
-    async def topics(self, code: RequestCode = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER) -> list[str]:
+    async def topics(
+        self, code: RequestCode = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+    ) -> list[str]:
         """The names in one of the name server's topic lists.
 
         :raises ConnectionClosed: no name server can be reached; CallTimeout: none answers.
@@ -128,7 +142,12 @@ class RouteTable:
 
     def addresses(self) -> set[BrokerAddress]:
         """Every broker process that a known route mentions."""
-        return {address for route in self._routes() for broker in route.brokers for address in all_addresses(broker)}
+        return {
+            address
+            for route in self._routes()
+            for broker in route.brokers
+            for address in all_addresses(broker)
+        }
 
     def _routes(self) -> Iterator[Route]:
         yield from self._known.values()

@@ -108,13 +108,17 @@ def master_of(route: Route, broker_name: str) -> BrokerAddress | None:
     return BrokerAddress(MASTER_ID, broker.addresses[MASTER_ID])
 
 
-def read_addresses(route: Route, broker_name: str, wanted_id: int = MASTER_ID) -> list[BrokerAddress]:
+def read_addresses(
+    route: Route, broker_name: str, wanted_id: int = MASTER_ID
+) -> list[BrokerAddress]:
     """Where a queue of that broker can be read, best first: the wanted id, from a slave's the next one, the rest."""
     broker = _by_name(route).get(broker_name)
     if broker is None:
         return []
     preference = {wanted_id: 0, wanted_id + 1: 1 if wanted_id != MASTER_ID else 2}
-    return sorted(all_addresses(broker), key=lambda at: (preference.get(at.broker_id, 2), at.broker_id))
+    return sorted(
+        all_addresses(broker), key=lambda at: (preference.get(at.broker_id, 2), at.broker_id)
+    )
 
 
 def all_addresses(broker: BrokerData) -> list[BrokerAddress]:

@@ -52,7 +52,9 @@ class Session:
         self.runtime = runtime or Runtime()
         self.client_id = client_id or new_client_id(self.runtime.random)
         self.tasks = Tasks()
-        self._name_servers = NameServers(split_addresses(name_server), self.call, self.runtime.random)
+        self._name_servers = NameServers(
+            split_addresses(name_server), self.call, self.runtime.random
+        )
         self.routes = RouteTable(self._name_servers)
         self.membership = Heartbeats(self.client_id, self.call, self.routes)
         self.replies = Replies(self.runtime)
@@ -70,14 +72,19 @@ class Session:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         try:
             await self.tasks.close()
             await self.membership.leave_all()
         finally:
             await self._channels.close()
-            await asyncio.sleep(0)  # closed transports tell their connections in the loop's next turn
+            await asyncio.sleep(
+                0
+            )  # closed transports tell their connections in the loop's next turn
 
     async def _refresh(self) -> None:
         await self.routes.refresh_all()
@@ -95,7 +102,9 @@ class Session:
         connection, timeout_ms = await self._connection(address, timeout_ms)
         return await self._answered(address, connection, connection.call(request, timeout_ms))
 
-    async def call_all(self, address: str, requests: Sequence[Command], timeout_ms: int) -> list[Command]:
+    async def call_all(
+        self, address: str, requests: Sequence[Command], timeout_ms: int
+    ) -> list[Command]:
         """Ask `address` several things at once; the responses, in the order of the requests. Errors as of `call`."""
         connection, timeout_ms = await self._connection(address, timeout_ms)
         return await self._answered(address, connection, connection.call_all(requests, timeout_ms))
@@ -167,7 +176,9 @@ class Session:
         :raises RouteNotFound: the route has none of the wanted.
         :raises ConnectionClosed: none can be reached; CallTimeout: the last one did not answer.
         """
-        return await self._in_turn(queue, lambda at: self.call(at.address, request(at), timeout_ms), choose)
+        return await self._in_turn(
+            queue, lambda at: self.call(at.address, request(at), timeout_ms), choose
+        )
 
     async def call_broker_all(
         self,
@@ -177,7 +188,9 @@ class Session:
         choose: Choose = read_addresses,
     ) -> tuple[BrokerAddress, list[Command]]:
         """As `call_broker`, for several requests at once, which go to the same process."""
-        return await self._in_turn(queue, lambda at: self.call_all(at.address, requests(at), timeout_ms), choose)
+        return await self._in_turn(
+            queue, lambda at: self.call_all(at.address, requests(at), timeout_ms), choose
+        )
 
     async def _in_turn(
         self, queue: MessageQueue, ask: Callable[[BrokerAddress], Awaitable[T]], choose: Choose
@@ -193,7 +206,10 @@ class Session:
                 try:
                     return at, await ask(at)
                 except (ConnectionClosed, CallTimeout) as error:
-                    self._avoid(at.address, AVOID_S if isinstance(error, ConnectionClosed) else AVOID_SILENT_S)
+                    self._avoid(
+                        at.address,
+                        AVOID_S if isinstance(error, ConnectionClosed) else AVOID_SILENT_S,
+                    )
                     self.refresh_soon(queue.topic)
                     failure = error
         raise failure or RouteNotFound(
@@ -219,7 +235,9 @@ class Session:
         if not self._avoided_until:
             return list(addresses)
         now = asyncio.get_running_loop().time()
-        self._avoided_until = {address: until for address, until in self._avoided_until.items() if until > now}
+        self._avoided_until = {
+            address: until for address, until in self._avoided_until.items() if until > now
+        }
         return sorted(addresses, key=lambda at: at.address in self._avoided_until)
 
 

@@ -57,7 +57,9 @@ async def every(period_s: float, work: Callable[[], Awaitable[object]], what: st
         works = await attempt(work, what, logging.WARNING if works else logging.DEBUG)
 
 
-async def attempt(work: Callable[[], Awaitable[object]], what: str, level: int = logging.WARNING) -> bool:
+async def attempt(
+    work: Callable[[], Awaitable[object]], what: str, level: int = logging.WARNING
+) -> bool:
     """Whether `work` succeeded; what went wrong is logged."""
     try:
         await work()

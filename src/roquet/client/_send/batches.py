@@ -38,14 +38,18 @@ def check_batch(messages: Sequence[Message]) -> None:
         raise MessageError("retry topics take no batches")
     for message in messages:
         if message.topic != first.topic:
-            raise MessageError(f"a batch has one topic, this one has {first.topic} and {message.topic}")
+            raise MessageError(
+                f"a batch has one topic, this one has {first.topic} and {message.topic}"
+            )
         if message.wait_stored != first.wait_stored:
             raise MessageError("either all messages of a batch wait to be stored or none does")
         if message.delay_level:
             raise MessageError("a delayed message cannot be part of a batch")
 
 
-def batches(messages: Iterable[Message], unique_keys: Iterable[str], size_max: int = BATCH_SIZE_MAX) -> Iterator[Batch]:
+def batches(
+    messages: Iterable[Message], unique_keys: Iterable[str], size_max: int = BATCH_SIZE_MAX
+) -> Iterator[Batch]:
     """The messages in order, as few batches as their size allows.
 
     :raises MessageError: one message alone is too large.
@@ -53,10 +57,14 @@ def batches(messages: Iterable[Message], unique_keys: Iterable[str], size_max: i
     taken: list[tuple[Message, str, bytes]] = []
     size = 0
     for message, unique_key in zip(messages, unique_keys, strict=False):
-        element = batch_item(message.flag, message.body, message.wire_properties(unique_key).encode())
+        element = batch_item(
+            message.flag, message.body, message.wire_properties(unique_key).encode()
+        )
         stored_size = len(element) + len(message.topic) + RECORD_OVERHEAD
         if stored_size > size_max:
-            raise MessageError(f"message of {len(message.body)} bytes, a batch takes {size_max} altogether")
+            raise MessageError(
+                f"message of {len(message.body)} bytes, a batch takes {size_max} altogether"
+            )
         if taken and size + stored_size > size_max:
             yield _batch(taken)
             taken, size = [], 0

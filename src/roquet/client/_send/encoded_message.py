@@ -92,7 +92,9 @@ def outgoing(
     return EncodedMessage(message.topic, body, (unique_key,), properties, message.flag, sys_flag)
 
 
-def outgoing_half(message: Message, unique_key: str, compress_from_size: int, group: str) -> EncodedMessage:
+def outgoing_half(
+    message: Message, unique_key: str, compress_from_size: int, group: str
+) -> EncodedMessage:
     """A message that nobody sees before the transaction of `group` is committed.
 
     See docs/protocol/transactions.md#half-message.
@@ -101,11 +103,15 @@ def outgoing_half(message: Message, unique_key: str, compress_from_size: int, gr
     """
     if message.delay_level:
         raise MessageError("a message of a transaction cannot be delayed, too")
-    half = outgoing(message, unique_key, compress_from_size, {TRAN_MSG: "true", PRODUCER_GROUP: group})
+    half = outgoing(
+        message, unique_key, compress_from_size, {TRAN_MSG: "true", PRODUCER_GROUP: group}
+    )
     return replace(half, sys_flag=half.sys_flag | TRANSACTION_PREPARED)
 
 
-def outgoing_batch(topic: str, body: bytes, unique_keys: tuple[str, ...], wait_stored: bool) -> EncodedMessage:
+def outgoing_batch(
+    topic: str, body: bytes, unique_keys: tuple[str, ...], wait_stored: bool
+) -> EncodedMessage:
     properties = join_properties({WAIT: "true" if wait_stored else "false"})
     return EncodedMessage(topic, body, unique_keys, properties, is_batch=True)
 

@@ -31,7 +31,9 @@ class RoundRobin:
     def __init__(self, start: int) -> None:
         self._count = start
 
-    def next(self, queues: Sequence[MessageQueue], suits: Callable[[str], bool] | None = None) -> MessageQueue:
+    def next(
+        self, queues: Sequence[MessageQueue], suits: Callable[[str], bool] | None = None
+    ) -> MessageQueue:
         """The next queue whose broker suits; when none does, the plain next.
 
         :param suits: broker name -> whether it may be chosen; None: every broker.
@@ -58,7 +60,9 @@ class LatencyFaults:
 
     def sent(self, broker_name: str, latency_ms: float, now_ms: float) -> None:
         """Take note of a send; a failed one took `FAILURE_LATENCY_MS`."""
-        for step_ms, avoided_for_ms in zip(reversed(LATENCY_STEPS_MS), reversed(AVOIDED_FOR_MS), strict=True):
+        for step_ms, avoided_for_ms in zip(
+            reversed(LATENCY_STEPS_MS), reversed(AVOIDED_FOR_MS), strict=True
+        ):
             if latency_ms >= step_ms:
                 self._avoided_until_ms[broker_name] = now_ms + avoided_for_ms
                 return

@@ -74,7 +74,9 @@ class Sender:
     :param avoid_slow_brokers: leave brokers alone for a while whose last send was slow or failed.
     """
 
-    def __init__(self, session: Session, group: str, retries: int = 2, *, avoid_slow_brokers: bool = False) -> None:
+    def __init__(
+        self, session: Session, group: str, retries: int = 2, *, avoid_slow_brokers: bool = False
+    ) -> None:
         self._session = session
         self._group = group
         self._retries = retries
@@ -83,7 +85,9 @@ class Sender:
         self._turns = FifoSemaphore(IN_FLIGHT_MAX)
         self._limited_log = LimitedLog(log)
 
-    async def send(self, message: EncodedMessage, timeout_ms: int, pick: Pick | None = None) -> list[SendResult]:
+    async def send(
+        self, message: EncodedMessage, timeout_ms: int, pick: Pick | None = None
+    ) -> list[SendResult]:
         """One result per message.
 
         :param timeout_ms: for all tries together.
@@ -95,7 +99,9 @@ class Sender:
         async with self._turns:
             return await self._send(message, timeout_ms, pick)
 
-    async def _send(self, message: EncodedMessage, timeout_ms: int, pick: Pick | None) -> list[SendResult]:
+    async def _send(
+        self, message: EncodedMessage, timeout_ms: int, pick: Pick | None
+    ) -> list[SendResult]:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         failed: set[str] = set()
         for tries_left in range(self._retries, -1, -1):
@@ -111,18 +117,28 @@ class Sender:
                     raise
                 log.info("send to %s is tried again: %s", queue, error)
             failed.add(queue.broker_name)
-            is_alone = pick is not None or all(other.broker_name in failed for other in destinations.queues)
+            is_alone = pick is not None or all(
+                other.broker_name in failed for other in destinations.queues
+            )
             await self._before_next_try(message.topic, is_alone, deadline)
         raise AssertionError("the last try returns or raises")
 
     def _next_queue(self, destinations: TopicRoute, failed: set[str]) -> MessageQueue:
         if self._slow is not None:
             slow, now_ms = self._slow, _clock_ms()
-            return destinations.turn.next(destinations.queues, lambda name: slow.suits(name, now_ms, failed))
-        return destinations.turn.next(destinations.queues, (lambda name: name not in failed) if failed else None)
+            return destinations.turn.next(
+                destinations.queues, lambda name: slow.suits(name, now_ms, failed)
+            )
+        return destinations.turn.next(
+            destinations.queues, (lambda name: name not in failed) if failed else None
+        )
 
     async def _try(
-        self, message: EncodedMessage, queue: MessageQueue, destinations: TopicRoute, deadline: float
+        self,
+        message: EncodedMessage,
+        queue: MessageQueue,
+        destinations: TopicRoute,
+        deadline: float,
     ) -> list[SendResult]:
         address = _address(destinations.master(queue.broker_name), queue)
         began_ms = _clock_ms()
@@ -134,9 +150,13 @@ class Sender:
         finally:
             if self._slow is not None:
                 self._slow.sent(queue.broker_name, latency_ms, _clock_ms())
-        return send_results(response, address, message.topic, queue.broker_name, message.unique_keys)
+        return send_results(
+            response, address, message.topic, queue.broker_name, message.unique_keys
+        )
 
-    async def send_one_way(self, message: EncodedMessage, timeout_ms: int, pick: Pick | None = None) -> None:
+    async def send_one_way(
+        self, message: EncodedMessage, timeout_ms: int, pick: Pick | None = None
+    ) -> None:
         """Send and forget: nobody learns whether it arrived.
 
         :raises RouteNotFound: the topic is nowhere. ConnectionClosed, CallTimeout: no connection to its broker.
@@ -156,7 +176,9 @@ class Sender:
         :raises RouteNotFound: the topic is nowhere. ConnectionClosed: its broker has no master.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        return _address((await self._destinations_of(queue.topic, deadline)).master(queue.broker_name), queue)
+        return _address(
+            (await self._destinations_of(queue.topic, deadline)).master(queue.broker_name), queue
+        )
 
     async def queues(self, topic: str, timeout_ms: int) -> tuple[MessageQueue, ...]:
         """:raises RouteNotFound: the topic is nowhere, and no broker would create it."""
@@ -166,22 +188,30 @@ class Sender:
     async def _destinations_of(self, topic: str, deadline: float) -> TopicRoute:
         """Where the topic can be sent to. A route without a master is asked for anew each time: one may be back."""
         routes = self._session.routes
-        route = routes.known_publish_route(topic) or await self._ask(topic, routes.publish_route, deadline)
+        route = routes.known_publish_route(topic) or await self._ask(
+            topic, routes.publish_route, deadline
+        )
         known = self._seen(topic, route)
         if not known.queues:
             known = self._seen(topic, await self._ask(topic, routes.refresh, deadline))
         if not known.queues:
-            raise RouteNotFound(f"topic {topic} has no queue that may be written and whose master is up")
+            raise RouteNotFound(
+                f"topic {topic} has no queue that may be written and whose master is up"
+            )
         return known
 
     def _seen(self, topic: str, route: Route) -> TopicRoute:
         known = self._destinations.get(topic)
         if known is None or known.route is not route:
             start = self._session.runtime.random.getrandbits(31)
-            known = self._destinations[topic] = TopicRoute(route, publish_queues(topic, route), RoundRobin(start))
+            known = self._destinations[topic] = TopicRoute(
+                route, publish_queues(topic, route), RoundRobin(start)
+            )
         return known
 
-    async def _ask(self, topic: str, ask: Callable[[str], Awaitable[Route]], deadline: float) -> Route:
+    async def _ask(
+        self, topic: str, ask: Callable[[str], Awaitable[Route]], deadline: float
+    ) -> Route:
         try:
             async with asyncio.timeout_at(deadline):
                 return await ask(topic)

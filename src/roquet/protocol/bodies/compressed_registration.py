@@ -57,9 +57,17 @@ def written(registration: Registration) -> Steps[bytes]:
     """:param registration: one whose topics nobody changes meanwhile."""
     compressing = zlib.compressobj(9)
     topics, table = registration.table.topics, registration.table
-    parts = [compressing.compress(_with_size(dump_bytes(table.version.to_json())) + _SIZE.pack(len(topics)))]
+    parts = [
+        compressing.compress(
+            _with_size(dump_bytes(table.version.to_json())) + _SIZE.pack(len(topics))
+        )
+    ]
     for part in in_parts(topics.values()):
-        parts.append(compressing.compress(b"".join(_with_size(_words_of_topic(topic).encode()) for topic in part)))
+        parts.append(
+            compressing.compress(
+                b"".join(_with_size(_words_of_topic(topic).encode()) for topic in part)
+            )
+        )
         yield
     parts.append(compressing.compress(_with_size(dump_bytes(list(registration.filter_servers)))))
     return b"".join([*parts, compressing.flush()])

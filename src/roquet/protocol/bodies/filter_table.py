@@ -52,12 +52,18 @@ class FilterData:
             json_long(json, "clientVersion", 0),
             json_long(json, "bornTime", 0),
             json_long(json, "deadTime", 0),
-            BloomData(json_int(bloom, "bitNum"), tuple(map(as_int32, bloom["bitPos"]))) if bloom else None,
+            BloomData(json_int(bloom, "bitNum"), tuple(map(as_int32, bloom["bitPos"])))
+            if bloom
+            else None,
             str(json.get("expressionType") or SQL92),
         )
 
     def to_json(self) -> dict[str, Any]:
-        bloom = {"bitNum": self.bloom.bits, "bitPos": list(self.bloom.positions)} if self.bloom is not None else None
+        bloom = (
+            {"bitNum": self.bloom.bits, "bitPos": list(self.bloom.positions)}
+            if self.bloom is not None
+            else None
+        )
         return {
             **({"bloomFilterData": bloom} if bloom is not None else {}),
             "bornTime": self.born_ms,
@@ -82,7 +88,10 @@ class FilterTable:
         by_topic = json.get("filterDataByTopic") or {}
         return cls(
             {
-                topic: {group: FilterData.from_json(data) for group, data in (of.get("groupFilterData") or {}).items()}
+                topic: {
+                    group: FilterData.from_json(data)
+                    for group, data in (of.get("groupFilterData") or {}).items()
+                }
                 for topic, of in by_topic.items()
             }
         )

@@ -151,4 +151,7 @@ class LogRange:
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> LogRange:
-        return cls(json_long(json["table"], "commitLogMinOffset"), json_long(json["table"], "commitLogMaxOffset"))
+        return cls(
+            json_long(json["table"], "commitLogMinOffset"),
+            json_long(json["table"], "commitLogMaxOffset"),
+        )

@@ -16,7 +16,9 @@ T = TypeVar("T")
 
 
 def members(
-    items: Iterable[tuple[str, T]], to_json: Callable[[T], Any], dump: Callable[[Any], bytes] = dump_bytes
+    items: Iterable[tuple[str, T]],
+    to_json: Callable[[T], Any],
+    dump: Callable[[Any], bytes] = dump_bytes,
 ) -> Steps[bytes]:
     """A table of many members as an object."""
     parts: list[bytes] = []
@@ -29,7 +31,10 @@ def members(
 def topic_table(table: TopicTable) -> Steps[bytes]:
     """:param table: one that nobody changes meanwhile."""
     topics = yield from members(table.topics.items(), lambda topic: topic.to_json())
-    return b'{"dataVersion":%b,"topicConfigTable":%b}' % (dump_bytes(table.version.to_json()), topics)
+    return b'{"dataVersion":%b,"topicConfigTable":%b}' % (
+        dump_bytes(table.version.to_json()),
+        topics,
+    )
 
 
 def registration(table: TopicTable) -> Steps[bytes]:
@@ -41,7 +46,10 @@ def registration(table: TopicTable) -> Steps[bytes]:
 def group_table(table: GroupTable) -> Steps[bytes]:
     """:param table: one that nobody changes meanwhile."""
     groups = yield from members(table.groups.items(), lambda group: group.to_json())
-    return b'{"dataVersion":%b,"subscriptionGroupTable":%b}' % (dump_bytes(table.version.to_json()), groups)
+    return b'{"dataVersion":%b,"subscriptionGroupTable":%b}' % (
+        dump_bytes(table.version.to_json()),
+        groups,
+    )
 
 
 def offset_table(table: OffsetTable) -> Steps[bytes]:

@@ -50,7 +50,9 @@ def registration(text: bytes, dialect_values_max: int | None = None) -> Steps[To
 
 def _topics(document: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> Steps[TopicTable]:
     version = _version(document)
-    topics, left_out = yield from _entries(parts, lambda part: bodies.table(part, str, TopicConfig.from_json))
+    topics, left_out = yield from _entries(
+        parts, lambda part: bodies.table(part, str, TopicConfig.from_json)
+    )
     return TopicTable(topics, version, left_out)
 
 
@@ -58,7 +60,9 @@ def group_table(text: bytes) -> Steps[GroupTable]:
     """:raises ValueError: it is none."""
     document, parts = yield from load_parts(text, ("subscriptionGroupTable",))
     version = _version(document)
-    groups, left_out = yield from _entries(parts, lambda part: bodies.table(part, str, GroupConfig.from_json))
+    groups, left_out = yield from _entries(
+        parts, lambda part: bodies.table(part, str, GroupConfig.from_json)
+    )
     return GroupTable(groups, version, left_out)
 
 
@@ -90,7 +94,8 @@ def _version(document: Mapping[str, Any]) -> DataVersion:
 
 
 def _entries(
-    parts: Sequence[Mapping[str, Any]], read: Callable[[Mapping[str, Any]], tuple[dict[K, T], list[str]]]
+    parts: Sequence[Mapping[str, Any]],
+    read: Callable[[Mapping[str, Any]], tuple[dict[K, T], list[str]]],
 ) -> Steps[tuple[dict[K, T], int]]:
     """All entries that can be used, and how many cannot."""
     found: dict[K, T] = {}

@@ -44,7 +44,11 @@ class DataVersion:
 
     @classmethod
     def from_json(cls, json: Mapping[str, Any]) -> DataVersion:
-        return cls(json_long(json, "timestamp", 0), json_long(json, "counter", 0), json_long(json, "stateVersion", 0))
+        return cls(
+            json_long(json, "timestamp", 0),
+            json_long(json, "counter", 0),
+            json_long(json, "stateVersion", 0),
+        )
 
     def to_json(self) -> dict[str, Any]:
         state = {"stateVersion": self.state_version} if self.state_version else {}
@@ -165,7 +169,9 @@ class GroupTable:
     def to_json(self) -> dict[str, Any]:
         return {
             "dataVersion": self.version.to_json(),
-            "subscriptionGroupTable": {name: group.to_json() for name, group in self.groups.items()},
+            "subscriptionGroupTable": {
+                name: group.to_json() for name, group in self.groups.items()
+            },
         }
 
 
@@ -258,7 +264,9 @@ class BrokerData:
         """`standard`: quoted broker ids, as strict parsers need them."""
         in_order = sorted(self.addresses.items())
         addresses: Mapping[Any, str] = (
-            {str(broker_id): address for broker_id, address in in_order} if standard else IntKeys(in_order)
+            {str(broker_id): address for broker_id, address in in_order}
+            if standard
+            else IntKeys(in_order)
         )
         return {"brokerAddrs": addresses, "brokerName": self.broker_name, "cluster": self.cluster}
 
@@ -324,7 +332,10 @@ class Registration:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {"filterServerList": list(self.filter_servers), "topicConfigSerializeWrapper": self.table.to_json()}
+        return {
+            "filterServerList": list(self.filter_servers),
+            "topicConfigSerializeWrapper": self.table.to_json(),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,7 +504,9 @@ def told(left_out: list[str]) -> int:
     return len(left_out)
 
 
-def parse(body: bytes, kind: Callable[[Mapping[str, Any]], T], dialect_values_max: int | None = None) -> T:
+def parse(
+    body: bytes, kind: Callable[[Mapping[str, Any]], T], dialect_values_max: int | None = None
+) -> T:
     """A body as one of the types above: `parse(body, Heartbeat.from_json)`.
 
     :param dialect_values_max: as `load`.
@@ -519,10 +532,14 @@ def read_members(work: Callable[[], T]) -> T:
     except RecursionError as error:
         raise ValueError("JSON: members are nested too deep") from error
     except (TypeError, AttributeError) as error:
-        raise ValueError("JSON: a member has a wrong type, such as an array in place of an object") from error
+        raise ValueError(
+            "JSON: a member has a wrong type, such as an array in place of an object"
+        ) from error
 
 
-def parse_request(body: bytes, kind: Callable[[Mapping[str, Any]], T], size_max: int, setting: str = "") -> T:
+def parse_request(
+    body: bytes, kind: Callable[[Mapping[str, Any]], T], size_max: int, setting: str = ""
+) -> T:
     """`parse` for a server, which answers others meanwhile: a body that takes long to read is refused.
 
     :param size_max: bytes; a MiB of standard JSON takes some 10 ms.
@@ -531,6 +548,7 @@ def parse_request(body: bytes, kind: Callable[[Mapping[str, Any]], T], size_max:
     """
     if len(body) > size_max:
         raise ValueError(
-            f"a JSON body of {len(body)} bytes, allowed are {size_max}" + (f" ({setting})" if setting else "")
+            f"a JSON body of {len(body)} bytes, allowed are {size_max}"
+            + (f" ({setting})" if setting else "")
         )
     return parse(body, kind, DIALECT_VALUES_MAX)

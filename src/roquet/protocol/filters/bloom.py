@@ -45,7 +45,9 @@ class BloomShape:
         low, _ = murmur3_128(text.encode())
         first, second = low & 0xFFFFFFFF, low >> 32
         hashes = ((first + number * second) & 0xFFFFFFFF for number in range(1, self.hashes + 1))
-        return tuple((hash32 ^ 0xFFFFFFFF if hash32 >> 31 else hash32) % self.bits for hash32 in hashes)
+        return tuple(
+            (hash32 ^ 0xFFFFFFFF if hash32 >> 31 else hash32) % self.bits for hash32 in hashes
+        )
 
 
 def mask_of(positions: tuple[int, ...], bits: int) -> bytes:

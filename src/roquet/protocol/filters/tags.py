@@ -74,7 +74,9 @@ class TagFilter:
         One below all codes says that the tag is not known here: then the client decides.
         """
         codes = self.codes
-        return not codes or code < CODE_MIN or ((code + 0x80000000) & 0xFFFFFFFF) - 0x80000000 in codes
+        return (
+            not codes or code < CODE_MIN or ((code + 0x80000000) & 0xFFFFFFFF) - 0x80000000 in codes
+        )
 
     def wants_tag(self, tag: str | None) -> bool:
         """The client's test, exact."""

@@ -40,7 +40,10 @@ class Header:
             text = fields.get(wire_name)
             if text is None or (text == "" and convert is not str):
                 if mandatory:
-                    raise Refused(ResponseCode.SYSTEM_ERROR, f"header field {_shown(name, wire_name)} is missing")
+                    raise Refused(
+                        ResponseCode.SYSTEM_ERROR,
+                        f"header field {_shown(name, wire_name)} is missing",
+                    )
                 continue
             try:
                 values[name] = convert(text)

@@ -79,7 +79,11 @@ def _dialect(value: object) -> str:
     if isinstance(value, ObjectKeys):
         return "{" + ",".join(f"{key}:{_dialect(item)}" for key, item in value.items()) + "}"
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{_scalar(str(key))}:{_dialect(item)}" for key, item in value.items()) + "}"
+        return (
+            "{"
+            + ",".join(f"{_scalar(str(key))}:{_dialect(item)}" for key, item in value.items())
+            + "}"
+        )
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_dialect, value)) + "]"
     return _scalar(value)
@@ -96,15 +100,24 @@ def dump_file(value: object) -> bytes:
 
 def _pretty(value: object, depth: int) -> str:
     if isinstance(value, IntKeys):
-        return "{" + ",".join(f"{key}:{_pretty(item, depth + 1)}" for key, item in value.items()) + _close(depth, "}")
+        return (
+            "{"
+            + ",".join(f"{key}:{_pretty(item, depth + 1)}" for key, item in value.items())
+            + _close(depth, "}")
+        )
     if isinstance(value, ObjectKeys) and value:
         items = ((_pretty(load_standard(key), depth + 1), item) for key, item in value.items())
-        return "{" + ",".join(f"{key}:{_pretty(item, depth + 1)}" for key, item in items) + _close(depth, "}")
+        return (
+            "{"
+            + ",".join(f"{key}:{_pretty(item, depth + 1)}" for key, item in items)
+            + _close(depth, "}")
+        )
     if isinstance(value, Mapping):
         if not value:
             return "{}"
         members = ",".join(
-            "\n" + "\t" * (depth + 1) + f"{_scalar(str(key))}:{_pretty(item, depth + 1)}" for key, item in value.items()
+            "\n" + "\t" * (depth + 1) + f"{_scalar(str(key))}:{_pretty(item, depth + 1)}"
+            for key, item in value.items()
         )
         return "{" + members + _close(depth, "}")
     if isinstance(value, list | tuple):
@@ -126,9 +139,15 @@ def load(text: bytes | str, dialect_values_max: int | None = None) -> Any:
     try:
         document = load_quick(text)
     except (ValueError, RecursionError):
-        document = _Reader(text.decode() if isinstance(text, bytes) else text, dialect_values_max).document()
+        document = _Reader(
+            text.decode() if isinstance(text, bytes) else text, dialect_values_max
+        ).document()
     has_references = (b'"$ref"' if isinstance(text, bytes) else '"$ref"') in text  # type: ignore[operator]
-    return _References(document, max(len(text), _VALUES_MIN)).resolved() if has_references else document
+    return (
+        _References(document, max(len(text), _VALUES_MIN)).resolved()
+        if has_references
+        else document
+    )
 
 
 _BARE_KEY: Final = re.compile(r"([{,]\s*)(-?[1-9]\d{0,18}|0)(\s*:)")
@@ -324,7 +343,9 @@ class _References:
 
     def _resolved(self, value: Any, depth: int) -> Any:
         if depth > _DEPTH_MAX:
-            raise ValueError(f"JSON: nested deeper than {_DEPTH_MAX}, or a reference to what it is part of")
+            raise ValueError(
+                f"JSON: nested deeper than {_DEPTH_MAX}, or a reference to what it is part of"
+            )
         if isinstance(value, dict) and list(value) == ["$ref"]:
             return self._referred(value["$ref"], depth + 1)
         self._count(1)
@@ -349,7 +370,9 @@ class _References:
     def _count(self, values: int) -> None:
         self._values_left -= values
         if self._values_left < 0:
-            raise ValueError(f"JSON: references make more than {self._values_max} values of a text of that length")
+            raise ValueError(
+                f"JSON: references make more than {self._values_max} values of a text of that length"
+            )
 
 
 def _at(document: Any, path: str) -> Any:

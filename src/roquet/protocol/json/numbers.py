@@ -50,7 +50,9 @@ def json_long(json: Mapping[str, Any], name: str, default: int | None = None) ->
     return _member(json, name, default, as_int64)
 
 
-def _member(json: Mapping[str, Any], name: str, default: int | None, read: Callable[[object], int]) -> int:
+def _member(
+    json: Mapping[str, Any], name: str, default: int | None, read: Callable[[object], int]
+) -> int:
     try:
         return read(json[name] if default is None else json.get(name, default))
     except NumberError as error:

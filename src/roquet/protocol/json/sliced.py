@@ -24,7 +24,9 @@ _CUTS_TRIED: Final = 8
 Components = tuple[dict[str, Any], list[dict[str, Any]]]
 
 
-def load_parts(text: bytes, path: Sequence[str], whole_values_max: int | None = None) -> Steps[Components]:
+def load_parts(
+    text: bytes, path: Sequence[str], whole_values_max: int | None = None
+) -> Steps[Components]:
     """A document without the entries of the table at `path`, and these in parts, in their order.
 
     :param whole_values_max: as `load`, for a text that has to be read at once.
@@ -35,7 +37,9 @@ def load_parts(text: bytes, path: Sequence[str], whole_values_max: int | None = 
         if parts is not None:
             return parts
     if len(text) > WHOLE_SIZE_MAX:
-        raise ValueError(f"JSON of {len(text)} bytes, of which {'.'.join(path)} is not a table of objects")
+        raise ValueError(
+            f"JSON of {len(text)} bytes, of which {'.'.join(path)} is not a table of objects"
+        )
     document = load(text, whole_values_max)
     yield
     if not isinstance(document, dict):

@@ -18,7 +18,9 @@ _SHORT: Final = Struct(">H")
 def batch_item(flag: int, body: bytes, properties: bytes) -> bytes:
     """One message as a batch carries it."""
     size = _HEAD.size + len(body) + _SHORT.size + len(properties)
-    return b"".join((_HEAD.pack(size, 0, 0, flag, len(body)), body, _SHORT.pack(len(properties)), properties))
+    return b"".join(
+        (_HEAD.pack(size, 0, 0, flag, len(body)), body, _SHORT.pack(len(properties)), properties)
+    )
 
 
 def split_batch(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:

@@ -71,9 +71,18 @@ class RecordLayouts:
         if len(rows) == len(self.sound):
             return self
         body_at, body_end, topic_at, topic_end, properties_at = (
-            part[rows] for part in (self.body_at, self.body_end, self.topic_at, self.topic_end, self.properties_at)
+            part[rows]
+            for part in (
+                self.body_at,
+                self.body_end,
+                self.topic_at,
+                self.topic_end,
+                self.properties_at,
+            )
         )
-        return RecordLayouts(body_at, body_end, topic_at, topic_end, properties_at, self.sound[rows])
+        return RecordLayouts(
+            body_at, body_end, topic_at, topic_end, properties_at, self.sound[rows]
+        )
 
 
 class RecordBlock:
@@ -101,12 +110,18 @@ class RecordBlock:
 
     def first(self, count: int) -> RecordBlock:
         """The first `count` records."""
-        return self if count == len(self) else RecordBlock(self.at, self.data, self.starts[:count], self.starts[count])
+        return (
+            self
+            if count == len(self)
+            else RecordBlock(self.at, self.data, self.starts[:count], self.starts[count])
+        )
 
     def column(self, dtype: str, at: Ints) -> Ints:
         """The number that stands so and so many bytes into the data; the last one there, where it would be outside."""
         return gather(
-            self.data, dtype, np.minimum(np.maximum(at, 0), len(self.data) - np.dtype(dtype).itemsize)
+            self.data,
+            dtype,
+            np.minimum(np.maximum(at, 0), len(self.data) - np.dtype(dtype).itemsize),
         ).astype(np.int64)
 
     @property
@@ -152,7 +167,9 @@ class RecordBlock:
         topic_end = topic_at + topic_size
         properties_at = topic_end + 2
         adds_up = properties_at + self.column(">u2", topic_end) == self.ends
-        return RecordLayouts(body_at, body_end, topic_at, topic_end, properties_at, adds_up & (body_at <= body_end))
+        return RecordLayouts(
+            body_at, body_end, topic_at, topic_end, properties_at, adds_up & (body_at <= body_end)
+        )
 
     def sound_count(self, *, verify: bool) -> int:
         """How many records, from the first on, are what `record.check` takes for sound."""
@@ -162,7 +179,11 @@ class RecordBlock:
 
     def _written_count(self, count: int) -> int:
         """How many of the first `count` have topic and properties to their ends: zeros are what was not written."""
-        topic_at, properties_at, ends = self.shape.topic_at[:count], self.shape.properties_at[:count], self.ends[:count]
+        topic_at, properties_at, ends = (
+            self.shape.topic_at[:count],
+            self.shape.properties_at[:count],
+            self.ends[:count],
+        )
         is_written = (properties_at == ends) | (self.column(">u1", ends - 1) != 0)
         topic_sizes = self.shape.topic_end[:count] - topic_at
         for size in np.unique(topic_sizes).tolist():

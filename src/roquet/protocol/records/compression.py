@@ -25,7 +25,9 @@ send bodies of more than 4 MiB before they compress them: this is sixteen times 
 body in its hands lives."""
 
 
-def plain_body(body: bytes, sys_flag: int, size_max: int = UNCOMPRESSED_MAX, crc: int | None = None) -> bytes:
+def plain_body(
+    body: bytes, sys_flag: int, size_max: int = UNCOMPRESSED_MAX, crc: int | None = None
+) -> bytes:
     """The body as the producer gave it.
 
     :param size_max: bytes that it may have, if it was compressed.
@@ -35,7 +37,9 @@ def plain_body(body: bytes, sys_flag: int, size_max: int = UNCOMPRESSED_MAX, crc
     :raises MessageError: it is damaged, larger, or compressed in another way than zlib.
     """
     if crc and checksum(body) != crc:
-        raise DamagedBody(f"the body, stored in {len(body)} bytes, does not have the checksum stored with it")
+        raise DamagedBody(
+            f"the body, stored in {len(body)} bytes, does not have the checksum stored with it"
+        )
     if not sys_flag & COMPRESSED:
         return body
     kind = sys_flag & COMPRESSION_TYPE_BITS
@@ -62,9 +66,13 @@ def inflated(body: bytes, size_max: int) -> bytes:
     if len(plain) > size_max:
         raise too_large(body, size_max)
     if not inflating.eof:
-        raise MessageError(f"the compressed body is damaged: it ends after {len(body)} bytes, before its own end")
+        raise MessageError(
+            f"the compressed body is damaged: it ends after {len(body)} bytes, before its own end"
+        )
     return plain
 
 
 def too_large(body: bytes, size_max: int) -> MessageError:
-    return MessageError(f"the body, stored in {len(body)} bytes, has more than {size_max} when it is decompressed")
+    return MessageError(
+        f"the body, stored in {len(body)} bytes, has more than {size_max} when it is decompressed"
+    )

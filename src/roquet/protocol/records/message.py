@@ -115,7 +115,14 @@ BENCHMARK_TOPIC: Final = "BenchmarkTest"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 
 NOT_SENDABLE: Final = frozenset(
-    (SCHEDULE_TOPIC, HALF_TOPIC, HALF_OP_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC)
+    (
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        HALF_OP_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+    )
 )
 """Topics that take no message from a client (docs/protocol/messages.md#system-topics)."""
 
@@ -174,7 +181,9 @@ class Message:
         if not self.body:
             raise MessageError("a message needs a body of at least one byte")
         if not 0 <= self.delay_level <= INT_MAX:
-            raise MessageError(f"delay_level is {self.delay_level}: 0 is none, 1 the shortest delay")
+            raise MessageError(
+                f"delay_level is {self.delay_level}: 0 is none, 1 the shortest delay"
+            )
         if not INT_MIN <= self.flag <= INT_MAX:
             raise MessageError(f"flag is {self.flag}: allowed are {INT_MIN} to {INT_MAX}")
         for name, value in self.properties.items():
@@ -189,7 +198,9 @@ class Message:
         ):
             for text in texts:
                 if NAME_SEPARATOR in text or PROPERTY_SEPARATOR in text:
-                    raise MessageError(f"{what}: {text!r} holds a byte 1 or 2, which separates properties")
+                    raise MessageError(
+                        f"{what}: {text!r} holds a byte 1 or 2, which separates properties"
+                    )
                 if not text.isascii():
                     _check_unicode(what, text)
 
@@ -212,8 +223,13 @@ class Message:
         if self.delay_level:
             pairs[DELAY] = str(self.delay_level)
         text = join_properties(pairs)
-        if len(text) > PROPERTIES_SIZE_MAX // 4 and (size := len(text.encode())) > PROPERTIES_SIZE_MAX:
-            raise MessageError(f"properties, tags and keys of {size} bytes, allowed are {PROPERTIES_SIZE_MAX}")
+        if (
+            len(text) > PROPERTIES_SIZE_MAX // 4
+            and (size := len(text.encode())) > PROPERTIES_SIZE_MAX
+        ):
+            raise MessageError(
+                f"properties, tags and keys of {size} bytes, allowed are {PROPERTIES_SIZE_MAX}"
+            )
         return text
 
 
@@ -240,7 +256,9 @@ def check_topic(topic: str) -> None:
     if not topic.strip():
         raise MessageError("the topic's name is blank")
     if len(topic) > TOPIC_SIZE_MAX:
-        raise MessageError(f"topic name of {len(topic)} characters, allowed are {TOPIC_SIZE_MAX}: {topic[:40]}...")
+        raise MessageError(
+            f"topic name of {len(topic)} characters, allowed are {TOPIC_SIZE_MAX}: {topic[:40]}..."
+        )
     if not is_legal_name(topic):
         raise MessageError(f"topic name {topic!r}: allowed are letters, digits and %|_-")
 
@@ -312,7 +330,9 @@ def parse_offset_message_id(message_id: str) -> tuple[bytes, int, PhysicalOffset
         raw = bytes.fromhex(message_id)
         address, port, at = (_ID_V4 if len(raw) == 16 else _ID_V6).unpack(raw)
     except (ValueError, struct_error) as error:
-        raise MessageError(f"{message_id!r} is no offset message id: 32 or 56 hex digits") from error
+        raise MessageError(
+            f"{message_id!r} is no offset message id: 32 or 56 hex digits"
+        ) from error
     if not 0 < port < 65536 or at < 0:
         raise MessageError(f"{message_id!r} is no offset message id: port {port}, offset {at}")
     return address, port, PhysicalOffset(at)

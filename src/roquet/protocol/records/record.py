@@ -54,7 +54,9 @@ PROPERTIES_BYTES_MAX: Final = 32_767
 """Java reads the sizes of both as signed numbers."""
 UNWRITTEN: Final = b"\0"
 NO_PLACE: Final = "the message was not stored, a value in it does not fit its field: {}"
-UNTELLABLE: Final = "properties end with a zero byte, which after a crash stands for what was not written"
+UNTELLABLE: Final = (
+    "properties end with a zero byte, which after a crash stands for what was not written"
+)
 
 _LAYOUTS: Final[dict[tuple[int, int, int, int], Struct]] = {}
 _LAYOUTS_MAX: Final = 4096
@@ -80,7 +82,9 @@ def check_sizes(topic_size: int, properties_size: int) -> None:
     """:raises ValueError: no record has a topic or properties of so many bytes."""
     if topic_size > TOPIC_BYTES_MAX or properties_size > PROPERTIES_BYTES_MAX:
         allowed = f"allowed are {TOPIC_BYTES_MAX} and {PROPERTIES_BYTES_MAX}"
-        raise ValueError(f"a topic of {topic_size} and properties of {properties_size} bytes, {allowed}")
+        raise ValueError(
+            f"a topic of {topic_size} and properties of {properties_size} bytes, {allowed}"
+        )
 
 
 def fixed_fields(sys_flag: int) -> Struct:
@@ -118,7 +122,9 @@ class Record:
 
     def encode(self) -> bytes:
         """The record's bytes; the host bits follow the hosts, the checksum the body."""
-        sys_flag = self.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | host_bits(self.born_host, self.store_host)
+        sys_flag = self.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | host_bits(
+            self.born_host, self.store_host
+        )
         topic, properties = self.topic.encode(), self.properties_text.encode()
         pack = layout(sys_flag, len(self.body), len(topic), len(properties))
         return pack.pack(
@@ -168,7 +174,9 @@ def host_text(host: bytes) -> str:
 
 def host_bits(born_host: bytes, store_host: bytes) -> int:
     """The two sysFlag bits that say which hosts are IPv6."""
-    return (BORN_HOST_V6 if len(born_host) > 8 else 0) | (STORE_HOST_V6 if len(store_host) > 8 else 0)
+    return (BORN_HOST_V6 if len(born_host) > 8 else 0) | (
+        STORE_HOST_V6 if len(store_host) > 8 else 0
+    )
 
 
 def check(data: memoryview, at: PhysicalOffset, *, verify: bool) -> None:
@@ -186,13 +194,19 @@ def check(data: memoryview, at: PhysicalOffset, *, verify: bool) -> None:
     size = len(data)
     if size < fixed.size + 3:
         raise CorruptRecord(at, f"size {size} is too small for its hosts")
-    body_size, magic, crc = *_SYS_FLAG.unpack_from(data, fixed.size - 4), *_MAGIC_AND_CRC.unpack_from(data, 4)
+    body_size, magic, crc = (
+        *_SYS_FLAG.unpack_from(data, fixed.size - 4),
+        *_MAGIC_AND_CRC.unpack_from(data, 4),
+    )
     body_end = fixed.size + body_size
     topic_at = body_end + (1 if magic == MAGIC else 2)
     if body_size < 0 or topic_at > size:
         raise CorruptRecord(at, f"body of {body_size} bytes in a record of {size}")
     properties_at = topic_at + int.from_bytes(data[body_end:topic_at], "big") + 2
-    if properties_at > size or properties_at + _SHORT.unpack_from(data, properties_at - 2)[0] != size:
+    if (
+        properties_at > size
+        or properties_at + _SHORT.unpack_from(data, properties_at - 2)[0] != size
+    ):
         raise CorruptRecord(at, "its parts do not add up to its size")
     if _PHYSICAL.unpack_from(data, _PHYSICAL_AT)[0] != at:
         raise CorruptRecord(at, "it says it stands elsewhere")
@@ -244,7 +258,12 @@ def decode(data: bytes | bytearray | memoryview, at: int = 0, *, verify: bool = 
 
 
 def _tail(
-    data: bytes | bytearray | memoryview, at: int, size: int, body_at: int, body_size: int, magic: int
+    data: bytes | bytearray | memoryview,
+    at: int,
+    size: int,
+    body_at: int,
+    body_size: int,
+    magic: int,
 ) -> tuple[bytes, str, str]:
     """Body, topic and properties; their lengths must add up to the record's size exactly."""
     end = at + size
@@ -259,7 +278,9 @@ def _tail(
     (properties_size,) = _SHORT.unpack_from(data, properties_size_at)
     properties_at = properties_size_at + 2
     if properties_at + properties_size != end:
-        raise CorruptRecord(at, f"parts end at {properties_at + properties_size - at}, the record at {size}")
+        raise CorruptRecord(
+            at, f"parts end at {properties_at + properties_size - at}, the record at {size}"
+        )
     try:
         return (
             bytes(data[body_at:topic_size_at]),

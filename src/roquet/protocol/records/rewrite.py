@@ -19,7 +19,12 @@ def moved_sizes(block: RecordBlock, topics: Sequence[bytes]) -> Ints:
 
 
 def rewritten(
-    block: RecordBlock, topics: Sequence[bytes], queue_ids: Ints, queue_offsets: Ints, at: int, store_ms: int
+    block: RecordBlock,
+    topics: Sequence[bytes],
+    queue_ids: Ints,
+    queue_offsets: Ints,
+    at: int,
+    store_ms: int,
 ) -> RecordBlock:
     """The records of `block`, which are sound and have a topic of less than 128 bytes, as they stand from physical
     offset `at` on in these queues, stored at `store_ms`. They belong to no transaction any more.

@@ -52,7 +52,10 @@ class BatchTemplate:
         rows = np.frombuffer(data, np.uint8).reshape(-1, self.item_size)
         if np.count_nonzero((rows ^ self._first) & self._is_shared):
             return None
-        if self.key_at < self.key_end and not rows[:, self.key_at : self.key_end].tobytes().isalnum():
+        if (
+            self.key_at < self.key_end
+            and not rows[:, self.key_at : self.key_end].tobytes().isalnum()
+        ):
             return None
         return rows
 

@@ -61,12 +61,18 @@ class Command:
         return bool(self.flag & ONE_WAY)
 
     def answer(
-        self, code: int, remark: str | None = None, fields: Mapping[str, object] | None = None, body: bytes = b""
+        self,
+        code: int,
+        remark: str | None = None,
+        fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
     ) -> Command:
         """The response to this request: same opaque, same header form."""
         return Command(
             code,
-            {} if fields is None else {name: to_text(value) for name, value in fields.items() if value is not None},
+            {}
+            if fields is None
+            else {name: to_text(value) for name, value in fields.items() if value is not None},
             body,
             self.opaque,
             RESPONSE,
@@ -78,7 +84,9 @@ class Command:
         """The whole frame, length included."""
         header = self._json_header() if self.header_type == JSON else self._binary_header()
         size = 4 + len(header) + len(self.body)
-        return b"".join((_FRAME.pack(size, self.header_type << 24 | len(header)), header, self.body))
+        return b"".join(
+            (_FRAME.pack(size, self.header_type << 24 | len(header)), header, self.body)
+        )
 
     def _json_header(self) -> bytes:
         members: dict[str, object] = {
@@ -99,7 +107,12 @@ class Command:
         pairs: list[bytes] = []
         for name, value in self.fields.items():
             name_bytes, value_bytes = name.encode(), value.encode()
-            pairs += (_KEY_SIZE.pack(len(name_bytes)), name_bytes, _INT.pack(len(value_bytes)), value_bytes)
+            pairs += (
+                _KEY_SIZE.pack(len(name_bytes)),
+                name_bytes,
+                _INT.pack(len(value_bytes)),
+                value_bytes,
+            )
         fields = b"".join(pairs)
         fixed = _BINARY_FIXED.pack(
             self.code,
@@ -172,7 +185,17 @@ def _decode_json(header: bytes, body: bytes) -> Command:
         _FOUR_INTS.pack(*numbers)  # the fastest way to see that all of them are what they should be
     except struct_error:
         code, opaque, flag, version = map(_int32, numbers)
-    return Command(code, fields, body, opaque, flag, remark, str(members.get("language", "JAVA")), version, JSON)
+    return Command(
+        code,
+        fields,
+        body,
+        opaque,
+        flag,
+        remark,
+        str(members.get("language", "JAVA")),
+        version,
+        JSON,
+    )
 
 
 def _int32(value: Any) -> int:

@@ -15,7 +15,19 @@ FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
 SIZE: Final = Struct(">i")
 
 
-_HTTP: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ", b"HTTP")
+_HTTP: Final = (
+    b"GET ",
+    b"HEAD",
+    b"POST",
+    b"PUT ",
+    b"DELE",
+    b"OPTI",
+    b"PATC",
+    b"CONN",
+    b"TRAC",
+    b"PRI ",
+    b"HTTP",
+)
 """How a request or an answer begins."""
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 
@@ -63,7 +75,9 @@ class FrameBuffer:
         while (start := at + 4) <= end:
             (size,) = unpack_from(data, at)
             if not 4 <= size <= size_max:
-                raise PeerError(f"frame of {size} bytes, allowed are 4 to {size_max}{_spoken(data[at:start])}")
+                raise PeerError(
+                    f"frame of {size} bytes, allowed are 4 to {size_max}{_spoken(data[at:start])}"
+                )
             frame_end = start + size
             if frame_end > end:
                 self.wanted = 4 + size

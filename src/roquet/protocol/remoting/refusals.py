@@ -8,13 +8,24 @@ from typing import Final
 from roquet.errors import AccessDenied, ResponseError
 from roquet.protocol.remoting.command import Command
 
-_DENIAL: Final = re.compile(r"(?:Acl|Authentication|Authorization)Exception: (.*?)(?:, org\.apache\.|$)", re.DOTALL)
+_DENIAL: Final = re.compile(
+    r"(?:Acl|Authentication|Authorization)Exception: (.*?)(?:, org\.apache\.|$)", re.DOTALL
+)
 """Of the code, 1, everything that fails in a broker has; what follows the comma is a line of Apache's sources."""
 _ADVICE: Final = (
-    ("No accessKey", "the broker takes signed requests only: give credentials, an access key and its secret key"),
-    ("No acl config", "the broker knows no such access key: check it, or add the account to its plain_acl.yml"),
+    (
+        "No accessKey",
+        "the broker takes signed requests only: give credentials, an access key and its secret key",
+    ),
+    (
+        "No acl config",
+        "the broker knows no such access key: check it, or add the account to its plain_acl.yml",
+    ),
     ("Check signature failed", "the secret key is not the one of this access key"),
-    ("Need admin permission", "this takes an account with admin: true in the broker's plain_acl.yml"),
+    (
+        "Need admin permission",
+        "this takes an account with admin: true in the broker's plain_acl.yml",
+    ),
 )
 _OTHERWISE: Final = "the account lacks this permission: add it to the broker's plain_acl.yml"
 

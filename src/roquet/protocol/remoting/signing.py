@@ -40,7 +40,9 @@ class Credentials:
     def __post_init__(self) -> None:
         for name in ("access_key", "secret_key"):
             if not getattr(self, name):
-                raise ConfigError(f"credentials: {name} is empty, requests are signed with both keys")
+                raise ConfigError(
+                    f"credentials: {name} is empty, requests are signed with both keys"
+                )
 
     def encode(self, request: Command) -> bytes:
         """The frame of a request that is not changed any more, signed."""

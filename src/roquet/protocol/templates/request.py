@@ -46,7 +46,9 @@ _LONG: Final = 18
 """Digits with which every number fits an `int`, or a `long`."""
 _PULLED: Final = {"queueId": _INT, "queueOffset": _LONG, "commitOffset": _LONG}
 VARYING: Final[dict[int, VariableFields]] = {
-    RequestCode.SEND_MESSAGE: VariableFields({"queueId": _INT, "bornTimestamp": _LONG}, "properties", _MESSAGE_TEXTS),
+    RequestCode.SEND_MESSAGE: VariableFields(
+        {"queueId": _INT, "bornTimestamp": _LONG}, "properties", _MESSAGE_TEXTS
+    ),
     RequestCode.SEND_MESSAGE_V2: VariableFields({"e": _INT, "g": _LONG}, "i", _MESSAGE_TEXTS),
     RequestCode.SEND_BATCH_MESSAGE: VariableFields({"e": _INT, "g": _LONG}, "i", _MESSAGE_TEXTS),
     RequestCode.PULL_MESSAGE: VariableFields(_PULLED),
@@ -108,7 +110,11 @@ def learn(frame: bytes, command: Command) -> HeaderTemplate | None:
     if any(len(number) > varying.numbers[name] for name, number in numbers.items()):
         return None
     found |= {name: find(frame, header_end, name, number) for name, number in numbers.items()}
-    found |= {name: _find_property(frame, header_end, name, pairs) for name in varying.texts if name in pairs}
+    found |= {
+        name: _find_property(frame, header_end, name, pairs)
+        for name in varying.texts
+        if name in pairs
+    }
     spans = {name: span for name, span in found.items() if span is not None}
     if len(spans) < len(found):
         return None
@@ -149,7 +155,9 @@ def _find_opaque(frame: bytes, command: Command, header_end: int) -> _Span | Non
 def _find_json(frame: bytes, header_end: int, name: str, value: str) -> _Span | None:
     if not (value.isascii() and value.isdigit()):
         return None
-    return _only(re.compile(rb'"%b":"(%b)"' % (re.escape(name.encode()), value.encode())), frame, header_end)
+    return _only(
+        re.compile(rb'"%b":"(%b)"' % (re.escape(name.encode()), value.encode())), frame, header_end
+    )
 
 
 def _find_binary(frame: bytes, header_end: int, name: str, value: str) -> _Span | None:
@@ -157,10 +165,14 @@ def _find_binary(frame: bytes, header_end: int, name: str, value: str) -> _Span 
         return None
     raw_name, raw = name.encode(), value.encode()
     field = len(raw_name).to_bytes(2, "big") + raw_name + len(raw).to_bytes(4, "big") + raw
-    return _only(re.compile(b"%b(%b)" % (re.escape(field[: -len(raw)]), re.escape(raw))), frame, header_end)
+    return _only(
+        re.compile(b"%b(%b)" % (re.escape(field[: -len(raw)]), re.escape(raw))), frame, header_end
+    )
 
 
-def _find_property(frame: bytes, header_end: int, name: str, pairs: Mapping[str, str]) -> _Span | None:
+def _find_property(
+    frame: bytes, header_end: int, name: str, pairs: Mapping[str, str]
+) -> _Span | None:
     value = pairs.get(name, "").encode()
     if not value or not is_safe(value):
         return None
@@ -174,14 +186,18 @@ def _only(pattern: re.Pattern[bytes], frame: bytes, header_end: int) -> _Span | 
     return found[0].span(1) if len(found) == 1 else None
 
 
-def _proven(frame: bytes, command: Command, spans: Mapping[str, _Span], varying: VariableFields) -> bool:
+def _proven(
+    frame: bytes, command: Command, spans: Mapping[str, _Span], varying: VariableFields
+) -> bool:
     """Whether other values in the places come out as just those values, and all else stays."""
     is_binary = command.header_type == BINARY
     changed = bytearray(frame)
     others: dict[str, bytes] = {}
     for name, (start, end) in spans.items():
         is_number = name in varying.numbers or (name == OPAQUE and not is_binary)
-        new = bytes(_OTHER_DIGIT[letter] if is_number else _OTHER_LETTER for letter in frame[start:end])
+        new = bytes(
+            _OTHER_DIGIT[letter] if is_number else _OTHER_LETTER for letter in frame[start:end]
+        )
         changed[start:end] = others[name] = new
     try:
         other = decode(bytes(changed))
@@ -190,7 +206,10 @@ def _proven(frame: bytes, command: Command, spans: Mapping[str, _Span], varying:
     opaque = int.from_bytes(others[OPAQUE], "big") if is_binary else int(others[OPAQUE])
     wanted_fields = {**command.fields, **{name: others[name].decode() for name in varying.numbers}}
     pairs = split_properties(wanted_fields.pop(varying.properties, ""))
-    wanted_pairs = {**pairs, **{name: others[name].decode() for name in varying.texts if name in others}}
+    wanted_pairs = {
+        **pairs,
+        **{name: others[name].decode() for name in varying.texts if name in others},
+    }
     other_fields = dict(other.fields)
     other_pairs = split_properties(other_fields.pop(varying.properties, ""))
     return (
@@ -198,7 +217,14 @@ def _proven(frame: bytes, command: Command, spans: Mapping[str, _Span], varying:
         and other_fields == wanted_fields
         and list(other_pairs.items()) == list(wanted_pairs.items())
         and (other.code, other.flag, other.remark, other.language, other.version, other.body)
-        == (command.code, command.flag, command.remark, command.language, command.version, command.body)
+        == (
+            command.code,
+            command.flag,
+            command.remark,
+            command.language,
+            command.version,
+            command.body,
+        )
     )
 
 

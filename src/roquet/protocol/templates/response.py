@@ -28,7 +28,9 @@ class ResponseTemplate:
     :param names: of the fields whose values come with each answer: ASCII that means itself in JSON.
     """
 
-    def __init__(self, code: int, remark: str | None, always: Mapping[str, str], names: Sequence[str]) -> None:
+    def __init__(
+        self, code: int, remark: str | None, always: Mapping[str, str], names: Sequence[str]
+    ) -> None:
         self._code = code
         self._remark = remark
         self._always = always
@@ -54,7 +56,9 @@ class ResponseTemplate:
     def _frame(self, values: Sequence[str], opaque: int, header_type: int) -> bytes:
         """The frame without its length field."""
         fields = {**self._always, **dict(zip(self._names, values, strict=True))}
-        return Command(self._code, fields, b"", opaque, RESPONSE, self._remark, header_type=header_type).encode()[4:]
+        return Command(
+            self._code, fields, b"", opaque, RESPONSE, self._remark, header_type=header_type
+        ).encode()[4:]
 
     def _json_template(self) -> bytes:
         marks = [chr(_MARK + number) for number in range(len(self._names))]

@@ -46,7 +46,9 @@ class Unreadable:
     reason: str
 
 
-def parts(sizes: Ints, is_compressed: Bools, body: Callable[[int], bytes]) -> Iterator[Part | Unreadable]:
+def parts(
+    sizes: Ints, is_compressed: Bools, body: Callable[[int], bytes]
+) -> Iterator[Part | Unreadable]:
     """Records in their order, as many at a time as make `PART_BYTES`.
 
     :param sizes: of the records as they are stored, of those that are compressed without their bodies.
@@ -55,7 +57,9 @@ def parts(sizes: Ints, is_compressed: Bools, body: Callable[[int], bytes]) -> It
     rows: list[int] = []
     plain: list[bytes] = []
     total = 0
-    for row, (size, has_more) in enumerate(zip(sizes.tolist(), is_compressed.tolist(), strict=True)):
+    for row, (size, has_more) in enumerate(
+        zip(sizes.tolist(), is_compressed.tolist(), strict=True)
+    ):
         whole = None
         if has_more:
             try:
@@ -85,7 +89,9 @@ def decompressed(stored: bytes, kind: int, size_max: int) -> bytes:
         return inflated(stored, size_max)
     codec = _CODECS.get(kind)
     if codec is None or not pa.Codec.is_available(codec):
-        raise MessageError(f"the body is compressed with {name_of(kind)}, which this pyarrow cannot undo")
+        raise MessageError(
+            f"the body is compressed with {name_of(kind)}, which this pyarrow cannot undo"
+        )
     try:
         with pa.input_stream(pa.py_buffer(stored), compression=codec) as stream:
             plain: bytes = stream.read(size_max + 1)
@@ -105,5 +111,7 @@ def _size(record: Record, size_max: int) -> int:
     plain = len(record.body)
     if record.sys_flag & COMPRESSED:
         with suppress(MessageError):
-            plain = len(decompressed(record.body, record.sys_flag & COMPRESSION_TYPE_BITS, size_max))
+            plain = len(
+                decompressed(record.body, record.sys_flag & COMPRESSION_TYPE_BITS, size_max)
+            )
     return SIZE_MIN + plain + len(record.topic) + len(record.properties_text)

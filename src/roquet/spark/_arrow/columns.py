@@ -55,7 +55,9 @@ PROPERTIES_BYTES: Final = 2 << 20
 """Properties that are searched at once. Those of usual messages are fewer in a whole chunk; but a client may send
 nothing but separators, and each byte of these takes forty in memory."""
 _OF_PROPERTIES: Final = frozenset(("msgId", "keys", "tags", "properties"))
-_PLACE: Final = pa.schema([ARROW_SCHEMA.field(name) for name in ("topic", "brokerName", "queueId", "queueOffset")])
+_PLACE: Final = pa.schema(
+    [ARROW_SCHEMA.field(name) for name in ("topic", "brokerName", "queueId", "queueOffset")]
+)
 _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 
 
@@ -82,7 +84,10 @@ class BadBody:
         """Its columns; null as the body; `others`: those that no record has."""
         columns = _Columns(self.records, self.broker_name)
         known = {**others, "body": pa.nulls(1, pa.binary())}
-        arrays = [known[each.name] if each.name in known else columns.named(each.name, each.type) for each in schema]
+        arrays = [
+            known[each.name] if each.name in known else columns.named(each.name, each.type)
+            for each in schema
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -141,7 +146,9 @@ class _Columns:
         return len(self) > 0 and bool((self._head["sysFlag"] & COMPRESSED).any())
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([self.named(each.name, each.type) for each in schema], schema=schema)
+        return pa.RecordBatch.from_arrays(
+            [self.named(each.name, each.type) for each in schema], schema=schema
+        )
 
     def by_properties(self) -> Iterator[_Columns]:
         """Some records after the other, with about `PROPERTIES_BYTES` of properties; all, where there are no more."""
@@ -153,15 +160,21 @@ class _Columns:
         for rows in np.split(np.arange(len(self)), cuts):
             yield self.of(rows)
 
-    def in_parts(self, schema: pa.Schema, uncompressed_max: int) -> Iterator[pa.RecordBatch | BadBody]:
+    def in_parts(
+        self, schema: pa.Schema, uncompressed_max: int
+    ) -> Iterator[pa.RecordBatch | BadBody]:
         is_compressed: Bools = (self._head["sysFlag"] & COMPRESSED) != 0
         stored = self._shape.body_end - self._shape.body_at
         sizes: Ints = self._head["size"] - np.where(is_compressed, stored, 0)
-        for part in parts(sizes, is_compressed, lambda row: self._decompressed(row, uncompressed_max)):
+        for part in parts(
+            sizes, is_compressed, lambda row: self._decompressed(row, uncompressed_max)
+        ):
             if isinstance(part, Part):
                 yield self.of(part.rows, part.plain).batch(schema)
             else:
-                yield BadBody(self._records.where(np.array([part.row])), self._broker_name, part.reason)
+                yield BadBody(
+                    self._records.where(np.array([part.row])), self._broker_name, part.reason
+                )
 
     def named(self, name: str, kind: pa.DataType) -> pa.Array:
         if len(self._starts) == 0:
@@ -237,7 +250,9 @@ class _Columns:
         """:raises CorruptRecord: a part would reach beyond its record, or they leave a rest."""
         head, ends = self._head, self._ends
         flags = head["sysFlag"]
-        body_at = self._starts + _BODY_AT + v6_more(flags, BORN_HOST_V6) + v6_more(flags, STORE_HOST_V6)
+        body_at = (
+            self._starts + _BODY_AT + v6_more(flags, BORN_HOST_V6) + v6_more(flags, STORE_HOST_V6)
+        )
         self._refuse(body_at + 3 > ends, "its size is too small for its hosts")
         body_size = gather(self._data, ">i4", body_at - 4).astype(np.int64)
         body_end = body_at + body_size
@@ -245,7 +260,9 @@ class _Columns:
         topic_at = body_end + 1 + two_bytes
         self._refuse((body_size < 0) | (topic_at + 2 > ends), "its body reaches beyond it")
         topic_size = gather(self._data, "u1", topic_at - 1).astype(np.int64)
-        topic_size[two_bytes] += gather(self._data, "u1", topic_at[two_bytes] - 2).astype(np.int64) << 8
+        topic_size[two_bytes] += (
+            gather(self._data, "u1", topic_at[two_bytes] - 2).astype(np.int64) << 8
+        )
         topic_end = topic_at + topic_size
         self._refuse(topic_end + 2 > ends, "its topic reaches beyond it")
         properties_at = topic_end + 2
@@ -272,11 +289,15 @@ class _Columns:
 
     def _decompressed(self, row: int, size_max: int) -> bytes:
         stored = self._data[self._shape.body_at[row] : self._shape.body_end[row]]
-        return decompressed(stored, int(self._head["sysFlag"][row]) & COMPRESSION_TYPE_BITS, size_max)
+        return decompressed(
+            stored, int(self._head["sysFlag"][row]) & COMPRESSION_TYPE_BITS, size_max
+        )
 
     def _offset_message_id(self, row: int) -> str:
         store_host = self._data[self._store_host_at[row] : self._store_host_end[row]]
-        return offset_message_id(store_host, PhysicalOffset(int(self._head["commitLogOffset"][row])))
+        return offset_message_id(
+            store_host, PhysicalOffset(int(self._head["commitLogOffset"][row]))
+        )
 
     def _refuse(self, wrong: Bools, reason: str) -> None:
         if wrong.any():

@@ -36,10 +36,14 @@ def schema_with_damage(wanted: StructType) -> pa.Schema:
         return arrow_schema(wanted)
     place = wanted.fieldNames().index(CORRUPT)
     if not isinstance(wanted[CORRUPT].dataType, StringType):
-        raise OptionError(f"schema: column {CORRUPT} is string, not {wanted[CORRUPT].dataType.simpleString()}")
+        raise OptionError(
+            f"schema: column {CORRUPT} is string, not {wanted[CORRUPT].dataType.simpleString()}"
+        )
     for column in wanted:
         if not column.nullable:
-            raise OptionError(f"schema: beside {CORRUPT} column {column.name} may be null: leave out NOT NULL")
+            raise OptionError(
+                f"schema: beside {CORRUPT} column {column.name} may be null: leave out NOT NULL"
+            )
     others = arrow_schema(StructType([column for column in wanted if column.name != CORRUPT]))
     return others.insert(place, pa.field(CORRUPT, pa.string()))
 
@@ -92,9 +96,15 @@ class BodyReport:
             return with_corrupt(found, self._schema)
         text = f"{found.place}: {found.reason}"
         if self._mode is Mode.FAILFAST:
-            raise CorruptBody(f"{text}; mode=PERMISSIVE reads the rest, and logs what it leaves out")
+            raise CorruptBody(
+                f"{text}; mode=PERMISSIVE reads the rest, and logs what it leaves out"
+            )
         self._left_out.tell(text)
-        return found.row(self._schema, {CORRUPT: words([text])}) if CORRUPT in self._schema.names else None
+        return (
+            found.row(self._schema, {CORRUPT: words([text])})
+            if CORRUPT in self._schema.names
+            else None
+        )
 
     def close(self, what: object) -> None:
         """:param what: the range."""

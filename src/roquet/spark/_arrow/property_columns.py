@@ -31,7 +31,9 @@ class PropertyColumns:
         self._rows = len(texts)
         _, offsets, data = texts.buffers()
         edges = np.frombuffer(offsets, np.int32, self._rows + 1).astype(np.int64)
-        self._data: Bytes = np.frombuffer(data, np.uint8)[: edges[-1]] if data else np.empty(0, np.uint8)
+        self._data: Bytes = (
+            np.frombuffer(data, np.uint8)[: edges[-1]] if data else np.empty(0, np.uint8)
+        )
         rows, starts, ends = self._segments(edges)
         name_ends = self._name_ends(starts, ends)
         pairs = np.flatnonzero((name_ends > starts) & (name_ends + 1 < ends))
@@ -55,7 +57,9 @@ class PropertyColumns:
         names = slices(self._data, self._name_at, self._name_end).dictionary_encode()
         codes = np.frombuffer(names.indices.buffers()[1], np.int32, len(names)).astype(np.int64)
         pairs = self._last_of_each_name(codes, len(names.dictionary))
-        offsets = np.concatenate(([0], np.cumsum(np.bincount(self._row[pairs], minlength=self._rows))))
+        offsets = np.concatenate(
+            ([0], np.cumsum(np.bincount(self._row[pairs], minlength=self._rows)))
+        )
         return pa.MapArray.from_arrays(
             numbers(offsets.astype(np.int32), pa.int32()),
             text(names.dictionary).take(indices(codes[pairs])),

@@ -60,7 +60,9 @@ class Records:
         kept = list(parts)
         before = np.cumsum([0, *(len(part.data) for part in kept)])
         starts = [part.starts + shift for part, shift in zip(kept, before[:-1], strict=True)]
-        return cls(b"".join(part.data for part in kept), np.concatenate([*starts, np.empty(0, np.int64)]))
+        return cls(
+            b"".join(part.data for part in kept), np.concatenate([*starts, np.empty(0, np.int64)])
+        )
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -89,7 +91,11 @@ def _starts_by_magic(data: bytes) -> Ints | None:
     magics = gather(data, ">u4", places + 4)
     starts = places[(magics == MAGIC) | (magics == MAGIC_V2)]
     ends = starts + gather(data, ">i4", starts)
-    is_chain = len(starts) > 0 and np.array_equal(starts, np.concatenate(([0], ends[:-1]))) and ends[-1] == len(data)
+    is_chain = (
+        len(starts) > 0
+        and np.array_equal(starts, np.concatenate(([0], ends[:-1])))
+        and ends[-1] == len(data)
+    )
     return starts if is_chain and (ends - starts >= SIZE_MIN).all() else None
 
 
@@ -103,7 +109,9 @@ def _starts_in_step(data: bytes, bodies: Sequence[bytes]) -> Ints | None:
             return None
         sizes = gather(data, ">i4", at).astype(np.int64)
         magics = gather(data, ">u4", at + 4)
-        if ((sizes < SIZE_MIN) | (at + sizes > ends) | ((magics != MAGIC) & (magics != MAGIC_V2))).any():
+        if (
+            (sizes < SIZE_MIN) | (at + sizes > ends) | ((magics != MAGIC) & (magics != MAGIC_V2))
+        ).any():
             return None
         found.append(at)
         at = at + sizes
@@ -115,5 +123,7 @@ def _starts_in_step(data: bytes, bodies: Sequence[bytes]) -> Ints | None:
 def _starts_in_turn(data: bytes) -> Ints:
     starts, end = record_starts(data)
     if end < len(data):
-        raise CorruptRecord(end, f"the {len(data) - end} bytes left begin with no whole record of a known magic")
+        raise CorruptRecord(
+            end, f"the {len(data) - end} bytes left begin with no whole record of a known magic"
+        )
     return np.array(starts, np.int64)

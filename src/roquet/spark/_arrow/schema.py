@@ -58,12 +58,16 @@ _NULLABLE: Final = frozenset({"keys", "tags"})
 """What a message may have none of; every other column has a value in every row."""
 
 ARROW_SCHEMA: Final = pa.schema([(name, _TYPES[kind][0]) for name, kind in _COLUMNS.items()])
-SPARK_SCHEMA: Final = StructType([StructField(name, _TYPES[kind][1]) for name, kind in _COLUMNS.items()])
+SPARK_SCHEMA: Final = StructType(
+    [StructField(name, _TYPES[kind][1]) for name, kind in _COLUMNS.items()]
+)
 
 
 def spark_schema(*, include_properties: bool) -> StructType:
     """The columns of a read that names none."""
-    return StructType([field for field in SPARK_SCHEMA if include_properties or field.name != "properties"])
+    return StructType(
+        [field for field in SPARK_SCHEMA if include_properties or field.name != "properties"]
+    )
 
 
 def arrow_schema(wanted: StructType) -> pa.Schema:
@@ -78,7 +82,11 @@ def unknown_column(name: str, columns: Iterable[str]) -> str:
     """What to say of a column that there is not."""
     by_lower_case = {column.lower(): column for column in columns}
     close = get_close_matches(name.lower(), by_lower_case, n=1)
-    meant = f"did you mean {by_lower_case[close[0]]}?" if close else f"there are {', '.join(by_lower_case.values())}"
+    meant = (
+        f"did you mean {by_lower_case[close[0]]}?"
+        if close
+        else f"there are {', '.join(by_lower_case.values())}"
+    )
     return f"no column {name!r}: {meant}"
 
 
@@ -93,5 +101,7 @@ def _arrow_field(wanted: StructField) -> pa.Field:
             "read it as it is and cast it"
         )
     if not wanted.nullable and name in _NULLABLE:
-        raise OptionError(f"schema: column {name} is null where a message has none: leave out NOT NULL")
+        raise OptionError(
+            f"schema: column {name} is null where a message has none: leave out NOT NULL"
+        )
     return pa.field(name, arrow_type, nullable=wanted.nullable)

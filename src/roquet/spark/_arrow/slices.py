@@ -19,10 +19,14 @@ Bytes = npt.NDArray[np.uint8]
 _OFFSET_MAX: Final = 2**31 - 1
 
 
-def numbers(values: npt.NDArray[np.generic], kind: pa.DataType, valid: Bools | None = None) -> pa.Array:
+def numbers(
+    values: npt.NDArray[np.generic], kind: pa.DataType, valid: Bools | None = None
+) -> pa.Array:
     """Values that lie in memory as Arrow's `kind` does, null where not `valid`."""
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(values), [bitmap, pa.py_buffer(np.ascontiguousarray(values))])
+    return pa.Array.from_buffers(
+        kind, len(values), [bitmap, pa.py_buffer(np.ascontiguousarray(values))]
+    )
 
 
 def indices(values: Ints, valid: Bools | None = None) -> pa.Array:

@@ -32,5 +32,7 @@ def uncompressed_max(name: str, text: str) -> int:
     """
     found = count(name, text)
     if found > _BODY_MAX:
-        raise OptionError(f"{name}: {found} is above {_BODY_MAX}, the most for a row; {UNCOMPRESSED_MAX} will do")
+        raise OptionError(
+            f"{name}: {found} is above {_BODY_MAX}, the most for a row; {UNCOMPRESSED_MAX} will do"
+        )
     return found

@@ -50,7 +50,9 @@ class Narrowing:
     def clip(self, ranges: Iterable[QueueRange]) -> list[QueueRange]:
         """What of the ranges is wanted, as far as queues and offsets tell."""
         clipped = (
-            replace(each, start=max(each.start, self.offset_from), end=min(each.end, self.offset_until))
+            replace(
+                each, start=max(each.start, self.offset_from), end=min(each.end, self.offset_until)
+            )
             for each in ranges
             if self.wants(each.queue)
         )
@@ -83,7 +85,9 @@ def _narrow(before: Narrowing, wanted: Filter) -> tuple[Narrowing, bool]:
     if not isinstance(wanted, _UNDERSTOOD) or len(wanted.attribute) != 1:
         return before, False
     (column,) = wanted.attribute
-    if (kind := _BY_VALUE.get(column)) is not None and isinstance(wanted, (EqualTo, EqualNullSafe, In)):
+    if (kind := _BY_VALUE.get(column)) is not None and isinstance(
+        wanted, (EqualTo, EqualNullSafe, In)
+    ):
         values = wanted.value if isinstance(wanted, In) else (wanted.value,)
         if not all(type(value) is kind for value in values):
             return before, False
@@ -116,13 +120,34 @@ def _with_time(before: Narrowing, wanted: Filter, at: object) -> Narrowing:
         return before
     ms = (at - _EPOCH) // timedelta(milliseconds=1)
     first, end = _span(wanted, ms)
-    times_from = [each for each in (before.time_from_ms, None if first is None else ms) if each is not None]
-    times_until = [each for each in (before.time_until_ms, None if end is None else ms + 1) if each is not None]
-    return replace(before, time_from_ms=max(times_from, default=None), time_until_ms=min(times_until, default=None))
+    times_from = [
+        each for each in (before.time_from_ms, None if first is None else ms) if each is not None
+    ]
+    times_until = [
+        each for each in (before.time_until_ms, None if end is None else ms + 1) if each is not None
+    ]
+    return replace(
+        before,
+        time_from_ms=max(times_from, default=None),
+        time_until_ms=min(times_until, default=None),
+    )
 
 
-_UNDERSTOOD = (EqualTo, EqualNullSafe, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
-_BY_VALUE: Final[Mapping[str, type]] = {"topic": str, "brokerName": str, "tags": str, "queueId": int}
+_UNDERSTOOD = (
+    EqualTo,
+    EqualNullSafe,
+    In,
+    GreaterThan,
+    GreaterThanOrEqual,
+    LessThan,
+    LessThanOrEqual,
+)
+_BY_VALUE: Final[Mapping[str, type]] = {
+    "topic": str,
+    "brokerName": str,
+    "tags": str,
+    "queueId": int,
+}
 _COMPARISONS: Final[Mapping[type[Filter], Callable[[int], tuple[int | None, int | None]]]] = {
     EqualTo: lambda at: (at, at + 1),
     EqualNullSafe: lambda at: (at, at + 1),

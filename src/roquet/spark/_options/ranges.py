@@ -116,7 +116,9 @@ def settled(
     return known, waiting
 
 
-def read_on(queue: MessageQueue, position: int | None, held: Bounds, *, fail_on_data_loss: bool) -> int:
+def read_on(
+    queue: MessageQueue, position: int | None, held: Bounds, *, fail_on_data_loss: bool
+) -> int:
     """Where a queue is read on that was read up to `position`; None: it is new, and read from its earliest message.
 
     A queue that ends before its position was made anew, or its master lost what was read already. It is read on at its
@@ -166,7 +168,10 @@ def resolve(
     """
     first = starts(bounds, options, times)
     _check_queues_exist("endingOffsets", options.ending_offsets, bounds, options)
-    ranges = (_resolve_queue(queue, start, bounds[queue], options, times) for queue, start in first.items())
+    ranges = (
+        _resolve_queue(queue, start, bounds[queue], options, times)
+        for queue, start in first.items()
+    )
     return [each for each in ranges if each.size > 0]
 
 
@@ -191,7 +196,11 @@ def partitions(ranges: Iterable[QueueRange], options: ReadOptions) -> list[Queue
     wanted = min(options.min_partitions or 0, total)
     if len(pieces) < wanted:
         counts = _shares([each.size for each in pieces], wanted)
-        pieces = [piece for each, count in zip(pieces, counts, strict=True) for piece in _split(each, count)]
+        pieces = [
+            piece
+            for each, count in zip(pieces, counts, strict=True)
+            for piece in _split(each, count)
+        ]
     return pieces
 
 
@@ -201,21 +210,27 @@ def _check_queues_exist(
     for queue in offsets.named:
         if queue in bounds:
             continue
-        known = ", ".join(str(each) for each in sorted(bounds) if each.topic == queue.topic) or "none"
+        known = (
+            ", ".join(str(each) for each in sorted(bounds) if each.topic == queue.topic) or "none"
+        )
         words = f"{name}: there is no queue {queue}; topic {queue.topic} has {known}"
         if options.fail_on_data_loss:
             raise OptionError(words)
         logging.getLogger(__name__).warning("%s", words)
 
 
-def _resolve_queue(queue: MessageQueue, first: int, bounds: Bounds, options: ReadOptions, times: Times) -> QueueRange:
+def _resolve_queue(
+    queue: MessageQueue, first: int, bounds: Bounds, options: ReadOptions, times: Times
+) -> QueueRange:
     start, end = options.starting_offsets.of(queue), options.ending_offsets.of(queue)
     if isinstance(start, int) and isinstance(end, int) and end < start:
         raise OptionError(f"endingOffsets: {end} of {queue} is below startingOffsets, {start}")
     return QueueRange(queue, first, max(first, _number(queue, end, bounds, options, times)))
 
 
-def _number(queue: MessageQueue, place: Place, bounds: Bounds, options: ReadOptions, times: Times) -> int:
+def _number(
+    queue: MessageQueue, place: Place, bounds: Bounds, options: ReadOptions, times: Times
+) -> int:
     match place:
         case "earliest":
             if bounds.min > 0:

@@ -16,13 +16,30 @@ from roquet.spark._options.access import ACCESS_NAMES, access
 from roquet.spark._options.mode import Mode, mode, uncompressed_max
 from roquet.spark._options.selection import Selection
 from roquet.spark._options.start_end import Offsets, ending, starting
-from roquet.spark._options.values import OptionError, by_right_name, count, group, name_server, one_of, tags, truth
+from roquet.spark._options.values import (
+    OptionError,
+    by_right_name,
+    count,
+    group,
+    name_server,
+    one_of,
+    tags,
+    truth,
+)
 
 ReadFrom: TypeAlias = Literal["master", "slave", "slave-only", "any"]
 
 DEFAULT_GROUP: Final = "spark-rocketmq-source"
 """The group that brokers see pulling. One for all reads: a broker keeps every group's name for ever."""
-_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "": 1}
+_UNIT_MS: Final = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -74,10 +91,16 @@ class ReadOptions:
 
         :raises OptionError: one is missing, unknown, made for streams or has a value that cannot be used.
         """
-        values = _values(options, not_here=_STREAM_ONLY, why="only a stream has it, this is a batch read")
+        values = _values(
+            options, not_here=_STREAM_ONLY, why="only a stream has it, this is a batch read"
+        )
         selection = Selection.of(values)
-        read = cls._of(values, selection, starting(values, selection, default="earliest", wrong="latest"))
-        return replace(read, believes_slaves=read.read_from == "slave-only" and not read.fail_on_data_loss)
+        read = cls._of(
+            values, selection, starting(values, selection, default="earliest", wrong="latest")
+        )
+        return replace(
+            read, believes_slaves=read.read_from == "slave-only" and not read.fail_on_data_loss
+        )
 
     @classmethod
     def of_stream(cls, options: Mapping[str, str]) -> Self:
@@ -85,14 +108,20 @@ class ReadOptions:
 
         :raises OptionError: one is missing, unknown, made for batch reads or has a value that cannot be used.
         """
-        values = _values(options, not_here=_BATCH_ONLY, why="only a batch read has it, a stream has no end")
+        values = _values(
+            options, not_here=_BATCH_ONLY, why="only a batch read has it, a stream has no end"
+        )
         selection = Selection.of(values)
         read = cls._of(values, selection, starting(values, selection, default="latest", wrong=None))
         least, most = read.min_offsets_per_trigger, read.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
-            raise OptionError(f"minOffsetsPerTrigger, {least}, is above maxOffsetsPerTrigger, {most}")
+            raise OptionError(
+                f"minOffsetsPerTrigger, {least}, is above maxOffsetsPerTrigger, {most}"
+            )
         if "maxTriggerDelay" in values and least is None:
-            raise OptionError("maxTriggerDelay: it bounds the wait of minOffsetsPerTrigger: give that, too")
+            raise OptionError(
+                "maxTriggerDelay: it bounds the wait of minOffsetsPerTrigger: give that, too"
+            )
         return read
 
     @classmethod
@@ -101,7 +130,13 @@ class ReadOptions:
             field: parse(name, values[name]) for name, field, parse in _SIMPLE if name in values
         }
         fields["access"] = access(values)
-        return cls(name_server(values), selection, start, ending(values, selection), **cast(dict[str, Any], fields))
+        return cls(
+            name_server(values),
+            selection,
+            start,
+            ending(values, selection),
+            **cast(dict[str, Any], fields),
+        )
 
 
 def include_properties(options: Mapping[str, str]) -> bool:
@@ -109,7 +144,9 @@ def include_properties(options: Mapping[str, str]) -> bool:
     return truth("includeProperties", _values(options).get("includeProperties", "true"))
 
 
-def _values(options: Mapping[str, str], not_here: frozenset[str] = frozenset(), why: str = "") -> dict[str, str]:
+def _values(
+    options: Mapping[str, str], not_here: frozenset[str] = frozenset(), why: str = ""
+) -> dict[str, str]:
     values = by_right_name(options, _NAMES, _ALIASES)
     for name in values:
         if name in not_here:

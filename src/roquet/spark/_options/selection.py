@@ -74,7 +74,11 @@ class Selection:
         if self.pattern is None:
             return self.topics
         hidden = _SYSTEM | set(own) | {reply_topic(name) for name in own}
-        return tuple(sorted(topic for topic in existing if self.has_topic(topic) and self._shows(topic, hidden)))
+        return tuple(
+            sorted(
+                topic for topic in existing if self.has_topic(topic) and self._shows(topic, hidden)
+            )
+        )
 
     def _shows(self, topic: str, hidden: Collection[str]) -> bool:
         assert self.pattern is not None
@@ -104,9 +108,13 @@ def _assigned(name: str, text: str) -> frozenset[MessageQueue]:
         topics(name, topic)
         for broker_name, ids in members(name, brokers, _ASSIGN_FORM):
             if not isinstance(ids, list):
-                raise OptionError(f"{name}: {ids!r} stands where a list of queues must be, as in {_ASSIGN_FORM}")
+                raise OptionError(
+                    f"{name}: {ids!r} stands where a list of queues must be, as in {_ASSIGN_FORM}"
+                )
             at = f"{topic}@{broker_name}"
-            queues |= {MessageQueue(topic, broker_name, queue_id_of(name, at, each)) for each in ids}
+            queues |= {
+                MessageQueue(topic, broker_name, queue_id_of(name, at, each)) for each in ids
+            }
     if not queues:
         raise OptionError(f"{name}: no queue is named, give {_ASSIGN_FORM}")
     return frozenset(queues)

@@ -17,8 +17,12 @@ EARLIEST_NUMBER: Final = -2
 LATEST_NUMBER: Final = -1
 
 _EDGE_BY_NUMBER: Final[Mapping[int, Edge]] = {EARLIEST_NUMBER: "earliest", LATEST_NUMBER: "latest"}
-_OFFSETS_FORM: Final = '"earliest", "latest" or JSON such as {"orders":{"broker-a":{"0":23,"1":-1}}}'
-_TIMES_FORM: Final = 'JSON such as {"orders":{"broker-a":{"0":1700000000000}}}, milliseconds since 1970'
+_OFFSETS_FORM: Final = (
+    '"earliest", "latest" or JSON such as {"orders":{"broker-a":{"0":23,"1":-1}}}'
+)
+_TIMES_FORM: Final = (
+    'JSON such as {"orders":{"broker-a":{"0":1700000000000}}}, milliseconds since 1970'
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,12 @@ class Offsets:
 
 
 def starting(
-    values: Mapping[str, str], selection: Selection, *, default: Edge, wrong: Edge | None, strategy: str = "error"
+    values: Mapping[str, str],
+    selection: Selection,
+    *,
+    default: Edge,
+    wrong: Edge | None,
+    strategy: str = "error",
 ) -> Offsets:
     """Where to start; a time for all comes before times by queue, and these before offsets, as with Kafka.
 
@@ -78,30 +87,43 @@ def _place(
         return Offsets(at(_milliseconds(name, "", values[name])), {})
     if (name := f"{kind}OffsetsByTimestamp") in values:
         times = _by_queue(name, values[name], _TIMES_FORM, selection)
-        return Offsets(default, {queue: at(_milliseconds(name, f" of {queue}", ms)) for queue, ms in times})
+        return Offsets(
+            default, {queue: at(_milliseconds(name, f" of {queue}", ms)) for queue, ms in times}
+        )
     return _offsets(f"{kind}Offsets", values, selection, default, wrong)
 
 
-def _offsets(name: str, values: Mapping[str, str], selection: Selection, default: Edge, wrong: Edge | None) -> Offsets:
+def _offsets(
+    name: str, values: Mapping[str, str], selection: Selection, default: Edge, wrong: Edge | None
+) -> Offsets:
     text = values.get(name, default)
     if text.lower() == wrong:
         raise OptionError(f"{name}: a batch read cannot have {wrong!r} here")
     for edge in _EDGE_BY_NUMBER.values():
         if text.lower() == edge:
             return Offsets(edge, {})
-    named = {queue: _offset(name, queue, given) for queue, given in _by_queue(name, text, _OFFSETS_FORM, selection)}
+    named = {
+        queue: _offset(name, queue, given)
+        for queue, given in _by_queue(name, text, _OFFSETS_FORM, selection)
+    }
     for queue, place in named.items():
         if place == wrong:
             number = LATEST_NUMBER if wrong == "latest" else EARLIEST_NUMBER
-            raise OptionError(f"{name}: {number} ({wrong}) makes no sense for a batch read, at {queue}")
+            raise OptionError(
+                f"{name}: {number} ({wrong}) makes no sense for a batch read, at {queue}"
+            )
     return Offsets(default, named)
 
 
-def _by_queue(name: str, text: str, form: str, selection: Selection) -> list[tuple[MessageQueue, object]]:
+def _by_queue(
+    name: str, text: str, form: str, selection: Selection
+) -> list[tuple[MessageQueue, object]]:
     found = by_queue(name, tree_of(name, text, form), form)
     for queue, _ in found:
         if not selection.has_topic(queue.topic):
-            raise OptionError(f"{name}: topic {queue.topic!r} is not one of those subscribed: {selection}")
+            raise OptionError(
+                f"{name}: topic {queue.topic!r} is not one of those subscribed: {selection}"
+            )
         if not selection.has_queue(queue):
             raise OptionError(f"{name}: queue {queue} is not one of those assigned: {selection}")
     return found
@@ -109,11 +131,19 @@ def _by_queue(name: str, text: str, form: str, selection: Selection) -> list[tup
 
 def _offset(name: str, queue: MessageQueue, given: object) -> Edge | int:
     if not isinstance(given, int) or isinstance(given, bool) or given < EARLIEST_NUMBER:
-        raise OptionError(f"{name}: offset {json.dumps(given)} of {queue}: a number, -2 (earliest) or -1 (latest)")
+        raise OptionError(
+            f"{name}: offset {json.dumps(given)} of {queue}: a number, -2 (earliest) or -1 (latest)"
+        )
     return _EDGE_BY_NUMBER.get(given, given)
 
 
 def _milliseconds(name: str, at: str, given: object) -> int:
-    if isinstance(given, bool) or not (isinstance(given, int) or str(given).isdecimal()) or int(str(given)) < 0:
-        raise OptionError(f"{name}: {given!r}{at} is no time in milliseconds since 1970, such as 1700000000000")
+    if (
+        isinstance(given, bool)
+        or not (isinstance(given, int) or str(given).isdecimal())
+        or int(str(given)) < 0
+    ):
+        raise OptionError(
+            f"{name}: {given!r}{at} is no time in milliseconds since 1970, such as 1700000000000"
+        )
     return int(str(given))

@@ -69,17 +69,25 @@ class StoreOptions:
         :raises OptionError: one is missing, unknown or has a value that cannot be used.
         """
         values = by_right_name(options, _NAMES, _ALIASES)
-        selection = Selection.of(values if any(name in values for name in _SELECTIONS) else _ALL_BUT_SYSTEM)
+        selection = Selection.of(
+            values if any(name in values for name in _SELECTIONS) else _ALL_BUT_SYSTEM
+        )
         return cls(
             paths=_paths(values),
             selection=selection,
-            starting=starting(values, selection, default="earliest", wrong="latest", strategy="latest"),
+            starting=starting(
+                values, selection, default="earliest", wrong="latest", strategy="latest"
+            ),
             ending=ending(values, selection),
             commit_log=listed(values.get("commitLog", "")),
-            broker_names=tuple(part.strip() for part in values.get("brokerName", "").split(",") if part.strip()),
+            broker_names=tuple(
+                part.strip() for part in values.get("brokerName", "").split(",") if part.strip()
+            ),
             tags=tags("tags", values.get("tags", "*")),
             include_properties=truth("includeProperties", values.get("includeProperties", "true")),
-            bytes_per_partition=count("bytesPerPartition", values.get("bytesPerPartition", str(BYTES_PER_PARTITION))),
+            bytes_per_partition=count(
+                "bytesPerPartition", values.get("bytesPerPartition", str(BYTES_PER_PARTITION))
+            ),
             mode=mode("mode", values.get("mode", "failfast")),
             uncompressed_max=uncompressed_max(
                 "maxUncompressedBytes", values.get("maxUncompressedBytes", str(UNCOMPRESSED_MAX))
@@ -124,7 +132,9 @@ def _json_list(text: str) -> tuple[str, ...]:
     except ValueError:
         found = None
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise OptionError(f'paths: {text!r} is no JSON list of directories, such as ["/data/a", "/data/b"]')
+        raise OptionError(
+            f'paths: {text!r} is no JSON list of directories, such as ["/data/a", "/data/b"]'
+        )
     return tuple(found)
 
 
@@ -133,5 +143,7 @@ def _local(path: str) -> str:
     if not separator or "/" in scheme or len(scheme) == 1:  # one letter is a drive
         return path
     if scheme.lower() != "file":
-        raise OptionError(f"path: {path!r} is on no mounted drive: mount it, and give the directory")
+        raise OptionError(
+            f"path: {path!r} is on no mounted drive: mount it, and give the directory"
+        )
     return "/" + rest.lstrip("/")

@@ -37,14 +37,20 @@ def by_right_name(
             _unknown(given, spelt)
         name = aliases.get(spelling, spelling)
         if name in values:
-            raise OptionError(f"{givers[name]} and {spelling} are the same option: give one of them")
+            raise OptionError(
+                f"{givers[name]} and {spelling} are the same option: give one of them"
+            )
         values[name], givers[name] = value.strip(), spelling
     return values
 
 
 def _unknown(given: str, spelt: Mapping[str, str]) -> NoReturn:
     close = get_close_matches(given.lower(), spelt, n=1, cutoff=0.6)
-    meant = f"did you mean {spelt[close[0]]}?" if close else f"there are {', '.join(sorted(spelt.values()))}"
+    meant = (
+        f"did you mean {spelt[close[0]]}?"
+        if close
+        else f"there are {', '.join(sorted(spelt.values()))}"
+    )
     raise OptionError(f"unknown option {given}: {meant}")
 
 
@@ -56,7 +62,9 @@ def name_server(values: Mapping[str, str]) -> str:
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise OptionError(f"nameServer: {address!r} is no host:port, such as localhost:9876")
     if not addresses:
-        raise OptionError("nameServer is missing: give the name servers as host:port, separated by semicolons")
+        raise OptionError(
+            "nameServer is missing: give the name servers as host:port, separated by semicolons"
+        )
     return ";".join(addresses)
 
 

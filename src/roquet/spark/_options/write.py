@@ -10,7 +10,16 @@ from typing import Any, Final, cast
 from roquet.admin.access import NO_ACCESS, Access
 from roquet.client._send.batches import BATCH_SIZE_MAX
 from roquet.spark._options.access import ACCESS_NAMES, access
-from roquet.spark._options.values import OptionError, by_right_name, count, group, name_server, one_of, topic, truth
+from roquet.spark._options.values import (
+    OptionError,
+    by_right_name,
+    count,
+    group,
+    name_server,
+    one_of,
+    topic,
+    truth,
+)
 
 
 class Delivery(Enum):

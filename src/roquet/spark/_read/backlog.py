@@ -19,16 +19,22 @@ class Backlog:
     ends: Mapping[MessageQueue, int]
 
     @classmethod
-    def since(cls, start: StreamOffset, bounds: Mapping[MessageQueue, Bounds], *, fail_on_data_loss: bool) -> Backlog:
+    def since(
+        cls, start: StreamOffset, bounds: Mapping[MessageQueue, Bounds], *, fail_on_data_loss: bool
+    ) -> Backlog:
         """What came after `start`; queues that it does not mention are new and read from their earliest message.
 
         :raises roquet.spark._options.ranges.DataLoss: some are gone that were not read, and that is not allowed.
         """
         firsts = {
-            queue: read_on(queue, start.positions.get(queue), held, fail_on_data_loss=fail_on_data_loss)
+            queue: read_on(
+                queue, start.positions.get(queue), held, fail_on_data_loss=fail_on_data_loss
+            )
             for queue, held in sorted(bounds.items())
         }
-        return cls(start, firsts, {queue: max(first, bounds[queue].max) for queue, first in firsts.items()})
+        return cls(
+            start, firsts, {queue: max(first, bounds[queue].max) for queue, first in firsts.items()}
+        )
 
     @property
     def sizes(self) -> dict[MessageQueue, int]:
@@ -44,5 +50,9 @@ class Backlog:
         positions = {queue: first + counts.get(queue, 0) for queue, first in self.firsts.items()}
         if positions == before and not self.start.is_first:
             return self.start
-        untold = (queue for queue, first in self.firsts.items() if self.start.is_first or before.get(queue) != first)
+        untold = (
+            queue
+            for queue, first in self.firsts.items()
+            if self.start.is_first or before.get(queue) != first
+        )
         return StreamOffset(positions, {queue: self.firsts[queue] for queue in untold})

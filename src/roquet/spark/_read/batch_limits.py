@@ -35,8 +35,12 @@ def share_bytes(
     :param counts: as from `share_rows`: no more of a queue are taken.
     :param sizes: bytes of a message of each queue, on average.
     """
-    shares = share_rows({queue: count * sizes[queue] for queue, count in counts.items() if count}, most)
-    return {queue: min(counts[queue], max(1, share // sizes[queue])) for queue, share in shares.items()}
+    shares = share_rows(
+        {queue: count * sizes[queue] for queue, count in counts.items() if count}, most
+    )
+    return {
+        queue: min(counts[queue], max(1, share // sizes[queue])) for queue, share in shares.items()
+    }
 
 
 class TriggerDelay:

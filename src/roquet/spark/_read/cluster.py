@@ -48,7 +48,9 @@ async def _ranges(survey: ClusterQueries, options: ReadOptions) -> list[QueueRan
     return resolve(bounds, options, await survey.times(bounds, wanted))
 
 
-async def _clip_times(survey: ClusterQueries, ranges: list[QueueRange], narrowing: Narrowing) -> list[QueueRange]:
+async def _clip_times(
+    survey: ClusterQueries, ranges: list[QueueRange], narrowing: Narrowing
+) -> list[QueueRange]:
     """The parts of the ranges stored within the times that a query asks for."""
     times = [ms for ms in (narrowing.time_from_ms, narrowing.time_until_ms) if ms is not None]
     bounds = {each.queue: Bounds(each.start, each.end) for each in ranges}
@@ -71,7 +73,9 @@ async def _clip_times(survey: ClusterQueries, ranges: list[QueueRange], narrowin
     return [each for each in clipped if each.size > 0]
 
 
-def read_partition(part: QueueRange | None, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_partition(
+    part: QueueRange | None, options: ReadOptions, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     """A task's part; None is what Spark makes of a read without any."""
     if part is None:
         return iter(())
@@ -98,7 +102,9 @@ def read(part: QueueRange, options: ReadOptions, schema: pa.Schema) -> Iterator[
             report.close(part)
         except CorruptRecord as error:  # its offset is one in what was pulled, not in the log
             at = f"byte {error.at} of what was pulled"
-            raise PeerError(f"while reading {part}: no valid record at {at}: {error.reason}") from error
+            raise PeerError(
+                f"while reading {part}: no valid record at {at}: {error.reason}"
+            ) from error
         except RoquetError as error:
             error.add_note(f"while reading {part}")
             raise

@@ -14,7 +14,14 @@ from functools import partial
 from typing import TypeVar
 
 from roquet.client.pull_consumer import PullConsumer
-from roquet.errors import LASTING, CallTimeout, ConnectionClosed, RoquetError, RouteNotFound, TlsError
+from roquet.errors import (
+    LASTING,
+    CallTimeout,
+    ConnectionClosed,
+    RoquetError,
+    RouteNotFound,
+    TlsError,
+)
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.ranges import Bounds, MasterAway, Times
 from roquet.spark._options.read import ReadOptions
@@ -58,7 +65,9 @@ class ClusterQueries:
         awaited = expected if self._options.fail_on_data_loss else ()
         for topic in await self._topics():
             try:
-                found += await self._patience.call(self._consumer.queues, topic, wait_for_routes=topic in awaited)
+                found += await self._patience.call(
+                    self._consumer.queues, topic, wait_for_routes=topic in awaited
+                )
             except RouteNotFound as error:
                 if self._options.fail_on_data_loss:
                     raise
@@ -74,10 +83,14 @@ class ClusterQueries:
         """
         wanted = list(queues)
         ask = partial(_bounds_of, self._consumer, believes_slaves=self._options.believes_slaves)
-        asked = (self._patience.call(ask, queue, wait_for_routes=wait_for_routes) for queue in wanted)
+        asked = (
+            self._patience.call(ask, queue, wait_for_routes=wait_for_routes) for queue in wanted
+        )
         return dict(zip(wanted, await asyncio.gather(*asked), strict=True))
 
-    async def times(self, bounds: Mapping[MessageQueue, Bounds], wanted: Iterable[tuple[MessageQueue, int]]) -> Times:
+    async def times(
+        self, bounds: Mapping[MessageQueue, Bounds], wanted: Iterable[tuple[MessageQueue, int]]
+    ) -> Times:
         """The offsets of times in queues; raises as `bounds`."""
 
         async def search(about: tuple[MessageQueue, int]) -> int | None:
@@ -107,7 +120,9 @@ class ClusterQueries:
             return selection.topics
 
         async def names(about: str) -> tuple[str, ...]:
-            return selection.topics_among(await self._consumer.topics(), await self._consumer.own_topics())
+            return selection.topics_among(
+                await self._consumer.topics(), await self._consumer.own_topics()
+            )
 
         return await self._patience.call(names, "the name server's topics")
 
@@ -123,7 +138,9 @@ class ClusterQueries:
         return sorted(assigned & set(found))
 
 
-async def _bounds_of(consumer: PullConsumer, queue: MessageQueue, *, believes_slaves: bool) -> Bounds:
+async def _bounds_of(
+    consumer: PullConsumer, queue: MessageQueue, *, believes_slaves: bool
+) -> Bounds:
     try:
         return await _bounds_by(consumer, queue, of_master=True)
     except TlsError:
@@ -136,7 +153,8 @@ async def _bounds_of(consumer: PullConsumer, queue: MessageQueue, *, believes_sl
 async def _bounds_by(consumer: PullConsumer, queue: MessageQueue, *, of_master: bool) -> Bounds:
     """A queue never written to has no minimum: the broker says -1."""
     first, end = await asyncio.gather(
-        consumer.min_offset(queue, of_master=of_master), consumer.max_offset(queue, of_master=of_master)
+        consumer.min_offset(queue, of_master=of_master),
+        consumer.max_offset(queue, of_master=of_master),
     )
     return Bounds(max(first, 0), max(first, end, 0))
 
@@ -154,10 +172,16 @@ class _Patience:
 
     async def pause(self) -> None:
         """Before the next question; the last one is at the end of all patience."""
-        await asyncio.sleep(max(0.0, min(PAUSE_SECONDS_MAX, self._deadline - asyncio.get_running_loop().time())))
+        await asyncio.sleep(
+            max(0.0, min(PAUSE_SECONDS_MAX, self._deadline - asyncio.get_running_loop().time()))
+        )
 
     async def call(
-        self, ask: Callable[[_About], Awaitable[_Answer]], about: _About, *, wait_for_routes: bool = False
+        self,
+        ask: Callable[[_About], Awaitable[_Answer]],
+        about: _About,
+        *,
+        wait_for_routes: bool = False,
     ) -> _Answer:
         while True:
             try:
@@ -169,5 +193,7 @@ class _Patience:
                 if isinstance(error, RouteNotFound) and (is_late or not wait_for_routes):
                     raise
                 if is_late:
-                    raise NoProgress(f"{about}: no answer in {self._timeout_s:g} s, last {error}") from error
+                    raise NoProgress(
+                        f"{about}: no answer in {self._timeout_s:g} s, last {error}"
+                    ) from error
             await self.pause()

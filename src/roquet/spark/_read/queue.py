@@ -56,7 +56,9 @@ class Puller(Protocol):
     """Whoever can pull from a queue."""
 
     async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> Pulled: ...
-    async def pull_all(self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int) -> Sequence[Pulled]: ...
+    async def pull_all(
+        self, queue: MessageQueue, offsets: Sequence[int], *, max_messages: int
+    ) -> Sequence[Pulled]: ...
 
 
 class RangeReader:
@@ -106,7 +108,9 @@ class RangeReader:
         Each asks for as much as pulls bring; those that bring less leave gaps to fill. What fails here is asked for
         once more in its turn.
         """
-        offsets = range(self._at, end - self._step + 1, self._step)[: max(1, min(self._ahead_max, count))]
+        offsets = range(self._at, end - self._step + 1, self._step)[
+            : max(1, min(self._ahead_max, count))
+        ]
         if not offsets:
             return
         try:
@@ -170,13 +174,17 @@ class RangeReader:
             return records
         offsets = records.queue_offsets
         if (offsets[1:] <= offsets[:-1]).any():
-            raise PeerError(f"the pull of {self._range.queue} at {self._at} was answered out of order: {offsets}")
+            raise PeerError(
+                f"the pull of {self._range.queue} at {self._at} was answered out of order: {offsets}"
+            )
         following = int(offsets[-1]) + 1
         missing = following - self._at - len(offsets)
         if missing:
             if offsets[0] > self._at and not bounds.is_certain:
                 return None
-            self._lose(f"offsets {self._at} to {following - 1}, {missing} of them are missing", bounds)
+            self._lose(
+                f"offsets {self._at} to {following - 1}, {missing} of them are missing", bounds
+            )
         self._at = following
         return records
 
@@ -213,9 +221,13 @@ class RangeReader:
         """The end of all patience: no answer, or none that leads on."""
         if bounds is None:
             seconds = self._options.no_progress_timeout_ms / 1000
-            raise NoProgress(f"{self._range}: no answer for offset {self._at} in {seconds:g} s, last {trouble}")
+            raise NoProgress(
+                f"{self._range}: no answer for offset {self._at} in {seconds:g} s, last {trouble}"
+            )
         if bounds.min <= self._at < bounds.max:
-            raise NoProgress(f"{self._range}: the broker has offset {self._at} but does not give it, {bounds}")
+            raise NoProgress(
+                f"{self._range}: the broker has offset {self._at} but does not give it, {bounds}"
+            )
         if not bounds.is_certain:
             raise master_away(self._range.queue, f"offset {self._at} of {self._range}", bounds)
         self._skip(bounds.min if self._at < bounds.min else self._range.end, bounds)

@@ -52,7 +52,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset(self._cluster.starts(), is_first=True).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        if self._options.max_offsets_per_trigger is not None or self._options.max_bytes_per_trigger is not None:
+        if (
+            self._options.max_offsets_per_trigger is not None
+            or self._options.max_bytes_per_trigger is not None
+        ):
             return ReadMaxRows(self._options.max_offsets_per_trigger or _ROWS_MAX)
         if self._options.min_offsets_per_trigger is not None:
             return ReadMinRows(self._options.min_offsets_per_trigger)
@@ -60,11 +63,17 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:
         before = StreamOffset.from_json(start)
-        backlog = Backlog.since(before, self._bounds(before), fail_on_data_loss=self._options.fail_on_data_loss)
+        backlog = Backlog.since(
+            before, self._bounds(before), fail_on_data_loss=self._options.fail_on_data_loss
+        )
         self._newest = StreamOffset(backlog.ends)
         counts = self._counts(backlog.sizes, limit)
-        if self._options.max_bytes_per_trigger is not None and not isinstance(limit, ReadAllAvailable):
-            sizes = self._cluster.message_sizes(backlog.firsts, counts, otherwise=self._options.max_bytes_per_trigger)
+        if self._options.max_bytes_per_trigger is not None and not isinstance(
+            limit, ReadAllAvailable
+        ):
+            sizes = self._cluster.message_sizes(
+                backlog.firsts, counts, otherwise=self._options.max_bytes_per_trigger
+            )
             counts = share_bytes(counts, sizes, self._options.max_bytes_per_trigger)
         return backlog.taking(counts).to_json()
 
@@ -96,7 +105,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._target = bounds
         return bounds
 
-    def _counts(self, waiting: Mapping[MessageQueue, int], limit: ReadLimit) -> Mapping[MessageQueue, int]:
+    def _counts(
+        self, waiting: Mapping[MessageQueue, int], limit: ReadLimit
+    ) -> Mapping[MessageQueue, int]:
         """Who asks for all that is available gets it, whatever the options say: that is how Spark ends such queries."""
         if isinstance(limit, ReadAllAvailable):
             return waiting

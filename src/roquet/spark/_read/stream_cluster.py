@@ -55,7 +55,11 @@ class StreamCluster:
         return self._run(self._bounds(positions))
 
     def message_sizes(
-        self, firsts: Mapping[MessageQueue, int], counts: Mapping[MessageQueue, int], *, otherwise: int
+        self,
+        firsts: Mapping[MessageQueue, int],
+        counts: Mapping[MessageQueue, int],
+        *,
+        otherwise: int,
     ) -> dict[MessageQueue, int]:
         """The bytes of a message of each queue, as it is read, by a look at some of those that may come next.
 
@@ -102,7 +106,9 @@ class StreamCluster:
 
     async def _bounds(self, positions: Mapping[MessageQueue, int]) -> dict[MessageQueue, Bounds]:
         consumer = await self._client()
-        selected = {queue: at for queue, at in positions.items() if self._options.selection.has_queue(queue)}
+        selected = {
+            queue: at for queue, at in positions.items() if self._options.selection.has_queue(queue)
+        }
         listed, away = await self._listed(consumer, selected)
         bounds = await ClusterQueries(consumer, self._options).bounds(listed, wait_for_routes=True)
         known, waiting = settled(selected, bounds)
@@ -119,7 +125,10 @@ class StreamCluster:
             places = sorted({firsts[queue], firsts[queue] + counts[queue] // 2})
             try:
                 looked = await consumer.pull_all(queue, places, max_messages=SAMPLE)
-                return max((mean_size(each.records, self._options.uncompressed_max) for each in looked), default=1)
+                return max(
+                    (mean_size(each.records, self._options.uncompressed_max) for each in looked),
+                    default=1,
+                )
             except (RoquetError, OSError) as error:
                 log.debug("size of messages not known: %s queue=%s", error, queue)
                 return otherwise
@@ -142,9 +151,12 @@ class StreamCluster:
         while True:
             listed = set(await ClusterQueries(consumer, self._options).queues(topics))
             troubles = {
-                queue: await self._unread(consumer, queue, positions[queue]) for queue in positions.keys() - listed
+                queue: await self._unread(consumer, queue, positions[queue])
+                for queue in positions.keys() - listed
             }
-            away = {queue: trouble for queue, trouble in sorted(troubles.items()) if trouble is not None}
+            away = {
+                queue: trouble for queue, trouble in sorted(troubles.items()) if trouble is not None
+            }
             unlisted = troubles.keys() - away.keys()
             if not away or not self._options.fail_on_data_loss:
                 return listed | unlisted, away
@@ -152,7 +164,9 @@ class StreamCluster:
                 raise next(iter(away.values()))
             await asyncio.sleep(PAUSE_SECONDS_MAX)
 
-    async def _unread(self, consumer: PullConsumer, queue: MessageQueue, position: int) -> RoquetError | None:
+    async def _unread(
+        self, consumer: PullConsumer, queue: MessageQueue, position: int
+    ) -> RoquetError | None:
         """What keeps an unlisted queue from being read on; None if it holds nothing more."""
         try:
             end = await consumer.max_offset(queue)
@@ -164,19 +178,26 @@ class StreamCluster:
         if end <= position:
             return None
         return lost(
-            queue, f"offsets {position} to {end - 1}, which the name server lists no more", Bounds(position, end)
+            queue,
+            f"offsets {position} to {end - 1}, which the name server lists no more",
+            Bounds(position, end),
         )
 
     async def _commit(self, group: str, positions: Mapping[MessageQueue, int]) -> None:
         consumer = await self._client()
-        changed = [(queue, at) for queue, at in positions.items() if self._committed.get(queue) != at]
+        changed = [
+            (queue, at) for queue, at in positions.items() if self._committed.get(queue) != at
+        ]
         results = await asyncio.gather(
             *(consumer.commit(group, queue, at) for queue, at in changed), return_exceptions=True
         )
         self._note(group, changed, results)
 
     def _note(
-        self, group: str, changed: Iterable[tuple[MessageQueue, int]], results: Iterable[BaseException | None]
+        self,
+        group: str,
+        changed: Iterable[tuple[MessageQueue, int]],
+        results: Iterable[BaseException | None],
     ) -> None:
         for (queue, at), failure in zip(changed, results, strict=True):
             if failure is None:

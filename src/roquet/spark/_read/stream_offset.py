@@ -55,7 +55,11 @@ class StreamOffset:
                 f"the checkpoint holds an offset of version {version!r}: {dict(tree)}; this roquet reads version "
                 f"{VERSION}. Go on with the roquet that wrote it, or a later one, or start with a new checkpoint"
             )
-        return cls(_positions(tree.get("queues")), _positions(tree.get("since", {})), tree.get("first") is True)
+        return cls(
+            _positions(tree.get("queues")),
+            _positions(tree.get("since", {})),
+            tree.get("first") is True,
+        )
 
     def ranges_from(self, start: StreamOffset) -> Iterator[QueueRange]:
         """What the batch from `start` to here reads; nothing where nothing came."""
@@ -64,7 +68,9 @@ class StreamOffset:
         for queue, end in self.positions.items():
             first = self.since.get(queue, start.positions.get(queue))
             if first is None:
-                raise UnknownOffset(f"the checkpoint does not say where {queue} starts: {start.to_json()}")
+                raise UnknownOffset(
+                    f"the checkpoint does not say where {queue} starts: {start.to_json()}"
+                )
             if first < end:
                 yield QueueRange(queue, first, end)
 

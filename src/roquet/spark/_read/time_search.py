@@ -27,7 +27,9 @@ class _Seen:
     store_ms: int
 
 
-async def first_stored_at(consumer: PullConsumer, queue: MessageQueue, bounds: Bounds, ms: int) -> int | None:
+async def first_stored_at(
+    consumer: PullConsumer, queue: MessageQueue, bounds: Bounds, ms: int
+) -> int | None:
     """The offset of the first message stored at `ms` (milliseconds since 1970) or later; None if there is none.
 
     :raises NotGiven: a broker keeps back a message; whatever `PullConsumer.pull` raises.
@@ -43,13 +45,19 @@ async def first_stored_at(consumer: PullConsumer, queue: MessageQueue, bounds: B
     return low if low < bounds.max else None
 
 
-async def _first_message(consumer: PullConsumer, queue: MessageQueue, offset: int, end: int) -> _Seen | None:
+async def _first_message(
+    consumer: PullConsumer, queue: MessageQueue, offset: int, end: int
+) -> _Seen | None:
     """The first message from `offset` on, below `end`: messages removed meanwhile are passed over."""
     while offset < end:
         answer = await consumer.pull(queue, offset, max_messages=1)
         for record in decode_all(answer.body):
-            return _Seen(record.queue_offset, record.store_ms) if record.queue_offset < end else None
+            return (
+                _Seen(record.queue_offset, record.store_ms) if record.queue_offset < end else None
+            )
         if answer.next_offset <= offset:
-            raise NotGiven(f"{queue}: the broker does not give offset {offset}, its queue ends at {answer.max_offset}")
+            raise NotGiven(
+                f"{queue}: the broker does not give offset {offset}, its queue ends at {answer.max_offset}"
+            )
         offset = answer.next_offset
     return None

@@ -13,7 +13,14 @@ import numpy as np
 from roquet.protocol.records.block import RecordBlock
 from roquet.protocol.records.columns import Ints
 from roquet.protocol.records.record import MAGIC, MAGIC_V2
-from roquet.spark._storefiles.indexed_ranges import Claimed, Claims, QueuesDisagree, Unclaimed, Wants, to_read
+from roquet.spark._storefiles.indexed_ranges import (
+    Claimed,
+    Claims,
+    QueuesDisagree,
+    Unclaimed,
+    Wants,
+    to_read,
+)
 from roquet.storetool.files import SegmentFiles, find_queues
 from roquet.storetool.read.log_scanner import Damage, LogScanner
 
@@ -55,7 +62,10 @@ def pieces(part: StorePart, wants: Wants) -> Iterator[RecordBlock | Damage]:
 
 def _walked(part: StorePart) -> Iterator[RecordBlock | Damage]:
     """All there is from the part's start to its end."""
-    walk, told = LogScanner(part.log, part.end, start=part.start, limit=part.end, piece_size=PIECE_SIZE), 0
+    walk, told = (
+        LogScanner(part.log, part.end, start=part.start, limit=part.end, piece_size=PIECE_SIZE),
+        0,
+    )
     while walk.end < part.end:
         begun = walk.end
         for block in walk.blocks():
@@ -86,7 +96,11 @@ def _by_queues(part: StorePart, place: QueuePlace, wants: Wants) -> Iterator[Rec
     at = part.start
     try:
         for piece in _planned(part, place, wants):
-            blocks = _between(part, piece) if isinstance(piece, Unclaimed) else [_gathered(part.log, piece)]
+            blocks = (
+                _between(part, piece)
+                if isinstance(piece, Unclaimed)
+                else [_gathered(part.log, piece)]
+            )
             for block in blocks:
                 yield block
                 at = int(block.physical[-1] + block.sizes[-1])
@@ -107,7 +121,9 @@ def _between(part: StorePart, piece: Unclaimed) -> Iterator[RecordBlock]:
 
 def _planned(part: StorePart, place: QueuePlace, wants: Wants) -> list[Claimed | Unclaimed]:
     found = to_read(
-        Claims.of(find_queues(place.root, place.file_size), part.start, part.end, wants), part.start, part.end
+        Claims.of(find_queues(place.root, place.file_size), part.start, part.end, wants),
+        part.start,
+        part.end,
     )
     unclaimed = sum(isinstance(each, Unclaimed) for each in found)
     return found if unclaimed <= _UNCLAIMED_MAX else [Unclaimed(part.start, part.end)]
@@ -132,7 +148,9 @@ def _gathered(log: SegmentFiles, records: Claimed) -> RecordBlock:
     if len(data) != ends[-1]:
         raise QueuesDisagree(f"bytes from {records.at[0]} on are not there")
     block = GatheredBlock(data, ends - records.size, int(ends[-1]), records.at)
-    fits = (block.field(">u4", 0) == records.size) & np.isin(block.field(">u4", 4), (MAGIC, MAGIC_V2))
+    fits = (block.field(">u4", 0) == records.size) & np.isin(
+        block.field(">u4", 4), (MAGIC, MAGIC_V2)
+    )
     if not fits.all() or block.sound_count(verify=False) < len(block):
         raise QueuesDisagree(f"not all from {records.at[0]} to {records.at[-1]} are records")
     return block

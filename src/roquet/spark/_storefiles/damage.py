@@ -43,7 +43,9 @@ class DamageReport:
         """
         text = in_words(self._log, damage)
         if self._mode is Mode.FAILFAST:
-            raise CorruptStore(f"{text}; mode=PERMISSIVE reads the rest, and logs what it leaves out")
+            raise CorruptStore(
+                f"{text}; mode=PERMISSIVE reads the rest, and logs what it leaves out"
+            )
         self._left_out.tell(text)
         if CORRUPT not in self._schema.names:
             return None
@@ -57,4 +59,6 @@ class DamageReport:
 
     def close(self, start: int, end: int) -> None:
         """The part is read, which began and ended at these physical offsets."""
-        self._left_out.close(f"places of the log of {self._broker_name}, physical offsets {start} to {end - 1},")
+        self._left_out.close(
+            f"places of the log of {self._broker_name}, physical offsets {start} to {end - 1},"
+        )

@@ -32,9 +32,14 @@ def places(options: StoreOptions) -> list[StoreDirectory]:
     """
     roots = list(dict.fromkeys(root for path in options.paths for root in _roots(path)))
     if options.commit_log and len(roots) > 1:
-        raise OptionError(f"commitLog is for one store, path has {len(roots)}: read each by itself and union them")
+        raise OptionError(
+            f"commitLog is for one store, path has {len(roots)}: read each by itself and union them"
+        )
     folders = tuple(map(_directory, options.commit_log))
-    return [StoreDirectory(root, folders, name) for root, name in zip(roots, _names(options, roots), strict=True)]
+    return [
+        StoreDirectory(root, folders, name)
+        for root, name in zip(roots, _names(options, roots), strict=True)
+    ]
 
 
 def _roots(path: str) -> list[Path]:
@@ -55,9 +60,14 @@ def _directory(path: str) -> Path:
 def _names(options: StoreOptions, roots: list[Path]) -> list[str]:
     given = list(options.broker_names)
     if not given:
-        return [root.parent.name if root.name == _USUAL_NAME and root.parent.name else root.name for root in roots]
+        return [
+            root.parent.name if root.name == _USUAL_NAME and root.parent.name else root.name
+            for root in roots
+        ]
     if len(given) == 1:
         return given * len(roots)
     if len(given) != len(roots):
-        raise OptionError(f"brokerName: {len(given)} names for {len(roots)} stores, give one name or one for each")
+        raise OptionError(
+            f"brokerName: {len(given)} names for {len(roots)} stores, give one name or one for each"
+        )
     return given

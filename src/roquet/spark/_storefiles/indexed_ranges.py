@@ -52,10 +52,17 @@ class Claims:
 
         :raises QueuesDisagree: two claims overlap, or one reaches beyond the part.
         """
-        found = [(key, QueueEntries(files, _NO_NOTES).between(start, end)) for key, files in queues.items()]
-        at = np.concatenate([_EMPTY, *(entries["physical"] for _, entries in found)]).astype(np.int64)
+        found = [
+            (key, QueueEntries(files, _NO_NOTES).between(start, end))
+            for key, files in queues.items()
+        ]
+        at = np.concatenate([_EMPTY, *(entries["physical"] for _, entries in found)]).astype(
+            np.int64
+        )
         size = np.concatenate([_EMPTY, *(entries["size"] for _, entries in found)]).astype(np.int64)
-        is_wanted = np.repeat([wants(*key) for key, _ in found] or [False], [len(each) for _, each in found] or [0])
+        is_wanted = np.repeat(
+            [wants(*key) for key, _ in found] or [False], [len(each) for _, each in found] or [0]
+        )
         order = np.argsort(at, kind="stable")
         return cls(at[order], size[order], is_wanted[order])._once()._checked(start, end)
 
@@ -65,17 +72,23 @@ class Claims:
 
     def _once(self) -> Claims:
         """A record may be in several queues (light message queues, which only point to what other topics have)."""
-        is_first = np.concatenate(([True], (np.diff(self.at) != 0) | (np.diff(self.size) != 0)))[: len(self.at)]
+        is_first = np.concatenate(([True], (np.diff(self.at) != 0) | (np.diff(self.size) != 0)))[
+            : len(self.at)
+        ]
         if is_first.all():
             return self
         firsts = np.flatnonzero(is_first)
-        return Claims(self.at[firsts], self.size[firsts], np.logical_or.reduceat(self.is_wanted, firsts))
+        return Claims(
+            self.at[firsts], self.size[firsts], np.logical_or.reduceat(self.is_wanted, firsts)
+        )
 
     def _checked(self, start: int, end: int) -> Claims:
         edges = np.concatenate(([start], self.ends))
         wrong = (self.at < edges[:-1]) | (self.size < SIZE_MIN) | (self.ends > end)
         if wrong.any():
-            raise QueuesDisagree(f"an entry claims {int(self.size[wrong][0])} bytes at {int(self.at[wrong][0])}")
+            raise QueuesDisagree(
+                f"an entry claims {int(self.size[wrong][0])} bytes at {int(self.at[wrong][0])}"
+            )
         return self
 
 
@@ -112,7 +125,9 @@ def to_read(claims: Claims, start: int, end: int) -> list[Claimed | Unclaimed]:
     number = (np.cumsum(size) - size) // READ_AT_ONCE
     breaks = np.flatnonzero((np.diff(number) != 0) | (np.diff(gaps_before) != 0)) + 1
     records = [
-        Claimed(*each) for each in zip(np.split(at, breaks), np.split(size, breaks), strict=True) if len(each[0])
+        Claimed(*each)
+        for each in zip(np.split(at, breaks), np.split(size, breaks), strict=True)
+        if len(each[0])
     ]
     return sorted([*records, *gaps], key=_start)
 

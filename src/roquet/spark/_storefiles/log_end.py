@@ -35,7 +35,9 @@ def log_end(files: StoreFiles) -> LogEnd:
     sound = next((at + size for at, size in lasts if _is_record(files.log, at, size)), None)
     if sound is not None and state.is_locked:
         return LogEnd(sound)
-    walk = LogScanner(files.log, dispatched, start=_last_begun(files.log) if sound is None else sound)
+    walk = LogScanner(
+        files.log, dispatched, start=_last_begun(files.log) if sound is None else sound
+    )
     for _ in walk.blocks():
         pass
     if dispatched > walk.end:
@@ -64,7 +66,11 @@ def _is_record(log: SegmentFiles, at: int, size: int) -> bool:
 
 def _last_begun(log: SegmentFiles) -> int:
     """The start of the last file that begins with a record; brokers make the next file before they need it."""
-    begun = (file.start for file in reversed(log.files) if not isinstance(arrival_at(log, file.start), str))
+    begun = (
+        file.start
+        for file in reversed(log.files)
+        if not isinstance(arrival_at(log, file.start), str)
+    )
     return next(begun, log.start)
 
 

@@ -50,7 +50,9 @@ def _parts_of(place: StoreDirectory, options: StoreOptions) -> list[StorePart]:
     files = find_files(place.root, place.log_folders)
     if not files.log.files:
         if any(queue.files for queue in files.queues.values()):
-            raise StoreError(f"{place.root} has queues but no commit log: name its folders in option commitLog")
+            raise StoreError(
+                f"{place.root} has queues but no commit log: name its folders in option commitLog"
+            )
         return []
     found = log_end(files)
     check_times(files, place.broker_name, options, found.end)
@@ -58,10 +60,20 @@ def _parts_of(place: StoreDirectory, options: StoreOptions) -> list[StorePart]:
     cuts = _cuts(files, found.end, bytes_each)
     edges = [*(at for at, _ in cuts), found.end]
     whole = [replace(_part(place, files.log, *each), queues=queues) for each in pairwise(edges)]
-    kept = [part for part, is_kept in zip(whole, _in_time([ms for _, ms in cuts], options), strict=True) if is_kept]
+    kept = [
+        part
+        for part, is_kept in zip(whole, _in_time([ms for _, ms in cuts], options), strict=True)
+        if is_kept
+    ]
     if found.damage is not None:
         last = kept.pop() if kept else _part(place, files.log, found.end, found.end)
-        kept.append(replace(last, log=_files_between(files.log, last.start, found.damage.end), damages=(found.damage,)))
+        kept.append(
+            replace(
+                last,
+                log=_files_between(files.log, last.start, found.damage.end),
+                damages=(found.damage,),
+            )
+        )
     return kept
 
 
@@ -74,7 +86,9 @@ def _reading(
     """
     share = wanted_share(files, RowChoice(options, place.broker_name).wants, end)
     bytes_each = round(options.bytes_per_partition / max(share, SHARE_MIN))
-    if share > SHARE_MAX or len(files.queues) * _BYTES_PER_QUEUE > min(bytes_each, end - files.log.start):
+    if share > SHARE_MAX or len(files.queues) * _BYTES_PER_QUEUE > min(
+        bytes_each, end - files.log.start
+    ):
         return options.bytes_per_partition, None
     return bytes_each, QueuePlace(files.root, files.queue_file_size)
 
@@ -85,7 +99,11 @@ def _part(place: StoreDirectory, log: SegmentFiles, start: int, end: int) -> Sto
 
 def _files_between(log: SegmentFiles, start: int, end: int) -> SegmentFiles:
     """The log with the files alone that hold something between two physical offsets; tasks take them along."""
-    held = [file for file in log.files if file.start < max(end, start + 1) and start < file.start + log.file_size]
+    held = [
+        file
+        for file in log.files
+        if file.start < max(end, start + 1) and start < file.start + log.file_size
+    ]
     return SegmentFiles(log.folders, log.file_size, held)
 
 
@@ -132,7 +150,9 @@ def _is_confirmed(files: StoreFiles, record: DispatchRequest) -> bool:
     if queue not in files.queues:
         return False
     entries = entries_of(files, *queue).read(record.queue_offset, 1)
-    return any((entry["physical"], entry["size"]) == (record.physical, record.size) for entry in entries)
+    return any(
+        (entry["physical"], entry["size"]) == (record.physical, record.size) for entry in entries
+    )
 
 
 def _in_time(begun_ms: Sequence[int | None], options: StoreOptions) -> list[bool]:

@@ -54,7 +54,10 @@ class _Rows:
             return
         if self._check_crc:
             bad = block.changed_among(rows)
-            yield from (_damage(block, number, "its body does not have the stored checksum") for number in bad)
+            yield from (
+                _damage(block, number, "its body does not have the stored checksum")
+                for number in bad
+            )
             rows = np.setdiff1d(rows, bad) if bad else rows
         yield from self._decoded(block, rows)
 
@@ -68,7 +71,11 @@ class _Rows:
         )
         for each in decoding:
             if isinstance(each, BadBody):
-                yield _damage(block, int(np.searchsorted(block.starts, each.at)), f"{each.place}: {each.reason}")
+                yield _damage(
+                    block,
+                    int(np.searchsorted(block.starts, each.at)),
+                    f"{each.place}: {each.reason}",
+                )
             else:
                 yield with_corrupt(each, self._schema)
 

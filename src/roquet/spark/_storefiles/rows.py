@@ -40,7 +40,9 @@ class RowChoice:
         """Whether records of a queue may be chosen at all."""
         assigned = self._selection.queues
         is_named = assigned is None or MessageQueue(topic, self._broker_name, queue_id) in assigned
-        return is_named and self._narrowing.allows("queueId", queue_id) and self._has(topic.encode())
+        return (
+            is_named and self._narrowing.allows("queueId", queue_id) and self._has(topic.encode())
+        )
 
     def of(self, block: RecordBlock) -> Ints:
         """The numbers of the chosen records; those of the block are all sound."""
@@ -57,9 +59,15 @@ class RowChoice:
 
     def _narrowed(self, block: RecordBlock) -> Bools:
         ids, which = np.unique(block.queue_ids, return_inverse=True)
-        is_wanted = np.array([self._narrowing.allows("queueId", each) for each in ids.tolist()], np.bool_)[which]
+        is_wanted = np.array(
+            [self._narrowing.allows("queueId", each) for each in ids.tolist()], np.bool_
+        )[which]
         offsets = block.queue_offsets
-        return is_wanted & (offsets >= self._narrowing.offset_from) & (offsets < self._narrowing.offset_until)
+        return (
+            is_wanted
+            & (offsets >= self._narrowing.offset_from)
+            & (offsets < self._narrowing.offset_until)
+        )
 
     def _of_topics(self, block: RecordBlock, rows: Ints) -> Ints:
         shape = block.shape
@@ -81,9 +89,15 @@ class RowChoice:
             self._wanted[name] = is_selected and self._narrowing.allows("topic", topic)
         return self._wanted[name]
 
-    def _within(self, block: RecordBlock, rows: Ints, bounds: list[tuple[int, Place, Place]]) -> Bools:
+    def _within(
+        self, block: RecordBlock, rows: Ints, bounds: list[tuple[int, Place, Place]]
+    ) -> Bools:
         """Which records of one topic stand between the places that their queues were given."""
-        queue_ids, offsets, store_ms = block.queue_ids[rows], block.queue_offsets[rows], block.store_ms[rows]
+        queue_ids, offsets, store_ms = (
+            block.queue_ids[rows],
+            block.queue_offsets[rows],
+            block.store_ms[rows],
+        )
         fits = np.full(len(rows), not self._is_assigned)
         for queue_id, start, end in bounds:
             is_here = queue_ids == queue_id

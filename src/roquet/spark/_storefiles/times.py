@@ -21,14 +21,26 @@ def check_times(files: StoreFiles, broker_name: str, options: StoreOptions, end:
     :raises OptionError: one does, and the strategy is `error`; or there are no queues that could tell.
     """
     wants = RowChoice(options, broker_name).wants
-    places = {MessageQueue(topic, broker_name, number): (topic, number) for topic, number in files.queues}
-    asked = [(queue, options.starting.of(queue)) for queue, key in sorted(places.items()) if wants(*key)]
+    places = {
+        MessageQueue(topic, broker_name, number): (topic, number) for topic, number in files.queues
+    }
+    asked = [
+        (queue, options.starting.of(queue)) for queue, key in sorted(places.items()) if wants(*key)
+    ]
     strict = [(queue, at.ms) for queue, at in asked if isinstance(at, AtTime) and not at.or_latest]
-    if not places and isinstance(options.starting.default, AtTime) and not options.starting.default.or_latest:
-        raise OptionError(f"startingOffsetsByTimestampStrategy: {files.root} has no queues, so only latest is possible")
+    if (
+        not places
+        and isinstance(options.starting.default, AtTime)
+        and not options.starting.default.or_latest
+    ):
+        raise OptionError(
+            f"startingOffsetsByTimestampStrategy: {files.root} has no queues, so only latest is possible"
+        )
     old = {queue: ms for queue, ms in strict if _last_ms(files, places[queue]) < ms}
     for queue, ms in old.items():
-        if not any(key == places[queue] and stored >= ms for key, stored in _not_in_queues(files, end)):
+        if not any(
+            key == places[queue] and stored >= ms for key, stored in _not_in_queues(files, end)
+        ):
             raise none_so_young(queue, ms)
 
 
@@ -42,8 +54,15 @@ def _last_ms(files: StoreFiles, key: tuple[str, int]) -> int:
 
 def _not_in_queues(files: StoreFiles, end: int) -> Iterator[tuple[tuple[str, int], int]]:
     """Queue and store time of what stands at the end of the log and in no queue yet."""
-    start = max((entries_of(files, *key).log_end() for key in files.queues), default=files.log.start)
+    start = max(
+        (entries_of(files, *key).log_end() for key in files.queues), default=files.log.start
+    )
     for block in LogScanner(files.log, end, start=start, limit=end).blocks():
         shape = block.shape
-        topics = [block.data[at:to].decode() for at, to in zip(shape.topic_at, shape.topic_end, strict=True)]
-        yield from zip(zip(topics, block.queue_ids.tolist(), strict=True), block.store_ms.tolist(), strict=True)
+        topics = [
+            block.data[at:to].decode()
+            for at, to in zip(shape.topic_at, shape.topic_end, strict=True)
+        ]
+        yield from zip(
+            zip(topics, block.queue_ids.tolist(), strict=True), block.store_ms.tolist(), strict=True
+        )

@@ -85,7 +85,9 @@ class Broker:
         message = outgoing(Message(INTENT_TOPIC, body, keys=key), self.brokers.unique_keys.next())
         intents = MessageQueue(INTENT_TOPIC, self.queue.broker_name, 0)
         now_ms = self.brokers.session.runtime.now_ms()
-        response, address = await self._ask(message.request(self.brokers.options.group, intents, now_ms))
+        response, address = await self._ask(
+            message.request(self.brokers.options.group, intents, now_ms)
+        )
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             raise SinkError(
                 f"{intents.broker_name} has no topic {INTENT_TOPIC} and creates none by itself: "
@@ -96,7 +98,9 @@ class Broker:
             if (await self.pull(intents, offset)).body:
                 return offset
             await asyncio.sleep(_LOOK_PAUSE_S)
-        raise SinkError(f"{intents} does not give offset {offset}, which it has stored: is it waiting for a slave?")
+        raise SinkError(
+            f"{intents} does not give offset {offset}, which it has stored: is it waiting for a slave?"
+        )
 
     async def find(self, key: str, offset: int) -> list[Record]:
         """Intents by their key, that at `offset` among them.

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from roquet.spark._arrow.schema import unknown_column
 from roquet.spark._options.values import OptionError
@@ -51,7 +59,11 @@ def _check_column(field: StructField) -> None:
         raise OptionError(f"columns: {unknown_column(field.name, _COLUMNS)}")
     kind = field.dataType
     if isinstance(kind, MapType):
-        kind = MapType(kind.keyType, kind.valueType)  # whether values may be null is seen in the rows
+        kind = MapType(
+            kind.keyType, kind.valueType
+        )  # whether values may be null is seen in the rows
     if kind not in allowed:
         words = " or ".join(each.simpleString() for each in allowed)
-        raise OptionError(f"columns: {field.name} is {words}, not {field.dataType.simpleString()}: cast it")
+        raise OptionError(
+            f"columns: {field.name} is {words}, not {field.dataType.simpleString()}: cast it"
+        )

@@ -16,7 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roquet.client._send.batches import BATCH_SIZE_MAX, RECORD_OVERHEAD
-from roquet.client._send.encoded_message import BODY_SIZE_MAX, EncodedMessage, compressed, outgoing_batch
+from roquet.client._send.encoded_message import (
+    BODY_SIZE_MAX,
+    EncodedMessage,
+    compressed,
+    outgoing_batch,
+)
 from roquet.protocol.records.batch import batch_item, split_batch
 from roquet.protocol.records.message import (
     DELAY,
@@ -35,7 +40,9 @@ from roquet.spark._write.rows import ROW_ID, Rows, bits_in, numbers_in
 KeyRun = Callable[[int], tuple[str, int]]
 """`UniqueKeys.run`: the unique keys of so many messages, as their common front and the first counter."""
 
-_HEAD: Final = np.dtype([("size", ">i4"), ("magic", ">i4"), ("checksum", ">i4"), ("flag", ">i4"), ("body", ">i4")])
+_HEAD: Final = np.dtype(
+    [("size", ">i4"), ("magic", ">i4"), ("checksum", ">i4"), ("flag", ">i4"), ("body", ">i4")]
+)
 _PROPERTIES_LENGTH: Final = np.dtype(">u2")
 _BINARY: Final = pa.binary()
 _NAME_END: Final = constant(NAME_SEPARATOR.encode())
@@ -116,7 +123,9 @@ class _Elements:
             _fixed(properties_sizes.astype(_PROPERTIES_LENGTH)),
             self._properties,
         )
-        self._edges: Ints = np.frombuffer(elements.buffers()[1], np.int32, len(rows) + 1).astype(np.int64)
+        self._edges: Ints = np.frombuffer(elements.buffers()[1], np.int32, len(rows) + 1).astype(
+            np.int64
+        )
         self._data = memoryview(elements.buffers()[2])
         self._stored = self._edges + np.arange(len(rows) + 1) * (len(topic) + RECORD_OVERHEAD)
 
@@ -129,16 +138,25 @@ class _Elements:
             is_alone |= bits_in(pc.greater(self._rows.delay_level, 0))
         return is_alone
 
-    def batches(self, start: int, stop: int, options: WriteOptions) -> Iterator[tuple[int, int, EncodedMessage]]:
+    def batches(
+        self, start: int, stop: int, options: WriteOptions
+    ) -> Iterator[tuple[int, int, EncodedMessage]]:
         """As few as their size allows: `batch_size` is that of the records that the broker makes of them."""
         while start < stop:
-            fitting = int(np.searchsorted(self._stored, self._stored[start] + options.batch_size, "right")) - 1
+            fitting = (
+                int(
+                    np.searchsorted(self._stored, self._stored[start] + options.batch_size, "right")
+                )
+                - 1
+            )
             end = min(stop, start + options.batch_rows, max(fitting, start + 1))
             body = bytes(self._data[self._edges[start] : self._edges[end]])
             yield start, end, outgoing_batch(self._topic, body, (), wait_stored=True)
             start = end
 
-    def singles(self, start: int, stop: int, options: WriteOptions) -> Iterator[tuple[int, int, EncodedMessage]]:
+    def singles(
+        self, start: int, stop: int, options: WriteOptions
+    ) -> Iterator[tuple[int, int, EncodedMessage]]:
         levels = self._rows.delay_level
         for row in range(start, stop):
             body, sys_flag = self._rows.body[row].as_py(), 0
@@ -148,7 +166,11 @@ class _Elements:
             level = levels[row].as_py() if levels is not None else None
             if level:
                 properties += f"{PROPERTY_SEPARATOR}{DELAY}{NAME_SEPARATOR}{level}"
-            yield row, row + 1, EncodedMessage(self._topic, body, (), properties, int(self._flags[row]), sys_flag)
+            yield (
+                row,
+                row + 1,
+                EncodedMessage(self._topic, body, (), properties, int(self._flags[row]), sys_flag),
+            )
 
     def _refuse(self, is_wrong: Bools, reason: str) -> None:
         if is_wrong.any():
@@ -162,7 +184,9 @@ def _flags(rows: Rows) -> npt.NDArray[np.int32]:
     return numbers_in(pc.fill_null(rows.flag, 0), np.int32)
 
 
-def _heads(flags: npt.NDArray[np.int32], body_sizes: Ints, properties_sizes: Ints) -> npt.NDArray[np.void]:
+def _heads(
+    flags: npt.NDArray[np.int32], body_sizes: Ints, properties_sizes: Ints
+) -> npt.NDArray[np.void]:
     heads = np.zeros(len(body_sizes), _HEAD)
     heads["flag"] = flags
     heads["size"] = _HEAD.itemsize + body_sizes + _PROPERTIES_LENGTH.itemsize + properties_sizes

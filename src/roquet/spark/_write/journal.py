@@ -35,7 +35,9 @@ _PROPERTIES: Final = pa.schema([ARROW_SCHEMA.field("properties")])
 _FOUND_SCHEMA: Final = pa.schema([ARROW_SCHEMA.field("body"), ARROW_SCHEMA.field("properties")])
 _DECODED_SIZE: Final = 1024 * 1024
 """What was pulled is decoded in parts of about this size: a pull alone brings too little for columns to pay."""
-_WANTED: Final = "delivery=effectively-once needs the same rows in the same order whenever a batch runs again"
+_WANTED: Final = (
+    "delivery=effectively-once needs the same rows in the same order whenever a batch runs again"
+)
 
 
 class TopicJournal:
@@ -74,16 +76,28 @@ class TopicJournal:
         """
         if not self._stored:
             return rows
-        places = np.flatnonzero(np.isin(rows.numbers, np.fromiter(self._stored, np.int64, len(self._stored))))
+        places = np.flatnonzero(
+            np.isin(rows.numbers, np.fromiter(self._stored, np.int64, len(self._stored)))
+        )
         for place in places.tolist():
-            if self._stored.pop(int(rows.numbers[place])) != zlib.crc32(rows.body[place].as_buffer()):
-                raise SinkError(str(rows.error(place, f"it is not what it was when it was sent before: {_WANTED}")))
+            if self._stored.pop(int(rows.numbers[place])) != zlib.crc32(
+                rows.body[place].as_buffer()
+            ):
+                raise SinkError(
+                    str(
+                        rows.error(
+                            place, f"it is not what it was when it was sent before: {_WANTED}"
+                        )
+                    )
+                )
         return rows.take(np.delete(np.arange(len(rows)), places))
 
     def close(self) -> None:
         """:raises SinkError: rows are stored that this attempt never had."""
         if self._stored:
-            raise SinkError(f"{len(self._stored)} rows were sent before and are not there any more: {_WANTED}")
+            raise SinkError(
+                f"{len(self._stored)} rows were sent before and are not there any more: {_WANTED}"
+            )
 
     async def stored(self, queue: MessageQueue) -> Container[int]:
         """The rows of this task in that queue, of those sent since the last answer; a crash may have cut a batch."""
@@ -112,7 +126,11 @@ class TopicJournal:
             return {}
         starts = [0 if len(hits) >= HITS_MAX else _start(queue, earlier) for queue in queues]
         scans = (self._scan(broker, *part) for part in zip(queues, starts, ends, strict=True))
-        return {row: checksum for found in await asyncio.gather(*scans) for row, checksum in found.items()}
+        return {
+            row: checksum
+            for found in await asyncio.gather(*scans)
+            for row, checksum in found.items()
+        }
 
     def _refuse_missing(self, names: set[str]) -> None:
         if names:
@@ -121,7 +139,9 @@ class TopicJournal:
                 "again, or write with delivery=at-least-once"
             )
 
-    async def _scan(self, broker: Broker, queue: MessageQueue, start: int, end: int) -> dict[int, int]:
+    async def _scan(
+        self, broker: Broker, queue: MessageQueue, start: int, end: int
+    ) -> dict[int, int]:
         """The rows of this task in a part of a queue, each with the checksum of its body."""
         found: dict[int, int] = {}
         pulled: list[bytes] = []
@@ -142,7 +162,9 @@ class TopicJournal:
         for headed in _batches(records, _PROPERTIES):
             is_ours = pc.fill_null(pc.starts_with(_row_ids(headed), self._id_front), False)
             for batch in _batches(records.where(bits_in(is_ours)), _FOUND_SCHEMA):
-                for row_id, content in zip(_row_ids(batch).to_pylist(), batch.column("body"), strict=True):
+                for row_id, content in zip(
+                    _row_ids(batch).to_pylist(), batch.column("body"), strict=True
+                ):
                     yield row_number(row_id), zlib.crc32(content.as_buffer())
 
 

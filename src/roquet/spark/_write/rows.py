@@ -113,7 +113,9 @@ def rows_of(batch: pa.RecordBatch, partition: int, first: int) -> Rows:
 
     :raises RowError: a row has no body, or something in it that no message can have.
     """
-    columns: dict[str, Any] = {_NAMES.get(name, name): batch.column(name) for name in batch.schema.names}
+    columns: dict[str, Any] = {
+        _NAMES.get(name, name): batch.column(name) for name in batch.schema.names
+    }
     for name in _TEXT_COLUMNS:
         if name in columns:
             columns[name] = columns[name].cast(pa.string())
@@ -128,11 +130,15 @@ def rows_of(batch: pa.RecordBatch, partition: int, first: int) -> Rows:
 
 def _check(rows: Rows) -> None:
     rows.refuse(rows.body.is_null(), "body is null")
-    rows.refuse(pc.equal(pc.binary_length(rows.body), 0), "body is empty, a message needs at least one byte")
+    rows.refuse(
+        pc.equal(pc.binary_length(rows.body), 0), "body is empty, a message needs at least one byte"
+    )
     for name in ("tags", "keys"):
         column = getattr(rows, name)
         if column is not None:
-            rows.refuse(pc.match_substring_regex(column, _SEPARATORS), f"{name} holds a byte 1 or 2")
+            rows.refuse(
+                pc.match_substring_regex(column, _SEPARATORS), f"{name} holds a byte 1 or 2"
+            )
     if rows.delay_level is not None:
         rows.refuse(pc.less(rows.delay_level, 0), "delayLevel is below 0")
     if rows.properties is not None:
@@ -146,8 +152,14 @@ def _check_properties(rows: Rows, maps: pa.Array) -> None:
         (pc.is_in(names, value_set=reserved), "a property has a name that belongs to the protocol"),
         (_is_blank(names), "a property has a blank name"),
         (pc.fill_null(_is_blank(values), True), "a property has no value, or a blank one"),
-        (pc.match_substring_regex(names, _SEPARATORS), "the name of a property holds a byte 1 or 2"),
-        (pc.match_substring_regex(values, _SEPARATORS), "the value of a property holds a byte 1 or 2"),
+        (
+            pc.match_substring_regex(names, _SEPARATORS),
+            "the name of a property holds a byte 1 or 2",
+        ),
+        (
+            pc.match_substring_regex(values, _SEPARATORS),
+            "the value of a property holds a byte 1 or 2",
+        ),
     ):
         entries = np.flatnonzero(bits_in(is_wrong))
         if len(entries):
@@ -176,7 +188,9 @@ def targets(rows: Rows, queues: Sequence[MessageQueue]) -> Ints:
         places = {queue.queue_id: queues.index(queue) for queue in sorted(queues, reverse=True)}
         for place in given.tolist():
             if ids[place] not in places:
-                raise rows.error(place, f"there is no queue {ids[place]}: {', '.join(map(str, queues))}")
+                raise rows.error(
+                    place, f"there is no queue {ids[place]}: {', '.join(map(str, queues))}"
+                )
             found[place] = places[int(ids[place])]
     return found
 

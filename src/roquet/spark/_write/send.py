@@ -19,7 +19,14 @@ from roquet.client._net.session import Session
 from roquet.client._send.queue_choice import RoundRobin
 from roquet.client._send.sender import RETRIED_CODES, Sender
 from roquet.client.send_result import SendStatus
-from roquet.errors import LASTING, CallTimeout, ConnectionClosed, ResponseError, RoquetError, RouteNotFound
+from roquet.errors import (
+    LASTING,
+    CallTimeout,
+    ConnectionClosed,
+    ResponseError,
+    RoquetError,
+    RouteNotFound,
+)
 from roquet.protocol.headers.send import SendAnswer
 from roquet.protocol.records.message import MessageQueue
 from roquet.spark._options.write import WriteOptions
@@ -133,7 +140,11 @@ class PieceSender:
         return self._turn.next(free or kept)
 
     async def _in_lane(
-        self, piece: Piece, queue: MessageQueue, waits: Iterator[float], failed: set[str] | None = None
+        self,
+        piece: Piece,
+        queue: MessageQueue,
+        waits: Iterator[float],
+        failed: set[str] | None = None,
     ) -> Piece | None:
         """Send to that queue; None when all is stored, else what is to be tried in another one.
 

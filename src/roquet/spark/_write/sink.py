@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
 from pyspark.sql.types import StructType
 
 from roquet.spark._options.values import OptionError
@@ -69,7 +73,9 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            raise OptionError("output mode complete: a topic cannot be overwritten, use append or update")
+            raise OptionError(
+                "output mode complete: a topic cannot be overwritten, use append or update"
+            )
         check_columns(schema, options)
         self._options = options
 
@@ -78,7 +84,9 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
         run, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         assert run is not None, "Spark says which query a task is of"
         assert batch is not None, "and which batch"
-        return _written(iterator, Task(run.replace("-", ""), int(batch), context.partitionId()), self._options)
+        return _written(
+            iterator, Task(run.replace("-", ""), int(batch), context.partitionId()), self._options
+        )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         _log(f"batch {batchId}", messages)
@@ -96,7 +104,14 @@ def _context() -> TaskContext:
 def _written(batches: Iterator[RecordBatch], task: Task, options: WriteOptions) -> Written:
     begin_task()
     counts = write(batches, task, options)
-    return Written(task.partition, counts.rows, counts.requests, counts.retries, counts.found, dict(counts.unsafe))
+    return Written(
+        task.partition,
+        counts.rows,
+        counts.requests,
+        counts.retries,
+        counts.found,
+        dict(counts.unsafe),
+    )
 
 
 def _log(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -104,4 +119,11 @@ def _log(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
     rows, found = sum(task.rows for task in tasks), sum(task.found for task in tasks)
     unsafe = sum(sum(task.unsafe.values()) for task in tasks)
     level = logging.WARNING if unsafe else logging.INFO
-    log.log(level, "%s: %s rows sent, %s found stored, %s of them not as safe as wanted", what, rows, found, unsafe)
+    log.log(
+        level,
+        "%s: %s rows sent, %s found stored, %s of them not as safe as wanted",
+        what,
+        rows,
+        found,
+        unsafe,
+    )

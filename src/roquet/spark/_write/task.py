@@ -64,10 +64,15 @@ def write(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) 
 
 
 async def _write(
-    batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions, reading: ThreadPoolExecutor
+    batches: Iterator[pa.RecordBatch],
+    task: Task,
+    options: WriteOptions,
+    reading: ThreadPoolExecutor,
 ) -> Counts:
     access = options.access
-    async with Session(options.name_server, credentials=access.credentials, tls=access.tls) as session:
+    async with Session(
+        options.name_server, credentials=access.credentials, tls=access.tls
+    ) as session:
         session.membership.join_as_producer(options.group)
         writing = _Writing(session, task, options)
         try:
@@ -97,19 +102,26 @@ class _Writing:
         self._options = options
         self._sender = Sender(session, options.group, 0)
         chance = session.runtime.random
-        self._unique_keys = UniqueKeys(address_bytes(session.client_id, chance), session.runtime.now_ms, chance)
+        self._unique_keys = UniqueKeys(
+            address_bytes(session.client_id, chance), session.runtime.now_ms, chance
+        )
         self._topics: dict[str, _Topic] = {}
         self._room = asyncio.Semaphore(PIECES_MAX)
 
     async def all(
-        self, batches: Iterator[pa.RecordBatch], reading: ThreadPoolExecutor, sends: asyncio.TaskGroup
+        self,
+        batches: Iterator[pa.RecordBatch],
+        reading: ThreadPoolExecutor,
+        sends: asyncio.TaskGroup,
     ) -> None:
         """Spark's rows are waited for beside the loop: answers come in meanwhile."""
         first = 0
         loop = asyncio.get_running_loop()
         while (batch := await loop.run_in_executor(reading, next, batches, None)) is not None:
             for part in parts(batch):
-                for topic, rows in rows_of(part, self._task.partition, first).by_topic(self._options.topic):
+                for topic, rows in rows_of(part, self._task.partition, first).by_topic(
+                    self._options.topic
+                ):
                     await self._send(topic, rows, sends)
                 first += part.num_rows
 
@@ -130,7 +142,9 @@ class _Writing:
         front = self._task.id_front if topic.journal else None
         for piece in pieces(rows, where, name, self._options, self._unique_keys.run, front):
             await self._room.acquire()
-            sends.create_task(topic.sender.send(piece)).add_done_callback(lambda _: self._room.release())
+            sends.create_task(topic.sender.send(piece)).add_done_callback(
+                lambda _: self._room.release()
+            )
 
     async def _opened(self, name: str) -> _Topic:
         ask = partial(self._sender.queues, name, self._options.timeout_ms)
@@ -140,7 +154,10 @@ class _Writing:
             brokers = Brokers(self._session, self._sender, self._unique_keys, self._options)
             journal = TopicJournal(brokers, self._task.id_front, queues)
             await journal.open()
-        return _Topic(PieceSender(self._session, self._sender, queues, self._options, self.counts, journal), journal)
+        return _Topic(
+            PieceSender(self._session, self._sender, queues, self._options, self.counts, journal),
+            journal,
+        )
 
 
 def parts(batch: pa.RecordBatch, bytes_max: int = BYTES_MAX) -> Iterator[pa.RecordBatch]:
@@ -149,8 +166,12 @@ def parts(batch: pa.RecordBatch, bytes_max: int = BYTES_MAX) -> Iterator[pa.Reco
     if count <= ROWS_MAX and batch.nbytes <= bytes_max:
         yield batch
         return
-    sizes: Ints = numbers_in(pc.fill_null(pc.binary_length(batch.column("body")), 0).cast(pa.int64()), np.int64)
-    others = max(0, batch.nbytes - int(sizes.sum())) // count  # of the other columns the average will do
+    sizes: Ints = numbers_in(
+        pc.fill_null(pc.binary_length(batch.column("body")), 0).cast(pa.int64()), np.int64
+    )
+    others = (
+        max(0, batch.nbytes - int(sizes.sum())) // count
+    )  # of the other columns the average will do
     ends = np.cumsum(sizes + others)
     start = 0
     while start < count:

@@ -13,7 +13,16 @@ from typing import Final
 WIDTH: Final = 900
 HEIGHT: Final = 320
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 20, 30
-COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#f0e442")
+COLOURS: Final = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#000000",
+    "#f0e442",
+)
 BAR_HEIGHT: Final = 22
 TICKS: Final = 5
 
@@ -27,10 +36,15 @@ class Picture(str):
         return str(self)
 
 
-def lines(series: Mapping[str, Sequence[tuple[float, float]]], *, x_labels: tuple[str, str], unit: str) -> Picture:
+def lines(
+    series: Mapping[str, Sequence[tuple[float, float]]], *, x_labels: tuple[str, str], unit: str
+) -> Picture:
     """Points (x, y) joined per series; the x axis is labelled at both ends, y begins at 0."""
     points = [point for each in series.values() for point in each]
-    x_min, x_max = min((x for x, _ in points), default=0.0), max((x for x, _ in points), default=1.0)
+    x_min, x_max = (
+        min((x for x, _ in points), default=0.0),
+        max((x for x, _ in points), default=1.0),
+    )
     y_max = ceiling(max((y for _, y in points), default=1.0))
 
     def place(x: float, y: float) -> str:
@@ -55,7 +69,9 @@ def bars(values: Mapping[str, float], *, unit: str) -> Picture:
         y = TOP + index * BAR_HEIGHT
         width = room * value / largest
         parts.append(_text(290, y + 14, name, anchor="end"))
-        parts.append(f'<rect x="300" y="{y}" width="{width:.1f}" height="{BAR_HEIGHT - 6}" fill="{COLOURS[0]}"/>')
+        parts.append(
+            f'<rect x="300" y="{y}" width="{width:.1f}" height="{BAR_HEIGHT - 6}" fill="{COLOURS[0]}"/>'
+        )
         parts.append(_text(306 + width, y + 14, f"{value:,.0f} {unit}"))
     return _picture(TOP + len(values) * BAR_HEIGHT + TOP, parts)
 
@@ -72,7 +88,9 @@ def _grid(y_max: float, unit: str) -> str:
     parts = []
     for tick in range(TICKS + 1):
         y = _height(tick / TICKS)
-        parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
+        )
         parts.append(_text(LEFT - 6, y + 4, f"{y_max * tick / TICKS:,.10g}", anchor="end"))
     return "".join([*parts, _text(LEFT, TOP - 7, unit)])
 
@@ -88,7 +106,9 @@ def _height(share: float) -> float:
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", fill: str = "#333") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'
+    )
 
 
 def _picture(height: int, parts: Sequence[str]) -> Picture:

@@ -80,7 +80,11 @@ class Rows:
         order = order[np.lexsort((queue_ids[order], self.topic_ids[order]))]
         if not len(order):
             return
-        topics, queue_ids, offsets = self.topic_ids[order], queue_ids[order], block.queue_offsets[order]
+        topics, queue_ids, offsets = (
+            self.topic_ids[order],
+            queue_ids[order],
+            block.queue_offsets[order],
+        )
         physical, sizes, store_ms = block.physical[order], block.sizes[order], self.store_ms[order]
         begins = np.append(True, (topics[1:] != topics[:-1]) | (queue_ids[1:] != queue_ids[:-1]))
         follows = begins | np.append(True, offsets[1:] == offsets[:-1] + 1)
@@ -90,11 +94,21 @@ class Rows:
         unbroken = np.logical_and.reduceat(follows, starts)
         firsts = (topics[starts], queue_ids[starts], offsets[starts], physical[starts])
         columns = (starts, ends, *firsts, (physical + sizes)[ends - 1], unbroken)
-        for start, end, topic, queue_id, offset, at, log_end, is_unbroken in zip(*map(_list, columns), strict=True):
+        for start, end, topic, queue_id, offset, at, log_end, is_unbroken in zip(
+            *map(_list, columns), strict=True
+        ):
             part = entries[start * ENTRY_SIZE : end * ENTRY_SIZE]
             name = self.topics[topic]
             yield QueuePart(
-                name, queue_id, offset, at, log_end, is_unbroken, offsets[start:end], store_ms[start:end], part
+                name,
+                queue_id,
+                offset,
+                at,
+                log_end,
+                is_unbroken,
+                offsets[start:end],
+                store_ms[start:end],
+                part,
             )
 
 
@@ -140,7 +154,9 @@ def _read_alike(rows: Rows, topic: str, numbers: Ints, texts: Bytes) -> Iterator
     yield numbers
 
 
-def _fill(rows: Rows, topic: str, numbers: Ints, texts: Bytes, text: bytes, values: dict[str, slice]) -> None:
+def _fill(
+    rows: Rows, topic: str, numbers: Ints, texts: Bytes, text: bytes, values: dict[str, slice]
+) -> None:
     """Take apart what has the form of `text`, with `values` at the same places."""
     rows.topic_ids[numbers] = rows.topic_id(topic)
     if m.TAGS in values:
@@ -168,10 +184,14 @@ def _read_alone(rows: Rows, block: RecordBlock, numbers: list[int]) -> None:
         for key in request.keys:
             keys.setdefault((request.topic, len(key)), []).append((key, number))
     for (topic, _), noted in keys.items():
-        rows.keys.append((topic, b"".join(key for key, _ in noted), np.array([number for _, number in noted])))
+        rows.keys.append(
+            (topic, b"".join(key for key, _ in noted), np.array([number for _, number in noted]))
+        )
 
 
-def _by_topic(block: RecordBlock, shape: RecordLayouts, numbers: Ints, size: int) -> Iterator[tuple[bytes, Ints]]:
+def _by_topic(
+    block: RecordBlock, shape: RecordLayouts, numbers: Ints, size: int
+) -> Iterator[tuple[bytes, Ints]]:
     """Of records whose topics have one size: each topic, and the numbers of its records."""
     topics = byte_rows(block.data, shape.topic_at[numbers], size)
     while len(numbers):
@@ -210,7 +230,9 @@ def _are_alike(texts: Bytes, values: dict[str, slice], topic: str) -> Bools:
 def _are_ascii(texts: Bytes, values: dict[str, slice]) -> Bools:
     """Which records have values without other letters, where these are read."""
     read = (m.TAGS, m.KEYS, m.UNIQ_KEY, m.DELAY)
-    return _without(len(texts), *(texts[:, values[name]] > _ASCII_MAX for name in read if name in values))
+    return _without(
+        len(texts), *(texts[:, values[name]] > _ASCII_MAX for name in read if name in values)
+    )
 
 
 def _without(count: int, *odd: Bools) -> Bools:
@@ -228,5 +250,9 @@ def _keys(text: bytes, values: dict[str, slice]) -> list[slice]:
     if m.KEYS in values:
         start, end = values[m.KEYS].start, values[m.KEYS].stop
         spaces = [at for at in range(start, end) if text[at] == _SPACE]
-        found += [slice(first + 1, last) for first, last in pairwise([start - 1, *spaces, end]) if first + 1 < last]
+        found += [
+            slice(first + 1, last)
+            for first, last in pairwise([start - 1, *spaces, end])
+            if first + 1 < last
+        ]
     return found

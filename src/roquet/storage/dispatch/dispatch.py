@@ -130,7 +130,9 @@ class Dispatch:
         for part in in_parts(takewhile(lambda record: record[0] < end, records(self._log, begin))):
             for at, data in part:
                 request = read_dispatch_request(at, data)
-                queue = self._queue(at, request.topic, request.queue_id) if request.is_queued else None
+                queue = (
+                    self._queue(at, request.topic, request.queue_id) if request.is_queued else None
+                )
                 if queue is not None:
                     lasts[queue] = request.queue_offset, at
             yield
@@ -164,7 +166,9 @@ class Dispatch:
             return grown
         try:
             self._hole_ends.is_whole = self.recovers
-            walk = pieces(self._log, self.position, self._hole_ends, verify=self.verifies, known=self.damaged)
+            walk = pieces(
+                self._log, self.position, self._hole_ends, verify=self.verifies, known=self.damaged
+            )
             for piece in walk:
                 if isinstance(piece, Hole):
                     grown += self.step_over(piece)
@@ -174,10 +178,18 @@ class Dispatch:
                         self._flush_index(self._index)
             for queue, offset, at in self.taken:
                 self._keep(queue, offset, at)
-            self.stopped, self.damaged, self.verifies, self.taken, self.recovers = None, (), False, (), False
+            self.stopped, self.damaged, self.verifies, self.taken, self.recovers = (
+                None,
+                (),
+                False,
+                (),
+                False,
+            )
         except CorruptRecord as error:
             self._stop(error)
-        except Exception as error:  # whatever it was: a record without its entry would lose its offset to the next
+        except (
+            Exception
+        ) as error:  # whatever it was: a record without its entry would lose its offset to the next
             self.is_held_up, self._held_up_by = True, error
             raise
         self.is_held_up = False
@@ -268,7 +280,9 @@ class Dispatch:
         if rows is not None:
             return partial(self.dispatch_rows, block, rows)
         requests = [read_dispatch_request(at, data) for at, data in block.records()]
-        return lambda: [queue for request in requests if (queue := self._put_arrival(request)) is not None]
+        return lambda: [
+            queue for request in requests if (queue := self._put_arrival(request)) is not None
+        ]
 
     def _rows(self, block: RecordBlock) -> Rows | None:
         is_new = self._index is None or block.at > self._index.end_at
@@ -278,7 +292,9 @@ class Dispatch:
         """Dispatch a block's records; the queues that grew."""
         for level, numbers in rows.delayed:
             rows.tag_codes[numbers] = rows.store_ms[numbers] + self._level_ms(level)
-        grown = [queue for part in rows.by_queue(block) if (queue := self._put_part(part)) is not None]
+        grown = [
+            queue for part in rows.by_queue(block) if (queue := self._put_part(part)) is not None
+        ]
         if self._index is not None:
             for topic, keys, numbers in rows.keys:
                 self._index.add_many(topic, keys, block.physical[numbers], rows.store_ms[numbers])
@@ -331,12 +347,21 @@ class Dispatch:
             return None
         if queue is None:
             self._tell(
-                "the record at physical offset %d is in no queue: it names topic %r, queue %d", at, topic, queue_id
+                "the record at physical offset %d is in no queue: it names topic %r, queue %d",
+                at,
+                topic,
+                queue_id,
             )
         return queue
 
     def _put_entry(
-        self, queue: ConsumeQueue, offset: int, physical: int, size: int, tag_code: int, store_ms: int
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        physical: int,
+        size: int,
+        tag_code: int,
+        store_ms: int,
     ) -> bool:
         """Write an entry, unless the queue has it already."""
         if physical + size <= queue.log_end:

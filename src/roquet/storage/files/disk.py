@@ -210,7 +210,9 @@ class RealDisk:
         if not descriptors.are_left(descriptors.FOR_NEW_QUEUES, self._descriptors_max):
             what = f"no file for another queue, {self._descriptors_max} descriptors are nearly all in use: "
             raise OSError(
-                errno.EMFILE, f"{what}raise the limit of open files (ulimit -n), or use fewer queues", str(path)
+                errno.EMFILE,
+                f"{what}raise the limit of open files (ulimit -n), or use fewer queues",
+                str(path),
             )
 
     def require_file(self, path: Path, size: int) -> None:
@@ -239,7 +241,9 @@ class RealDisk:
         if not folder.is_dir():
             return []
         with os.scandir(folder) as entries:
-            return sorted((entry.name, entry.stat().st_size) for entry in entries if entry.is_file())
+            return sorted(
+                (entry.name, entry.stat().st_size) for entry in entries if entry.is_file()
+            )
 
     def folders(self, folder: Path) -> list[str]:
         if not folder.is_dir():

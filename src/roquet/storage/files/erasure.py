@@ -33,5 +33,7 @@ def _pages_with_data(file: DiskFile, at: int) -> Iterator[int]:
         data = file.read(at, end - at)
         if data != _ZEROS[: end - at]:
             pages = [at, *range(at - at % _PAGE + _PAGE, end, _PAGE)]
-            yield from (page for page in pages if any(data[page - at : page - at - page % _PAGE + _PAGE]))
+            yield from (
+                page for page in pages if any(data[page - at : page - at - page % _PAGE + _PAGE])
+            )
         at = end

@@ -19,7 +19,11 @@ class LogFolders:
     """
 
     def __init__(
-        self, disk: Disk, folders: Sequence[Path], read_only: Sequence[Path] = (), fullest: float = 1.0
+        self,
+        disk: Disk,
+        folders: Sequence[Path],
+        read_only: Sequence[Path] = (),
+        fullest: float = 1.0,
     ) -> None:
         self._disk = disk
         self._writable = sorted(set(folders) - set(read_only))
@@ -36,5 +40,7 @@ class LogFolders:
         """Where file `number` of the log goes: in turn to those with room, to all of them if none has."""
         folders = self._writable
         if len(folders) > 1:
-            folders = [folder for folder in folders if self._disk.used_ratio(folder) <= self._fullest] or folders
+            folders = [
+                folder for folder in folders if self._disk.used_ratio(folder) <= self._fullest
+            ] or folders
         return folders[number % len(folders)]

@@ -148,7 +148,10 @@ class MappedFile:
         return data
 
     def require_whole(self) -> None:
-        if sys.platform != "win32" and os.lseek(self._descriptor.number, 0, os.SEEK_END) < self.size:
+        if (
+            sys.platform != "win32"
+            and os.lseek(self._descriptor.number, 0, os.SEEK_END) < self.size
+        ):
             raise self._unreadable("it is shorter than it was made")
 
     def _unreadable(self, why: str) -> UnreadableFile:
@@ -164,7 +167,9 @@ class MappedFile:
         written = 0
         try:
             while written < len(data):
-                written += os.pwrite(self._descriptor.number, data[written:] if written else data, at + written)
+                written += os.pwrite(
+                    self._descriptor.number, data[written:] if written else data, at + written
+                )
         except OSError:
             self._map[at : at + written] = bytes(written)
             raise
@@ -179,7 +184,9 @@ class MappedFile:
         """Make something durable, unless that has failed before."""
         with self._syncing:
             if self._failure is not None:
-                raise OSError(self._failure.errno, "a sync of it has failed before", str(self._path))
+                raise OSError(
+                    self._failure.errno, "a sync of it has failed before", str(self._path)
+                )
             try:
                 with naming(self._path):
                     yield

@@ -81,20 +81,35 @@ class Segments:
         """
         found = sorted((path.name, size, path) for path, size in self._folders.files())
         sizes = {size for _, size, _ in found if size}
-        common = f"set {self._setting}={sizes.pop()}" if len(sizes) == 1 and sizes != {self.file_size} else ""
+        common = (
+            f"set {self._setting}={sizes.pop()}"
+            if len(sizes) == 1 and sizes != {self.file_size}
+            else ""
+        )
         for name, _, path in found:
-            is_name = len(name) == NAME_DIGITS and is_number(name) and int(name) + self.file_size <= _END_MAX
+            is_name = (
+                len(name) == NAME_DIGITS
+                and is_number(name)
+                and int(name) + self.file_size <= _END_MAX
+            )
             if not is_name or int(name) % self.file_size:
                 advice = " or ".join(filter(None, (common, "move it away")))
-                raise StoreError(f"{path} does not belong into a store of {self.file_size}-byte files; {advice}")
+                raise StoreError(
+                    f"{path} does not belong into a store of {self.file_size}-byte files; {advice}"
+                )
         if found and found[-1][1] == 0:
             self._disk.delete(found.pop()[2])
         damage = ""
         for name, size, path in found:
             if self.starts and int(name) == self.starts[-1]:
-                raise StoreError(f"{path} is there twice, also as {self._paths[-1]}; move one of them away")
+                raise StoreError(
+                    f"{path} is there twice, also as {self._paths[-1]}; move one of them away"
+                )
             if size != self.file_size:
-                damage = damage or f"{path} has {size} bytes, the configured file size is {self.file_size}"
+                damage = (
+                    damage
+                    or f"{path} has {size} bytes, the configured file size is {self.file_size}"
+                )
             if self.starts and int(name) != self.capacity_end:
                 missing = file_name(int(name) - self.file_size)
                 damage = damage or f"{path}: the file before it, {missing}, is missing"
@@ -298,4 +313,6 @@ class LostSegments(Segments):
     @property
     def _refusal(self) -> UnreadableFile:
         folder = str(self._folders.all[0])
-        return UnreadableFile(errno.EIO, "its files were cut or deleted, it is made anew from the log", folder)
+        return UnreadableFile(
+            errno.EIO, "its files were cut or deleted, it is made anew from the log", folder
+        )

@@ -25,7 +25,16 @@ from roquet.protocol.records.columns import Ints, ShortInts
 from roquet.storage.files.deletion import Deletion
 from roquet.storage.files.disk import Disk, DiskFile
 from roquet.storage.files.segments import is_number
-from roquet.storage.index.layout import ENTRY, HEADER, NAME_DIGITS, SLOT, entry_at, key_hash, key_hashes, slot_at
+from roquet.storage.index.layout import (
+    ENTRY,
+    HEADER,
+    NAME_DIGITS,
+    SLOT,
+    entry_at,
+    key_hash,
+    key_hashes,
+    slot_at,
+)
 from roquet.storage.log.dispatch_request import keys_by_size
 
 log = logging.getLogger(__name__)
@@ -56,7 +65,9 @@ class IndexFile:
         self._file = file
         self._capacity = entries
         self._slots: npt.NDArray[Any] = np.frombuffer(file.buffer, SLOT, slots, slot_at(0))
-        self._entries: npt.NDArray[Any] = np.frombuffer(file.buffer, ENTRY, entries, entry_at(slots, 0))
+        self._entries: npt.NDArray[Any] = np.frombuffer(
+            file.buffer, ENTRY, entries, entry_at(slots, 0)
+        )
         header = HEADER.unpack(file.read(0, HEADER.size))
         self.begin_ms, self.end_ms, self.begin_at, self.end_at, self._used_slots, count = header
         self.count: int = min(max(count, 1), entries)
@@ -96,7 +107,9 @@ class IndexFile:
         entries["hash"] = hashes
         entries["at"] = offsets
         seconds = (times_ms - self.begin_ms) // 1000
-        entries["seconds"] = np.minimum(np.maximum(seconds, 0), 0x7FFFFFFF) if self.begin_ms > 0 else 0
+        entries["seconds"] = (
+            np.minimum(np.maximum(seconds, 0), 0x7FFFFFFF) if self.begin_ms > 0 else 0
+        )
         entries["previous"] = previous
         last = np.append(~same, True)
         self._slots[slots[order[last]]] = numbers[order[last]]
@@ -143,7 +156,14 @@ class IndexFile:
         return 1 + int(np.searchsorted(self._entries["at"][1 : self.count], log_end))
 
     def _save_header(self) -> None:
-        times = (self.begin_ms, self.end_ms, self.begin_at, self.end_at, self._used_slots, self.count)
+        times = (
+            self.begin_ms,
+            self.end_ms,
+            self.begin_at,
+            self.end_at,
+            self._used_slots,
+            self.count,
+        )
         HEADER.pack_into(self._file.buffer, 0, *times)
 
     def find(self, wanted: int, begin_ms: int, end_ms: int, count_max: int) -> Steps[list[int]]:
@@ -188,7 +208,9 @@ class IndexFile:
         count = self.count
 
         def work() -> None:
-            with suppress(UnreadableFile):  # which was told of; its keys are found for as long as this process runs
+            with suppress(
+                UnreadableFile
+            ):  # which was told of; its keys are found for as long as this process runs
                 self._file.sync(0, self._file.size)
             self._synced = count
 
@@ -224,7 +246,9 @@ class _Keys:
 
     def rows(self) -> tuple[Ints, Ints]:
         """Physical offset and store time of each key in `text`."""
-        places = (places.astype(np.int64) + base if base else places for _, places, base, _ in self.blocks)
+        places = (
+            places.astype(np.int64) + base if base else places for _, places, base, _ in self.blocks
+        )
         offsets = np.concatenate([np.array(self.places, np.int64), *places])
         times = [np.full(len(places), store_ms) for _, places, _, store_ms in self.blocks]
         return offsets, np.concatenate([np.array(self.times_ms, np.int64), *times])
@@ -264,10 +288,16 @@ class Index:
         for name, size in self._disk.names(self._folder):
             path = self._folder / name
             if len(name) == NAME_DIGITS and is_number(name) and size == self._size:
-                file = IndexFile(self._disk.open(path, self._size), path, self._slots, self._capacity)
+                file = IndexFile(
+                    self._disk.open(path, self._size), path, self._slots, self._capacity
+                )
                 self.files.append(file)
             else:
-                log.warning("%s is left alone: an index file has 17 digits as name and %d bytes", path, self._size)
+                log.warning(
+                    "%s is left alone: an index file has 17 digits as name and %d bytes",
+                    path,
+                    self._size,
+                )
 
     def cut_to_mark(self, name: int, count: int, end_ms: int) -> bool:
         """After a crash: let the index end with file `name` and its `count` entries.
@@ -283,7 +313,11 @@ class Index:
         try:
             self.files[-1].cut(count, end_ms)
         except OSError as error:
-            log.warning("index file cannot be cut, it is rebuilt: path=%s error=%s", self.files[-1].path, error)
+            log.warning(
+                "index file cannot be cut, it is rebuilt: path=%s error=%s",
+                self.files[-1].path,
+                error,
+            )
             return False
         return True
 
@@ -340,7 +374,12 @@ class Index:
         self._noted_count += len(keys)
 
     def add_many(
-        self, topic: str, keys: bytes | bytearray, places: Ints | ShortInts, store_ms: int | Ints, base: int = 0
+        self,
+        topic: str,
+        keys: bytes | bytearray,
+        places: Ints | ShortInts,
+        store_ms: int | Ints,
+        base: int = 0,
     ) -> None:
         """Note a key of each of several records; the keys, of one size, end to end.
 
@@ -430,8 +469,12 @@ class Index:
         Their names say in which order they were made, to recovery as to Apache's broker: after one that was made before
         the clock was set back, or an hour that summer time repeats, the next higher number has to do.
         """
-        names = [file.path.name for file in self.files] + [name for name, _ in self._disk.names(self._folder)]
-        newest = max((name for name in names if len(name) == NAME_DIGITS and is_number(name)), default="0")
+        names = [file.path.name for file in self.files] + [
+            name for name, _ in self._disk.names(self._folder)
+        ]
+        newest = max(
+            (name for name in names if len(name) == NAME_DIGITS and is_number(name)), default="0"
+        )
         name = max(_time_name(now_ms), f"{int(newest) + 1:0{NAME_DIGITS}d}")
         path = self._folder / name
         fresh = IndexFile(self._disk.open(path, self._size), path, self._slots, self._capacity)
@@ -439,7 +482,9 @@ class Index:
             fresh.continue_from(self.files[-1].end_ms, self.files[-1].end_at)
         self.files.append(fresh)
 
-    def find(self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int) -> Steps[list[int]]:
+    def find(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, count_max: int
+    ) -> Steps[list[int]]:
         """Physical offsets of at most `count_max` records that may have that key, newest first; see `flush`.
 
         Only hashes are compared: whoever asked checks the key itself (docs/pitfalls.md#trap-45).

@@ -43,7 +43,10 @@ def key_hashes(topic: str, keys: bytes, size: int) -> Ints:
     """The hash of each of several keys that have `size` bytes and stand end to end."""
     if not keys.isascii():
         return np.array(
-            [key_hash(topic, keys[at : at + size].decode("utf-8", "replace")) for at in range(0, len(keys), size)],
+            [
+                key_hash(topic, keys[at : at + size].decode("utf-8", "replace"))
+                for at in range(0, len(keys), size)
+            ],
             np.int64,
         )
     letters = np.frombuffer(keys, np.uint8).reshape(-1, size)

@@ -113,7 +113,11 @@ class CommitLog:
     @property
     def room(self) -> int:
         """Bytes of records that fit into the file in use."""
-        return max(0, self._file_start + self.file_size - self.end - BLANK_SIZE) if self._file is not None else 0
+        return (
+            max(0, self._file_start + self.file_size - self.end - BLANK_SIZE)
+            if self._file is not None
+            else 0
+        )
 
     def place(self, size: int) -> tuple[mmap.mmap | bytearray, int, PhysicalOffset]:
         """Where the next `size` bytes of records go: a buffer, the index in it, and the physical offset.
@@ -157,7 +161,9 @@ class CommitLog:
 
     def _more_room(self, size: int) -> PhysicalOffset:
         if size + BLANK_SIZE > self.file_size:
-            raise ValueError(f"a record of {size} bytes does not fit into a file of {self.file_size}")
+            raise ValueError(
+                f"a record of {size} bytes does not fit into a file of {self.file_size}"
+            )
         self._sync_health.check()
         self._enter_end()
         if self.end + size + BLANK_SIZE > self._file_start + self.file_size:
@@ -265,9 +271,15 @@ class CommitLog:
         One read brings them all where there is not much else between them.
         """
         start, end = firsts[0], ends[-1]
-        if len(firsts) > 1 and end - start <= _NEAR and start // self.file_size == (end - 1) // self.file_size:
+        if (
+            len(firsts) > 1
+            and end - start <= _NEAR
+            and start // self.file_size == (end - 1) // self.file_size
+        ):
             data = self.stored(start, end - start)
-            return [data[first - start : last - start] for first, last in zip(firsts, ends, strict=True)]
+            return [
+                data[first - start : last - start] for first, last in zip(firsts, ends, strict=True)
+            ]
         return [self.stored(first, last - first) for first, last in zip(firsts, ends, strict=True)]
 
     def joined(self, physical: Ints, sizes: Ints) -> bytes:
@@ -385,7 +397,9 @@ class CommitLog:
         self._sync_health.check()  # the drive may have failed for the copy of what is cut off here
         self._segments.drop_after(end)
         self._segments.erase(end)
-        self._segments.sync(end, self.next_file(end))  # also where nothing was left: who erased it may not have done so
+        self._segments.sync(
+            end, self.next_file(end)
+        )  # also where nothing was left: who erased it may not have done so
         self.end = end
         self.flushed_to = min(self.flushed_to, end)
         self._committed_to = end
@@ -413,7 +427,9 @@ class CommitLog:
             try:
                 for file, first, last in pieces:
                     file.sync(first, last)
-            except UnreadableFile as error:  # of a queue's file the log has a copy; of one of the log nobody has
+            except (
+                UnreadableFile
+            ) as error:  # of a queue's file the log has a copy; of one of the log nobody has
                 self._sync_health.fail(error)
                 raise
 

@@ -15,7 +15,15 @@ from typing import Final
 from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord
 from roquet.protocol.records.block import RecordBlock
-from roquet.protocol.records.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, check, size_and_magic
+from roquet.protocol.records.record import (
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    MAGIC,
+    MAGIC_V2,
+    SIZE_MIN,
+    check,
+    size_and_magic,
+)
 from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.log.dispatch_request import DispatchRequest, read_dispatch_request
 
@@ -82,9 +90,15 @@ class HoleScanner:
         self.is_done = True
         size, magic = self._head(at)
         behind = PhysicalOffset(at + size)
-        if magic in _RECORD_MAGICS and size >= SIZE_MIN and behind + BLANK_SIZE <= self._log.next_file(at):
+        if (
+            magic in _RECORD_MAGICS
+            and size >= SIZE_MIN
+            and behind + BLANK_SIZE <= self._log.next_file(at)
+        ):
             if behind + BLANK_SIZE <= self._log.readable_to:
-                found = self._judge(behind, verify=False)  # if only its body is damaged, that is a hole of its own
+                found = self._judge(
+                    behind, verify=False
+                )  # if only its body is damaged, that is a hole of its own
             else:
                 found = self._unfinished
             if found is not _Found.NOTHING:
@@ -112,10 +126,16 @@ class HoleScanner:
                 return None
             data = self._log.read(at, _PIECE + BLANK_SIZE)
             for place in _places_of_magic(data):
-                found = self._judge(PhysicalOffset(at + place), verify=True) if at + place > hole else _Found.NOTHING
+                found = (
+                    self._judge(PhysicalOffset(at + place), verify=True)
+                    if at + place > hole
+                    else _Found.NOTHING
+                )
                 if found is not _Found.NOTHING:
                     return PhysicalOffset(at + place) if found is _Found.VALID else None
-            if at + len(data) < self._log.next_file(at):  # a magic number may lie across the piece's end
+            if at + len(data) < self._log.next_file(
+                at
+            ):  # a magic number may lie across the piece's end
                 if len(data) <= BLANK_SIZE:
                     return None
                 self._searched_to = at + len(data) - BLANK_SIZE
@@ -161,7 +181,12 @@ def _places_of_magic(data: bytes) -> list[int]:
 
 
 def pieces(
-    log: CommitLog, at: PhysicalOffset, ends: HoleScanner, *, verify: bool = False, known: Collection[int] = ()
+    log: CommitLog,
+    at: PhysicalOffset,
+    ends: HoleScanner,
+    *,
+    verify: bool = False,
+    known: Collection[int] = (),
 ) -> Iterator[RecordBlock | Hole]:
     """The log from `at` to its end: blocks of sound records, and the holes between them.
 
@@ -204,7 +229,9 @@ def records(log: CommitLog, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset
         return
 
 
-def _sound_count(block: RecordBlock, *, verify: bool, known: Collection[int]) -> tuple[int, CorruptRecord | None]:
+def _sound_count(
+    block: RecordBlock, *, verify: bool, known: Collection[int]
+) -> tuple[int, CorruptRecord | None]:
     """How many records, from the first on, are sound, and what is wrong with the next one."""
     count = block.sound_count(verify=verify) if len(block) >= _COLUMNS_FROM else 0
     if known:
@@ -224,7 +251,9 @@ def _sound_count(block: RecordBlock, *, verify: bool, known: Collection[int]) ->
     return count, None
 
 
-def _arrival_of_damaged(log: CommitLog, at: PhysicalOffset, end: PhysicalOffset) -> DispatchRequest | None:
+def _arrival_of_damaged(
+    log: CommitLog, at: PhysicalOffset, end: PhysicalOffset
+) -> DispatchRequest | None:
     """What a record says that is sound but for its body; None where no more of it can be believed."""
     head = log.read(at, BLANK_SIZE)
     size = size_and_magic(head, 0)[0] if len(head) == BLANK_SIZE else 0

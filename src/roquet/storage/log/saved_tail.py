@@ -130,7 +130,9 @@ def _has_all(disk: Disk, saved: Path, log: CommitLog, tail: TailToCut) -> bool:
         for start in _file_starts(log, tail):
             file = disk.reopen(saved / "commitlog" / file_name(start), log.file_size)
             try:
-                pieces_of_file = ((at, data.rstrip(b"\0")) for at, data in _data_of_file(log, tail, start))
+                pieces_of_file = (
+                    (at, data.rstrip(b"\0")) for at, data in _data_of_file(log, tail, start)
+                )
                 if any(file.read(at - start, len(data)) != data for at, data in pieces_of_file):
                     return False
                 file.sync(0, log.file_size)
@@ -146,7 +148,9 @@ def _file_starts(log: CommitLog, tail: TailToCut) -> range:
     return range(tail.at - tail.at % log.file_size, tail.end, log.file_size)
 
 
-def _data_of_file(log: CommitLog, tail: TailToCut, start: int) -> Iterator[tuple[PhysicalOffset, bytes]]:
+def _data_of_file(
+    log: CommitLog, tail: TailToCut, start: int
+) -> Iterator[tuple[PhysicalOffset, bytes]]:
     """As `_data`, of the file that begins at `start`."""
     in_file = _data(log, PhysicalOffset(max(tail.at, start)))
     return takewhile(lambda piece: piece[0] < start + log.file_size, in_file)
@@ -155,7 +159,11 @@ def _data_of_file(log: CommitLog, tail: TailToCut, start: int) -> Iterator[tuple
 def _copy(disk: Disk, folder: Path, log: CommitLog, tail: TailToCut) -> Path:
     name = f"{tail.at:0{NAME_DIGITS}d}"
     taken = set(disk.folders(folder))
-    free = next(each for each in chain([name], (f"{name}-{number}" for number in count(2))) if each not in taken)
+    free = next(
+        each
+        for each in chain([name], (f"{name}-{number}" for number in count(2)))
+        if each not in taken
+    )
     return _copied(disk, folder / free, log, tail)
 
 

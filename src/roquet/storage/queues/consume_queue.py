@@ -40,7 +40,9 @@ OFFSET_END: Final = (1 << 62) // ENTRY_SIZE
 """Beyond it the byte of an entry has no name."""
 
 
-def entry_rows(physical: Ints, sizes: int | Ints, tag_codes: int | Sequence[int] | Ints) -> npt.NDArray[np.void]:
+def entry_rows(
+    physical: Ints, sizes: int | Ints, tag_codes: int | Sequence[int] | Ints
+) -> npt.NDArray[np.void]:
     """Entries as `tobytes` gives them; sizes and codes of the records one by one, or the one that all have."""
     entries = np.empty(len(physical), ENTRIES)
     entries["physical"] = physical
@@ -84,7 +86,15 @@ class ConsumeQueue:
     """
 
     _STATE: ClassVar[tuple[str, ...]] = (
-        *("_buffer", "_durable", "_file_end", "_file_start", "_require_file", "_reserved_to", "_segments"),
+        *(
+            "_buffer",
+            "_durable",
+            "_file_end",
+            "_file_start",
+            "_require_file",
+            "_reserved_to",
+            "_segments",
+        ),
         *("log_end", "max_offset", "min_offset", "room_to", "written_from"),
     )
     """What `adopt` takes over."""
@@ -115,7 +125,9 @@ class ConsumeQueue:
         self.topic = topic
         self.queue_id = queue_id
         self.topic_bytes = topic.encode()
-        self._segments = Segments(disk, LogFolders(disk, [folder]), file_size, "mappedFileSizeConsumeQueue")
+        self._segments = Segments(
+            disk, LogFolders(disk, [folder]), file_size, "mappedFileSizeConsumeQueue"
+        )
         self._file_size = file_size
         self.min_offset = 0
         self.max_offset = 0
@@ -150,7 +162,9 @@ class ConsumeQueue:
         segments = self._segments
         segments.load()
         for start in reversed(segments.starts):
-            count = self._first_false(start, segments.capacity_end, lambda at, size: at >= 0 and size > 0)
+            count = self._first_false(
+                start, segments.capacity_end, lambda at, size: at >= 0 and size > 0
+            )
             if count:
                 self.min_offset = segments.start // ENTRY_SIZE
                 self._end_at(start // ENTRY_SIZE + count)
@@ -294,7 +308,9 @@ class ConsumeQueue:
     def _enter(self, at: int) -> None:
         """Make the file of byte `at` the one in use."""
         file = self._segments.file_at(at)
-        assert file is not None, f"{self.topic}:{self.queue_id} has no file for entry {at // ENTRY_SIZE}"
+        assert file is not None, (
+            f"{self.topic}:{self.queue_id} has no file for entry {at // ENTRY_SIZE}"
+        )
         file.require_whole()
         self._buffer, self._require_file = file.buffer, file.require_whole
         self._file_start = at - at % self._file_size
@@ -312,7 +328,9 @@ class ConsumeQueue:
         end = min(self.max_offset, offset + count_max)
         return np.frombuffer(self._segments.read(offset * ENTRY_SIZE, end * ENTRY_SIZE), ENTRIES)
 
-    def places_and_sizes(self, offset: int, count_max: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def places_and_sizes(
+        self, offset: int, count_max: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Physical offsets and record sizes of the entries that `entries` gives."""
         at = offset * ENTRY_SIZE
         file = self._segments.file_at(at)
@@ -416,7 +434,11 @@ class ConsumeQueue:
     def _end_at(self, offset: int) -> None:
         """Let the queue end before `offset`. Blanks that nothing follows any more go, too."""
         segments = self._segments
-        last = next(self._entries(offset - 1, offset), None) if offset * ENTRY_SIZE > segments.start else None
+        last = (
+            next(self._entries(offset - 1, offset), None)
+            if offset * ENTRY_SIZE > segments.start
+            else None
+        )
         if last is None or _is_leading_blank(last[0], last[1]):
             self.drop_all()
             return
@@ -432,7 +454,9 @@ class ConsumeQueue:
         """The first queue offset whose record stands at or behind physical offset `log_at`; the end for none."""
         end = self.max_offset * ENTRY_SIZE
         for start in self._segments.starts:
-            before = self._first_false(start, end, lambda at, size: at < log_at or _is_leading_blank(at, size))
+            before = self._first_false(
+                start, end, lambda at, size: at < log_at or _is_leading_blank(at, size)
+            )
             if start + before * ENTRY_SIZE < min(end, start + self._file_size):
                 return start // ENTRY_SIZE + before
         return self.max_offset
@@ -445,8 +469,14 @@ class ConsumeQueue:
         :raises UnreadableFile: that entry cannot be read.
         """
         offset = self._segments.start // ENTRY_SIZE
-        first = next(self._entries(offset, offset + 1), None) if offset and self.max_offset > offset else None
-        return None if first is None or _is_leading_blank(first[0], first[1]) else (offset, first[0])
+        first = (
+            next(self._entries(offset, offset + 1), None)
+            if offset and self.max_offset > offset
+            else None
+        )
+        return (
+            None if first is None or _is_leading_blank(first[0], first[1]) else (offset, first[0])
+        )
 
     def correct_min_offset(self, log_start: int) -> None:
         """Let the queue begin at its first entry that points at or behind `log_start`."""
@@ -485,7 +515,9 @@ class ConsumeQueue:
                 return low - 1
         return found if found < self.max_offset else low
 
-    def _next_dated(self, offset: int, end: int, store_time: Callable[[int], int]) -> tuple[int, int]:
+    def _next_dated(
+        self, offset: int, end: int, store_time: Callable[[int], int]
+    ) -> tuple[int, int]:
         """The first entry from `offset` on, before `end`, whose record has a store time, and that; -1 for none."""
         while offset < end:
             stored_ms = store_time(offset)
@@ -583,7 +615,9 @@ class ConsumeQueue:
             self._segments.delete()
         finally:
             if self._segments.starts:
-                self.min_offset = min(self.max_offset, max(self.min_offset, self._segments.start // ENTRY_SIZE))
+                self.min_offset = min(
+                    self.max_offset, max(self.min_offset, self._segments.start // ENTRY_SIZE)
+                )
             else:
                 self._end_with_files()
 

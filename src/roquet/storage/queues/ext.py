@@ -22,7 +22,13 @@ from roquet.storage.files.deletion import Deletion
 from roquet.storage.files.disk import Disk
 from roquet.storage.files.folders import LogFolders
 from roquet.storage.files.segments import Durable, Segments
-from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ENTRIES, ENTRY, ENTRY_SIZE, ConsumeQueue
+from roquet.storage.queues.consume_queue import (
+    BLANK_RECORD_SIZE,
+    ENTRIES,
+    ENTRY,
+    ENTRY_SIZE,
+    ConsumeQueue,
+)
 
 ADDRESS_OF_FIRST: Final = -(1 << 63)
 ADDRESS_MAX: Final = -0x80000001
@@ -66,7 +72,9 @@ class ExtFile:
     """
 
     def __init__(self, disk: Disk, folder: Path, file_size: int, bits_size: int = 0) -> None:
-        self._segments = Segments(disk, LogFolders(disk, [folder]), file_size, "mappedFileSizeConsumeQueueExt")
+        self._segments = Segments(
+            disk, LogFolders(disk, [folder]), file_size, "mappedFileSizeConsumeQueueExt"
+        )
         self._file_size = file_size
         self._size_max = _NOTE.size + bits_size
         self._end = 0
@@ -92,7 +100,10 @@ class ExtFile:
             return
         while end > self._segments.capacity_end:
             self._segments.grow()
-        start, room_to = max(self._end, self._room_to), min(end + _RESERVED_AT_ONCE, self._segments.capacity_end)
+        start, room_to = (
+            max(self._end, self._room_to),
+            min(end + _RESERVED_AT_ONCE, self._segments.capacity_end),
+        )
         for file, first, last in self._segments.pieces(start, room_to):
             file.reserve(first, last)
         self._room_to = room_to
@@ -213,17 +224,23 @@ class ExtendedQueue(ConsumeQueue):
         blanks = first - self.max_offset if first is not None and self._segments.starts else 0
         self._notes.make_room(blanks + count)
         super().make_room(count, first)
-        return (self.max_offset if first is None else first) + count  # there are notes for no more of them
+        return (
+            self.max_offset if first is None else first
+        ) + count  # there are notes for no more of them
 
     def put(self, offset: int, physical: int, size: int, tag_code: int, store_ms: int) -> None:
         bits = b""
         if self._bits_of is not None and size != BLANK_RECORD_SIZE:
             bits = self._bits_of(self.topic, physical, size)
-        super().put(offset, physical, size, self._notes.put(ExtUnit(tag_code, store_ms, bits)), store_ms)
+        super().put(
+            offset, physical, size, self._notes.put(ExtUnit(tag_code, store_ms, bits)), store_ms
+        )
 
     def put_many(self, entries: bytes, log_end: int, store_ms: int | Ints) -> None:
         times: list[int] = np.broadcast_to(store_ms, len(entries) // ENTRY_SIZE).tolist()
-        for (physical, size, tag_code), time_ms in zip(ENTRY.iter_unpack(entries), times, strict=True):
+        for (physical, size, tag_code), time_ms in zip(
+            ENTRY.iter_unpack(entries), times, strict=True
+        ):
             self.put(self.max_offset, physical, size, tag_code, time_ms)
 
     def entries(self, offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
@@ -255,7 +272,9 @@ class ExtendedQueue(ConsumeQueue):
         deletions = super().trim(log_start)
         first = next(self._entries(self.min_offset, self.min_offset + 1), None)
         return deletions + (
-            self._notes.forget_before(first[2]) if first is not None and first[2] <= ADDRESS_MAX else []
+            self._notes.forget_before(first[2])
+            if first is not None and first[2] <= ADDRESS_MAX
+            else []
         )
 
     @property

@@ -76,10 +76,16 @@ class Queues:
                 else:
                     others.append(self._folder / topic / queue_id)
         if others:
-            log.warning("folders left alone: no queue is named so count=%d first=%r", len(others), str(others[0]))
+            log.warning(
+                "folders left alone: no queue is named so count=%d first=%r",
+                len(others),
+                str(others[0]),
+            )
         for why in damaged.values():
             if isinstance(why, DamagedFiles) and not any(queue.has_whole_file for queue in self):
-                raise StoreError(f"{why}; {why.advice}")  # another size is configured than the files were made with
+                raise StoreError(
+                    f"{why}; {why.advice}"
+                )  # another size is configured than the files were made with
             log.warning("consume queue is damaged, it is made anew from the log: %s", why)
         return list(damaged)
 
@@ -140,7 +146,9 @@ class Queues:
         """What was appended to each topic, for somebody who goes through them bit by bit; the topic of delayed messages
         comes once for each level."""
         for topic, by_id in list(self._by_topic.items()):
-            for queue in list(by_id.values()) if topic == SCHEDULE_TOPIC else list(by_id.values())[:1]:
+            for queue in (
+                list(by_id.values()) if topic == SCHEDULE_TOPIC else list(by_id.values())[:1]
+            ):
                 yield topic, queue.appended
 
     def __len__(self) -> int:

@@ -35,7 +35,9 @@ class Checked:
     keys: int
 
 
-def check(files: StoreFiles, shape: Shape | None, progress: Callable[[int], None] = lambda size: None) -> Checked:
+def check(
+    files: StoreFiles, shape: Shape | None, progress: Callable[[int], None] = lambda size: None
+) -> Checked:
     """Read all of a store and compare its parts. Nothing is changed; a broker may run meanwhile.
 
     Then the log is read up to the newest record that had a queue entry when the check began.
@@ -48,20 +50,28 @@ def check(files: StoreFiles, shape: Shape | None, progress: Callable[[int], None
     limit = dispatched if state.is_locked and dispatched else None
     scan = LogScan(files.log, dispatched, progress, limit=limit)
     log = LogCheck(files, findings)
-    queues = QueueCheck(files, findings, kept_topics(files.root), _redone_from(files, state, dispatched))
+    queues = QueueCheck(
+        files, findings, kept_topics(files.root), _redone_from(files, state, dispatched)
+    )
     index = IndexCheck(files, findings, shape, is_growing=state.has_abort)
     for rows in scan:
         log.take(rows)
         queues.take(rows)
         index.take(rows)
-    if state.is_locked:  # what its queues have beyond the log still waits in the broker's memory (Pool)
+    if (
+        state.is_locked
+    ):  # what its queues have beyond the log still waits in the broker's memory (Pool)
         queues.redone_from = min(queues.redone_from, scan.end)
     log.finish(scan)
     files.log.look_again()
     queues.finish(scan)
     index.finish(scan)
     check_checkpoint(files, findings, state.checkpoint, log.last_ms)
-    count = len(files.log.files) + len(files.index) + sum(len(each.files) for each in files.queues.values())
+    count = (
+        len(files.log.files)
+        + len(files.index)
+        + sum(len(each.files) for each in files.queues.values())
+    )
     return Checked(
         findings, count, scan.start, scan.end, log.records, log.size,
         len(files.queues), queues.entries, len(files.index), index.keys,

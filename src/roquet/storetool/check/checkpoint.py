@@ -17,7 +17,9 @@ _MARK_SIZE: Final = 60
 _NO_INDEX: Final = -1
 
 
-def check_checkpoint(files: StoreFiles, findings: Findings, checkpoint: Checkpoint, last_ms: int) -> None:
+def check_checkpoint(
+    files: StoreFiles, findings: Findings, checkpoint: Checkpoint, last_ms: int
+) -> None:
     """A checkpoint must not vouch for what is not there: recovery would begin too late.
 
     :param last_ms: when the log's newest record was stored.
@@ -29,7 +31,9 @@ def check_checkpoint(files: StoreFiles, findings: Findings, checkpoint: Checkpoi
             findings.add(Kind.CHECKPOINT, _NAME, 8 * number, text)
     if checkpoint.mark is not None:
         for why in _wrong(files, checkpoint.mark, findings):
-            findings.add(Kind.CHECKPOINT, _NAME, _MARK_AT, f"the mark at {checkpoint.mark.position}: {why}")
+            findings.add(
+                Kind.CHECKPOINT, _NAME, _MARK_AT, f"the mark at {checkpoint.mark.position}: {why}"
+            )
     elif any(read_at(files.root / _NAME, _MARK_AT, _MARK_SIZE)):
         findings.add(Kind.CHECKPOINT, _NAME, _MARK_AT, "the mark does not have its checksum")
 
@@ -39,7 +43,9 @@ def _wrong(files: StoreFiles, mark: CheckpointMark, findings: Findings) -> list[
     record = arrival_at(files.log, mark.last_at)
     if mark.last_at >= files.log.start:
         if isinstance(record, str):
-            found.append(f"its last record, at physical offset {mark.last_at}, is not there: {record}")
+            found.append(
+                f"its last record, at physical offset {mark.last_at}, is not there: {record}"
+            )
         elif mark.last_at + record.size > mark.position or record.store_ms != mark.last_ms:
             found.append(f"its last record, at physical offset {mark.last_at}, is another one now")
     if mark.index_name not in (0, _NO_INDEX):
@@ -48,7 +54,9 @@ def _wrong(files: StoreFiles, mark: CheckpointMark, findings: Findings) -> list[
         if path is None:
             found.append(f"its index file {mark.index_name:017d} is not there")
         elif count < mark.index_count:
-            found.append(f"its index file {mark.index_name:017d} has {count} entries, {mark.index_count} then")
+            found.append(
+                f"its index file {mark.index_name:017d} has {count} entries, {mark.index_count} then"
+            )
     used = sum(entries_of(files, *key).end() > 0 for key in files.queues)
     is_known = findings.by_kind[Kind.ENTRY_MISSING] or findings.by_kind[Kind.QUEUE_FILE]
     if used < mark.queue_count and not is_known:

@@ -28,7 +28,9 @@ class Kind(Enum):
     CHECKPOINT = "checkpoint"
 
 
-_QUEUES: Final = "stop the broker; `roquet store rebuild --queues` makes the queues anew from the log"
+_QUEUES: Final = (
+    "stop the broker; `roquet store rebuild --queues` makes the queues anew from the log"
+)
 _INDEX: Final = "stop the broker; `roquet store rebuild --index` makes the index anew from the log"
 _LOG: Final = (
     "stop the broker, copy the file of this name from a slave's or a backup's `commitlog` (the newest one only from "

@@ -47,7 +47,9 @@ class IndexCheck:
     :param is_growing: a broker may be about to add the newest keys.
     """
 
-    def __init__(self, files: StoreFiles, findings: Findings, shape: Shape | None, *, is_growing: bool) -> None:
+    def __init__(
+        self, files: StoreFiles, findings: Findings, shape: Shape | None, *, is_growing: bool
+    ) -> None:
         self._files = files
         self._findings = findings
         self._is_growing = is_growing
@@ -58,7 +60,9 @@ class IndexCheck:
         """Number among all keys, physical offset, hash."""
         self.keys = 0
         if shape is None:
-            findings.remarks.append("the index was not checked: its size is not the default one (-c, --index-slots)")
+            findings.remarks.append(
+                "the index was not checked: its size is not the default one (-c, --index-slots)"
+            )
         else:
             for path in files.index:
                 self._open(path, shape)
@@ -87,7 +91,9 @@ class IndexCheck:
         self._go_on(places, taken)
         if not is_found.all():
             lost = np.flatnonzero(~is_found)
-            self._missing.append((lost + self.keys, (expected[lost] >> 32) + base, expected[lost] & 0xFFFFFFFF))
+            self._missing.append(
+                (lost + self.keys, (expected[lost] >> 32) + base, expected[lost] & 0xFFFFFFFF)
+            )
         self.keys += len(expected)
 
     def _window(self, count: int) -> tuple[Ints, Entries]:
@@ -104,7 +110,9 @@ class IndexCheck:
             count, number = count - len(entries), 1
             if count <= 0:
                 break
-        return (np.concatenate(places) if places else np.empty((0, 2), np.int64)), np.concatenate(found)
+        return (np.concatenate(places) if places else np.empty((0, 2), np.int64)), np.concatenate(
+            found
+        )
 
     def _go_on(self, places: Ints, taken: int) -> None:
         if taken:
@@ -136,7 +144,13 @@ class IndexCheck:
         self._report_missing(wrong, scan.bad_bodies, *reach)
         for file, reader in enumerate(self._readers):
             known = {stray.number for stray in wrong if stray.file == file}
-            check_chains(reader, self._files.name(reader.path), self._findings, known, is_growing=self._is_growing)
+            check_chains(
+                reader,
+                self._files.name(reader.path),
+                self._findings,
+                known,
+                is_growing=self._is_growing,
+            )
 
     def _is_wrong(self, stray: _Stray, scan: LogScan) -> bool:
         """Whether an entry is not that of a key of the record it points to; the record is read anew."""
@@ -159,43 +173,73 @@ class IndexCheck:
         """Entries that point to where the log does not reach; those of one file make one finding."""
         for file in sorted({stray.file for stray in beyond}):
             strays = [stray for stray in beyond if stray.file == file]
-            what = f"entry {strays[0].number} points" if len(strays) == 1 else f"{len(strays)} entries point"
+            what = (
+                f"entry {strays[0].number} points"
+                if len(strays) == 1
+                else f"{len(strays)} entries point"
+            )
             reader = self._readers[file]
             text = f"{what} behind the log's end at {scan.end} (to {strays[0].at})"
             self._findings.add(
-                Kind.INDEX_ENTRY, self._files.name(reader.path), reader.shape.entry_at(strays[0].number), text
+                Kind.INDEX_ENTRY,
+                self._files.name(reader.path),
+                reader.shape.entry_at(strays[0].number),
+                text,
             )
 
-    def _report_missing(self, wrong: list[_Stray], bad_bodies: set[int], begin: int, end: int) -> None:
+    def _report_missing(
+        self, wrong: list[_Stray], bad_bodies: set[int], begin: int, end: int
+    ) -> None:
         """Keys without an entry, but for those that a wrong entry accounts for, and those of records with damaged
         bodies; neighbours make one finding."""
         if not self._missing:
             return
-        numbers, places, hashes = (np.concatenate(column) for column in zip(*self._missing, strict=True))
-        kept = ~np.isin(places, [stray.at for stray in wrong]) & ~np.isin(hashes, [stray.key_hash for stray in wrong])
+        numbers, places, hashes = (
+            np.concatenate(column) for column in zip(*self._missing, strict=True)
+        )
+        kept = ~np.isin(places, [stray.at for stray in wrong]) & ~np.isin(
+            hashes, [stray.key_hash for stray in wrong]
+        )
         kept &= ~np.isin(places, list(bad_bodies))
         late = {(stray.at, stray.key_hash) for stray in self._strays}
-        kept &= np.array([(at, key) not in late for at, key in zip(places.tolist(), hashes.tolist(), strict=True)])
+        kept &= np.array(
+            [
+                (at, key) not in late
+                for at, key in zip(places.tolist(), hashes.tolist(), strict=True)
+            ]
+        )
         before, behind = kept & (places < begin), kept & (places > end)
         if before.any():
-            self._findings.remarks.append(f"the index begins at physical offset {begin}: {before.sum()} older keys")
+            self._findings.remarks.append(
+                f"the index begins at physical offset {begin}: {before.sum()} older keys"
+            )
         if self._is_growing and behind.any():
-            self._findings.remarks.append(f"{behind.sum()} keys behind physical offset {end} are still to be indexed")
+            self._findings.remarks.append(
+                f"{behind.sum()} keys behind physical offset {end} are still to be indexed"
+            )
             kept &= ~behind
         rows = np.flatnonzero(kept & ~before)
-        for run in np.split(rows, np.flatnonzero(np.diff(numbers[rows]) > _NEAR) + 1) if len(rows) else []:
+        for run in (
+            np.split(rows, np.flatnonzero(np.diff(numbers[rows]) > _NEAR) + 1) if len(rows) else []
+        ):
             self._report_run(places[run])
 
     def _reach(self) -> tuple[int, int]:
         """Physical offsets of the oldest and the newest entry."""
         headers = [reader.header() for reader in self._readers]
-        return (headers[0].begin_at, max(header.end_at for header in headers)) if headers else (0, 0)
+        return (
+            (headers[0].begin_at, max(header.end_at for header in headers)) if headers else (0, 0)
+        )
 
     def _report_run(self, places: Ints) -> None:
         first, last = int(places[0]), int(places[-1])
         path, index = self._files.log.place(first)
         what = "a key" if len(places) == 1 else f"{len(places)} keys"
-        where = f"the record at physical offset {first}" if first == last else f"the records from {first} to {last}"
+        where = (
+            f"the record at physical offset {first}"
+            if first == last
+            else f"the records from {first} to {last}"
+        )
         text = f"{what} of {where} cannot be found: no index entry"
         self._findings.add(Kind.INDEX_MISSING, self._files.name(path), index, text)
 

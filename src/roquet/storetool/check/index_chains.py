@@ -15,7 +15,9 @@ from roquet.storetool.read.index_files import COUNT_AT, PREVIOUS_AT, USED_SLOTS_
 _AT_ONCE: Final = 1 << 20
 
 
-def check_chains(reader: IndexReader, name: str, findings: Findings, known: Set[int], *, is_growing: bool) -> None:
+def check_chains(
+    reader: IndexReader, name: str, findings: Findings, known: Set[int], *, is_growing: bool
+) -> None:
     """Each slot names the newest entry of its chain, each entry an older one of the same slot, and none is left out.
 
     What a broker writes meanwhile is written in the order entry, slot, header; so it is read in the order count,
@@ -25,7 +27,9 @@ def check_chains(reader: IndexReader, name: str, findings: Findings, known: Set[
     """
     count = reader.header().count
     if count > reader.shape.entries:
-        text = f"the header says {count - 1} entries, the file has room for {reader.shape.entries - 1}"
+        text = (
+            f"the header says {count - 1} entries, the file has room for {reader.shape.entries - 1}"
+        )
         findings.add(Kind.INDEX_FILE, name, COUNT_AT, text)
         return
     slots = reader.slots().astype(np.int64)
@@ -50,7 +54,11 @@ class _Chains:
         self._count = count
         self._slots = slots
         self._is_growing = is_growing
-        self._end = min(reader.shape.entries, max(count, int(slots.max(initial=0)) + 1)) if is_growing else count
+        self._end = (
+            min(reader.shape.entries, max(count, int(slots.max(initial=0)) + 1))
+            if is_growing
+            else count
+        )
         self._hashes: Ints = np.zeros(self._end, np.int64)
         self._is_named: Bools = np.zeros(self._end, bool)
 
@@ -88,7 +96,9 @@ class _Chains:
         exists = (named > 0) & (named < self._end)
         newest = np.where(exists, named, 0)
         self._is_named[newest] = True
-        is_own = (self._hashes[newest] % len(self._slots) == used) | np.isin(newest, list(self._known))
+        is_own = (self._hashes[newest] % len(self._slots) == used) | np.isin(
+            newest, list(self._known)
+        )
         for row in np.flatnonzero(~exists | ~is_own).tolist():
             why = "of another slot" if exists[row] else "that does not exist"
             text = f"slot {used[row]} names entry {named[row]}, one {why}"

@@ -50,7 +50,10 @@ class LogCheck:
     def _is_cut_short(self, at: int) -> bool:
         """Whether the file of a physical offset ends before it, which is said of the file."""
         path, index = self.files.log.place(at)
-        return any(stray.path == path for stray in self.files.log.strays) and index >= path.stat().st_size
+        return (
+            any(stray.path == path for stray in self.files.log.strays)
+            and index >= path.stat().st_size
+        )
 
     def _add(self, kind: Kind, at: int, text: str) -> None:
         path, index = self.files.log.place(at)

@@ -59,7 +59,8 @@ class QueueReport:
         for offset, at, said in self.walk.misnumbered:
             place = self.files.log.place(at)
             text = (
-                f"the record at physical offset {at} says queue offset {said} of {self._name}, its entry is at {offset}"
+                f"the record at physical offset {at} says queue offset {said} of {self._name}, "
+                f"its entry is at {offset}"
             )
             self._add(Kind.OFFSET, place, text)
         if self.walk.suspects:
@@ -97,7 +98,10 @@ class QueueReport:
             offset = int(slot["offset"])
             entry = entries.read(offset, 1)
             if len(entry) and entry["size"][0] > 0:
-                if entry["size"][0] != BLANK_RECORD_SIZE or int(slot["at"]) not in self.scan.bad_bodies:
+                if (
+                    entry["size"][0] != BLANK_RECORD_SIZE
+                    or int(slot["at"]) not in self.scan.bad_bodies
+                ):
                     self._report_entry(slot, entry[0])
                 continue
             if missing and int(missing[-1]["offset"]) + 1 != offset:
@@ -112,14 +116,20 @@ class QueueReport:
         place = self.walk.entries.files.place(offset * ENTRY_SIZE)
         what = f"the entry of queue offset {offset} of {self._name}"
         if int(entry["physical"]) != at:
-            text = f"{what} points to physical offset {entry['physical']}, its record stands at {at}"
+            text = (
+                f"{what} points to physical offset {entry['physical']}, its record stands at {at}"
+            )
         elif int(entry["size"]) != int(slot["size"]):
             text = f"{what} says {entry['size']} bytes, its record at physical offset {at} has {slot['size']}"
         elif int(entry["tag_code"]) <= ADDRESS_MAX:
-            self._add(Kind.NOTE, place, f"{what}: {self.walk.wrong_note(int(entry['tag_code']), slot)}")
+            self._add(
+                Kind.NOTE, place, f"{what}: {self.walk.wrong_note(int(entry['tag_code']), slot)}"
+            )
             return
         elif slot["is_delayed"]:
-            text = f"{what} is due at {entry['tag_code']}, before it was stored at {slot['store_ms']}"
+            text = (
+                f"{what} is due at {entry['tag_code']}, before it was stored at {slot['store_ms']}"
+            )
         else:
             text = f"{what} has tag code {entry['tag_code']}, its record at physical offset {at} has {slot['tag_code']}"
         self._add(Kind.ENTRY, place, text)
@@ -157,7 +167,11 @@ class QueueReport:
     def _report_strangers(self, first: int, found: Entries) -> int:
         """How many of these entries point to something else than a record of theirs."""
         log_start = self.files.log.start
-        is_strange = (found["size"] > 0) & (found["size"] != BLANK_RECORD_SIZE) & (found["physical"] >= log_start)
+        is_strange = (
+            (found["size"] > 0)
+            & (found["size"] != BLANK_RECORD_SIZE)
+            & (found["physical"] >= log_start)
+        )
         for damage in self.scan.damages:
             is_strange &= (found["physical"] < damage.start) | (found["physical"] >= damage.end)
         wrong, beyond = 0, np.zeros(len(found), bool)
@@ -173,8 +187,14 @@ class QueueReport:
     def _report_beyond(self, first: int, found: Entries, places: Ints) -> int:
         """Entries that point to where the log does not reach; neighbours make one finding."""
         count = self.findings.count
-        for run in np.split(places, np.flatnonzero(np.diff(places) != 1) + 1) if len(places) else []:
-            offset, last, at = first + int(run[0]), first + int(run[-1]), int(found["physical"][run[0]])
+        for run in (
+            np.split(places, np.flatnonzero(np.diff(places) != 1) + 1) if len(places) else []
+        ):
+            offset, last, at = (
+                first + int(run[0]),
+                first + int(run[-1]),
+                int(found["physical"][run[0]]),
+            )
             what = f"the entries of queue offsets {offset} to {last} of {self._name} point"
             if len(run) == 1:
                 what = f"the entry of queue offset {offset} of {self._name} points"

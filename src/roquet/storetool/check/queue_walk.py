@@ -14,7 +14,14 @@ from roquet.storetool.read.columns import Rows
 from roquet.storetool.read.queue_entries import QueueEntries
 
 _SLOTS: Final = np.dtype(
-    [("offset", "i8"), ("at", "i8"), ("size", "i8"), ("tag_code", "i8"), ("store_ms", "i8"), ("is_delayed", "?")]
+    [
+        ("offset", "i8"),
+        ("at", "i8"),
+        ("size", "i8"),
+        ("tag_code", "i8"),
+        ("store_ms", "i8"),
+        ("is_delayed", "?"),
+    ]
 )
 """Records that take a slot of one queue; `offset` is the slot."""
 Slots = npt.NDArray[Any]
@@ -22,7 +29,11 @@ Slots = npt.NDArray[Any]
 
 def slots_of(rows: Rows, group: Ints) -> Slots:
     slots = np.empty(len(group), _SLOTS)
-    slots["offset"], slots["at"], slots["size"] = rows.queue_offset[group], rows.at[group], rows.size[group]
+    slots["offset"], slots["at"], slots["size"] = (
+        rows.queue_offset[group],
+        rows.at[group],
+        rows.size[group],
+    )
     slots["tag_code"], slots["store_ms"] = rows.tag_code[group], rows.store_ms[group]
     slots["is_delayed"] = rows.is_delayed[group]
     return slots
@@ -86,7 +97,10 @@ class QueueScan:
     def _is_numbered(self, run: Slots, offset: int) -> bool:
         """Whether the entry at `offset` is that of a record which says another queue offset."""
         entry = self.entries.read(offset, 1)
-        return bool(len(entry)) and (entry["physical"][0], entry["size"][0]) == (run["at"][0], run["size"][0])
+        return bool(len(entry)) and (entry["physical"][0], entry["size"][0]) == (
+            run["at"][0],
+            run["size"][0],
+        )
 
     def _begin_anew(self, first: int) -> None:
         """The topic was deleted and made again: its older records have no entries any more."""
@@ -98,7 +112,9 @@ class QueueScan:
     def fits(self, slots: Slots) -> Bools:
         """Whether each record's entry is as it must be. Their queue offsets ascend."""
         first = int(slots["offset"][0])
-        found = self.entries.slots(first, int(slots["offset"][-1]) + 1 - first)[slots["offset"] - first]
+        found = self.entries.slots(first, int(slots["offset"][-1]) + 1 - first)[
+            slots["offset"] - first
+        ]
         same: Bools = (found["physical"] == slots["at"]) & (found["size"] == slots["size"])
         late = slots["is_delayed"] & (found["tag_code"] >= slots["store_ms"])
         coded = ~slots["is_delayed"] & (found["tag_code"] == slots["tag_code"])
@@ -115,5 +131,13 @@ class QueueScan:
             return "it has the address of a note, and no note stands there"
         if note.store_ms != slot["store_ms"]:
             return f"its note is of a record that was stored at {note.store_ms}, this one was at {slot['store_ms']}"
-        is_right = note.tag_code >= slot["store_ms"] if slot["is_delayed"] else note.tag_code == slot["tag_code"]
-        return "" if is_right else f"its note has the tag code {note.tag_code}, the record's is {slot['tag_code']}"
+        is_right = (
+            note.tag_code >= slot["store_ms"]
+            if slot["is_delayed"]
+            else note.tag_code == slot["tag_code"]
+        )
+        return (
+            ""
+            if is_right
+            else f"its note has the tag code {note.tag_code}, the record's is {slot['tag_code']}"
+        )

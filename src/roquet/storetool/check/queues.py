@@ -24,13 +24,19 @@ class QueueCheck:
     """
 
     def __init__(
-        self, files: StoreFiles, findings: Findings, kept_topics: frozenset[str] | None, redone_from: int
+        self,
+        files: StoreFiles,
+        findings: Findings,
+        kept_topics: frozenset[str] | None,
+        redone_from: int,
     ) -> None:
         self._files = files
         self._findings = findings
         self._kept_topics = kept_topics
         self.redone_from = redone_from
-        self.walks: dict[tuple[str, int], QueueScan] = {key: QueueScan(entries_of(files, *key)) for key in files.queues}
+        self.walks: dict[tuple[str, int], QueueScan] = {
+            key: QueueScan(entries_of(files, *key)) for key in files.queues
+        }
         self.entries = 0
 
     def take(self, rows: Rows) -> None:
@@ -47,9 +53,13 @@ class QueueCheck:
         reports: list[QueueReport] = []
         for (topic, queue_id), walk in sorted(self.walks.items()):
             if self._is_deleted(topic):
-                self._findings.remarks.append(f"{topic} {queue_id}: its records are of a deleted topic")
+                self._findings.remarks.append(
+                    f"{topic} {queue_id}: its records are of a deleted topic"
+                )
                 continue
-            report = QueueReport(self._files, self._findings, scan, self.redone_from, claimed, topic, queue_id, walk)
+            report = QueueReport(
+                self._files, self._findings, scan, self.redone_from, claimed, topic, queue_id, walk
+            )
             report.report_entries()
             reports.append(report)
             self.entries += max(0, walk.entries.end() - walk.entries.first)
@@ -58,4 +68,6 @@ class QueueCheck:
 
     def _is_deleted(self, topic: str) -> bool:
         folder = self._files.root / "consumequeue" / topic
-        return self._kept_topics is not None and topic not in self._kept_topics and not folder.is_dir()
+        return (
+            self._kept_topics is not None and topic not in self._kept_topics and not folder.is_dir()
+        )

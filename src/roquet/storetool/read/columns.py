@@ -71,19 +71,26 @@ class RowReader:
         for _, numbers in found.delayed:
             is_delayed[numbers] = True
         none = np.empty(0, np.int64)
-        hashes = [key_hashes(topic, keys, len(keys) // len(numbers)) for topic, keys, numbers in found.keys]
+        hashes = [
+            key_hashes(topic, keys, len(keys) // len(numbers))
+            for topic, keys, numbers in found.keys
+        ]
         return Rows(
             topics=self._topics,
             at=block.physical,
             size=block.sizes,
-            topic=np.array([self._number(topic) for topic in found.topics], np.int64)[found.topic_ids],
+            topic=np.array([self._number(topic) for topic in found.topics], np.int64)[
+                found.topic_ids
+            ],
             queue_id=block.queue_ids,
             queue_offset=block.queue_offsets,
             store_ms=found.store_ms,
             tag_code=found.tag_codes,
             takes_slot=found.takes_a_slot,
             is_delayed=is_delayed,
-            key_at=block.physical[np.concatenate([none, *(numbers for _, _, numbers in found.keys)])],
+            key_at=block.physical[
+                np.concatenate([none, *(numbers for _, _, numbers in found.keys)])
+            ],
             key_hash=np.concatenate([none, *hashes]),
             bad_bodies=block.changed_bodies() if self._verify else [],
         )

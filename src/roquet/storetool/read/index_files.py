@@ -71,10 +71,18 @@ def shape_of(path: Path) -> Shape | None:
     for start, data in data_pieces(path, HEADER.size):
         place = data.find(wanted)
         while place >= 0:
-            slots, odd = divmod(start + place - _AT_IN_ENTRY - ENTRY.itemsize * (header.count - 1) - HEADER.size, 4)
+            slots, odd = divmod(
+                start + place - _AT_IN_ENTRY - ENTRY.itemsize * (header.count - 1) - HEADER.size, 4
+            )
             entries, more = divmod(size - HEADER.size - 4 * slots, ENTRY.itemsize)
             shape = Shape(slots, entries)
-            if slots > 0 and entries >= header.count and not odd and not more and _is_shape(path, shape, header.count):
+            if (
+                slots > 0
+                and entries >= header.count
+                and not odd
+                and not more
+                and _is_shape(path, shape, header.count)
+            ):
                 return shape
             place = data.find(wanted, place + 1)
     return None

@@ -13,7 +13,15 @@ from typing import Final
 from roquet.common.units import PhysicalOffset
 from roquet.errors import CorruptRecord
 from roquet.protocol.records.block import RecordBlock, record_starts
-from roquet.protocol.records.record import BLANK_MAGIC, BLANK_SIZE, MAGIC, MAGIC_V2, SIZE_MIN, check, size_and_magic
+from roquet.protocol.records.record import (
+    BLANK_MAGIC,
+    BLANK_SIZE,
+    MAGIC,
+    MAGIC_V2,
+    SIZE_MIN,
+    check,
+    size_and_magic,
+)
 from roquet.storage.log.dispatch_request import DispatchRequest, read_dispatch_request
 from roquet.storetool.files import DataFile, SegmentFiles, data_pieces
 
@@ -135,7 +143,9 @@ class LogScanner:
         if place < max(earliest, file.start):
             return False
         left = file.start + self._log.file_size - place
-        return _is_blank(self._log.read(place, BLANK_SIZE), left) or not isinstance(arrival_at(self._log, place), str)
+        return _is_blank(self._log.read(place, BLANK_SIZE), left) or not isinstance(
+            arrival_at(self._log, place), str
+        )
 
 
 def error_of(block: RecordBlock, number: int) -> CorruptRecord:

@@ -112,14 +112,20 @@ class QueueEntries:
 
     def note(self, address: int) -> ExtUnit | None:
         """The note at an address that an entry holds in place of its tag code, None where there is none."""
-        return read_note(self._notes.read(address - ADDRESS_OF_FIRST, NOTE_SIZE_MAX)) if self._notes.files else None
+        return (
+            read_note(self._notes.read(address - ADDRESS_OF_FIRST, NOTE_SIZE_MAX))
+            if self._notes.files
+            else None
+        )
 
 
 def entries_of(files: StoreFiles, topic: str, queue_id: int) -> QueueEntries:
     """The entries of a queue; of none at all where the store has no such queue."""
     place = Path(topic, str(queue_id))
     folder = files.root / "consumequeue" / place
-    found = files.queues.get((topic, queue_id)) or series([folder], files.queue_file_size or QUEUE_FILE_SIZE)
+    found = files.queues.get((topic, queue_id)) or series(
+        [folder], files.queue_file_size or QUEUE_FILE_SIZE
+    )
     return QueueEntries(found, series([files.root / "consumequeue_ext" / place]))
 
 

@@ -62,7 +62,10 @@ def test_offsets_are_given_with_bare_integer_keys(world: World) -> None:
     world.progress.commit("g", "T", 0, 5)
     world.progress.commit("g", "T", 1, 6)
     world.delays.restore(DelayOffsetTable({1: 5}))
-    assert client.call(RequestCode.GET_ALL_CONSUMER_OFFSET).body == b'{"offsetTable":{"T@g":{0:5,1:6}}}'
+    assert (
+        client.call(RequestCode.GET_ALL_CONSUMER_OFFSET).body
+        == b'{"offsetTable":{"T@g":{0:5,1:6}}}'
+    )
     assert client.call(RequestCode.GET_ALL_DELAY_OFFSET).body == b'{"offsetTable":{1:5}}'
 
 

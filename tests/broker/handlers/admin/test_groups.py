@@ -27,14 +27,19 @@ STRICT = GroupConfig("g", retry_max_times=3, consume_broadcast_enable=False)
 
 
 def beat(client: Client, *topics: str) -> None:
-    consumer = ConsumerData("g", subscriptions=tuple(Subscription(topic, version=7) for topic in topics))
+    consumer = ConsumerData(
+        "g", subscriptions=tuple(Subscription(topic, version=7) for topic in topics)
+    )
     body = dump_bytes(Heartbeat("c", ("p",), (consumer,)).to_json())
     assert client.call(RequestCode.HEART_BEAT, body).code == ResponseCode.SUCCESS
 
 
 def test_a_group_is_on_disk_once_its_creation_is_answered(world: World) -> None:
     body = dump_bytes(STRICT.to_json())
-    assert world.client().call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body).code == ResponseCode.SUCCESS
+    assert (
+        world.client().call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body).code
+        == ResponseCode.SUCCESS
+    )
     assert world.groups.groups["g"] == STRICT
     world.host.crash()
     world.host.boot()
@@ -54,7 +59,10 @@ def test_what_cannot_be_a_group_is_refused(world: World, name: str) -> None:
 def test_a_slaves_groups_are_its_masters(sim: Simulation) -> None:
     client = World(sim, brokerRole="SLAVE", brokerId=1).client()
     body = dump_bytes(STRICT.to_json())
-    for code in (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, RequestCode.DELETE_SUBSCRIPTIONGROUP):
+    for code in (
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    ):
         assert client.call(code, body, groupName="g").code == ResponseCode.SYSTEM_ERROR
 
 
@@ -62,7 +70,10 @@ def test_a_deleted_group_keeps_its_progress_unless_asked_otherwise(world: World)
     client = world.client()
     world.on_broker(lambda: world.metadata.update_group(STRICT))
     world.progress.commit("g", "T", 0, 5)
-    assert client.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g").code == ResponseCode.SUCCESS
+    assert (
+        client.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g").code
+        == ResponseCode.SUCCESS
+    )
     assert "g" not in world.groups.groups
     assert world.progress.committed("g", "T", 0) == 5
     client.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="g", removeOffset="true")
@@ -70,7 +81,9 @@ def test_a_deleted_group_keeps_its_progress_unless_asked_otherwise(world: World)
 
 
 def test_the_whole_table_is_given_to_slaves_and_tools(world: World) -> None:
-    table = parse(world.client().call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body, GroupTable.from_json)
+    table = parse(
+        world.client().call(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body, GroupTable.from_json
+    )
     assert table == world.groups.to_table()
 
 
@@ -114,7 +127,11 @@ def test_where_a_group_stands_in_the_queues_of_its_topics(world: World) -> None:
 
     assert stats() == {
         ("T", 0): {"brokerOffset": 0, "consumerOffset": 0, "lastTimestamp": 0},
-        ("T", 1): {"brokerOffset": 3, "consumerOffset": 2, "lastTimestamp": world.store.store_time("T", 1, 1)},
+        ("T", 1): {
+            "brokerOffset": 3,
+            "consumerOffset": 2,
+            "lastTimestamp": world.store.store_time("T", 1, 1),
+        },
         ("U", 0): {"brokerOffset": 0, "consumerOffset": 0, "lastTimestamp": 0},
     }
     assert set(stats(topic="U")) == {("U", 0)}
@@ -127,7 +144,9 @@ def test_who_consumes_a_topic(world: World) -> None:
     world.progress.commit("was-here", "T", 1, 2)
     world.progress.commit("elsewhere", "U", 1, 2)
     beat(client, "T")
-    assert client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="T") == {"groupList": ["g", "was-here"]}
+    assert client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="T") == {
+        "groupList": ["g", "was-here"]
+    }
     assert client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="nobody's") == {"groupList": []}
 
 
@@ -141,7 +160,9 @@ def test_one_group_is_told_by_its_name(world: World) -> None:
 
 
 @pytest.mark.parametrize("name", ["removeOffset", "cleanOffset"])
-def test_a_groups_offsets_go_with_it_where_either_release_wants_that(world: World, name: str) -> None:
+def test_a_groups_offsets_go_with_it_where_either_release_wants_that(
+    world: World, name: str
+) -> None:
     world.groups.update(GroupConfig("G"), world.host.now_ms())
     world.progress.commit("G", "T", 0, 5)
     world.client().call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G", **{name: "true"})

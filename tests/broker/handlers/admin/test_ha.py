@@ -38,8 +38,16 @@ def test_a_slave_that_has_all_is_in_sync(clients: tuple[Client, Client]) -> None
     assert (slave.acked, slave.sent, slave.behind, slave.behind_ms) == (seen.end, seen.end, 0, 0)
     assert (slave.is_in_sync, slave.state, slave.reason) == (True, "streaming", "")
     assert own.follower is not None
-    assert (own.end, own.follower.master, own.follower.end) == (seen.end, f"{MASTER}:10912", seen.end)
-    assert (own.follower.is_active, own.follower.state, own.follower.reason) == (True, "following", "")
+    assert (own.end, own.follower.master, own.follower.end) == (
+        seen.end,
+        f"{MASTER}:10912",
+        seen.end,
+    )
+    assert (own.follower.is_active, own.follower.state, own.follower.reason) == (
+        True,
+        "following",
+        "",
+    )
 
 
 def test_a_slave_that_gets_nothing_is_so_many_bytes_and_so_long_behind(
@@ -57,7 +65,9 @@ def test_a_slave_that_gets_nothing_is_so_many_bytes_and_so_long_behind(
     assert slave.silent_ms > 6_400
 
 
-def test_a_slave_that_is_gone_is_shown_with_the_reason(sim: Simulation, clients: tuple[Client, Client]) -> None:
+def test_a_slave_that_is_gone_is_shown_with_the_reason(
+    sim: Simulation, clients: tuple[Client, Client]
+) -> None:
     to_master, _ = clients
     sim.host(SLAVE).kill()
     sim.run_for(5)
@@ -67,7 +77,9 @@ def test_a_slave_that_is_gone_is_shown_with_the_reason(sim: Simulation, clients:
     assert slave.silent_ms >= 5_000
 
 
-def test_a_slave_without_its_master_says_why(sim: Simulation, clients: tuple[Client, Client]) -> None:
+def test_a_slave_without_its_master_says_why(
+    sim: Simulation, clients: tuple[Client, Client]
+) -> None:
     _, to_slave = clients
     sim.host(MASTER).kill()
     sim.run_for(8)
@@ -79,8 +91,17 @@ def test_a_slave_without_its_master_says_why(sim: Simulation, clients: tuple[Cli
 
 def test_members_have_the_names_that_5x_has(clients: tuple[Client, Client]) -> None:
     to_master, to_slave = clients
-    master, slave = to_master.ask(RequestCode.GET_BROKER_HA_STATUS), to_slave.ask(RequestCode.GET_BROKER_HA_STATUS)
-    of_5x = {"master", "masterCommitLogMaxOffset", "inSyncSlaveNums", "haConnectionInfo", "haClientRuntimeInfo"}
+    master, slave = (
+        to_master.ask(RequestCode.GET_BROKER_HA_STATUS),
+        to_slave.ask(RequestCode.GET_BROKER_HA_STATUS),
+    )
+    of_5x = {
+        "master",
+        "masterCommitLogMaxOffset",
+        "inSyncSlaveNums",
+        "haConnectionInfo",
+        "haClientRuntimeInfo",
+    }
     assert (master.keys(), slave.keys()) == (of_5x, of_5x)
     assert (master["master"], master["inSyncSlaveNums"], slave["master"]) == (True, 1, False)
     assert master["haConnectionInfo"][0].keys() >= {

@@ -16,12 +16,19 @@ async def fail_after(event: asyncio.Event) -> None:
     raise OSError("the drive is full")
 
 
-async def test_a_failure_is_told_to_those_who_wait_and_else_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_is_told_to_those_who_wait_and_else_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     jobs, event = Jobs(), asyncio.Event()
-    waiting = [asyncio.create_task(jobs.run("deletion of topic T", lambda: fail_after(event))) for _ in range(2)]
+    waiting = [
+        asyncio.create_task(jobs.run("deletion of topic T", lambda: fail_after(event)))
+        for _ in range(2)
+    ]
     await asyncio.sleep(0)
     event.set()
-    assert [type(each) for each in await asyncio.gather(*waiting, return_exceptions=True)] == [OSError] * 2
+    assert [type(each) for each in await asyncio.gather(*waiting, return_exceptions=True)] == [
+        OSError
+    ] * 2
     assert not caplog.messages
     event.clear()
     gone = asyncio.create_task(jobs.run("deletion of topic T", lambda: fail_after(event)))

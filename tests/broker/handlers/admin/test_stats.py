@@ -73,16 +73,26 @@ def test_how_long_pulls_took_is_told_by_queue_and_group_in_ms(world: World) -> N
     assert minute(world, "GROUP_GET_LATENCY", "3@T@G") == 0
 
 
-def test_delayed_messages_count_as_given_out_of_their_level_s_queue_when_they_go(world: World) -> None:
+def test_delayed_messages_count_as_given_out_of_their_level_s_queue_when_they_go(
+    world: World,
+) -> None:
     traffic = world.measurements.traffic
     for queue_id, messages, size in ((2, 5, 500), (2, 1, 100), (7, 4, 40)):
         traffic.delivered(queue_id, messages, size)
     world.on_broker(lambda: finished(world.measurements.look(Window.MINUTE)))
     items = ("QUEUE_GET_NUMS", "QUEUE_GET_SIZE")
-    assert [minute(world, item, "SCHEDULE_TOPIC_XXXX@2@SCHEDULE_CONSUMER") for item in items] == [6, 600]
+    assert [minute(world, item, "SCHEDULE_TOPIC_XXXX@2@SCHEDULE_CONSUMER") for item in items] == [
+        6,
+        600,
+    ]
     items = ("GROUP_GET_NUMS", "GROUP_GET_SIZE")
-    assert [minute(world, item, "SCHEDULE_TOPIC_XXXX@SCHEDULE_CONSUMER") for item in items] == [10, 640]
-    given = world.client().ask(STATS, statsName="BROKER_GET_NUMS", statsKey=world.config.broker_cluster_name)
+    assert [minute(world, item, "SCHEDULE_TOPIC_XXXX@SCHEDULE_CONSUMER") for item in items] == [
+        10,
+        640,
+    ]
+    given = world.client().ask(
+        STATS, statsName="BROKER_GET_NUMS", statsKey=world.config.broker_cluster_name
+    )
     assert given["statsMinute"]["sum"] == 0, "to no consumer"
 
 
@@ -101,16 +111,24 @@ def test_without_detail_nothing_is_told_by_queue(sim: Simulation) -> None:
 
 
 @pytest.mark.parametrize("gone", ["T", "G"])
-def test_what_was_given_of_a_topic_or_to_a_group_is_forgotten_once_that_is_deleted(world: World, gone: str) -> None:
+def test_what_was_given_of_a_topic_or_to_a_group_is_forgotten_once_that_is_deleted(
+    world: World, gone: str
+) -> None:
     traffic = world.measurements.traffic
     traffic.given("T", "G", 0, 1, 100, traffic.clock_ms())
     traffic.sent_back("T", "G")
     totals = (("GROUP_GET_NUMS", "T@G"), ("GROUP_GET_LATENCY", "0@T@G"), ("SNDBCK_PUT_NUMS", "T@G"))
     assert all(is_told(world, *total) for total in totals)
     if gone == "T":
-        assert world.client().call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == ResponseCode.SUCCESS
+        assert (
+            world.client().call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code
+            == ResponseCode.SUCCESS
+        )
     else:
-        assert world.client().call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G").code == ResponseCode.SUCCESS
+        assert (
+            world.client().call(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="G").code
+            == ResponseCode.SUCCESS
+        )
     world.on_broker(lambda: finished(world.measurements.look(Window.MINUTE)))
     assert not any(is_told(world, *total) for total in totals)
 
@@ -120,7 +138,8 @@ def is_told(world: World, item: str, key: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("item", "key"), [("TOPIC_PUT_NUMS", "T"), ("COMMERCIAL_SEND_TIMES", "T"), ("NO_SUCH_ITEM", "T")]
+    ("item", "key"),
+    [("TOPIC_PUT_NUMS", "T"), ("COMMERCIAL_SEND_TIMES", "T"), ("NO_SUCH_ITEM", "T")],
 )
 def test_what_was_not_counted_is_refused(world: World, item: str, key: str) -> None:
     answer = world.client().call(STATS, statsName=item, statsKey=key)

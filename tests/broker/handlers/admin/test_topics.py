@@ -27,7 +27,9 @@ CREATE = {"readQueueNums": 2, "writeQueueNums": 3, **FIELDS}
 
 
 def test_a_topic_is_on_disk_once_its_creation_is_answered(world: World) -> None:
-    answer = world.client().call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic="T", **CREATE, topicSysFlag=1)
+    answer = world.client().call(
+        RequestCode.UPDATE_AND_CREATE_TOPIC, topic="T", **CREATE, topicSysFlag=1
+    )
     assert answer.code == ResponseCode.SUCCESS
     assert world.topic_changes == 1
     world.host.crash()
@@ -35,7 +37,9 @@ def test_a_topic_is_on_disk_once_its_creation_is_answered(world: World) -> None:
     data = world.host.disk.read(world.config.state_folder / TOPICS)
     assert data is not None
     saved = parse(data, TopicTable.from_json).topics["T"]
-    assert saved == TopicConfig("T", 2, 3, sys_flag=1), "whether it is ordered is for the name servers to say"
+    assert saved == TopicConfig("T", 2, 3, sys_flag=1), (
+        "whether it is ordered is for the name servers to say"
+    )
 
 
 def test_a_topic_that_cannot_be_saved_is_answered_with_the_reason(world: World) -> None:
@@ -82,8 +86,14 @@ def test_a_deleted_topic_leaves_nothing_that_a_later_one_would_inherit(world: Wo
     assert world.store.max_offset("T", 0) == 0
     assert world.progress.committed("g", "T", 0) is None
     assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == ResponseCode.SUCCESS
-    assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="TBW102").code == ResponseCode.SYSTEM_ERROR
-    assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="../x").code == ResponseCode.SYSTEM_ERROR
+    assert (
+        client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="TBW102").code
+        == ResponseCode.SYSTEM_ERROR
+    )
+    assert (
+        client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="../x").code
+        == ResponseCode.SYSTEM_ERROR
+    )
 
 
 def test_deleting_a_topic_without_queues_makes_no_checkpoint(world: World) -> None:
@@ -92,7 +102,9 @@ def test_deleting_a_topic_without_queues_makes_no_checkpoint(world: World) -> No
     world.put("other")
     assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="T").code == ResponseCode.SUCCESS
     assert world.store.checkpoint.mark == before
-    assert client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="other").code == ResponseCode.SUCCESS
+    assert (
+        client.call(RequestCode.DELETE_TOPIC_IN_BROKER, topic="other").code == ResponseCode.SUCCESS
+    )
     assert world.store.checkpoint.mark != before
 
 
@@ -103,7 +115,10 @@ def test_the_whole_table_is_given_to_slaves_and_tools(world: World) -> None:
 
 def test_the_state_of_each_queue_of_a_topic(world: World) -> None:
     client = world.client()
-    assert client.call(RequestCode.GET_TOPIC_STATS_INFO, topic="T").code == ResponseCode.TOPIC_NOT_EXIST
+    assert (
+        client.call(RequestCode.GET_TOPIC_STATS_INFO, topic="T").code
+        == ResponseCode.TOPIC_NOT_EXIST
+    )
     client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, topic="T", **CREATE)
     world.put("T", 1)
     stored_ms = world.store.store_time("T", 1, 0)
@@ -126,7 +141,10 @@ def test_one_topic_is_told_by_its_name(world: World) -> None:
     world.topics.update(TopicConfig("T", 2, 3), world.host.now_ms())
     told = world.client().ask(RequestCode.GET_TOPIC_CONFIG, topic="T")
     assert TopicConfig.from_json(told) == TopicConfig("T", 2, 3)
-    assert world.client().call(RequestCode.GET_TOPIC_CONFIG, topic="U").code == ResponseCode.TOPIC_NOT_EXIST
+    assert (
+        world.client().call(RequestCode.GET_TOPIC_CONFIG, topic="U").code
+        == ResponseCode.TOPIC_NOT_EXIST
+    )
 
 
 def test_a_deletion_goes_on_when_the_client_that_asked_for_it_is_gone(sim: Simulation) -> None:
@@ -137,7 +155,9 @@ def test_a_deletion_goes_on_when_the_client_that_asked_for_it_is_gone(sim: Simul
 
     async def delete() -> None:
         with pytest.raises(CallTimeout):
-            await tool.channels.call(tool.broker, Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}), 10)
+            await tool.channels.call(
+                tool.broker, Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}), 10
+            )
         await tool.channels.close()
 
     node.host.drive.speed = DriveSpeed(sync_s=(0.05, 0.05), spike_chance=0)
@@ -149,7 +169,9 @@ def test_a_deletion_goes_on_when_the_client_that_asked_for_it_is_gone(sim: Simul
     assert bodies_in(serving(node).store, "other") == [b"before"]
 
 
-def test_two_who_ask_for_the_same_deletion_are_both_answered_and_a_stop_ends_it(sim: Simulation) -> None:
+def test_two_who_ask_for_the_same_deletion_are_both_answered_and_a_stop_ends_it(
+    sim: Simulation,
+) -> None:
     node = started(sim, ADDRESS)
     client = Client(sim, sim.host("10.0.0.9"))
     assert send(client, b"before").code == ResponseCode.SUCCESS
@@ -181,7 +203,9 @@ def test_two_who_ask_for_the_same_deletion_are_both_answered_and_a_stop_ends_it(
 
 
 @pytest.mark.parametrize("asked_ms", range(0, 400, 40))
-def test_a_stop_during_a_deletion_saves_what_was_acknowledged(sim: Simulation, asked_ms: int) -> None:
+def test_a_stop_during_a_deletion_saves_what_was_acknowledged(
+    sim: Simulation, asked_ms: int
+) -> None:
     """A deletion has several syncs, of 50 ms here, and the tables' files have more: each is a moment to stop in."""
     node = started(sim, ADDRESS)
     client, tool = Client(sim, sim.host("10.0.0.9")), Client(sim, sim.host("10.0.0.8"))
@@ -190,7 +214,9 @@ def test_a_stop_during_a_deletion_saves_what_was_acknowledged(sim: Simulation, a
 
     async def delete() -> None:
         with suppress(ConnectionClosed, CallTimeout):
-            await tool.channels.call(tool.broker, Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}), 5000)
+            await tool.channels.call(
+                tool.broker, Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}), 5000
+            )
 
     tool.host.start(delete)
     sim.run_for(asked_ms / 1000)
@@ -202,7 +228,9 @@ def test_a_stop_during_a_deletion_saves_what_was_acknowledged(sim: Simulation, a
     assert "late" in serving(node).parts.tables.metadata.topics
 
 
-def test_a_topic_that_is_sent_to_while_it_is_deleted_does_not_come_back_with_a_crash(sim: Simulation) -> None:
+def test_a_topic_that_is_sent_to_while_it_is_deleted_does_not_come_back_with_a_crash(
+    sim: Simulation,
+) -> None:
     node = started(sim, ADDRESS, flushDiskType="SYNC_FLUSH")
     client, admin = Client(sim, sim.host("10.0.0.9")), Client(sim, sim.host("10.0.0.8"))
     for topic in ("T", "kept"):

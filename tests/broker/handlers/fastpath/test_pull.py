@@ -47,12 +47,16 @@ def random_pull(chance: random.Random) -> PullHeader:
 @pytest.mark.parametrize("header_type", [JSON, BINARY])
 @pytest.mark.parametrize("is_slave", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_any_pulls_are_answered_as_on_the_general_path(seed: int, header_type: int, is_slave: bool) -> None:
+def test_any_pulls_are_answered_as_on_the_general_path(
+    seed: int, header_type: int, is_slave: bool
+) -> None:
     async def run() -> int:
         config = PullConfig(is_slave=is_slave, filter_by_properties=True)
         learning, by_slow_path = Side(config), Side(config)
         chance = random.Random(seed)
-        frames = [pull_frame(number, random_pull(chance), header_type) for number in range(100, 500)]
+        frames = [
+            pull_frame(number, random_pull(chance), header_type) for number in range(100, 500)
+        ]
         compare(frames, learning, by_slow_path)
         return learning.templates()
 
@@ -64,7 +68,10 @@ def test_what_changes_meanwhile_counts_for_learnt_pulls_too(header_type: int) ->
     async def run() -> None:
         config = PullConfig(filter_by_properties=True)
         learning, by_slow_path = Side(config), Side(config)
-        frames = [pull_frame(n, replace(USUAL, queue_offset=n, commit_offset=n), header_type) for n in range(20, 40)]
+        frames = [
+            pull_frame(n, replace(USUAL, queue_offset=n, commit_offset=n), header_type)
+            for n in range(20, 40)
+        ]
         everything = compare(frames, learning, by_slow_path)
         for side in (learning, by_slow_path):
             side.subscribe("a", version=2)
@@ -100,7 +107,9 @@ def test_what_a_request_changes_counts_for_pulls_of_the_same_read(header_type: i
 def test_no_changed_byte_makes_a_learnt_pull_mean_something_else(header_type: int) -> None:
     async def run() -> None:
         learning, by_slow_path = Side(), Side()
-        frame = pull_frame(1234, replace(USUAL, queue_id=3, queue_offset=45, commit_offset=40), header_type)
+        frame = pull_frame(
+            1234, replace(USUAL, queue_id=3, queue_offset=45, commit_offset=40), header_type
+        )
         compare([frame, frame], learning, by_slow_path, per_read=1)
         assert learning.templates() == 1
         chance = random.Random(header_type)
@@ -120,14 +129,33 @@ def test_no_changed_byte_makes_a_learnt_pull_mean_something_else(header_type: in
 
 
 @pytest.mark.parametrize("header_type", [JSON, BINARY])
-@pytest.mark.parametrize("number", ["queueId", "queueOffset", "commitOffset", "maxMsgNums", "subVersion"])
-def test_a_number_at_or_beyond_javas_range_is_answered_as_on_the_general_path(number: str, header_type: int) -> None:
+@pytest.mark.parametrize(
+    "number", ["queueId", "queueOffset", "commitOffset", "maxMsgNums", "subVersion"]
+)
+def test_a_number_at_or_beyond_javas_range_is_answered_as_on_the_general_path(
+    number: str, header_type: int
+) -> None:
     async def run() -> None:
         learning, by_slow_path = Side(), Side()
         usual = decode(pull_frame(1234, USUAL, header_type))
         for text in (
-            *("1", "000000000001", "2147483647", "2147483648", "9999999999", "+1", "1_0", "-1", "-2147483649"),
-            *("0000000000000000001", "9223372036854775807", "9223372036854775808", "9999999999999999999"),
+            *(
+                "1",
+                "000000000001",
+                "2147483647",
+                "2147483648",
+                "9999999999",
+                "+1",
+                "1_0",
+                "-1",
+                "-2147483649",
+            ),
+            *(
+                "0000000000000000001",
+                "9223372036854775807",
+                "9223372036854775808",
+                "9999999999999999999",
+            ),
         ):
             usual.fields[number] = text
             compare([usual.encode()[4:]] * 4, learning, by_slow_path, per_read=1)
@@ -150,12 +178,23 @@ def test_long_headers_are_not_learnt_and_all_that_are_have_a_bound(
 
     async def run() -> None:
         learning, by_slow_path = Side(), Side()
-        compare([with_odd_field(number, 9_000 + number, header_type) for number in range(40)], learning, by_slow_path)
+        compare(
+            [with_odd_field(number, 9_000 + number, header_type) for number in range(40)],
+            learning,
+            by_slow_path,
+        )
         assert learning.templates() == 0
-        compare([with_odd_field(number, 5_000 + number, header_type) for number in range(60)], learning, by_slow_path)
+        compare(
+            [with_odd_field(number, 5_000 + number, header_type) for number in range(60)],
+            learning,
+            by_slow_path,
+        )
         assert 0 < learning.templates() <= 50_000 // 5_000
         compare(
-            [pull_frame(number, replace(USUAL, queue_offset=number), header_type) for number in range(4)],
+            [
+                pull_frame(number, replace(USUAL, queue_offset=number), header_type)
+                for number in range(4)
+            ],
             learning,
             by_slow_path,
         )
@@ -185,7 +224,10 @@ def test_a_log_file_is_looked_at_once_for_all_pulls_of_a_read_and_again_for_the_
 ) -> None:
     async def run() -> None:
         side = Side()
-        frames = [pull_frame(n, replace(USUAL, queue_id=n % 4, queue_offset=PER_QUEUE - 8)) for n in range(1, 9)]
+        frames = [
+            pull_frame(n, replace(USUAL, queue_id=n % 4, queue_offset=PER_QUEUE - 8))
+            for n in range(1, 9)
+        ]
         for _ in range(2):  # the first pull is the one that is learnt from
             side.connection._answers(frames)
         assert side.templates() > 0

@@ -20,16 +20,40 @@ from roquet.protocol.records.record import decode
 from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import BINARY, JSON, ONE_WAY, Command
 from roquet.transport.connection import SlowPath
-from tests.broker.send_sides import NOW_MS, Side, assert_same_store, batch_frame, run_both, send_frame
+from tests.broker.send_sides import (
+    NOW_MS,
+    Side,
+    assert_same_store,
+    batch_frame,
+    run_both,
+    send_frame,
+)
 from tests.simulation.disk import Drive
 
 UNIQUE_KEY = "AC110001{:024X}"
-names = st.sampled_from(["a", "b", "%", 'quote"d', "back\\slash", "ünïcode", "opaque", '"opaque":7', "UNIQ_KEY"])
+names = st.sampled_from(
+    ["a", "b", "%", 'quote"d', "back\\slash", "ünïcode", "opaque", '"opaque":7', "UNIQ_KEY"]
+)
 texts = st.one_of(
     st.sampled_from(
-        ["x", "tag%d", 'say "hi"', "a\\b", "schlüssel", "k1 k2", " k1  k2 ", "0", '","opaque":1,"', "100%"]
+        [
+            "x",
+            "tag%d",
+            'say "hi"',
+            "a\\b",
+            "schlüssel",
+            "k1 k2",
+            " k1  k2 ",
+            "0",
+            '","opaque":1,"',
+            "100%",
+        ]
     ),
-    st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=12),
+    st.text(
+        st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]),
+        min_size=1,
+        max_size=12,
+    ),
 )
 properties = st.fixed_dictionaries(
     {},
@@ -102,7 +126,9 @@ def test_runs_of_usual_sends_come_out_the_same(frames: list[bytes], reads: list[
 @given(
     st.sampled_from([JSON, BINARY]),
     properties,
-    st.lists(st.tuples(st.integers(0, 4000), st.binary(min_size=1, max_size=3)), min_size=1, max_size=20),
+    st.lists(
+        st.tuples(st.integers(0, 4000), st.binary(min_size=1, max_size=3)), min_size=1, max_size=20
+    ),
 )
 def test_any_bytes_in_a_learnt_frame_come_out_the_same(
     header_type: int, pairs: dict[str, str], changes: list[tuple[int, bytes]]
@@ -126,9 +152,25 @@ def test_a_tag_that_is_no_text_in_a_run_comes_out_the_same(header_type: int) -> 
 
 
 NUMBER_TEXTS = [
-    *("3", "1000000000", "2147483647", "2147483648", "9999999999", "0000000003", "+000000003", "1_00000000"),
+    *(
+        "3",
+        "1000000000",
+        "2147483647",
+        "2147483648",
+        "9999999999",
+        "0000000003",
+        "+000000003",
+        "1_00000000",
+    ),
     *("999999999999999999", "1000000000000000000", "9223372036854775807", "9223372036854775808"),
-    *("9999999999999999999", "-1", "-2147483648", "-2147483649", "-9223372036854775808", "-9223372036854775809"),
+    *(
+        "9999999999999999999",
+        "-1",
+        "-2147483648",
+        "-2147483649",
+        "-9223372036854775808",
+        "-9223372036854775809",
+    ),
 ]
 
 
@@ -136,13 +178,20 @@ NUMBER_TEXTS = [
 @pytest.mark.parametrize(
     "code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE]
 )
-@pytest.mark.parametrize("number", ["queue_id", "born_timestamp", "flag", "sys_flag", "reconsume_times"])
-def test_a_number_at_or_beyond_javas_range_comes_out_the_same(header_type: int, code: int, number: str) -> None:
+@pytest.mark.parametrize(
+    "number", ["queue_id", "born_timestamp", "flag", "sys_flag", "reconsume_times"]
+)
+def test_a_number_at_or_beyond_javas_range_comes_out_the_same(
+    header_type: int, code: int, number: str
+) -> None:
     """Each after one of the same length that is learnt where that may be."""
     plan = SendHeader if code == RequestCode.SEND_MESSAGE else SendHeaderV2
     is_batch = code == RequestCode.SEND_BATCH_MESSAGE
     header = plan("group", "TopicTest", 3, 0, NOW_MS, 0, properties="WAIT\x01true", batch=is_batch)
-    wire = plan.SPELLING.get(number) or {"queue_id": "queueId", "born_timestamp": "bornTimestamp"}.get(number, number)
+    wire = plan.SPELLING.get(number) or {
+        "queue_id": "queueId",
+        "born_timestamp": "bornTimestamp",
+    }.get(number, number)
     wire = {"sys_flag": "sysFlag", "reconsume_times": "reconsumeTimes"}.get(wire, wire)
     body = batch_item(0, b"body", b"UNIQ_KEY\x01" + b"k" * 32) if is_batch else b"body"
     frames = []
@@ -155,8 +204,14 @@ def test_a_number_at_or_beyond_javas_range_comes_out_the_same(header_type: int, 
 
 
 def test_an_opaque_beyond_javas_range_comes_out_the_same() -> None:
-    frames = [send_frame(opaque, 1, {"UNIQ_KEY": UNIQUE_KEY.format(1)}) for opaque in (1_000_000_000, 2_147_483_647)]
-    beyond = [send_frame(opaque, 1, {"UNIQ_KEY": UNIQUE_KEY.format(1)}) for opaque in (2_147_483_648, 9_999_999_999)]
+    frames = [
+        send_frame(opaque, 1, {"UNIQ_KEY": UNIQUE_KEY.format(1)})
+        for opaque in (1_000_000_000, 2_147_483_647)
+    ]
+    beyond = [
+        send_frame(opaque, 1, {"UNIQ_KEY": UNIQUE_KEY.format(1)})
+        for opaque in (2_147_483_648, 9_999_999_999)
+    ]
     for reads in ([1], [8]):
         learning, _ = run_both([*frames * 4, *(frames + beyond) * 4], [1, 1, *reads])
         assert learning.templates == 1
@@ -170,9 +225,13 @@ def test_any_numbers_inside_a_batch_come_out_the_same(flag: int, size: int, at: 
     item = batch_item(flag, b"body", b"UNIQ_KEY\x01" + b"k" * 32)
     number = size.to_bytes(4, "big", signed=True)
     changed = item[:at] + (number if at < 20 else number[2:]) + item[at + (4 if at < 20 else 2) :]
-    header = SendHeaderV2("group", "TopicTest", 1, 0, NOW_MS, 0, properties="WAIT\x01true", batch=True)
+    header = SendHeaderV2(
+        "group", "TopicTest", 1, 0, NOW_MS, 0, properties="WAIT\x01true", batch=True
+    )
     frames = [
-        Command(RequestCode.SEND_BATCH_MESSAGE, header.write(), body, 1234, header_type=BINARY).encode()[4:]
+        Command(
+            RequestCode.SEND_BATCH_MESSAGE, header.write(), body, 1234, header_type=BINARY
+        ).encode()[4:]
         for body in (item, item, item + changed, changed, item * 3, changed + item, item)
     ]
     run_both(frames * 2, [1, 1, 3])
@@ -181,12 +240,20 @@ def test_any_numbers_inside_a_batch_come_out_the_same(flag: int, size: int, at: 
 @pytest.mark.parametrize("header_type", [JSON, BINARY])
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 @pytest.mark.parametrize("more", [{}, {"DELAY": "2"}])
-def test_a_producers_usual_sends_are_learnt_once(header_type: int, code: int, more: dict[str, str]) -> None:
+def test_a_producers_usual_sends_are_learnt_once(
+    header_type: int, code: int, more: dict[str, str]
+) -> None:
     frames = [
         send_frame(
             1000 + n,
             n % 4,
-            {"KEYS": f"key{n:04}", "UNIQ_KEY": UNIQUE_KEY.format(n), "WAIT": "true", "TAGS": f"t{n % 7}", **more},
+            {
+                "KEYS": f"key{n:04}",
+                "UNIQ_KEY": UNIQUE_KEY.format(n),
+                "WAIT": "true",
+                "TAGS": f"t{n % 7}",
+                **more,
+            },
             b"body %d" % n,
             header_type=header_type,
             code=code,
@@ -200,9 +267,13 @@ def test_a_producers_usual_sends_are_learnt_once(header_type: int, code: int, mo
 
 
 @pytest.mark.parametrize("header_type", [JSON, BINARY])
-def test_one_way_sends_are_learnt_and_told_nothing_even_where_there_is_no_room(header_type: int) -> None:
+def test_one_way_sends_are_learnt_and_told_nothing_even_where_there_is_no_room(
+    header_type: int,
+) -> None:
     frames = [
-        send_frame(1000, 1, {"UNIQ_KEY": UNIQUE_KEY.format(n)}, flag=ONE_WAY, header_type=header_type)
+        send_frame(
+            1000, 1, {"UNIQ_KEY": UNIQUE_KEY.format(n)}, flag=ONE_WAY, header_type=header_type
+        )
         for n in range(14)
     ]
 
@@ -213,10 +284,15 @@ def test_one_way_sends_are_learnt_and_told_nothing_even_where_there_is_no_room(h
         drive.trouble = errno.ENOSPC
         assert side.take(*frames[2:]) == []
         drive.trouble = None
-        assert (side.templates, side.store.max_offset("TopicTest", 1)) == (1, 12), "a file of the queue has 12 entries"
+        assert (side.templates, side.store.max_offset("TopicTest", 1)) == (1, 12), (
+            "a file of the queue has 12 entries"
+        )
         by_slow_path = side.connection._general
         assert (side.take(*frames[2:]), side.take(frames[2])) == ([], [])
-        assert (side.store.max_offset("TopicTest", 1), side.connection._general) == (25, by_slow_path)
+        assert (side.store.max_offset("TopicTest", 1), side.connection._general) == (
+            25,
+            by_slow_path,
+        )
         side.store.abandon()
 
     asyncio.run(run())
@@ -230,7 +306,9 @@ batches = st.builds(
         st.lists(
             st.tuples(
                 st.binary(min_size=4, max_size=4),
-                st.fixed_dictionaries({"UNIQ_KEY": st.integers(0, 99).map(UNIQUE_KEY.format), "TAGS": st.just("t")}),
+                st.fixed_dictionaries(
+                    {"UNIQ_KEY": st.integers(0, 99).map(UNIQUE_KEY.format), "TAGS": st.just("t")}
+                ),
             ),
             max_size=5,
         ),
@@ -248,9 +326,16 @@ def test_any_batches_come_out_the_same(frames: list[bytes], reads: list[int]) ->
 
 @settings(max_examples=80)
 @example([(137, b" ")])  # in the properties of the batch
-@given(st.lists(st.tuples(st.integers(0, 4000), st.binary(min_size=1, max_size=3)), min_size=1, max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4000), st.binary(min_size=1, max_size=3)), min_size=1, max_size=20
+    )
+)
 def test_any_bytes_in_a_learnt_batch_come_out_the_same(changes: list[tuple[int, bytes]]) -> None:
-    messages = [(b"body %d" % n, {"UNIQ_KEY": UNIQUE_KEY.format(n), "KEYS": "k", "WAIT": "true"}) for n in range(4)]
+    messages = [
+        (b"body %d" % n, {"UNIQ_KEY": UNIQUE_KEY.format(n), "KEYS": "k", "WAIT": "true"})
+        for n in range(4)
+    ]
     frame = batch_frame(1234, messages)
     frames = [frame, frame]
     for at, data in changes:
@@ -266,7 +351,10 @@ def test_a_producers_usual_batches_are_learnt_once(header_type: int) -> None:
     frames = [
         batch_frame(
             1000 + n,
-            [(b"body %04d" % (n + k), {"UNIQ_KEY": UNIQUE_KEY.format(n + k), "TAGS": "t"}) for k in range(16)],
+            [
+                (b"body %04d" % (n + k), {"UNIQ_KEY": UNIQUE_KEY.format(n + k), "TAGS": "t"})
+                for k in range(16)
+            ],
             batch_key=UNIQUE_KEY.format(n),
             header_type=header_type,
         )
@@ -298,9 +386,15 @@ def test_of_a_run_that_finds_no_room_the_first_ones_that_do_are_taken(is_batch: 
 
     def frames(first: int, count: int) -> list[bytes]:
         if is_batch:
-            pairs = [[{"UNIQ_KEY": UNIQUE_KEY.format(n * 2 + k)} for k in (0, 1)] for n in range(first, first + count)]
+            pairs = [
+                [{"UNIQ_KEY": UNIQUE_KEY.format(n * 2 + k)} for k in (0, 1)]
+                for n in range(first, first + count)
+            ]
             return [batch_frame(1000, [(b"body", pair) for pair in two]) for two in pairs]
-        return [send_frame(1000, 1, {"UNIQ_KEY": UNIQUE_KEY.format(n)}) for n in range(first, first + count)]
+        return [
+            send_frame(1000, 1, {"UNIQ_KEY": UNIQUE_KEY.format(n)})
+            for n in range(first, first + count)
+        ]
 
     async def run() -> None:
         sides, refusals = [], []
@@ -323,7 +417,9 @@ def test_of_a_run_that_finds_no_room_the_first_ones_that_do_are_taken(is_batch: 
         assert_same_store(learning, by_slow_path)
         records = [decode(data) for _, data in learning.store.log.walk(learning.store.log.start)]
         taken = 14 + refused.count(False)
-        assert [record.queue_offset for record in records] == list(range(taken * (2 if is_batch else 1)))
+        assert [record.queue_offset for record in records] == list(
+            range(taken * (2 if is_batch else 1))
+        )
         for side in sides:
             side.store.abandon()
 
@@ -338,7 +434,9 @@ def test_a_full_drive_refuses_what_was_learnt_too() -> None:
         assert side.templates
         end, side.store.why_full = side.store.log.end, "the drive is used beyond 90%"
         answers = side.take(*frames)
-        assert [b"used beyond 90%" in answer and b'"code":14' in answer for answer in answers] == [True] * 8
+        assert [b"used beyond 90%" in answer and b'"code":14' in answer for answer in answers] == [
+            True
+        ] * 8
         assert side.store.log.end == end
         side.store.abandon()
 
@@ -358,11 +456,16 @@ class Watching:
         return [answer for frame in known if (answer := slow_path(frame)) is not None]
 
 
-def test_sends_come_in_whole_reads_even_where_another_shortcut_was_learnt_before(tmp_path: Path) -> None:
+def test_sends_come_in_whole_reads_even_where_another_shortcut_was_learnt_before(
+    tmp_path: Path,
+) -> None:
     async def run() -> None:
         side, watching = Side(tmp_path, learns=True), Watching()
         side.connection.fast_paths.append(watching)
-        frames = [send_frame(opaque, 1, {"UNIQ_KEY": f"{opaque:032X}"}, header_type=BINARY) for opaque in range(12)]
+        frames = [
+            send_frame(opaque, 1, {"UNIQ_KEY": f"{opaque:032X}"}, header_type=BINARY)
+            for opaque in range(12)
+        ]
         side.connection._answers(frames[:1])
         side.connection._answers(frames[1:2])
         watching.seen.clear()
@@ -375,7 +478,9 @@ def test_sends_come_in_whole_reads_even_where_another_shortcut_was_learnt_before
     asyncio.run(run())
 
 
-def test_the_first_message_of_each_queue_goes_the_general_way_which_makes_its_file(tmp_path: Path) -> None:
+def test_the_first_message_of_each_queue_goes_the_general_way_which_makes_its_file(
+    tmp_path: Path,
+) -> None:
     """In a run of learnt sends the files of all its queues would be made at once."""
 
     async def run() -> None:

@@ -28,7 +28,17 @@ def restored(version: int, to: str | None) -> Commit:
         ([Commit(2, "OPTIMIZE"), Commit(1, "WRITE", "{'not': 'ours'}"), ours(0, 10)], 10),
         ([restored(3, "1"), ours(2, 30), ours(1, 20), ours(0, 10)], 20),
         ([ours(4, 25), restored(3, "1"), ours(2, 30), ours(1, 20)], 25),
-        ([restored(5, "3"), ours(4, 40), restored(3, "0"), ours(2, 30), ours(1, 20), ours(0, 10)], 10),
+        (
+            [
+                restored(5, "3"),
+                ours(4, 40),
+                restored(3, "0"),
+                ours(2, 30),
+                ours(1, 20),
+                ours(0, 10),
+            ],
+            10,
+        ),
     ],
 )
 def test_the_progress_is_that_of_what_the_table_comes_from(commits: list[Commit], at: int) -> None:
@@ -36,7 +46,10 @@ def test_the_progress_is_that_of_what_the_table_comes_from(commits: list[Commit]
 
 
 def test_a_table_without_a_commit_of_ours_has_no_progress() -> None:
-    assert progress_by([Commit(1, "OPTIMIZE"), Commit(0, "WRITE", json.dumps({"roquetArchived": 1}))]) is None
+    assert (
+        progress_by([Commit(1, "OPTIMIZE"), Commit(0, "WRITE", json.dumps({"roquetArchived": 1}))])
+        is None
+    )
     assert progress_by([]) is None
 
 
@@ -44,5 +57,7 @@ def test_what_cannot_be_followed_is_told() -> None:
     with pytest.raises(ArchiveError, match="version 1 of the table was restored by time"):
         progress_by([restored(1, None), ours(0, 10)])
     later = json.dumps(json.loads(commit_text({A: 1}, "x")) | {"roquetArchive": 2})
-    with pytest.raises(ArchiveError, match="version 7 of the table has format 2, this roquet knows 1"):
+    with pytest.raises(
+        ArchiveError, match="version 7 of the table has format 2, this roquet knows 1"
+    ):
         progress_by([Commit(7, "WRITE", later)])

@@ -49,7 +49,10 @@ def test_each_run_adds_what_is_new_and_small_files_are_put_together(
         send(cluster.name_server, "orders", numbers)
         runs.append(archive(spark, job(cluster, tmp_path)))
         assert numbers_in(read_archive(spark, str(tmp_path))) == list(range(numbers.stop))
-    assert [(run.rows, run.version, run.rows_in_all) for run in runs] == [(300, 1, 300), (150, 2, 450)]
+    assert [(run.rows, run.version, run.rows_in_all) for run in runs] == [
+        (300, 1, 300),
+        (150, 2, 450),
+    ]
     assert archive(spark, job(cluster, tmp_path)) == Archived(0, 0, 0, 2, 450)
 
     done = compact(spark, Compaction(str(tmp_path)))
@@ -58,7 +61,11 @@ def test_each_run_adds_what_is_new_and_small_files_are_put_together(
     files = list(tmp_path.glob("topic=orders/day=*/*.parquet"))
     assert (done.days, done.files_before, done.files_after) == (1, runs[0].files + runs[1].files, 1)
     assert [file.parent.name for file in files] == [f"day={today}"]
-    assert numbers_in(read_archive(spark, str(tmp_path))) == plain_numbers(spark, tmp_path) == list(range(450))
+    assert (
+        numbers_in(read_archive(spark, str(tmp_path)))
+        == plain_numbers(spark, tmp_path)
+        == list(range(450))
+    )
     stored = read_archive(spark, str(tmp_path))
     assert set(stored.columns) == set(ARCHIVE_SCHEMA.names)
     row = stored.where("keys = 'k7' AND tags = 'T1'").first()
@@ -86,7 +93,11 @@ def test_a_run_that_ended_before_its_state_was_written_leaves_nothing(
 
 @pytest.mark.parametrize("moves", [0, 1])
 def test_a_run_that_ended_after_its_state_was_written_is_completed_by_who_comes_next(
-    spark: SparkSession, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
+    spark: SparkSession,
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moves: int,
 ) -> None:
     send(cluster.name_server, "orders", range(100))
     die_after(monkeypatch, moves)
@@ -131,7 +142,9 @@ def test_messages_that_were_never_archived_and_are_gone_are_told(
         archive(spark, job(cluster, tmp_path))
 
 
-def test_store_files_and_brokers_take_turns(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_store_files_and_brokers_take_turns(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     """Each run adds what is new, be it from a store's copy, the store itself beside its broker, or the broker."""
     store, copied, folder = store_of(cluster), tmp_path / "copied", tmp_path / "archive"
     live = job(cluster, folder)
@@ -156,7 +169,9 @@ def test_store_files_and_brokers_take_turns(spark: SparkSession, cluster: Cluste
 
 
 def rows_of(spark: SparkSession, folder: Path) -> list[Row]:
-    return read_archive(spark, str(folder)).orderBy("brokerName", "queueId", "queueOffset").collect()
+    return (
+        read_archive(spark, str(folder)).orderBy("brokerName", "queueId", "queueOffset").collect()
+    )
 
 
 def test_a_store_that_begins_behind_the_archive_s_end_is_refused(
@@ -172,7 +187,8 @@ def test_a_store_that_begins_behind_the_archive_s_end_is_refused(
         expired.unlink()
 
     with pytest.raises(
-        DataLoss, match=r"orders@dev:0: \d+ of the messages 10 to 99, which come next, are not in the log"
+        DataLoss,
+        match=r"orders@dev:0: \d+ of the messages 10 to 99, which come next, are not in the log",
     ):
         archive(spark, stored_job(store, folder))
 
@@ -186,7 +202,12 @@ def test_two_copies_of_a_store_are_not_archived_twice(spark: SparkSession, tmp_p
     for name in ("one", "other"):
         filled(tmp_path / name, 20)
     with pytest.raises(DataLoss, match="T@dev:0: 20 messages have the offsets 0 to 9"):
-        archive(spark, Archive(StoredTopics((str(tmp_path / "o*"),), ("dev",), ("T",)), str(tmp_path / "archive")))
+        archive(
+            spark,
+            Archive(
+                StoredTopics((str(tmp_path / "o*"),), ("dev",), ("T",)), str(tmp_path / "archive")
+            ),
+        )
 
 
 @pytest.mark.parametrize(
@@ -194,21 +215,31 @@ def test_two_copies_of_a_store_are_not_archived_twice(spark: SparkSession, tmp_p
     [
         (("a", "b"), ("broker-a",), "2 store directories and 1 brokers' names"),
         (("a",), (), "1 store directories and 0 brokers' names"),
-        (("a", "b"), ("broker-a", "broker-a"), "of two stores of one broker each message would come twice"),
+        (
+            ("a", "b"),
+            ("broker-a", "broker-a"),
+            "of two stores of one broker each message would come twice",
+        ),
     ],
 )
-def test_whose_a_store_is_has_to_be_said(paths: tuple[str, ...], brokers: tuple[str, ...], words: str) -> None:
+def test_whose_a_store_is_has_to_be_said(
+    paths: tuple[str, ...], brokers: tuple[str, ...], words: str
+) -> None:
     with pytest.raises(OptionError, match=words):
         StoredTopics(paths, brokers, ("orders",))
 
 
-def test_a_folder_with_other_things_is_left_alone(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_folder_with_other_things_is_left_alone(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     (tmp_path / "there.txt").write_text("mine")
     with pytest.raises(ArchiveError, match=r"is no archive and not empty \(there.txt\)"):
         archive(spark, job(cluster, tmp_path))
 
 
-def test_what_an_archive_settles_by_itself_is_no_option(cluster: Cluster, tmp_path: Path, spark: SparkSession) -> None:
+def test_what_an_archive_settles_by_itself_is_no_option(
+    cluster: Cluster, tmp_path: Path, spark: SparkSession
+) -> None:
     with pytest.raises(OptionError, match="startingOffsets: the job settles this by itself"):
         archive(spark, job(cluster, tmp_path, startingOffsets="earliest"))
     with pytest.raises(ArchiveError, match="not a URL"):

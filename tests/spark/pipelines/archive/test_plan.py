@@ -23,12 +23,16 @@ def test_a_queue_with_nothing_new_keeps_its_place() -> None:
 
 
 @pytest.mark.parametrize(("at", "bounds"), [(7, Bounds(10, 20)), (21, Bounds(0, 20))])
-def test_loss_is_an_error_unless_it_is_allowed(at: int, bounds: Bounds, caplog: pytest.LogCaptureFixture) -> None:
+def test_loss_is_an_error_unless_it_is_allowed(
+    at: int, bounds: Bounds, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(DataLoss, match=rf"orders@broker-a:0: wanted offset {at}, min"):
         new_rows({A: at}, {A: bounds}, fail_on_data_loss=True)
 
     goes_on_at = min(max(at, bounds.min), bounds.max)
-    assert new_rows({A: at}, {A: bounds}, fail_on_data_loss=False) == [QueueRange(A, goes_on_at, bounds.max)]
+    assert new_rows({A: at}, {A: bounds}, fail_on_data_loss=False) == [
+        QueueRange(A, goes_on_at, bounds.max)
+    ]
     assert "data loss in queue orders@broker-a:0" in caplog.text
 
 
@@ -63,4 +67,6 @@ def test_a_batch_takes_so_many_messages_of_a_backlog_and_not_beyond_where_it_is_
     assert batch_of(backlog, None, 8) == [QueueRange(A, 10, 16), QueueRange(B, 0, 2)]
     assert batch_of(backlog, {A: 20}, None) == [QueueRange(A, 10, 20)]
     assert batch_of(backlog, {A: 10, B: 3}, 100) == [QueueRange(A, 10, 10), QueueRange(B, 0, 3)]
-    assert batch_of([QueueRange(B, 5, 10)], {B: 3}, None) == [QueueRange(B, 5, 5)], "a queue is never taken back"
+    assert batch_of([QueueRange(B, 5, 10)], {B: 3}, None) == [QueueRange(B, 5, 5)], (
+        "a queue is never taken back"
+    )

@@ -29,7 +29,9 @@ class Couple:
         self.master, self.slave = Broker(0, held(0, 2000)), Broker(1, held(0, 1000))
 
     def topics(self, stand_in: StandIn, **options: str) -> Topics:
-        return Topics(stand_in.name_server, ("orders",), options={"noProgressTimeoutMs": "100", **options})
+        return Topics(
+            stand_in.name_server, ("orders",), options={"noProgressTimeoutMs": "100", **options}
+        )
 
 
 @pytest.fixture
@@ -55,30 +57,41 @@ def test_an_archive_is_not_taken_back_to_where_a_slave_is(
         assert topics.new_ranges({QUEUE: 2000}) == [QueueRange(QUEUE, 2000, 2000)]
     waits = [each for each in caplog.records if "queue waits for its master" in each.getMessage()]
     assert len(waits) == 1
-    assert "wanted offset 2000, but only a slave answered, which may lag and has min 0, max 1000" in waits[0].message
+    assert (
+        "wanted offset 2000, but only a slave answered, which may lag and has min 0, max 1000"
+        in waits[0].message
+    )
 
     alone.do(lambda: couple.slave.queues.update(held(0, 2050)))
     with caplog.at_level(logging.INFO):
-        assert topics.new_ranges({QUEUE: 2000}) == [QueueRange(QUEUE, 2000, 2050)], "it has caught up"
+        assert topics.new_ranges({QUEUE: 2000}) == [QueueRange(QUEUE, 2000, 2050)], (
+            "it has caught up"
+        )
     assert "queue waits no longer: queue=orders@broker-a:0" in caplog.text
 
 
 def test_an_archive_that_may_lose_nothing_ends_and_does_not_advise_to_lose_something(
     couple: Couple, alone: StandIn
 ) -> None:
-    with pytest.raises(MasterAway, match="Nothing is known to be lost: wait for its master") as error:
+    with pytest.raises(
+        MasterAway, match="Nothing is known to be lost: wait for its master"
+    ) as error:
         couple.topics(alone).new_ranges({QUEUE: 2000})
     assert "failOnDataLoss" not in str(error.value)
 
 
 @MODES
-def test_what_a_slave_has_beyond_the_archive_is_taken(couple: Couple, alone: StandIn, may_lose: str) -> None:
+def test_what_a_slave_has_beyond_the_archive_is_taken(
+    couple: Couple, alone: StandIn, may_lose: str
+) -> None:
     new = couple.topics(alone, failOnDataLoss=may_lose).new_ranges({QUEUE: 300})
     assert new == [QueueRange(QUEUE, 300, 1000)]
     assert couple.topics(alone).new_ranges({}) == [QueueRange(QUEUE, 0, 1000)], "a new queue, whole"
 
 
-def test_a_slave_that_came_late_does_not_make_older_messages_lost(couple: Couple, alone: StandIn) -> None:
+def test_a_slave_that_came_late_does_not_make_older_messages_lost(
+    couple: Couple, alone: StandIn
+) -> None:
     alone.do(lambda: couple.slave.queues.update(held(500, 1000)))
     topics = couple.topics(alone, failOnDataLoss="false")
     assert topics.new_ranges({QUEUE: 300}) == [QueueRange(QUEUE, 300, 300)]
@@ -101,17 +114,25 @@ def test_a_master_that_lost_messages_is_believed(couple: Couple) -> None:
 
 
 def test_a_queue_that_waits_does_not_keep_others(couple: Couple, alone: StandIn) -> None:
-    alone.do(lambda: couple.slave.queues.update({("orders", 1): [record(1, offset) for offset in range(7)]}))
+    alone.do(
+        lambda: couple.slave.queues.update(
+            {("orders", 1): [record(1, offset) for offset in range(7)]}
+        )
+    )
     new = couple.topics(alone, failOnDataLoss="false").new_ranges({QUEUE: 2000, OTHER: 5})
     assert ends(new) == {QUEUE: 2000, OTHER: 7}
 
 
-@pytest.mark.parametrize("option", [{"mode": "PERMISSIVE"}, {"tags": "A"}, {"failOnDataLoss": "false"}])
+@pytest.mark.parametrize(
+    "option", [{"mode": "PERMISSIVE"}, {"tags": "A"}, {"failOnDataLoss": "false"}]
+)
 def test_a_run_that_may_leave_messages_out_does_not_count_them(option: dict[str, str]) -> None:
     assert Topics("ns:1", ("orders",)).is_exact
     assert not Topics("ns:1", ("orders",), options=option).is_exact
 
 
 def test_a_slave_alone_is_not_asked_to_say_what_is_gone() -> None:
-    with pytest.raises(OptionError, match="would leave out for ever what the slave does not have yet"):
+    with pytest.raises(
+        OptionError, match="would leave out for ever what the slave does not have yet"
+    ):
         Topics("ns:1", ("orders",), options={"readFrom": "slave-only", "failOnDataLoss": "false"})

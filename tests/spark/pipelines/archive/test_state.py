@@ -15,7 +15,13 @@ FILE = StoredFile(10, 1000)
 
 
 def test_a_state_comes_back_from_its_text() -> None:
-    state = ArchiveState(3, {A: 7, B: 9}, {"topic=orders/day=2026-11-21/x.parquet": FILE}, "staged-00000003-ab", ("y",))
+    state = ArchiveState(
+        3,
+        {A: 7, B: 9},
+        {"topic=orders/day=2026-11-21/x.parquet": FILE},
+        "staged-00000003-ab",
+        ("y",),
+    )
 
     assert ArchiveState.from_json(state.to_json(), "here") == state
 
@@ -29,14 +35,18 @@ def test_new_rows_leave_what_was_there() -> None:
 
 
 def test_files_stand_in_the_place_of_others() -> None:
-    state = ArchiveState(2, {A: 5}, {"a": FILE, "b": FILE, "c": FILE}).with_fewer_files(["a", "b"], {"ab": FILE})
+    state = ArchiveState(2, {A: 5}, {"a": FILE, "b": FILE, "c": FILE}).with_fewer_files(
+        ["a", "b"], {"ab": FILE}
+    )
 
     assert (state.version, state.progress, set(state.files)) == (3, {A: 5}, {"c", "ab"})
     assert state.removed == ("a", "b")
     assert state.with_rows({}, {}).removed == (), "what one version removed is nothing to the next"
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 1, "version": 2}', '{"format": 1, "files": 3}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"format": 1, "version": 2}', '{"format": 1, "files": 3}']
+)
 def test_what_is_no_state_is_told_by_its_file(text: str) -> None:
     with pytest.raises(ArchiveError, match="here is no state of an archive"):
         ArchiveState.from_json(text, "here")
@@ -61,9 +71,13 @@ def test_a_state_of_a_later_roquet_is_refused() -> None:
         ([10, 12, 5], []),
     ],
 )
-def test_neighbours_are_put_together_up_to_the_wanted_size(sizes: list[int], expected: list[list[int]]) -> None:
+def test_neighbours_are_put_together_up_to_the_wanted_size(
+    sizes: list[int], expected: list[list[int]]
+) -> None:
     names = [f"{index}.parquet" for index in range(len(sizes))]
-    state = ArchiveState(files={name: StoredFile(1, size) for name, size in zip(names, sizes, strict=True)})
+    state = ArchiveState(
+        files={name: StoredFile(1, size) for name, size in zip(names, sizes, strict=True)}
+    )
 
     assert bins(state, names, 10) == [[names[index] for index in each] for each in expected]
 

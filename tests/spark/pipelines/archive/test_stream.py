@@ -35,7 +35,9 @@ def test_batches_of_a_bounded_size_follow_each_other_to_where_the_queues_ended_i
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     send(cluster.name_server, "orders", range(100))
-    batches = archive_stream(spark, job(cluster, tmp_path), ArchiveTrigger(rows_max=40, available_now=True))
+    batches = archive_stream(
+        spark, job(cluster, tmp_path), ArchiveTrigger(rows_max=40, available_now=True)
+    )
     first = next(batches)
     send(cluster.name_server, "orders", range(100, 200))
     others = list(batches)
@@ -83,7 +85,9 @@ def test_each_message_is_there_once_although_the_stream_s_driver_was_killed(
         send(cluster.name_server, "orders", range(sent, sent + ROWS_A_LIFE))
         sent += ROWS_A_LIFE
         with Program("archive-stream") as stream:
-            stream.launch(["setsid", *command(cluster, folder)], {"PYTHONPATH": os.pathsep.join(sys.path)})
+            stream.launch(
+                ["setsid", *command(cluster, folder)], {"PYTHONPATH": os.pathsep.join(sys.path)}
+            )
             try:
                 stream.wait_ready(partial(moment, folder, newest(folder)), moment.__name__, SECONDS)
             finally:
@@ -99,5 +103,15 @@ def test_each_message_is_there_once_although_the_stream_s_driver_was_killed(
 def command(cluster: Cluster, folder: Path) -> list[str]:
     """A stream in small batches, in a driver of its own."""
     at = ["-n", cluster.name_server, "--master", "local[2]", "--conf", "spark.driver.memory=1g"]
-    program = [sys.executable, "-m", "roquet.cli.main", "pipeline", "archive", str(folder), "-t", "orders", *at]
+    program = [
+        sys.executable,
+        "-m",
+        "roquet.cli.main",
+        "pipeline",
+        "archive",
+        str(folder),
+        "-t",
+        "orders",
+        *at,
+    ]
     return [*program, "--stream", "--trigger", "0.1s", "--max-rows", str(ROWS_A_BATCH)]

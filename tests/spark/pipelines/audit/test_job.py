@@ -19,7 +19,9 @@ from tests.interop.roquet_cluster import RoquetCluster
 from tests.spark.pipelines.conftest import send
 
 Row = dict[str, Any]
-WRONG = [f"{what}_{side}" for what in ("missing", "doubled", "corrupt") for side in ("left", "right")] + ["different"]
+WRONG = [
+    f"{what}_{side}" for what in ("missing", "doubled", "corrupt") for side in ("left", "right")
+] + ["different"]
 
 
 def row(offset: int, **other: Any) -> Row:
@@ -38,7 +40,9 @@ def row(offset: int, **other: Any) -> Row:
 
 
 def table(spark: SparkSession, rows: list[Row]) -> DataFrame:
-    return spark.createDataFrame([tuple(each[name] for name in _READ.names) for each in rows], _READ)
+    return spark.createDataFrame(
+        [tuple(each[name] for name in _READ.names) for each in rows], _READ
+    )
 
 
 def doubled(rows: list[Row]) -> None:
@@ -114,19 +118,32 @@ def test_each_kind_of_difference_is_counted_at_its_offset(
 def queue(**other: Any) -> QueueAudit:
     values = dict.fromkeys(QueueAudit.__dataclass_fields__, 0)
     return QueueAudit(
-        **values | {"topic": "a<b", "broker_name": "b", "first_difference": None, "first_is": None} | other
+        **values
+        | {"topic": "a<b", "broker_name": "b", "first_difference": None, "first_is": None}
+        | other
     )
 
 
 def test_a_report_says_the_same_in_words_json_and_html() -> None:
     good = queue(left_rows=5, right_rows=5)
-    bad = queue(queue_id=1, left_rows=5, right_rows=3, missing_right=2, first_difference=3, first_is="missing right")
+    bad = queue(
+        queue_id=1,
+        left_rows=5,
+        right_rows=3,
+        missing_right=2,
+        first_difference=3,
+        first_is="missing right",
+    )
     report = AuditReport("master", "slave", (good, bad))
 
     assert not report.is_same
     assert report.summary == "1 of 2 queues differ: 10 messages in master, 8 in slave"
     tree = json.loads(json.dumps(report.to_json()))
-    assert (tree["same"], tree["queues"][1]["missingRight"], tree["queues"][1]["firstDifference"]) == (False, 2, 3)
+    assert (
+        tree["same"],
+        tree["queues"][1]["missingRight"],
+        tree["queues"][1]["firstDifference"],
+    ) == (False, 2, 3)
     text = report.to_html()
     assert "a&lt;b@b:1" in text
     assert "a<b" not in text
@@ -144,7 +161,10 @@ def test_a_store_against_brokers_needs_the_broker_s_name() -> None:
 
 def test_a_side_reads_nobody_else_than_it_says() -> None:
     assert Live("127.0.0.1:1", "slave").reads()["readFrom"] == "slave-only"
-    assert Live("127.0.0.1:1", "slave", {"noprogresstimeoutms": "9"}).reads()["noprogresstimeoutms"] == "9"
+    assert (
+        Live("127.0.0.1:1", "slave", {"noprogresstimeoutms": "9"}).reads()["noprogresstimeoutms"]
+        == "9"
+    )
     with pytest.raises(OptionError, match="the sides of an audit say who is read"):
         Live("127.0.0.1:1", "slave", {"READFROM": "any"}).reads()
 
@@ -166,7 +186,9 @@ def test_a_slave_is_the_same_as_its_master_until_its_disk_changes_a_byte(
 ) -> None:
     pair.create_topic("orders", 2)
     send(pair.namesrv, "orders", range(200))
-    master, slave = (Live(pair.namesrv, side, {"noProgressTimeoutMs": "20000"}) for side in ("master", "slave"))
+    master, slave = (
+        Live(pair.namesrv, side, {"noProgressTimeoutMs": "20000"}) for side in ("master", "slave")
+    )
     job = Audit(master, slave, ("orders",))
 
     same = audit(spark, job)

@@ -32,7 +32,9 @@ def commit(name_server: str, group: str, done: int) -> None:
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_what_groups_have_before_them_is_sampled(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_what_groups_have_before_them_is_sampled(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     send(cluster.name_server, "orders", range(200))
     commit(cluster.name_server, "billing", 20)
     seen: list[int] = []
@@ -48,7 +50,11 @@ def test_what_groups_have_before_them_is_sampled(spark: SparkSession, cluster: C
     assert (done.samples, done.failed) == (3, 0)
     assert seen == [180, 230, 230]
     (series,) = series_of(spark.read.parquet(job.folder))
-    assert (series.group, series.topic, [behind for _, behind in series.points]) == ("billing", "orders", seen)
+    assert (series.group, series.topic, [behind for _, behind in series.points]) == (
+        "billing",
+        "orders",
+        seen,
+    )
     assert "billing: orders" in lag_page([series])
     assert lag(spark, job).samples == 3
     assert len(series_of(spark.read.parquet(job.folder))[0].points) == 6, "samples are appended"
@@ -56,7 +62,9 @@ def test_what_groups_have_before_them_is_sampled(spark: SparkSession, cluster: C
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_a_cluster_that_does_not_answer_costs_its_samples_only(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_answer_costs_its_samples_only(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     done = lag(spark, Lag("127.0.0.1:1", str(tmp_path / "lag"), every_s=0.1, for_s=0.2))
 
     assert (done.samples, done.rows, done.failed) == (2, 0, 2)

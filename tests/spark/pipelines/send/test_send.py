@@ -28,14 +28,21 @@ from tests.storetool.stores import FLAG, Broker
 
 
 def read(spark: SparkSession, cluster: Cluster, topic: str) -> DataFrame:
-    return spark.read.format("rocketmq").options(nameServer=cluster.name_server, subscribe=topic).load()
+    return (
+        spark.read.format("rocketmq")
+        .options(nameServer=cluster.name_server, subscribe=topic)
+        .load()
+    )
 
 
 def refuse(name_server: str, topic: str, group: str, count: int) -> None:
     """Let a group make dead letters of all messages of a topic."""
 
     async def refusing() -> None:
-        async with asyncio.timeout(60), Consumer(name_server, group, topic, "first", max_reconsume_times=0) as consumer:
+        async with (
+            asyncio.timeout(60),
+            Consumer(name_server, group, topic, "first", max_reconsume_times=0) as consumer,
+        ):
             for _ in range(count):
                 message = await anext(aiter(consumer))
                 message.retry()
@@ -45,29 +52,39 @@ def refuse(name_server: str, topic: str, group: str, count: int) -> None:
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_what_was_archived_comes_back_as_it_was(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_what_was_archived_comes_back_as_it_was(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     async def sending() -> None:
         async with Producer(cluster.name_server, "pipelines", timeout_ms=SEND_MS_MAX) as producer:
             for number in range(40):
                 properties = {"shop": f"s{number % 2}", "note": "a b"}
-                message = Message("orders", b"%d" % number, tags="T", keys=f"k{number} all", properties=properties)
+                message = Message(
+                    "orders", b"%d" % number, tags="T", keys=f"k{number} all", properties=properties
+                )
                 await producer.send(replace(message, flag=number))
 
     asyncio.run(sending())
     archive(spark, Archive(Topics(cluster.name_server, ("orders",)), str(tmp_path)))
 
     told: list[JobSize] = []
-    done = restore(spark, Restore(str(tmp_path), cluster.name_server, ("orders",), to="again"), told.append)
+    done = restore(
+        spark, Restore(str(tmp_path), cluster.name_server, ("orders",), to="again"), told.append
+    )
 
     assert done == Restored(40, 0, {})
     assert told == [JobSize(40, size=10 + 2 * 30)]
     columns = ["body", "tags", "keys", "flag", "properties.shop", "properties.note"]
-    before, after = (set(read(spark, cluster, topic).select(*columns).collect()) for topic in ("orders", "again"))
+    before, after = (
+        set(read(spark, cluster, topic).select(*columns).collect()) for topic in ("orders", "again")
+    )
     assert len(before) == 40
     assert after == before
 
     some = MessageFilter(key="k1.", where="properties.shop = 's1'")
-    job = Restore(str(tmp_path), cluster.name_server, choice=some, to="some", keep_queues=True, rate=50.0)
+    job = Restore(
+        str(tmp_path), cluster.name_server, choice=some, to="some", keep_queues=True, rate=50.0
+    )
     began = time.monotonic()
     assert restore(spark, job).rows == 5
     assert time.monotonic() - began >= 5 / 50
@@ -75,12 +92,17 @@ def test_what_was_archived_comes_back_as_it_was(spark: SparkSession, cluster: Cl
     place = {row.keys: row.queueId for row in read(spark, cluster, "orders").collect()}
     assert all(place[row.keys] == row.queueId for row in read(spark, cluster, "some").collect())
     nothing = MessageFilter(until_ms=1)
-    assert restore(spark, Restore(str(tmp_path), cluster.name_server, choice=nothing, to="none")).rows == 0
+    assert (
+        restore(spark, Restore(str(tmp_path), cluster.name_server, choice=nothing, to="none")).rows
+        == 0
+    )
 
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_what_no_client_can_send_is_left_out_and_counted(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_what_no_client_can_send_is_left_out_and_counted(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
     broker = Broker(tmp_path / "store")
     broker.put(b"whole", "orders", TAGS="T", UNIQ_KEY="A", shop="s1")
     broker.put(b"", "orders", UNIQ_KEY="B", CORRELATION_ID="of nobody")
@@ -88,7 +110,9 @@ def test_what_no_client_can_send_is_left_out_and_counted(spark: SparkSession, cl
         broker.put(body, "orders", CORRELATION_ID="x", note="a", blank=" ")
     broker.stop()
     folder = str(tmp_path / "archive")
-    archive(spark, Archive(StoredTopics((str(tmp_path / "store"),), ("broker-a",), ("orders",)), folder))
+    archive(
+        spark, Archive(StoredTopics((str(tmp_path / "store"),), ("broker-a",), ("orders",)), folder)
+    )
 
     done = restore(spark, Restore(folder, cluster.name_server))
 
@@ -100,10 +124,14 @@ def test_what_no_client_can_send_is_left_out_and_counted(spark: SparkSession, cl
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_dead_letters_go_back_to_where_they_came_from(spark: SparkSession, cluster: Cluster) -> None:
+def test_dead_letters_go_back_to_where_they_came_from(
+    spark: SparkSession, cluster: Cluster
+) -> None:
     send(cluster.name_server, "orders", range(10))
     refuse(cluster.name_server, "orders", "billing", 10)
-    job = Redrive(cluster.name_server, "%DLQ%billing", MessageFilter(where="cast(body AS string) >= '5'"))
+    job = Redrive(
+        cluster.name_server, "%DLQ%billing", MessageFilter(where="cast(body AS string) >= '5'")
+    )
 
     found = plan(spark, job)
 
@@ -122,7 +150,9 @@ def test_dead_letters_go_back_to_where_they_came_from(spark: SparkSession, clust
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_what_does_not_say_where_it_came_from_needs_a_topic(spark: SparkSession, cluster: Cluster) -> None:
+def test_what_does_not_say_where_it_came_from_needs_a_topic(
+    spark: SparkSession, cluster: Cluster
+) -> None:
     send(cluster.name_server, "%DLQ%g", range(3))
     with pytest.raises(NoOrigin, match="3 messages of %DLQ%g do not say where they came from"):
         redrive(spark, Redrive(cluster.name_server, "%DLQ%g"))
@@ -146,5 +176,8 @@ def test_rows_come_at_the_rate_that_is_wanted_in_small_pieces() -> None:
     pieces = list(paced(1000)(iter([batch, batch])))
 
     assert time.monotonic() - began >= 0.3
-    assert [each for piece in pieces for each in piece.column(0).to_pylist()] == [*range(150), *range(150)]
+    assert [each for piece in pieces for each in piece.column(0).to_pylist()] == [
+        *range(150),
+        *range(150),
+    ]
     assert max(piece.num_rows for piece in pieces) == 100

@@ -64,4 +64,6 @@ class BrokerAdmin:
         return request.answer(ResponseCode.SUCCESS, body=body)
 
     def delay_offsets(self, request: Command, connection: Connection) -> Command:
-        return request.answer(ResponseCode.SUCCESS, body=dump_dialect(self._delays.to_table().to_json()))
+        return request.answer(
+            ResponseCode.SUCCESS, body=dump_dialect(self._delays.to_table().to_json())
+        )

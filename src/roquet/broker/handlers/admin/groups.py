@@ -68,8 +68,12 @@ class GroupAdmin:
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._slices.handler(self.all_groups),
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.one_group,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._slices.handler(self.consumer_connections),
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._slices.handler(self.producer_connections),
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._slices.handler(
+                self.consumer_connections
+            ),
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._slices.handler(
+                self.producer_connections
+            ),
             RequestCode.GET_CONSUME_STATS: self._slices.handler(self.consume_stats),
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
         }
@@ -99,13 +103,17 @@ class GroupAdmin:
         name = GroupHeader.read(request.fields).consumer_group
         group = self._consumers.groups.get(name)
         if group is None:
-            raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, f"no consumer of group {name} is connected")
+            raise Refused(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"no consumer of group {name} is connected"
+            )
         connections = yield from _connections(group.members.values())
         document = {
             "consumeFromWhere": group.consume_from,
             "consumeType": group.consume_type,
             "messageModel": group.message_model,
-            "subscriptionTable": {topic: wanted.to_json() for topic, wanted in group.subscriptions.items()},
+            "subscriptionTable": {
+                topic: wanted.to_json() for topic, wanted in group.subscriptions.items()
+            },
         }
         body = b'{"connectionSet":%b,%b' % (connections, dump_bytes(document)[1:])
         return request.answer(ResponseCode.SUCCESS, body=body)
@@ -134,13 +142,17 @@ class GroupAdmin:
         name = GroupConfigHeader.read(request.fields).group
         group = self._metadata.groups.get(name)
         if group is None:
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist")
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"consumer group {name} does not exist"
+            )
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes(group.to_json()))
 
     def groups_of_topic(self, request: Command, connection: Connection) -> Command:
         """Those that want the topic now, and those that ever got something of it."""
         topic = TopicHeader.read(request.fields).topic
-        online = (group.name for group in self._consumers.groups.values() if topic in group.subscriptions)
+        online = (
+            group.name for group in self._consumers.groups.values() if topic in group.subscriptions
+        )
         names = sorted({*online, *self._progress.groups_of(topic)})
         return request.answer(ResponseCode.SUCCESS, body=dump_bytes({"groupList": names}))
 

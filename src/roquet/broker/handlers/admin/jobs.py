@@ -42,7 +42,8 @@ class Jobs:
         if job is None:
             if len(self._running) >= JOBS_MAX:
                 raise Refused(
-                    ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{JOBS_MAX} deletions are under way: ask again later"
+                    ResponseCode.SYSTEM_BUSY,
+                    f"[OVERLOAD]{JOBS_MAX} deletions are under way: ask again later",
                 )
             job = self._running[name] = asyncio.get_running_loop().create_task(work())
             job.add_done_callback(partial(self._ended, name))

@@ -80,7 +80,9 @@ class OffsetAdmin:
             remark = f"no consumer of group {header.group} is online: reset its offsets in {header.topic} one by one"
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, remark)
         for channel in channels:
-            if channel.is_open and not channel.is_writable:  # told half, a group would be in two places
+            if (
+                channel.is_open and not channel.is_writable
+            ):  # told half, a group would be in two places
                 remark = f"[OVERLOAD]{channel.why_deaf}: nobody is told to reset {header.group}, try again"
                 raise Refused(ResponseCode.SYSTEM_BUSY, remark)
         fields = ResetOffsetHeader(header.topic, header.group, header.timestamp).write()
@@ -88,7 +90,9 @@ class OffsetAdmin:
         for channel in channels:
             channel.notify(Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(fields), body))
             yield
-        shown = sorted((queue.queue_id, offset) for queue, offset in offsets.items())[:_QUEUES_SHOWN]
+        shown = sorted((queue.queue_id, offset) for queue, offset in offsets.items())[
+            :_QUEUES_SHOWN
+        ]
         text = "group is told where to go on: group=%s topic=%s queues=%d offsets=%s"
         kind = f"reset {header.group}"
         self._tell(logging.INFO, kind, text, header.group, header.topic, len(offsets), shown)
@@ -99,7 +103,9 @@ class OffsetAdmin:
         queue_ids = self._metadata.topic_registry.queues_to_scan(topic.name, topic.write_queues)
         if wanted is not None and wanted >= 0:
             if wanted not in queue_ids:
-                raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {topic.name} has no queue {wanted}")
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR, f"topic {topic.name} has no queue {wanted}"
+                )
             queue_ids = range(wanted, wanted + 1)
         return [MessageQueue(topic.name, self._broker_name, queue_id) for queue_id in queue_ids]
 
@@ -107,7 +113,8 @@ class OffsetAdmin:
         committed = self._progress.committed(header.group, queue.topic, queue.queue_id)
         if committed is None:
             remark = (
-                f"group {header.group} has no progress in queue {queue.queue_id} of {queue.topic}: nothing is reset"
+                f"group {header.group} has no offset in queue {queue.queue_id} of {queue.topic}: "
+                "nothing is reset"
             )
             raise Refused(ResponseCode.SYSTEM_ERROR, remark)
         if header.offset is not None and header.offset >= 0:
@@ -142,10 +149,14 @@ class OffsetAdmin:
 
 
 def _table(offsets: dict[MessageQueue, int]) -> bytes:
-    table = ObjectKeys({dump_bytes(queue_to_json(queue)).decode(): offset for queue, offset in offsets.items()})
+    table = ObjectKeys(
+        {dump_bytes(queue_to_json(queue)).decode(): offset for queue, offset in offsets.items()}
+    )
     return dump_dialect({"offsetTable": table})
 
 
 def _table_of_c(offsets: dict[MessageQueue, int]) -> bytes:
     """As clients in C++ read it; also asked for by their language."""
-    return dump_bytes({"offsetTable": [queue_to_json(queue) | {"offset": at} for queue, at in offsets.items()]})
+    return dump_bytes(
+        {"offsetTable": [queue_to_json(queue) | {"offset": at} for queue, at in offsets.items()]}
+    )

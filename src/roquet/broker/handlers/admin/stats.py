@@ -26,7 +26,9 @@ class StatsAdmin:
     :param address: the broker's own, as clients know it.
     """
 
-    def __init__(self, stats: Stats, positions: GroupLag, metadata: Metadata, address: str, slices: Slices) -> None:
+    def __init__(
+        self, stats: Stats, positions: GroupLag, metadata: Metadata, address: str, slices: Slices
+    ) -> None:
         self._slices = slices
         self._stats = stats
         self._positions = positions

@@ -27,7 +27,12 @@ class StoreAdmin:
     """Deletes expired files, and queues that are not needed any more."""
 
     def __init__(
-        self, store: Store, metadata: Metadata, cleaning: Cleaning, deletion: QueueDeletion, jobs: Jobs
+        self,
+        store: Store,
+        metadata: Metadata,
+        cleaning: Cleaning,
+        deletion: QueueDeletion,
+        jobs: Jobs,
     ) -> None:
         self._store = store
         self._metadata = metadata
@@ -47,14 +52,18 @@ class StoreAdmin:
 
     async def _clean_expired_queues(self, request: Command) -> Command:
         expired = partial(self._store.expired_queues, _KEPT)
-        await self._jobs.run("deletion of expired queues", partial(self._deletion.of_expired, expired))
+        await self._jobs.run(
+            "deletion of expired queues", partial(self._deletion.of_expired, expired)
+        )
         return request.answer(ResponseCode.SUCCESS)
 
     def clean_unused_topics(self, request: Command, connection: Connection) -> None:
         connection.answer_later(request, self._clean_unused_topics(request))
 
     async def _clean_unused_topics(self, request: Command) -> Command:
-        await self._jobs.run("deletion of unused topics", partial(self._deletion.of_topics, self._is_unused))
+        await self._jobs.run(
+            "deletion of unused topics", partial(self._deletion.of_topics, self._is_unused)
+        )
         return request.answer(ResponseCode.SUCCESS)
 
     def _is_unused(self, topic: str) -> bool:

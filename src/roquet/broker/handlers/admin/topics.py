@@ -95,7 +95,9 @@ class TopicAdmin:
 
     def _refuse_system(self, name: str) -> None:
         if self._metadata.topic_registry.is_system(name):
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {name} belongs to the broker, it stays as it is")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"topic {name} belongs to the broker, it stays as it is"
+            )
 
     def all_topics(self, request: Command) -> Steps[Command]:
         body = yield from sliced_bodies.topic_table(self._metadata.topic_registry.to_table())
@@ -113,9 +115,14 @@ class TopicAdmin:
 
     def stats(self, request: Command) -> Steps[Command]:
         name = TopicHeader.read(request.fields).topic
-        queue_ids = self._metadata.topic_registry.queues_to_scan(name, self._known(name).write_queues)
+        queue_ids = self._metadata.topic_registry.queues_to_scan(
+            name, self._known(name).write_queues
+        )
         offsets = yield from sliced_bodies.object_keys(
-            (dump_bytes(queue_to_json(MessageQueue(name, self._broker_name, queue_id))).decode(), bounds)
+            (
+                dump_bytes(queue_to_json(MessageQueue(name, self._broker_name, queue_id))).decode(),
+                bounds,
+            )
             for queue_id, bounds in enumerate(map(partial(self._bounds, name), queue_ids))
         )
         return request.answer(ResponseCode.SUCCESS, body=b'{"offsetTable":%b}' % offsets)
@@ -123,7 +130,9 @@ class TopicAdmin:
     def _bounds(self, topic: str, queue_id: int) -> dict[str, int]:
         end = self._store.max_offset(topic, queue_id)
         return {
-            "lastUpdateTimestamp": max(0, self._store.store_time(topic, queue_id, end - 1)) if end > 0 else 0,
+            "lastUpdateTimestamp": max(0, self._store.store_time(topic, queue_id, end - 1))
+            if end > 0
+            else 0,
             "maxOffset": end,
             "minOffset": self._store.min_offset(topic, queue_id),
         }
@@ -137,7 +146,10 @@ def _requested(header: CreateTopicHeader) -> TopicConfig:
     """:raises Refused: there can be no such topic."""
     _check(header.topic)
     if header.topic_filter_type not in FILTER_TYPES:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"topicFilterType {header.topic_filter_type}: {FILTER_TYPES} exist")
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"topicFilterType {header.topic_filter_type}: {FILTER_TYPES} exist",
+        )
     if header.read_queue_nums < 0 or header.write_queue_nums < 0:
         raise Refused(ResponseCode.SYSTEM_ERROR, "a topic cannot have less than 0 queues")
     return TopicConfig(

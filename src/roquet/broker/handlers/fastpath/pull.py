@@ -93,7 +93,9 @@ class FastPull:
     def _answer(self, frame: bytes, known: _LearntPull, values: tuple[bytes, ...]) -> bytes | None:
         """None where the pull is one for the general way."""
         opaque, queue_id, queue_offset, commit_offset = values
-        if not (queue_id + queue_offset + commit_offset).isdigit() or not (known.is_binary or is_number(opaque)):
+        if not (queue_id + queue_offset + commit_offset).isdigit() or not (
+            known.is_binary or is_number(opaque)
+        ):
             return None
         began_ms, header, queue = self._traffic.clock_ms(), known.header, int(queue_id)
         try:
@@ -105,13 +107,23 @@ class FastPull:
             return self._connection.failed(frame, error)
         if fetched.status is not FetchStatus.FOUND:
             return None
-        suggested, next_offset = b"%d" % self._suggest(terms.group, fetched), b"%d" % fetched.next_offset
+        suggested, next_offset = (
+            b"%d" % self._suggest(terms.group, fetched),
+            b"%d" % fetched.next_offset,
+        )
         low, high = b"%d" % fetched.min_offset, b"%d" % fetched.max_offset
         size = fetched.size
         self._connection.made(size)
-        self._traffic.given(header.topic, header.consumer_group, queue, fetched.count, size, began_ms)
+        self._traffic.given(
+            header.topic, header.consumer_group, queue, fetched.count, size, began_ms
+        )
         if not known.is_binary:
-            return b"".join((self._found.json(opaque, (suggested, next_offset, low, high), size), *fetched.records))
+            return b"".join(
+                (
+                    self._found.json(opaque, (suggested, next_offset, low, high), size),
+                    *fetched.records,
+                )
+            )
         sizes = (len(suggested), len(next_offset), len(low), len(high))
         first, second, third, fourth, fifth = self._found.binary(sizes, size)
         head = (first, opaque, second, suggested, third, next_offset, fourth, low, fifth, high)

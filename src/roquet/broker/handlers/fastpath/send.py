@@ -15,7 +15,13 @@ from typing import Final
 from roquet.broker.config.delay_levels import DelayLevels
 from roquet.broker.handlers.batches import stored_size_max
 from roquet.broker.handlers.fastpath.cache import TemplateCache
-from roquet.broker.handlers.fastpath.send_template import MakeItem, SendColumns, SendPlan, SendTemplate, Taken
+from roquet.broker.handlers.fastpath.send_template import (
+    MakeItem,
+    SendColumns,
+    SendPlan,
+    SendTemplate,
+    Taken,
+)
 from roquet.broker.handlers.send_answers import SendAnswers
 from roquet.broker.handlers.send_context import SendContext
 from roquet.protocol.bodies.tables import TopicConfig
@@ -36,7 +42,9 @@ with 11 they take 9 % less."""
 class FastSend:
     """Keeps: `_templates` only holds what was valid under the topic table's `_version`."""
 
-    def __init__(self, send_context: SendContext, answers: SendAnswers, connection: Connection) -> None:
+    def __init__(
+        self, send_context: SendContext, answers: SendAnswers, connection: Connection
+    ) -> None:
         self._store = send_context.store
         self._ack_gate = send_context.ack_gate
         self._turn = send_context.turn
@@ -62,7 +70,9 @@ class FastSend:
             for known in sends.get(frame[:4], ()):
                 size = len(frame) - known.header_end
                 pieces = known.unpack_from(frame) if size >= 0 else ()
-                if pieces[::2] == known.constants:  # `known`, `values` and `queue` are those of the form that fits
+                if (
+                    pieces[::2] == known.constants
+                ):  # `known`, `values` and `queue` are those of the form that fits
                     values = known.pick(pieces)
                     queue = known.queues.get(values[1]) or known.plan.find_queue(values[1])
                     break
@@ -91,14 +101,18 @@ class FastSend:
             self._plans.clear()
         return self._templates.known
 
-    def _by_slow_path(self, frame: bytes, slow_path: SlowPath, *, learns: bool = True) -> list[bytes]:
+    def _by_slow_path(
+        self, frame: bytes, slow_path: SlowPath, *, learns: bool = True
+    ) -> list[bytes]:
         """:param learns: whether its form is not known."""
         answer = self._templates.by_slow_path(frame, slow_path) if learns else slow_path(frame)
         return [answer] if answer is not None else []
 
     # storing
 
-    def _store_run(self, plan: SendPlan | None, run: list[Taken], slow_path: SlowPath) -> list[bytes]:
+    def _store_run(
+        self, plan: SendPlan | None, run: list[Taken], slow_path: SlowPath
+    ) -> list[bytes]:
         """Store sends of one kind, whose bodies have one size; at once when they suit that."""
         if plan is None or not run:
             return []
@@ -106,12 +120,16 @@ class FastSend:
             return [answer for taken in run for answer in self._store_one(plan, taken, slow_path)]
         columns = SendColumns.of_run(run)
         messages = (
-            plan.alike_in_batches(columns, self._stored_size_max) if plan.is_batch else self._alike(plan, columns)
+            plan.alike_in_batches(columns, self._stored_size_max)
+            if plan.is_batch
+            else self._alike(plan, columns)
         )
         is_one = len(run) == 1
         if messages is not None and (is_one or plan.size_in_log(messages) <= self._store.log.room):
             try:
-                offsets, physical = self._store.append_alike(messages, columns.queues, plan.delay_ms)
+                offsets, physical = self._store.append_alike(
+                    messages, columns.queues, plan.delay_ms
+                )
             except Exception as error:
                 if is_one or not isinstance(error, OSError):
                     return self._failed(plan, columns.frames, error)
@@ -126,7 +144,11 @@ class FastSend:
         """Store a single message by itself; `slow_path` where a value could mean something."""
         known, values, queue, frame = taken
         opaque, queue_id, born, *texts = values
-        if not born.isdigit() or not (plan.is_binary or is_number(opaque)) or not is_safe(b"".join(texts)):
+        if (
+            not born.isdigit()
+            or not (plan.is_binary or is_number(opaque))
+            or not is_safe(b"".join(texts))
+        ):
             return self._by_slow_path(frame, slow_path)
         keys: Sequence[bytes] = ()
         if plan.unique_key_at >= 0:
@@ -153,7 +175,9 @@ class FastSend:
         if plan.is_one_way:
             return []
         message_id = b"%b%016X," % (self._message_id_head, at)
-        return self._safe(plan, plan.answers(message_id, (queue_id,), (queue.max_offset - 1,), (opaque,)))
+        return self._safe(
+            plan, plan.answers(message_id, (queue_id,), (queue.max_offset - 1,), (opaque,))
+        )
 
     def _alike(self, plan: SendPlan, columns: SendColumns) -> UniformBatch | None:
         tag_codes: int | list[int] = 0
@@ -164,7 +188,9 @@ class FastSend:
             tag_codes = [self._tag_codes.get(tags) or self._tag_code(tags) for tags in texts]
         return plan.alike(columns, tag_codes)
 
-    def _stored(self, plan: SendPlan, columns: SendColumns, offsets: Sequence[int], physical: Ints) -> list[bytes]:
+    def _stored(
+        self, plan: SendPlan, columns: SendColumns, offsets: Sequence[int], physical: Ints
+    ) -> list[bytes]:
         """The answers to a run that is in the log, as many messages from each send."""
         self._turn.due()
         if plan.is_one_way:
@@ -182,7 +208,9 @@ class FastSend:
         if not plan.waits:
             return answers
         end = self._store.log.end
-        return [now for answer in answers if (now := self._ack_gate.hold(self._connection, answer, end))]
+        return [
+            now for answer in answers if (now := self._ack_gate.hold(self._connection, answer, end))
+        ]
 
     def _tag_code(self, tags: bytes) -> int:
         code = self._tag_codes.get(tags)

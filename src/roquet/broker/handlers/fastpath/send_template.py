@@ -51,7 +51,9 @@ class SendPlan:
         stored_properties: Callable[[dict[str, str]], str],
         batch_item: MakeItem,
     ) -> None:
-        plan = SendHeader if header_template.command.code == RequestCode.SEND_MESSAGE else SendHeaderV2
+        plan = (
+            SendHeader if header_template.command.code == RequestCode.SEND_MESSAGE else SendHeaderV2
+        )
         header = plan.read(header_template.command.fields)
         pairs = m.split_properties(header.properties)
         level = levels.level_of(pairs)
@@ -76,7 +78,8 @@ class SendPlan:
         self.waits = broker_waits and pairs.get(m.WAIT) != "false"
         self.names = [name for name in pairs if name in (m.UNIQ_KEY, m.KEYS, m.TAGS)]
         self.unique_key_at, self.keys_at, self.tags_at = (
-            self.names.index(name) if name in self.names else -1 for name in (m.UNIQ_KEY, m.KEYS, m.TAGS)
+            self.names.index(name) if name in self.names else -1
+            for name in (m.UNIQ_KEY, m.KEYS, m.TAGS)
         )
         if level:
             pairs = put_aside(pairs, level, topic.name, header.queue_id)
@@ -84,19 +87,36 @@ class SendPlan:
         stored = stored_properties(pairs)
         texts = tuple(pairs[name].encode() for name in names)
         self._constants = self._split(stored, pairs, names)
-        self._properties_format = b"%b".join(constant.replace(b"%", b"%%") for constant in self._constants)
+        self._properties_format = b"%b".join(
+            constant.replace(b"%", b"%%") for constant in self._constants
+        )
         sizes = [len(text) for text in texts]
-        befores = zip(accumulate(map(len, self._constants)), accumulate(sizes, initial=0), strict=True)
+        befores = zip(
+            accumulate(map(len, self._constants)), accumulate(sizes, initial=0), strict=True
+        )
         self._piece_places = [sum(before) for before in befores][:-1]
         is_shared = self.is_batch and (self.keys_at >= 0 or self.tags_at >= 0)
         takes_a_slot = not sys_flag & m.TRANSACTION_PREPARED
         is_stored_so = self._properties_format % texts == stored.encode()
-        self.is_takeable = takes_a_slot and not is_shared and is_stored_so and not (self.is_batch and level)
+        self.is_takeable = (
+            takes_a_slot and not is_shared and is_stored_so and not (self.is_batch and level)
+        )
         """Whether the short way stores just this; not what takes no place in a queue, nor what a batch's own keys or
         tags would add to its messages."""
         self.identity: Hashable = (
-            *(topic.name, self.is_binary, self.is_one_way, self.is_batch, self.flag, sys_flag, self.reconsume_times),
-            *((name, len(value.encode()) if name in names else value) for name, value in pairs.items()),
+            *(
+                topic.name,
+                self.is_binary,
+                self.is_one_way,
+                self.is_batch,
+                self.flag,
+                sys_flag,
+                self.reconsume_times,
+            ),
+            *(
+                (name, len(value.encode()) if name in names else value)
+                for name, value in pairs.items()
+            ),
         )
 
     def _split(self, stored: str, pairs: dict[str, str], names: Sequence[str]) -> list[bytes]:
@@ -122,7 +142,9 @@ class SendPlan:
 
     def properties(self, texts: Sequence[bytes], queue_id: bytes) -> bytes:
         """What is stored as properties of a message with these texts; a delayed one says which queue it is for."""
-        return self._properties_format % ((*texts, queue_id) if self.delay_ms is not None else tuple(texts))
+        return self._properties_format % (
+            (*texts, queue_id) if self.delay_ms is not None else tuple(texts)
+        )
 
     def _is_plain(self, columns: SendColumns) -> bool:
         """Whether every value means just itself."""
@@ -140,7 +162,9 @@ class SendPlan:
 
     def alike(self, columns: SendColumns, tag_codes: int | list[int]) -> UniformBatch | None:
         """Single messages whose bodies have one size; None where a value could mean something."""
-        if not self._is_plain(columns) or (self.keys_at >= 0 and b" " in columns.blocks[self.keys_at]):
+        if not self._is_plain(columns) or (
+            self.keys_at >= 0 and b" " in columns.blocks[self.keys_at]
+        ):
             return None
         bodies, count = columns.bodies, len(columns.bodies)
         first, blocks = [text[0] for text in columns.texts], columns.blocks
@@ -156,7 +180,10 @@ class SendPlan:
             self.properties(first, columns.queue_ids[0]),
             rows_of(b"".join(bodies), count),
             checksums(zip(bodies, strict=True)),
-            [(at, rows_of(block, count)) for at, block in zip(self._piece_places, blocks, strict=True)],
+            [
+                (at, rows_of(block, count))
+                for at, block in zip(self._piece_places, blocks, strict=True)
+            ],
             [columns.blocks[at] for at in (self.unique_key_at, self.keys_at) if at >= 0],
             tag_codes,
         )
@@ -172,10 +199,16 @@ class SendPlan:
         data = batches[0] if len(batches) == 1 else b"".join(batches)
         if self._batch is None or (len(batches) == 1 and self._batch[0].rows(data) is None):
             self._batch = self._learn_batch(batches[0])
-        if self._batch is None or len(batches[0]) % self._batch[0].item_size or not self._is_plain(columns):
+        if (
+            self._batch is None
+            or len(batches[0]) % self._batch[0].item_size
+            or not self._is_plain(columns)
+        ):
             return None
         template, first = self._batch
-        stored_size = len(batches[0]) // template.item_size * self._record_size(first.body, first.properties)
+        stored_size = (
+            len(batches[0]) // template.item_size * self._record_size(first.body, first.properties)
+        )
         if stored_size > stored_size_max:
             return None
         rows = template.rows(data)
@@ -239,5 +272,16 @@ class SendColumns:
     def of_run(cls, run: Sequence[Taken]) -> SendColumns:
         templates, values, queues, frames = zip(*run, strict=True)
         opaques, queue_ids, born, *texts = zip(*values, strict=True)
-        bodies = [frame[template.header_end :] for template, frame in zip(templates, frames, strict=True)]
-        return cls(queues, frames, opaques, queue_ids, born, texts, [b"".join(text) for text in texts], bodies)
+        bodies = [
+            frame[template.header_end :] for template, frame in zip(templates, frames, strict=True)
+        ]
+        return cls(
+            queues,
+            frames,
+            opaques,
+            queue_ids,
+            born,
+            texts,
+            [b"".join(text) for text in texts],
+            bodies,
+        )

@@ -55,7 +55,8 @@ def compile_sql(expression: str) -> SqlFilter:
     """:raises FilterError: it is no such expression, or too long; the message says where and what was expected."""
     if len(expression) > EXPRESSION_SIZE_MAX:
         raise FilterError(
-            EXPRESSION_SIZE_MAX, f"the expression has {len(expression)} characters, allowed are {EXPRESSION_SIZE_MAX}"
+            EXPRESSION_SIZE_MAX,
+            f"the expression has {len(expression)} characters, allowed are {EXPRESSION_SIZE_MAX}",
         )
     return _compiled(expression)
 

@@ -54,7 +54,9 @@ class Parser:
     def _all(self) -> Term:
         return self._joined("AND", self._equality, t.all_of)
 
-    def _joined(self, word: str, part: Callable[[], Term], join: Callable[[Sequence[Term]], Term]) -> Term:
+    def _joined(
+        self, word: str, part: Callable[[], Term], join: Callable[[Sequence[Term]], Term]
+    ) -> Term:
         begin = self._tokens.peek()
         first = part()
         if not self._is_next(word):
@@ -78,7 +80,10 @@ class Parser:
         right = self._comparison()
         for term, at in ((left, begin), (right, place)):
             if term.form is Form.CONSTANT and term.value is None:
-                raise FilterError(at.position, f"NULL cannot be compared by {symbol.text}: use IS NULL or IS NOT NULL")
+                raise FilterError(
+                    at.position,
+                    f"NULL cannot be compared by {symbol.text}: use IS NULL or IS NOT NULL",
+                )
         if left.form is right.form is Form.CONSTANT and left.type is Type.TRUTH is not right.type:
             raise FilterError(begin.position, f"a truth cannot be compared with {place}")
         same = t.equal(left, right)
@@ -124,7 +129,9 @@ class Parser:
             _ordered(left, begin, symbol, high, high_place, above),
         ]
         if is_inside and low.form is high.form is Form.CONSTANT and _is_greater(low, high):
-            raise FilterError(low_place.position, f"BETWEEN from {low.value}, which is more than {high.value}")
+            raise FilterError(
+                low_place.position, f"BETWEEN from {low.value}, which is more than {high.value}"
+            )
         return t.all_of(bounds) if is_inside else t.any_of(bounds)
 
     def _in(self, left: Term, symbol: Token, begin: Token, *, wanted: bool = True) -> Term:
@@ -145,7 +152,12 @@ class Parser:
         return token.value
 
     _EQUALITIES: Final = {"=": _equal, "<>": _equal, "IS": _is}
-    _COMPARISONS: Final = {**dict.fromkeys(ORDERS, _ordered), "BETWEEN": _between, "IN": _in, "NOT": _not}
+    _COMPARISONS: Final = {
+        **dict.fromkeys(ORDERS, _ordered),
+        "BETWEEN": _between,
+        "IN": _in,
+        "NOT": _not,
+    }
 
     def _unary(self) -> Term:
         begin = self._tokens.peek()
@@ -158,7 +170,9 @@ class Parser:
         self._open -= 1
         if begin.text == "+":
             return term
-        return self._checked(t.negative(term) if begin.text == "-" else t.inverse(_as_condition(term, place)), begin)
+        return self._checked(
+            t.negative(term) if begin.text == "-" else t.inverse(_as_condition(term, place)), begin
+        )
 
     def _primary(self) -> Term:
         token = self._tokens.take()
@@ -208,11 +222,15 @@ def _as_condition(term: Term, begin: Token) -> Term:
     raise FilterError(begin.position, f"expected a condition, found {begin}")
 
 
-def _ordered(left: Term, begin: Token, symbol: Token, right: Term, place: Token, order: str = "") -> Term:
+def _ordered(
+    left: Term, begin: Token, symbol: Token, right: Term, place: Token, order: str = ""
+) -> Term:
     for term, at in ((left, begin), (right, place)):
         if term.is_condition or (term.form is Form.CONSTANT and term.type not in t.NUMBERS):
             what = "a condition" if term.form is Form.CONDITION else str(at)
-            raise FilterError(at.position, f"{symbol.text} compares numbers and properties, found {what}")
+            raise FilterError(
+                at.position, f"{symbol.text} compares numbers and properties, found {what}"
+            )
     return t.ordered(left, order or symbol.text, right)
 
 
@@ -236,7 +254,9 @@ def _integer(token: Token) -> Term:
 def _float(token: Token) -> Term:
     number = float(token.text)
     if not 0.0 < number < inf:
-        raise FilterError(token.position, "allowed are numbers from 4.9E-324 to 1.7976931348623157E308, zero is 0")
+        raise FilterError(
+            token.position, "allowed are numbers from 4.9E-324 to 1.7976931348623157E308, zero is 0"
+        )
     return t.constant(Type.DOUBLE, number)
 
 

@@ -64,7 +64,9 @@ class Term:
     @property
     def is_condition(self) -> bool:
         """TRUE, FALSE and NULL are both."""
-        return self.form is Form.CONDITION or (self.form is Form.CONSTANT and self.type in (Type.TRUTH, Type.NOTHING))
+        return self.form is Form.CONDITION or (
+            self.form is Form.CONSTANT and self.type in (Type.TRUTH, Type.NOTHING)
+        )
 
 
 def constant(kind: Type, value: Value) -> Term:
@@ -95,7 +97,9 @@ def negative(term: Term) -> Term:
             evaluate(properties)  # it may not be comparable
 
         return Term(Type.NOTHING, Form.NEGATION, nothing, depth=term.depth + 1)
-    return Term(term.type, Form.NEGATION, lambda properties: -evaluate(properties), depth=term.depth + 1)
+    return Term(
+        term.type, Form.NEGATION, lambda properties: -evaluate(properties), depth=term.depth + 1
+    )
 
 
 def inverse(term: Term) -> Term:
@@ -172,7 +176,9 @@ def _conversions(left: Type, right: Type) -> tuple[Convert, Convert]:
     if left is Type.TEXT and right is not Type.TEXT:
         return _READ.get(right, _same), _as_double(right, right)
     if right is Type.TEXT and left is not Type.TEXT:
-        return _as_double(left, left), _not_behind_a_truth if left is Type.TRUTH else _READ.get(left, _same)
+        return _as_double(left, left), _not_behind_a_truth if left is Type.TRUTH else _READ.get(
+            left, _same
+        )
     return _as_double(left, right), _as_double(right, left)
 
 
@@ -206,7 +212,12 @@ def _equality(left: Term, right: Term, as_left: Convert, as_right: Convert, same
     return _with_constant(left, right, as_left, as_right, same) or _condition(equality, left, right)
 
 
-ORDERS: Final[Mapping[str, Test]] = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+ORDERS: Final[Mapping[str, Test]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
 
 
 def ordered(left: Term, symbol: str, right: Term) -> Term:
@@ -226,7 +237,9 @@ def ordered(left: Term, symbol: str, right: Term) -> Term:
     return _with_constant(left, right, as_left, as_right, test) or _condition(order, left, right)
 
 
-def _with_constant(left: Term, right: Term, as_left: Convert, as_right: Convert, test: Test) -> Term | None:
+def _with_constant(
+    left: Term, right: Term, as_left: Convert, as_right: Convert, test: Test
+) -> Term | None:
     """The same for a property and a constant, which is what nearly all comparisons are; None for others."""
     if left.form is not Form.PROPERTY or right.form is not Form.CONSTANT or right.value is None:
         return None

@@ -31,7 +31,9 @@ class MessageFilter:
             messages = messages.where(stored < self.until_ms)
         if self.key is not None:
             pattern = f"^(?:{self.key})$"
-            messages = messages.where(f.exists(f.split("keys", " "), lambda each: each.rlike(pattern)))
+            messages = messages.where(
+                f.exists(f.split("keys", " "), lambda each: each.rlike(pattern))
+            )
         return messages if self.where is None else messages.where(self.where)
 
 

@@ -28,7 +28,9 @@ def paragraph(text: str) -> str:
     return f"<p>{escape(text)}</p>"
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[object]], marked: Sequence[bool] = ()) -> str:
+def table(
+    titles: Sequence[str], rows: Iterable[Sequence[object]], marked: Sequence[bool] = ()
+) -> str:
     """Numbers to the right with separators, None as a dash; rows that are `marked` stand out."""
     head = "".join(f"<th>{escape(title)}</th>" for title in titles)
     lines = [f"<tr>{head}</tr>"]

@@ -22,11 +22,22 @@ from roquet.spark.pipelines._shared.run_sync import run_sync
 T = TypeVar("T")
 QUEUE: Final = ("topic", "brokerName", "queueId")
 """The columns that name a queue."""
-_SETTLED: Final = ("subscribe", "topic", "subscribePattern", "assign", "nameServer", "path", "paths", "brokerName")
+_SETTLED: Final = (
+    "subscribe",
+    "topic",
+    "subscribePattern",
+    "assign",
+    "nameServer",
+    "path",
+    "paths",
+    "brokerName",
+)
 _SETTLED_STARTS: Final = ("starting", "ending")
 
 
-def selected(name_server: str, topics: Iterable[str], pattern: str, options: Mapping[str, str]) -> dict[str, str]:
+def selected(
+    name_server: str, topics: Iterable[str], pattern: str, options: Mapping[str, str]
+) -> dict[str, str]:
     """The options of `format("rocketmq")` for these topics, or those that match the pattern.
 
     :raises OptionError: `options` has one that a job settles by itself.
@@ -92,14 +103,23 @@ def from_bounds(options: ReadOptions, settle: Callable[[dict[MessageQueue, Bound
 
 
 def read_ranges(
-    spark: SparkSession, source: Mapping[str, str], ranges: Iterable[QueueRange], schema: StructType = SPARK_SCHEMA
+    spark: SparkSession,
+    source: Mapping[str, str],
+    ranges: Iterable[QueueRange],
+    schema: StructType = SPARK_SCHEMA,
 ) -> DataFrame:
     """The messages of the ranges, none of which is empty, with the columns of `schema`.
 
     :param source: options as from `selected`; which topics they select does not count.
     """
-    others = {name: value for name, value in source.items() if name not in ("subscribe", "subscribePattern")}
-    return spark.read.format("rocketmq").schema(schema).options(**others, **places_of(ranges)).load()
+    others = {
+        name: value
+        for name, value in source.items()
+        if name not in ("subscribe", "subscribePattern")
+    }
+    return (
+        spark.read.format("rocketmq").schema(schema).options(**others, **places_of(ranges)).load()
+    )
 
 
 def places_of(ranges: Iterable[QueueRange]) -> dict[str, str]:
@@ -107,7 +127,9 @@ def places_of(ranges: Iterable[QueueRange]) -> dict[str, str]:
     parts = list(ranges)
     queues: dict[str, dict[str, list[int]]] = {}
     for each in parts:
-        queues.setdefault(each.queue.topic, {}).setdefault(each.queue.broker_name, []).append(each.queue.queue_id)
+        queues.setdefault(each.queue.topic, {}).setdefault(each.queue.broker_name, []).append(
+            each.queue.queue_id
+        )
     return {
         "assign": json.dumps(queues),
         "startingOffsets": json.dumps(to_tree((each.queue, each.start) for each in parts)),

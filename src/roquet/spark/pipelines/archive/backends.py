@@ -25,7 +25,9 @@ def keeper_of(folder: str, file_format: str = "") -> ArchiveBackend:
     there = format_of(folder)
     wanted = one_of("format", file_format, FORMATS) if file_format else there
     if there not in (None, wanted):
-        raise ArchiveError(f"{folder} has an archive of format {there}, not {wanted}: give a new folder")
+        raise ArchiveError(
+            f"{folder} has an archive of format {there}, not {wanted}: give a new folder"
+        )
     return DeltaArchive(folder) if wanted == "delta" else ParquetArchive(folder)
 
 

@@ -48,7 +48,9 @@ class Change(Protocol):
     def nothing(self) -> Archived:
         """What is to be said of a run that found nothing new."""
 
-    def add(self, messages: DataFrame, progress: Mapping[MessageQueue, int], rows: int | None) -> Archived:
+    def add(
+        self, messages: DataFrame, progress: Mapping[MessageQueue, int], rows: int | None
+    ) -> Archived:
         """Messages, in the archive's columns, and the progress after them.
 
         :param rows: how many there have to be; None: that cannot be known.

@@ -11,8 +11,12 @@ from pyspark.sql.types import DateType, StructField, StructType
 from roquet.spark._arrow.schema import SPARK_SCHEMA
 
 PARTITIONS: Final = ("topic", "day")
-FILE_SCHEMA: Final = StructType([column for column in SPARK_SCHEMA if column.name not in PARTITIONS])
-ARCHIVE_SCHEMA: Final = StructType([*FILE_SCHEMA, SPARK_SCHEMA["topic"], StructField("day", DateType())])
+FILE_SCHEMA: Final = StructType(
+    [column for column in SPARK_SCHEMA if column.name not in PARTITIONS]
+)
+ARCHIVE_SCHEMA: Final = StructType(
+    [*FILE_SCHEMA, SPARK_SCHEMA["topic"], StructField("day", DateType())]
+)
 _DAY: Final = "date_from_unix_date(CAST(floor(unix_seconds(storeTimestamp) / 86400) AS INT))"
 """The day of storeTimestamp in UTC, whatever the session's time zone is."""
 

@@ -73,5 +73,7 @@ def _progress(commit: Commit) -> Mapping[MessageQueue, int] | None:
     except (ValueError, KeyError, TypeError):
         return None
     if form != FORMAT:
-        raise ArchiveError(f"{source} has format {form}, this roquet knows {FORMAT}: use a later roquet")
+        raise ArchiveError(
+            f"{source} has format {form}, this roquet knows {FORMAT}: use a later roquet"
+        )
     return progress_of(tree["progress"])

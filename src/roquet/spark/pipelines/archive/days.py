@@ -15,7 +15,9 @@ from roquet.spark.pipelines.archive.state import ArchiveError, ArchiveState
 ORDER: Final = ("brokerName", "queueId", "queueOffset")
 
 
-def compact_days(spark: SparkSession, folder: ArchiveFolder, size_wanted: int, files_min: int) -> Compacted:
+def compact_days(
+    spark: SparkSession, folder: ArchiveFolder, size_wanted: int, files_min: int
+) -> Compacted:
     """Write the days anew that have several small files, a day of a topic after the other, in the order of queues.
 
     Each is one change of the archive: a killed run leaves every day as it was or as it shall be, after the next opening
@@ -35,7 +37,9 @@ def compact_days(spark: SparkSession, folder: ArchiveFolder, size_wanted: int, f
     return Compacted(days, before, after)
 
 
-def bins(state: ArchiveState, names: list[str], size_wanted: int, files_min: int = 2) -> list[list[str]]:
+def bins(
+    state: ArchiveState, names: list[str], size_wanted: int, files_min: int = 2
+) -> list[list[str]]:
     """Which of a day's files are put together: neighbours, so many at least, none larger than what is wanted."""
     found: list[list[str]] = [[]]
     size = 0
@@ -61,6 +65,8 @@ def _put_together(
     files = folder.staged_files(staging)
     after = state.with_fewer_files(names, files)
     if after.rows != state.rows:
-        raise ArchiveError(f"{day}: {state.rows} rows became {after.rows}: the archive is left as it was")
+        raise ArchiveError(
+            f"{day}: {state.rows} rows became {after.rows}: the archive is left as it was"
+        )
     folder.commit(after, staging)
     return after

@@ -76,12 +76,21 @@ class DeltaArchive:
         """Delta's own OPTIMIZE, once that many changes came since the last one. Readers go on with the files that they
         know, which stay there until somebody calls VACUUM.
         """
-        if any(commit.operation == "OPTIMIZE" for commit in _commits(spark, self._path, files_min - 1)):
+        if any(
+            commit.operation == "OPTIMIZE" for commit in _commits(spark, self._path, files_min - 1)
+        ):
             return Compacted(0, 0, 0)
         for name in _SIZES:
             spark.conf.set(name, str(size_wanted))
         try:
-            done = _delta_table(spark).forPath(spark, self._path).optimize().executeCompaction().first().metrics
+            done = (
+                _delta_table(spark)
+                .forPath(spark, self._path)
+                .optimize()
+                .executeCompaction()
+                .first()
+                .metrics
+            )
         finally:
             for name in _SIZES:
                 spark.conf.unset(name)
@@ -104,21 +113,36 @@ class DeltaChange:
         self.progress = self._progress() if is_there else {}
 
     def nothing(self) -> Archived:
-        return Archived(0, 0, 0, self._newest.version, 0 if self._newest is _NONE else self._count())
+        return Archived(
+            0, 0, 0, self._newest.version, 0 if self._newest is _NONE else self._count()
+        )
 
-    def add(self, messages: DataFrame, progress: Mapping[MessageQueue, int], rows: int | None) -> Archived:
+    def add(
+        self, messages: DataFrame, progress: Mapping[MessageQueue, int], rows: int | None
+    ) -> Archived:
         text = commit_text({**self.progress, **progress}, uuid4().hex)
-        once = {"txnAppId": APPLICATION, "txnVersion": str(self._newest.version + 1), "userMetadata": text}
+        once = {
+            "txnAppId": APPLICATION,
+            "txnVersion": str(self._newest.version + 1),
+            "userMetadata": text,
+        }
         try:
-            messages.write.format("delta").mode("append").partitionBy(*PARTITIONS).options(**once).save(self._path)
+            messages.write.format("delta").mode("append").partitionBy(*PARTITIONS).options(
+                **once
+            ).save(self._path)
         except Exception as error:  # the connector has classes of its own
             if _CONFLICT in f"{type(error)} {error}":
                 raise self._elsewhere() from error
             raise
-        commit = next((each for each in _commits(self._spark, self._path, COMMITS_SEEN) if each.text == text), None)
+        commit = next(
+            (each for each in _commits(self._spark, self._path, COMMITS_SEEN) if each.text == text),
+            None,
+        )
         if commit is None:
             raise self._elsewhere()
-        added, size, files = (int(commit.metrics[name]) for name in ("numOutputRows", "numOutputBytes", "numFiles"))
+        added, size, files = (
+            int(commit.metrics[name]) for name in ("numOutputRows", "numOutputBytes", "numFiles")
+        )
         if rows is not None and added != rows:
             raise ArchiveError(
                 f"{rows} messages were to be archived and {added} were written, as version {commit.version} of the "
@@ -132,7 +156,9 @@ class DeltaChange:
             if progress is not None:
                 return progress
         if self._count():
-            raise ArchiveError(f"{self._path} is no archive: no commit in its log says how far it is")
+            raise ArchiveError(
+                f"{self._path} is no archive: no commit in its log says how far it is"
+            )
         return {}
 
     def _count(self) -> int:
@@ -140,7 +166,9 @@ class DeltaChange:
         return _rows(self._spark, self._path).count()
 
     def _elsewhere(self) -> ArchiveError:
-        return ArchiveError(f"{self._path} is being changed by another process: wait for it, or stop it")
+        return ArchiveError(
+            f"{self._path} is being changed by another process: wait for it, or stop it"
+        )
 
 
 def _delta_table(spark: SparkSession) -> Any:
@@ -150,7 +178,9 @@ def _delta_table(spark: SparkSession) -> Any:
     except ImportError as error:
         raise ArchiveError(MISSING) from error
     if "Delta" not in (spark.conf.get("spark.sql.extensions", "") or ""):
-        raise ArchiveError("the session does not know Delta's tables: start it with session(..., **delta_conf())")
+        raise ArchiveError(
+            "the session does not know Delta's tables: start it with session(..., **delta_conf())"
+        )
     return found
 
 

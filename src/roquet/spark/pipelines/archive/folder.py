@@ -66,7 +66,9 @@ class ArchiveFolder:
         try:
             lock = self._disk.lock(self._states / "lock")
         except StoreError as error:
-            raise ArchiveError(f"{self.path} is being changed by another process: wait for it, or stop it") from error
+            raise ArchiveError(
+                f"{self.path} is being changed by another process: wait for it, or stop it"
+            ) from error
         try:
             state = self.state()
             self._check_nothing_else(state)
@@ -124,7 +126,9 @@ class ArchiveFolder:
     def _check_nothing_else(self, state: ArchiveState) -> None:
         others = sorted(name for name in os.listdir(self.path) if name != STATES)
         if others and not state.version:
-            raise ArchiveError(f"{self.path} is no archive and not empty ({others[0]}): give a new folder")
+            raise ArchiveError(
+                f"{self.path} is no archive and not empty ({others[0]}): give a new folder"
+            )
 
     def _versions(self) -> list[str]:
         names = os.listdir(self._states) if self._states.is_dir() else []

@@ -51,7 +51,11 @@ def archive(spark: SparkSession, job: Archive, planned: Planned = nobody_asks) -
 
 
 def add(
-    spark: SparkSession, change: Change, source: Source, ranges: Sequence[QueueRange], planned: Planned
+    spark: SparkSession,
+    change: Change,
+    source: Source,
+    ranges: Sequence[QueueRange],
+    planned: Planned,
 ) -> Archived:
     """The messages of these ranges, in one change."""
     rows = sum(each.size for each in ranges)

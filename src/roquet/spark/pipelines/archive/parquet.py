@@ -56,12 +56,16 @@ class ParquetChange:
     def nothing(self) -> Archived:
         return Archived(0, 0, 0, self._state.version, self._state.rows)
 
-    def add(self, messages: DataFrame, progress: Mapping[MessageQueue, int], rows: int | None) -> Archived:
+    def add(
+        self, messages: DataFrame, progress: Mapping[MessageQueue, int], rows: int | None
+    ) -> Archived:
         messages.write.partitionBy(*PARTITIONS).parquet(str(self.staging))
         files = self._folder.staged_files(self.staging)
         before, after = self._state, self._state.with_rows(progress, files)
         added = after.rows - before.rows
         if rows is not None and added != rows:
-            raise ArchiveError(f"{rows} messages were to be archived and {added} were written: nothing is kept of them")
+            raise ArchiveError(
+                f"{rows} messages were to be archived and {added} were written: nothing is kept of them"
+            )
         self._folder.commit(after, self.staging)
         return Archived(added, after.size - before.size, len(files), after.version, after.rows)

@@ -18,7 +18,10 @@ log = logging.getLogger(__name__)
 
 
 def new_rows(
-    progress: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds], *, fail_on_data_loss: bool
+    progress: Mapping[MessageQueue, int],
+    bounds: Mapping[MessageQueue, Bounds],
+    *,
+    fail_on_data_loss: bool,
 ) -> list[QueueRange]:
     """What each queue holds beyond the archive, for every queue there is; a queue that is new is taken whole.
 
@@ -30,7 +33,9 @@ def new_rows(
         queue: read_on(queue, progress.get(queue), held, fail_on_data_loss=fail_on_data_loss)
         for queue, held in sorted(bounds.items())
     }
-    return [QueueRange(queue, start, max(start, bounds[queue].max)) for queue, start in starts.items()]
+    return [
+        QueueRange(queue, start, max(start, bounds[queue].max)) for queue, start in starts.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,9 @@ def _stored_in(queue: MessageQueue, at: int | None, held: Held, may_miss: bool) 
     if missing:
         what = f"{queue}: {missing} of the messages {start} to {held.end - 1}, which come next, are not in the log"
         if not may_miss:
-            raise DataLoss(f"{what}. An older copy may have them; mode=PERMISSIVE takes what is there")
+            raise DataLoss(
+                f"{what}. An older copy may have them; mode=PERMISSIVE takes what is there"
+            )
         log.warning("%s", what)
     return QueueRange(queue, start, held.end)
 

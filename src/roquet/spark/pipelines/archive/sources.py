@@ -46,7 +46,9 @@ class Source(Protocol):
     @property
     def is_exact(self) -> bool: ...
 
-    def backlog(self, spark: SparkSession, progress: Mapping[MessageQueue, int]) -> list[QueueRange]:
+    def backlog(
+        self, spark: SparkSession, progress: Mapping[MessageQueue, int]
+    ) -> list[QueueRange]:
         """What there is beyond `progress`, the next offset of each queue that was archived before.
 
         :raises roquet.spark._options.ranges.DataLoss: messages between the two are gone.
@@ -86,7 +88,9 @@ class Topics:
         read = self._read
         return read.fail_on_data_loss and read.tags is None and read.mode is Mode.FAILFAST
 
-    def backlog(self, spark: SparkSession, progress: Mapping[MessageQueue, int]) -> list[QueueRange]:
+    def backlog(
+        self, spark: SparkSession, progress: Mapping[MessageQueue, int]
+    ) -> list[QueueRange]:
         """Raises as `new_ranges`."""
         return self.new_ranges(progress)
 
@@ -152,24 +156,41 @@ class StoredTopics:
     def is_exact(self) -> bool:
         return self._read.mode is Mode.FAILFAST and self._read.tags is None
 
-    def backlog(self, spark: SparkSession, progress: Mapping[MessageQueue, int]) -> list[QueueRange]:
+    def backlog(
+        self, spark: SparkSession, progress: Mapping[MessageQueue, int]
+    ) -> list[QueueRange]:
         """The logs are walked once to tell, without a look at bodies."""
         known = {queue: at for queue, at in progress.items() if self._has(queue)}
         settled = {"startingOffsets": json.dumps(to_tree(known.items()))} if known else {}
-        rows = self._rows(spark, _PLACES, {**settled, **chosen(self.topics, self.pattern), "checkCrc": "false"})
-        found = rows.groupBy(*QUEUE).agg(f.min("queueOffset"), f.max("queueOffset"), f.count("*")).collect()
+        rows = self._rows(
+            spark, _PLACES, {**settled, **chosen(self.topics, self.pattern), "checkCrc": "false"}
+        )
+        found = (
+            rows.groupBy(*QUEUE)
+            .agg(f.min("queueOffset"), f.max("queueOffset"), f.count("*"))
+            .collect()
+        )
         held = {MessageQueue(*row[:3]): Held(row[3], row[4] + 1, row[5]) for row in found}
         return new_stored_rows(known, held, may_miss=self._read.mode is Mode.PERMISSIVE)
 
     def messages(self, spark: SparkSession, ranges: Iterable[QueueRange]) -> DataFrame:
         return self._rows(spark, SPARK_SCHEMA, places_of(ranges))
 
-    def _rows(self, spark: SparkSession, schema: StructType, settled: Mapping[str, str]) -> DataFrame:
+    def _rows(
+        self, spark: SparkSession, schema: StructType, settled: Mapping[str, str]
+    ) -> DataFrame:
         options = {**self.options, **settled, "brokerName": ",".join(self.broker_names)}
-        return spark.read.format("rocketmq-store").schema(schema).options(**options).load(list(self.paths))
+        return (
+            spark.read.format("rocketmq-store")
+            .schema(schema)
+            .options(**options)
+            .load(list(self.paths))
+        )
 
     def _has(self, queue: MessageQueue) -> bool:
-        return queue.broker_name in self.broker_names and self._read.selection.has_topic(queue.topic)
+        return queue.broker_name in self.broker_names and self._read.selection.has_topic(
+            queue.topic
+        )
 
     @cached_property
     def _read(self) -> StoreOptions:

@@ -53,11 +53,17 @@ class ArchiveState:
         """In bytes."""
         return sum(file.size for file in self.files.values())
 
-    def with_rows(self, progress: Mapping[MessageQueue, int], files: Mapping[str, StoredFile]) -> ArchiveState:
+    def with_rows(
+        self, progress: Mapping[MessageQueue, int], files: Mapping[str, StoredFile]
+    ) -> ArchiveState:
         """The next version, after new rows came."""
-        return ArchiveState(self.version + 1, {**self.progress, **progress}, {**self.files, **files})
+        return ArchiveState(
+            self.version + 1, {**self.progress, **progress}, {**self.files, **files}
+        )
 
-    def with_fewer_files(self, replaced: Iterable[str], files: Mapping[str, StoredFile]) -> ArchiveState:
+    def with_fewer_files(
+        self, replaced: Iterable[str], files: Mapping[str, StoredFile]
+    ) -> ArchiveState:
         """The next version, in which `files` hold the rows of `replaced`."""
         gone = tuple(sorted(replaced))
         kept = {name: file for name, file in self.files.items() if name not in gone}
@@ -86,7 +92,9 @@ class ArchiveState:
                 )
             return _from_tree(tree)
         except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
-            raise ArchiveError(f"{source} is no state of an archive ({error!r}): put back a copy of it") from error
+            raise ArchiveError(
+                f"{source} is no state of an archive ({error!r}): put back a copy of it"
+            ) from error
 
 
 def progress_of(tree: object) -> dict[MessageQueue, int]:
@@ -96,4 +104,10 @@ def progress_of(tree: object) -> dict[MessageQueue, int]:
 
 def _from_tree(tree: Mapping[str, Any]) -> ArchiveState:
     files = {name: StoredFile(rows, size) for name, (rows, size) in tree["files"].items()}
-    return ArchiveState(tree["version"], progress_of(tree["progress"]), files, tree["staged"], tuple(tree["removed"]))
+    return ArchiveState(
+        tree["version"],
+        progress_of(tree["progress"]),
+        files,
+        tree["staged"],
+        tuple(tree["removed"]),
+    )

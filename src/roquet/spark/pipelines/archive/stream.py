@@ -58,5 +58,9 @@ def archive_stream(
             yield added
         if until is not None and all(until[queue] == end for queue, end in ends(batch).items()):
             return
-        if until is None or is_idle:  # to an end that is settled, only a queue that waits for its master holds up
-            time.sleep(max(IDLE_S if is_idle else 0.0, began + trigger.trigger_s - time.monotonic()))
+        if (
+            until is None or is_idle
+        ):  # to an end that is settled, only a queue that waits for its master holds up
+            time.sleep(
+                max(IDLE_S if is_idle else 0.0, began + trigger.trigger_s - time.monotonic())
+            )

@@ -17,7 +17,14 @@ from roquet.spark._arrow.schema import SPARK_SCHEMA
 from roquet.spark._options.ranges import QueueRange
 from roquet.spark._options.values import OptionError
 from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
-from roquet.spark.pipelines._shared.ranges_read import QUEUE, bounds_now, chosen, read_options, read_ranges, selected
+from roquet.spark.pipelines._shared.ranges_read import (
+    QUEUE,
+    bounds_now,
+    chosen,
+    read_options,
+    read_ranges,
+    selected,
+)
 from roquet.spark.pipelines.audit.report import AuditReport, QueueAudit
 
 KEY: Final = (*QUEUE, "queueOffset")
@@ -94,7 +101,9 @@ class Audit:
         """:raises OptionError: it does not say of which broker a store is."""
         kinds = {type(side) for side in (self.left, self.right)}
         if len(kinds) > 1 and not self.broker_name:
-            raise OptionError("the broker's name is missing: of whose queues is the store that is compared?")
+            raise OptionError(
+                "the broker's name is missing: of whose queues is the store that is compared?"
+            )
 
 
 def audit(spark: SparkSession, job: Audit, planned: Planned = nobody_asks) -> AuditReport:
@@ -118,14 +127,20 @@ def audit(spark: SparkSession, job: Audit, planned: Planned = nobody_asks) -> Au
 def _ranges(job: Audit, live: Live) -> list[QueueRange]:
     source = selected(live.name_server, job.topics, job.pattern, live.options)
     bounds = bounds_now(read_options(source))
-    ranges = [QueueRange(queue, at.min, at.max) for queue, at in sorted(bounds.items()) if at.max > at.min]
+    ranges = [
+        QueueRange(queue, at.min, at.max) for queue, at in sorted(bounds.items()) if at.max > at.min
+    ]
     return [each for each in ranges if job.broker_name in ("", each.queue.broker_name)]
 
 
-def _rows(spark: SparkSession, job: Audit, side: Side, ranges: list[QueueRange] | None) -> DataFrame:
+def _rows(
+    spark: SparkSession, job: Audit, side: Side, ranges: list[QueueRange] | None
+) -> DataFrame:
     if isinstance(side, Live):
         assert ranges is not None
-        return read_ranges(spark, selected(side.name_server, job.topics, job.pattern, side.reads()), ranges, _READ)
+        return read_ranges(
+            spark, selected(side.name_server, job.topics, job.pattern, side.reads()), ranges, _READ
+        )
     which = chosen(job.topics, job.pattern)
     options = {"brokerName": job.broker_name or _ANY_BROKER, **which, **side.reads()}
     stored = spark.read.format("rocketmq-store").schema(_READ).options(**options).load(side.path)
@@ -134,14 +149,20 @@ def _rows(spark: SparkSession, job: Audit, side: Side, ranges: list[QueueRange] 
 
 def _within(spark: SparkSession, stored: DataFrame, ranges: list[QueueRange]) -> DataFrame:
     rows = [(*astuple(each.queue), each.start, each.end) for each in ranges]
-    edges = spark.createDataFrame(rows, "topic string, brokerName string, queueId int, start long, end long")
+    edges = spark.createDataFrame(
+        rows, "topic string, brokerName string, queueId int, start long, end long"
+    )
     kept = stored.join(f.broadcast(edges), list(QUEUE))
-    return kept.where((f.col("queueOffset") >= f.col("start")) & (f.col("queueOffset") < f.col("end")))
+    return kept.where(
+        (f.col("queueOffset") >= f.col("start")) & (f.col("queueOffset") < f.col("end"))
+    )
 
 
 def _with(settled: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
     names = {name.lower() for name in given}
-    return {name: value for name, value in settled.items() if name.lower() not in names} | dict(given)
+    return {name: value for name, value in settled.items() if name.lower() not in names} | dict(
+        given
+    )
 
 
 def compare(left: DataFrame, right: DataFrame) -> list[QueueAudit]:
@@ -165,8 +186,12 @@ def compare(left: DataFrame, right: DataFrame) -> list[QueueAudit]:
             (f.max(f.when(f.col("left") > 0, f.col("queueOffset"))) + 1).alias("left_end"),
             (f.max(f.when(f.col("right") > 0, f.col("queueOffset"))) + 1).alias("right_end"),
             *(f.count_if(condition).alias(name) for name, condition in kinds.items()),
-            f.min(f.when(f.col("kind").isNotNull(), f.col("queueOffset"))).alias("first_difference"),
-            f.min_by("kind", f.when(f.col("kind").isNotNull(), f.col("queueOffset"))).alias("first_is"),
+            f.min(f.when(f.col("kind").isNotNull(), f.col("queueOffset"))).alias(
+                "first_difference"
+            ),
+            f.min_by("kind", f.when(f.col("kind").isNotNull(), f.col("queueOffset"))).alias(
+                "first_is"
+            ),
         )
     )
     return sorted((_queue_audit(row.asDict()) for row in per_queue.collect()), key=str)

@@ -46,7 +46,10 @@ class QueueAudit:
     @property
     def found(self) -> int:
         """Offsets with something wrong; one may count twice."""
-        missing, doubled = self.missing_left + self.missing_right, self.doubled_left + self.doubled_right
+        missing, doubled = (
+            self.missing_left + self.missing_right,
+            self.doubled_left + self.doubled_right,
+        )
         return missing + doubled + self.different + self.corrupt_left + self.corrupt_right
 
     def __str__(self) -> str:
@@ -67,14 +70,20 @@ class AuditReport:
 
     @property
     def summary(self) -> str:
-        left, right = (sum(getattr(each, side) for each in self.queues) for side in ("left_rows", "right_rows"))
+        left, right = (
+            sum(getattr(each, side) for each in self.queues) for side in ("left_rows", "right_rows")
+        )
         wrong = sum(not queue.is_same for queue in self.queues)
-        verdict = "no difference" if self.is_same else f"{wrong:,} of {len(self.queues):,} queues differ"
+        verdict = (
+            "no difference" if self.is_same else f"{wrong:,} of {len(self.queues):,} queues differ"
+        )
         return f"{verdict}: {left:,} messages in {self.left}, {right:,} in {self.right}"
 
     def to_json(self) -> dict[str, Any]:
         """For programs: names as in the columns of Spark's source."""
-        queues = [{_camel(name): value for name, value in asdict(queue).items()} for queue in self.queues]
+        queues = [
+            {_camel(name): value for name, value in asdict(queue).items()} for queue in self.queues
+        ]
         return {"left": self.left, "right": self.right, "same": self.is_same, "queues": queues}
 
     def rows(self) -> list[tuple[object, ...]]:
@@ -98,7 +107,11 @@ class AuditReport:
         ]
 
     def titles(self) -> tuple[str, ...]:
-        sides = [f"{what} {side}" for what in ("in", "missing in", "doubled in") for side in (self.left, self.right)]
+        sides = [
+            f"{what} {side}"
+            for what in ("in", "missing in", "doubled in")
+            for side in (self.left, self.right)
+        ]
         return (
             "queue",
             *sides,
@@ -118,10 +131,20 @@ class AuditReport:
         return page(f"Audit: {self.left} against {self.right}", parts)
 
     def _pictures(self) -> Mapping[str, Mapping[str, float]]:
-        worst = sorted((queue for queue in self.queues if queue.found), key=lambda queue: -queue.found)
+        worst = sorted(
+            (queue for queue in self.queues if queue.found), key=lambda queue: -queue.found
+        )
         sizes = sorted(self.queues, key=lambda queue: -queue.left_rows)
-        pictures = {"Differences per queue": {str(queue): float(queue.found) for queue in worst}} if worst else {}
-        return pictures | {f"Messages per queue in {self.left}": {str(each): float(each.left_rows) for each in sizes}}
+        pictures = (
+            {"Differences per queue": {str(queue): float(queue.found) for queue in worst}}
+            if worst
+            else {}
+        )
+        return pictures | {
+            f"Messages per queue in {self.left}": {
+                str(each): float(each.left_rows) for each in sizes
+            }
+        }
 
 
 def _camel(name: str) -> str:

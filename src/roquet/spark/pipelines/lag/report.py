@@ -60,7 +60,9 @@ def series_of(samples: DataFrame) -> list[Series]:
     found: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for row in sums.orderBy("consumerGroup", "topic", "at").toLocalIterator():
         found.setdefault((row.consumerGroup, row.topic), []).append((row.at, row.lag))
-    return [Series(group, topic, tuple(thinned(points))) for (group, topic), points in found.items()]
+    return [
+        Series(group, topic, tuple(thinned(points))) for (group, topic), points in found.items()
+    ]
 
 
 def thinned(points: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
@@ -79,7 +81,9 @@ def lag_page(series: Sequence[Series]) -> str:
     times = [at for each in series for at, _ in each.points]
     labels = (_time(min(times)), _time(max(times)))
     chart = lines({each.name: each.points for each in series}, x_labels=labels, unit="messages")
-    return page("Backlog of consumer groups", [chart, table(TITLES, [each.row() for each in series])])
+    return page(
+        "Backlog of consumer groups", [chart, table(TITLES, [each.row() for each in series])]
+    )
 
 
 def _time(seconds: float) -> str:

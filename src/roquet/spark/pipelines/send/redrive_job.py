@@ -19,10 +19,23 @@ from roquet.spark._options.ranges import QueueRange
 from roquet.spark._options.values import OptionError
 from roquet.spark.pipelines._shared.job_size import JobSize, Planned, nobody_asks
 from roquet.spark.pipelines._shared.message_filter import ALL, MessageFilter
-from roquet.spark.pipelines._shared.ranges_read import bounds_now, read_options, read_ranges, selected
+from roquet.spark.pipelines._shared.ranges_read import (
+    bounds_now,
+    read_options,
+    read_ranges,
+    selected,
+)
 from roquet.spark.pipelines.send.send import BODY_BYTES, body_bytes, send, sendable
 
-SHOWN: Final = ("brokerName", "queueId", "queueOffset", "storeTimestamp", "keys", "tags", "reconsumeTimes")
+SHOWN: Final = (
+    "brokerName",
+    "queueId",
+    "queueOffset",
+    "storeTimestamp",
+    "keys",
+    "tags",
+    "reconsumeTimes",
+)
 
 
 def dead_letters_of(group: str) -> str:
@@ -52,7 +65,9 @@ class Redrive:
     def check(self) -> None:
         """:raises OptionError: no topic is named, and messages of this one do not say theirs; or it would be itself."""
         if self.to is None and not self.topic.startswith((DEAD_LETTER_PREFIX, RETRY_PREFIX)):
-            raise OptionError(f"to: only dead letters and retries know where they came from, {self.topic} has neither")
+            raise OptionError(
+                f"to: only dead letters and retries know where they came from, {self.topic} has neither"
+            )
         if self.to == self.topic:
             raise OptionError(f"to: the messages are in {self.topic} already")
 
@@ -100,9 +115,17 @@ def _found(job: Redrive, messages: DataFrame, shown: int) -> tuple[Redriven, int
     kinds = messages.groupBy("to").agg(f.count("*").alias("count"), body_bytes()).collect()
     rows = {row.to: row["count"] for row in kinds}
     if None in rows:
-        raise NoOrigin(f"{rows[None]} messages of {job.topic} do not say where they came from: name a topic for them")
-    sample = messages.select("to", *SHOWN).orderBy("storeTimestamp").limit(shown).collect() if shown else []
-    return Redriven(rows, tuple(row.asDict() for row in sample)), sum(row[BODY_BYTES] or 0 for row in kinds)
+        raise NoOrigin(
+            f"{rows[None]} messages of {job.topic} do not say where they came from: name a topic for them"
+        )
+    sample = (
+        messages.select("to", *SHOWN).orderBy("storeTimestamp").limit(shown).collect()
+        if shown
+        else []
+    )
+    return Redriven(rows, tuple(row.asDict() for row in sample)), sum(
+        row[BODY_BYTES] or 0 for row in kinds
+    )
 
 
 def _chosen(spark: SparkSession, job: Redrive) -> DataFrame:
@@ -111,7 +134,9 @@ def _chosen(spark: SparkSession, job: Redrive) -> DataFrame:
     source = selected(job.name_server, (job.topic,), "", job.options)
     bounds = bounds_now(read_options(source))
     ranges = [QueueRange(queue, at.min, at.max) for queue, at in bounds.items() if at.max > at.min]
-    messages = read_ranges(spark, source, ranges) if ranges else spark.createDataFrame([], SPARK_SCHEMA)
+    messages = (
+        read_ranges(spark, source, ranges) if ranges else spark.createDataFrame([], SPARK_SCHEMA)
+    )
     return job.choice.of(messages).withColumn("to", _target(job))
 
 

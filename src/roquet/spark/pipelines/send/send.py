@@ -34,7 +34,14 @@ def sendable(messages: DataFrame, topic: Column, *, keep_queues: bool = False) -
 
     :param keep_queues: every message goes to the queue of the number it came from, in its order there.
     """
-    columns: list[Column | str] = [topic.alias("topic"), "body", "tags", "keys", "flag", _own().alias("properties")]
+    columns: list[Column | str] = [
+        topic.alias("topic"),
+        "body",
+        "tags",
+        "keys",
+        "flag",
+        _own().alias("properties"),
+    ]
     if not keep_queues:
         return messages.select(columns)
     from_queue = ["topic", "brokerName", "queueId"]
@@ -43,7 +50,9 @@ def sendable(messages: DataFrame, topic: Column, *, keep_queues: bool = False) -
 
 
 def _own() -> Column:
-    return f.map_filter("properties", lambda name, value: ~name.isin(*_NOT_OURS) & (f.trim(value) != ""))
+    return f.map_filter(
+        "properties", lambda name, value: ~name.isin(*_NOT_OURS) & (f.trim(value) != "")
+    )
 
 
 def left_out() -> Column:
