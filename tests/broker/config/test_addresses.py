@@ -5,9 +5,16 @@ See docs/broker/configuration.md#what-is-advertised.
 
 from __future__ import annotations
 
+import socket
+from typing import Final
+
 import pytest
 
+from roquet.broker.config import addresses
 from roquet.broker.config.addresses import free_listen_port, own_address, preferred_address
+from roquet.errors import ConfigError
+
+LOOPBACK: Final = "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -31,4 +38,16 @@ def test_this_machine_has_an_address() -> None:
 
 
 def test_a_free_port_leaves_room_for_the_one_two_below() -> None:
-    assert free_listen_port("127.0.0.1") > 2
+    assert free_listen_port(LOOPBACK) > 2
+
+
+def test_a_free_port_is_none_that_outgoing_connections_get() -> None:
+    assert all(free_listen_port(LOOPBACK) < 32_768 for _ in range(20))
+
+
+def test_a_port_beside_which_somebody_listens_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_listen_port(LOOPBACK)
+    with socket.create_server((LOOPBACK, port)):
+        monkeypatch.setattr(addresses, "_PORTS", [port - 1, port, port + 2])
+        with pytest.raises(ConfigError, match="no three free ports"):
+            free_listen_port(LOOPBACK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
@@ -11,6 +12,10 @@ from typing import Final
 from roquet.errors import ConfigError
 
 _ATTEMPTS: Final = 100
+_PORTS: Final = range(10_000, 32_000)
+"""Below the ports that systems give to outgoing connections (from 32,768 on with Linux, 49,152 with
+others). Those are all taken where thousands of connections ended within the last minute, and the
+next connection may take one between the moment when it is found free and the start of the server."""
 _LOOPBACK: Final = "127.0.0.1"
 _SOMEWHERE: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 """Addresses of no host (RFC 5737, RFC 3849): only the way to them is asked for, nothing is sent."""
@@ -59,16 +64,14 @@ def free_listen_port(host: str) -> int:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for _ in range(_ATTEMPTS):
-        with ExitStack() as taken, suppress(OSError, OverflowError):
-            port = _take(taken, family, host, 0)
-            if port > 2:
-                _take(taken, family, host, port - 2)
-                _take(taken, family, host, port + 1)
-                return port
+        with ExitStack() as taken, suppress(OSError):
+            port = random.choice(_PORTS)
+            for needed in (port - 2, port, port + 1):
+                _take(taken, family, host, needed)
+            return port
     raise ConfigError(f"listenPort=0: no three free ports were found on {host}, give one")
 
 
-def _take(taken: ExitStack, family: socket.AddressFamily, host: str, port: int) -> int:
+def _take(taken: ExitStack, family: socket.AddressFamily, host: str, port: int) -> None:
     listener = taken.enter_context(socket.socket(family, socket.SOCK_STREAM))
     listener.bind((host, port))
-    return int(listener.getsockname()[1])
