@@ -53,7 +53,7 @@ def test_a_report_may_come_in_pieces() -> None:
 
 
 def test_a_negative_report_is_refused() -> None:
-    with pytest.raises(PeerError, match="offset -1"):
+    with pytest.raises(PeerError, match="offset=-1"):
         ReportStream().feed(b"\xff" * 8)
 
 

@@ -173,5 +173,5 @@ def test_our_slave_whose_bytes_are_others_than_an_apache_masters_stops() -> None
     reported, end = our_slave("fresh", log, slave.Rules())
     assert reported == [32_768]
     assert end.follower.phase is slave.Phase.STOPPED
-    assert "the master's byte at 33768 is another than ours" in end.follower.reason
+    assert "the bytes at offset 33768 differ" in end.follower.reason
     assert log.content == own

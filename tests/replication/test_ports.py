@@ -330,7 +330,7 @@ def test_a_slave_that_cannot_read_its_own_end_says_so_and_follows_once_it_can(
             client, address = HaClient(copy, lambda: None), f"127.0.0.1:{its.port}"
             client.set_master(address)
             await until(lambda: client.phase is slave.Phase.WAITING)
-            assert "cannot read the end of the own log: [Errno 5]" in client.progress().reason
+            assert "cannot read our log: [Errno 5]" in client.progress().reason
             copy.is_unreadable = False
             client.set_master(None)
             client.set_master(address)
@@ -364,7 +364,7 @@ def test_only_slaves_from_allowed_addresses_acknowledge(
     assert [
         line
         for line in caplog.messages
-        if line.startswith("slave counts: ") and "peer=127.0.0.1:" in line
+        if line.startswith("slave joined, ") and "peer=127.0.0.1:" in line
     ]
 
 

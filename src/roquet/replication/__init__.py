@@ -1,4 +1,4 @@
-"""HA: the master's commit log, byte for byte, on its slaves.
+"""Replication (HA): slaves copy the master's commit log byte for byte.
 
 See docs/storage/replication.md.
 

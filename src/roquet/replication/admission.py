@@ -1,4 +1,4 @@
-"""PURE: who may connect as a slave."""
+"""PURE: decides which connections a master accepts as slaves."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One connection of a slave; `network` as `network_of` says it.
+    """One accepted connection, as far as the choice between connections needs it.
 
-    `stalled_ms`: for so long it has acknowledged nothing more, though the log has more.
+    :param network: the result of `network_of` for the peer's address.
+    :param has_spoken: whether the peer has sent a slave report.
+    :param stalled_ms: ms since the peer last acknowledged more, 0 if it has the whole log.
+    :param acked: the physical offset that the peer acknowledged last.
     """
 
     network: str
@@ -27,24 +30,34 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Slaves from `networks`, from anywhere where there are none, at most `connections_max` at a time."""
+    """The rules by which a master accepts connections of slaves.
+
+    :param networks: addresses that may connect (haAllowedAddresses); any address if empty.
+    :param connections_max: the number of connections at a time (haConnectionsMax).
+    """
 
     networks: Networks = ()
     connections_max: int = 64
 
     def why_not(self, host: str) -> str:
-        """Why none from `host` may come; empty when it may."""
+        """Return why `host` may not connect, or an empty text if it may."""
         if self.networks and not self._is_among(host):
             return "its address is not one of haAllowedAddresses"
         return ""
 
     def who_goes(self, places: Sequence[Place], newcomer: str, stalled_ms_max: int) -> int | None:
-        """Which of `places`, in the order they came, goes for one from the network `newcomer`; None: the newcomer does.
+        """Return the index of the connection that is closed to make room for a new one.
 
-        The networks that have most places give one. It is a place that is of least use: one that has said nothing
-        (slaves speak at once, or after 5 s), then one that stands still, then the one that has least. One that is of
-        use goes only where its network has two places more than the newcomer's: else strangers with many addresses
-        could push a slave out.
+        The networks with most connections lose one. The least useful connection is closed: first
+        one that has sent no report (Apache's slave reports 5 s after it connects, ours at once),
+        then one that is stalled, then the one with the lowest acknowledged offset. A useful
+        connection is closed only if its network has at least two connections more than the
+        newcomer's. Otherwise strangers with many addresses could push a slave out.
+
+        :param places: the open connections, oldest first.
+        :param newcomer: the network of the new connection.
+        :param stalled_ms_max: a connection that acknowledged nothing for longer is not useful.
+        :returns: an index into `places`, or None if the new connection is refused.
         """
         shares = Shares(place.network for place in places)
         of_them = [index for index, place in enumerate(places) if place.network in shares.crowds]
@@ -66,9 +79,9 @@ class Admission:
 
 
 def networks(text: str) -> Networks:
-    """Addresses and networks (`10.0.1.0/24`), joined by `,` or `;`.
+    """Parse addresses and networks (`10.0.1.0/24`) that are separated by `,` or `;`.
 
-    :raises ValueError: one of them is neither.
+    :raises ValueError: a part is neither an address nor a network.
     """
     parts = (part.strip() for part in text.replace(";", ",").split(","))
     return tuple(ip_network(part) for part in parts if part)

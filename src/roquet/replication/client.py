@@ -1,4 +1,8 @@
-"""SOCKETS: the slave's side. Connections and timers become events of `slave`, its actions are carried out here."""
+"""SOCKETS: the slave's side of the HA stream.
+
+Turns what happens to the connection and the timer into events of the state machine in `slave`, and
+carries out the actions that it returns.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ log = logging.getLogger(__name__)
 TICK_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 5.0
 UNREAD_MAX: Final = 64 * 1024
-"""Bytes of reports, of 8 each, that may wait for a master that does not read."""
+"""Bytes of reports (8 each) in the write buffer at which a master counts as broken."""
 
 
 def _now_ms() -> int:
@@ -29,9 +33,12 @@ def _now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class MasterStatus:
-    """How a slave stands to its master; `reason` says why it does not follow.
+    """What a slave knows of its master.
 
-    `silent_ms` and `told_ms`: since the master was heard last, and told last what the slave has.
+    :param end: the physical offset at which the slave's log ends.
+    :param silent_ms: ms since the master's last bytes came.
+    :param told_ms: ms since the last slave report was sent.
+    :param reason: why the slave does not follow; empty while it follows.
     """
 
     master: str | None
@@ -44,9 +51,9 @@ class MasterStatus:
 
 
 class HaClient:
-    """The slave's side: it follows one master at a time, and comes back when the connection ends.
+    """Copies the log of one master at a time, and connects again when the connection ends.
 
-    :param on_appended: told once for all that one read has added to the log.
+    :param on_appended: called once for all bytes that one read has added to the log.
     """
 
     def __init__(
@@ -62,7 +69,7 @@ class HaClient:
         self._limited_log = LimitedLog(logging.getLogger(__name__))
 
     def set_master(self, address: str | None) -> None:
-        """Follow the master at `host:port`, or none; the one it follows already is not disturbed."""
+        """Follow the master at `host:port`, or none; no effect if it is followed already."""
         if self._timer is None:
             self._tick()
         self._feed(slave.MasterKnown(address))
@@ -73,24 +80,25 @@ class HaClient:
 
     @property
     def master(self) -> str | None:
-        """Whom it follows, or is going to."""
+        """The address of the master that is followed, or will be."""
         return self._state.master
 
     def progress(self) -> MasterStatus:
-        state, now_ms = self._state, _now_ms()
-        silent_ms, told_ms = now_ms - state.heard_ms, now_ms - state.reported_ms
+        """Return what is known of the master."""
+        state = self._state
+        now_ms = _now_ms()
         return MasterStatus(
             state.master,
             state.phase,
             self._log.end,
-            silent_ms,
-            told_ms,
+            now_ms - state.heard_ms,
+            now_ms - state.reported_ms,
             self._bytes_per_s,
             state.reason,
         )
 
     async def close(self) -> None:
-        """Stop to follow."""
+        """Follow no master any more; returns when the connection is closed."""
         connection = self._connection
         self._feed(slave.MasterKnown(None))
         if self._timer is not None:
@@ -106,17 +114,19 @@ class HaClient:
         self._feed(slave.Tick())
 
     def connected(self, connection: _MasterConnection) -> None:
-        end, rules = self._log.end, self._state.rules
+        """Begin a session with the last bytes of the own log, which are compared first."""
+        end = self._log.end
+        rules = self._state.rules
         tail_start = slave.overlap_start(self._log.start, end, self._log.file_size, rules)
         try:
             tail = bytes_between(self._log, tail_start, end)
         except OSError as error:
-            self.told(connection, slave.Failed(f"cannot read the end of the own log: {error}"))
+            self.handle(connection, slave.Failed(f"cannot read our log: {error}"))
         else:
-            self.told(connection, slave.Connected(end, tail))
+            self.handle(connection, slave.Connected(end, tail))
 
-    def told(self, connection: _MasterConnection, *events: slave.Event) -> None:
-        """What one connection has to say counts for as long as it is the one in use."""
+    def handle(self, connection: _MasterConnection, *events: slave.Event) -> None:
+        """Feed events of a connection to the state machine, unless it is not the current one."""
         if connection is not self._connection:
             return
         end_before = self._log.end
@@ -145,11 +155,15 @@ class HaClient:
         state = self._state
         now = asyncio.get_running_loop().time()
         if state.reason not in ("", reason_before):
-            self._limited_log.warning(
-                without_numbers(state.reason), now, "master %s: %s", state.master, state.reason
-            )
+            text = "not following the master: master=%s state=%s reason=%s"
+            if state.phase is slave.Phase.STOPPED:
+                text = "replication stopped until an operator acts (docs/guide/replication.md): "
+                text += "master=%s state=%s reason=%s"
+            kind = without_numbers(state.reason)
+            phase = state.phase.value
+            self._limited_log.warning(kind, now, text, state.master, phase, state.reason)
         elif reason_before and not state.reason and state.phase is slave.Phase.FOLLOWING:
-            text = "master %s is followed again, from %d on"
+            text = "following the master again: master=%s offset=%d"
             self._limited_log.tell(logging.INFO, text, now, text, state.master, state.position)
 
     @property
@@ -170,19 +184,20 @@ class _MasterConnection(asyncio.Protocol):
         self._lost: asyncio.Future[None] = loop.create_future()
 
     async def _open(self, address: str) -> bool:
-        """Connect; false where that failed, which was told."""
+        """Connect; returns False if that failed, after telling the client why."""
         host, _, port = address.rpartition(":")
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 loop = asyncio.get_running_loop()
                 await loop.create_connection(lambda: self, host.strip("[]"), int(port))
         except (OSError, TimeoutError, ValueError) as error:
-            self._client.told(self, slave.Failed(f"cannot connect: {str(error) or 'no answer'}"))
+            self._client.handle(self, slave.Failed(f"cannot connect: {str(error) or 'no answer'}"))
             return False
         return True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        # uvloop's transport has this interface, but is not a subclass of it.
+        self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=UNREAD_MAX)
         self._client.connected(self)
 
@@ -190,36 +205,36 @@ class _MasterConnection(asyncio.Protocol):
         try:
             frames = self._chunks.feed(data)
         except PeerError as error:
-            self._client.told(self, slave.Broken(f"the master broke the protocol: {error}"))
+            self._client.handle(self, slave.Broken(f"the master broke the protocol: {error}"))
             return
-        self._client.told(self, *frames, slave.ReadEnded())
+        self._client.handle(self, *frames, slave.ReadEnded())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._client.told(self, slave.Disconnected())
+        self._client.handle(self, slave.Disconnected())
         self._lost.set_result(None)
 
     def pause_writing(self) -> None:
-        self._client.told(
-            self,
-            slave.Broken(f"the master does not read: {UNREAD_MAX} bytes of reports wait for it"),
-        )
+        reason = f"the master does not read: {UNREAD_MAX} bytes of reports wait for it"
+        self._client.handle(self, slave.Broken(reason))
 
     def resume_writing(self) -> None:
-        """The connection is being closed."""
+        """Do nothing: `pause_writing` has closed the connection."""
 
     def write(self, data: bytes) -> None:
         assert self._transport is not None
         self._transport.write(data)
 
     def close(self) -> None:
-        """An attempt that has its transport is not cancelled: uvloop would close that without `connection_lost`."""
+        """Close the connection, or cancel the attempt to connect."""
+        # If the attempt already has its transport, it is aborted instead of cancelled: uvloop
+        # would close the transport of a cancelled attempt without calling `connection_lost`.
         if self._transport is not None:
             self._transport.abort()
         else:
             self._opening.cancel()
 
     async def gone(self) -> None:
-        """Wait until nothing is left of it."""
+        """Wait until the attempt has ended and the connection is closed."""
         await asyncio.wait([self._opening])
         if not self._opening.cancelled() and self._opening.result():
             await self._lost

@@ -1,4 +1,4 @@
-"""PURE: the two byte layouts of replication, and how they are found again in a stream.
+"""PURE: packs and parses the two frame formats of the HA stream.
 
 See docs/storage/replication.md#the-bytes.
 """
@@ -15,21 +15,21 @@ from roquet.errors import PeerError
 REPORT: Final = Struct(">q")
 HEADER: Final = Struct(">qi")
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024 - HEADER.size
-"""Apache's slave reads into 4 MiB, which header and body share."""
+"""Apache's slave reads into a buffer of 4 MiB, which has to hold header and body."""
 NOTHING: Final = PhysicalOffset(0)
-"""Where an empty log ends."""
+"""The end of an empty log; a slave with an empty log reports it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The master lives; its next bytes will be those at `at`."""
+    """A header without a body: the master is alive and sends next from offset `at`."""
 
     at: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes of the master's log, from `at` on."""
+    """Bytes of the master's log from physical offset `at` on."""
 
     at: PhysicalOffset
     data: memoryview
@@ -39,59 +39,67 @@ MasterFrame: TypeAlias = Heartbeat | Chunk
 
 
 def report(end: PhysicalOffset) -> bytes:
-    """What a slave says: it has everything before `end`."""
+    """Pack a slave report: the slave has every byte before offset `end`."""
     return REPORT.pack(end)
 
 
 def header(at: PhysicalOffset, size: int) -> bytes:
-    """What stands before `size` bytes of the log; 0 is a heartbeat."""
+    """Pack the header of a chunk of `size` bytes, or of a heartbeat if `size` is 0."""
     return HEADER.pack(at, size)
 
 
 _OFFSET_END: Final = 1 << 56
-"""72 PB. The first bytes of HTTP, TLS or any text are more, read as a report; no slave sends them."""
+"""72 PB: more than any log. The first bytes of HTTP, TLS or any text are a larger number if they
+are read as a report, so that such a peer is recognized."""
 
 
 class ReportStream:
-    """The reports of one slave.
+    """Parses the reports of one slave from the bytes that its connection brings.
 
-    Keeps: less than one report waits for its rest.
+    Invariant: `_pending` is shorter than one report.
     """
 
     def __init__(self) -> None:
         self._pending = b""
 
     def feed(self, data: bytes) -> PhysicalOffset | None:
-        """The last whole report: those before it are out of date. None while there is none.
+        """Return the offset of the last complete report, or None if none is complete.
 
-        :raises PeerError: no log has such an offset.
+        Earlier reports in `data` are outdated by the last one.
+
+        :raises PeerError: the first or the last report has an impossible offset.
         """
         data = self._pending + data
         whole = len(data) - len(data) % REPORT.size
         self._pending = data[whole:]
         if not whole:
             return None
-        for at in (0, whole - REPORT.size):  # another protocol is known by how it begins
+        # The first report is checked, too: another protocol is recognized by its first bytes.
+        for at in (0, whole - REPORT.size):
             (offset,) = REPORT.unpack_from(data, at)
             if not 0 <= offset < _OFFSET_END:
-                raise PeerError(f"offset {offset} is reported, which no log has")
+                raise PeerError(f"invalid slave report: offset={offset}")
         return PhysicalOffset(offset)
 
     def end(self) -> None:
-        """The connection has ended.
+        """Check that the connection did not end within a report.
 
-        :raises PeerError: within a report.
+        :raises PeerError: it did.
         """
         if self._pending:
             raise PeerError(
-                f"the connection ended after {len(self._pending)} of the {REPORT.size} bytes of a report"
+                f"the connection ended after {len(self._pending)} "
+                f"of the {REPORT.size} bytes of a report"
             )
 
 
 class ChunkStream:
-    """The frames of a master. The bytes of a body are passed on as they come, never gathered.
+    """Parses the frames of one master from the bytes that its connection brings.
 
-    Keeps: less than one header waits for its rest; `_missing` bytes of the body, the first of them at `_at`, are due.
+    The bytes of a body are returned as they come; they are not collected until the body is whole.
+
+    Invariant: `_pending` is shorter than one header; `_missing` bytes of the current body, the
+    first of them at physical offset `_at`, have not come yet.
     """
 
     def __init__(self) -> None:
@@ -100,9 +108,9 @@ class ChunkStream:
         self._missing = 0
 
     def feed(self, data: bytes) -> list[MasterFrame]:
-        """The heartbeats and the pieces of chunks in `data`; the pieces are views of it.
+        """Return the heartbeats and the pieces of chunks in `data`; the pieces are views of it.
 
-        :raises PeerError: a header that no master writes; seen before its body.
+        :raises PeerError: a header has an impossible offset or size. Its body is not read.
         """
         if self._pending:
             data, self._pending = self._pending + data, b""

@@ -1,4 +1,4 @@
-"""What replication needs of a commit log."""
+"""The interface of a commit log that replication reads from or appends to."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ from roquet.common.units import PhysicalOffset
 
 
 class ReplicatedLog(Protocol):
-    """A log that can be copied, or be a copy."""
+    """A commit log that is copied to slaves, or is a slave's copy."""
 
     file_size: int
 
     @property
     def start(self) -> PhysicalOffset:
-        """The first offset that still exists."""
+        """The lowest physical offset that is not deleted."""
         ...
 
     @property
     def end(self) -> PhysicalOffset:
-        """Where the next record goes."""
+        """The physical offset after the last byte."""
         ...
 
     def read(self, at: PhysicalOffset, size_max: int) -> bytes:
-        """Contiguous bytes of one file, never beyond the end."""
+        """Return up to `size_max` bytes from `at` on, all of one segment, none after the end."""
         ...
 
     def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:
-        """The same bytes at the same place: the end, or the start of a file if the log is empty."""
+        """Append bytes of the master's log at the offset that they have there.
+
+        :param at: the log's end; if the log is empty, the start of any segment.
+        """
         ...
 
 
 def bytes_between(log: ReplicatedLog, start: PhysicalOffset, end: PhysicalOffset) -> bytes:
-    """The log's bytes from `start` to `end`, in whatever files they are."""
+    """Return the log's bytes from `start` to `end` (exclusive), also across segments."""
     parts: list[bytes] = []
     while start < end:
         part = log.read(start, end - start)
@@ -46,12 +49,13 @@ def bytes_between(log: ReplicatedLog, start: PhysicalOffset, end: PhysicalOffset
 
 
 class VisibleLog:
-    """The part of a log that anybody but its own broker may see.
+    """The part of the master's log that slaves and consumers may read.
 
-    A master sends its slaves no more than what a failure leaves it: afterwards it has everything that they have, and
-    nobody consumed from them what it would write anew.
+    The master sends its slaves only what a crash of the master cannot take back. So after a crash
+    it still has everything that its slaves have. Otherwise consumers could get from a slave a
+    message whose offset the master gives to another message later.
 
-    :param end: where that part ends now.
+    :param end: returns the physical offset at which that part ends now.
     """
 
     def __init__(self, log: ReplicatedLog, end: Callable[[], PhysicalOffset]) -> None:

@@ -1,4 +1,4 @@
-"""PURE: when a log had grown how far, for telling a slave's distance in time."""
+"""PURE: samples of the log's growth, from which a slave's lag in ms is computed."""
 
 from __future__ import annotations
 
@@ -6,29 +6,37 @@ from bisect import bisect_right
 from typing import Final
 
 SAMPLES_MAX: Final = 4096
+"""Bounds the memory. At two samples a second (`server.TICK_S`) the last 17 minutes stay exact."""
 
 
 class LogAgeSamples:
-    """Keeps: places and moments both only grow; the older they are, the fewer of them are kept."""
+    """Samples of when the log ended at which physical offset.
+
+    Invariant: offsets and times both increase. When there are too many samples, every other one of
+    the older half is deleted, so older samples are farther apart.
+    """
 
     def __init__(self) -> None:
         self._ends: list[int] = []
-        self._moments_ms: list[int] = []
-        self._looked_ms = 0
+        self._times_ms: list[int] = []
+        self._sampled_ms = 0
 
     def note(self, end: int, now_ms: int) -> None:
-        """The log ends there now."""
-        self._looked_ms = now_ms
+        """Add a sample: the log ends at physical offset `end` at `now_ms` (event loop's clock)."""
+        self._sampled_ms = now_ms
         if self._ends and end <= self._ends[-1]:
             return
         self._ends.append(end)
-        self._moments_ms.append(now_ms)
+        self._times_ms.append(now_ms)
         if len(self._ends) > SAMPLES_MAX:
             del self._ends[1 : SAMPLES_MAX // 2 : 2]
-            del self._moments_ms[1 : SAMPLES_MAX // 2 : 2]
+            del self._times_ms[1 : SAMPLES_MAX // 2 : 2]
 
     def age_ms(self, at: int, now_ms: int) -> int:
-        """For how long the log has had the byte at `at`; at least, where that is longer ago than some hours."""
+        """Return for how many ms the log has had the byte at `at`.
+
+        It is a lower bound if the samples of that time have been deleted.
+        """
         number = bisect_right(self._ends, at)
-        known_ms = self._moments_ms[number] if number < len(self._ends) else self._looked_ms
+        known_ms = self._times_ms[number] if number < len(self._ends) else self._sampled_ms
         return max(0, now_ms - known_ms)

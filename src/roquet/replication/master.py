@@ -1,4 +1,4 @@
-"""PURE: what a master does for one slave.
+"""PURE: the state machine of one slave's connection, at the master.
 
 See docs/storage/replication.md#what-a-master-does.
 """
@@ -14,19 +14,24 @@ from roquet.errors import ConfigError
 from roquet.replication.frames import BODY_SIZE_MAX, NOTHING
 
 BURST_CHUNKS: Final = 8
-"""So many chunks go to one slave before others get their turn."""
+"""How many chunks one slave is sent before the event loop serves others."""
 
 
 class Phase(Enum):
     JOINING = "joining"
-    """Connected, and has not said yet what it has; Apache's slave takes five seconds for that."""
+    """Connected, no slave report yet; Apache's slave sends its first one after 5 s."""
     STREAMING = "streaming"
     GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Of one master for all its slaves (haTransferBatchSize, haSendHeartbeatInterval, haHousekeepingInterval)."""
+    """One master's settings for all its slaves.
+
+    :param chunk_size: bytes of the log in one frame (haTransferBatchSize).
+    :param heartbeat_ms: pause after which a heartbeat is sent (haSendHeartbeatInterval).
+    :param silence_ms_max: a slave that is silent for longer is dropped (haHousekeepingInterval).
+    """
 
     chunk_size: int = 32 * 1024
     heartbeat_ms: int = 5_000
@@ -35,18 +40,23 @@ class Rules:
     def __post_init__(self) -> None:
         if not 0 < self.chunk_size <= BODY_SIZE_MAX:
             raise ConfigError(
-                f"haTransferBatchSize is {self.chunk_size}, a slave takes 1 to {BODY_SIZE_MAX}"
+                f"haTransferBatchSize is {self.chunk_size}, it must be 1 to {BODY_SIZE_MAX}"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Slave:
-    """One connection of a slave, as its master sees it.
+    """The master's state for one connection of a slave.
 
-    Keeps: while STREAMING, `acked` <= `next_offset` <= `log_end`; `acked` only grows.
+    Invariant: while STREAMING, `acked` <= `next_offset` <= `log_end`; `acked` never decreases.
 
-    `is_writing`: what was sent last has not left yet; it is the slave's own pace that decides when it has.
-    `advanced_ms`: when it acknowledged more last, or all there was.
+    :param file_size: bytes of a segment.
+    :param heard_ms: when the slave sent its last report (event loop's clock, as all times here).
+    :param sent_ms: when the last frame was sent.
+    :param next_offset: the physical offset of the next byte to send.
+    :param acked: the slave has every byte before this physical offset.
+    :param is_writing: frames are still in the write buffer; the slave's pace decides for how long.
+    :param advanced_ms: when `acked` last grew, or the slave last had the whole log.
     """
 
     rules: Rules
@@ -62,14 +72,14 @@ class Slave:
     advanced_ms: int = 0
 
     def stalled_ms(self, now_ms: int) -> int:
-        """For so long it has acknowledged nothing more, though there is more."""
+        """Return for how many ms `acked` has not grown; 0 if the slave has the whole log."""
         return now_ms - self.advanced_ms if self.acked < self.log_end else 0
 
 
 def joining(
     log_start: PhysicalOffset, log_end: PhysicalOffset, file_size: int, rules: Rules, now_ms: int
 ) -> Slave:
-    """A slave that has just connected."""
+    """Return the state of a slave that has just connected."""
     return Slave(rules, file_size, log_start, log_end, heard_ms=now_ms, sent_ms=now_ms)
 
 
@@ -78,7 +88,10 @@ def joining(
 
 @dataclass(frozen=True, slots=True)
 class LogMoved:
-    """Where the master's log starts and ends now; told when it grew or lost a file, and before a report is judged."""
+    """The master's log now starts and ends at these physical offsets.
+
+    Sent when the log grew or a segment was deleted, and before each report is checked.
+    """
 
     start: PhysicalOffset
     end: PhysicalOffset
@@ -86,14 +99,14 @@ class LogMoved:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """The slave says: I have everything before `offset`."""
+    """A slave report: the slave has every byte before `offset`."""
 
     offset: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)
 class WriteReady:
-    """What was sent has left, or nearly: there is room for more."""
+    """The write buffer has room for more frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +116,12 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The connection is gone."""
+    """The connection has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """What the slave sent is no report."""
+    """The peer broke the protocol, or has to give up its connection, for this reason."""
 
     reason: str
 
@@ -121,25 +134,29 @@ Event: TypeAlias = LogMoved | Reported | WriteReady | Tick | Closed | Broken
 
 @dataclass(frozen=True, slots=True)
 class SendChunk:
+    """Send `size` bytes of the log from physical offset `at` on."""
+
     at: PhysicalOffset
     size: int
 
 
 @dataclass(frozen=True, slots=True)
 class SendHeartbeat:
+    """Send a heartbeat; the next chunk begins at physical offset `at`."""
+
     at: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """The slave has more than was known so far."""
+    """The slave has acknowledged more: everything before `offset`."""
 
     offset: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """End the connection, for this reason."""
+    """Close the connection, for this reason."""
 
     reason: str
 
@@ -149,7 +166,7 @@ Step: TypeAlias = tuple[Slave, list[Action]]
 
 
 def step(slave: Slave, event: Event, now_ms: int) -> Step:
-    """The slave after `event`, and what to do about it, in this order."""
+    """Return the state after `event`, and the actions to take, in order."""
     match event:
         case _ if slave.phase is Phase.GONE:
             return slave, []
@@ -158,9 +175,9 @@ def step(slave: Slave, event: Event, now_ms: int) -> Step:
         case WriteReady():
             return _send(replace(slave, is_writing=False), now_ms)
         case Reported(offset):
-            return _hear(replace(slave, heard_ms=now_ms), offset, now_ms)
+            return _reported(replace(slave, heard_ms=now_ms), offset, now_ms)
         case Tick():
-            return _look_at_the_clock(slave, now_ms)
+            return _tick(slave, now_ms)
         case Closed():
             return replace(slave, phase=Phase.GONE), []
         case Broken(reason):
@@ -171,8 +188,10 @@ def _drop(slave: Slave, reason: str) -> Step:
     return replace(slave, phase=Phase.GONE), [Drop(reason)]
 
 
-def _hear(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
-    """A report beyond what was sent is never believed: a send would count as replicated by it.
+def _reported(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
+    """Take a slave report, but drop a slave that reports more than it was sent.
+
+    If such a report were believed, a SYNC_MASTER would acknowledge sends that no slave has.
 
     See docs/pitfalls.md#trap-s14.
     """
@@ -193,7 +212,7 @@ def _hear(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
 
 
 def _join(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
-    """An empty slave starts at the last file, any other exactly where it stands."""
+    """Begin to send: from the last segment to an empty slave, else from the reported offset."""
     begin = offset or PhysicalOffset(slave.log_end - slave.log_end % slave.file_size)
     joined = replace(
         slave, phase=Phase.STREAMING, next_offset=begin, acked=offset, advanced_ms=now_ms
@@ -203,13 +222,17 @@ def _join(slave: Slave, offset: PhysicalOffset, now_ms: int) -> Step:
 
 
 def _send(slave: Slave, now_ms: int) -> Step:
-    """As much as may go now. A chunk ends with its file, blank and padding included; it does split records."""
+    """Send up to `BURST_CHUNKS` chunks, unless the last ones are still in the write buffer.
+
+    A chunk never crosses a segment's end. It may split a record, and includes blanks.
+    """
     if slave.phase is not Phase.STREAMING or slave.is_writing or slave.next_offset >= slave.log_end:
         return slave, []
     if slave.next_offset < slave.log_start:
         return _drop(
             slave,
-            f"the slave needs {slave.next_offset}, the log starts at {slave.log_start}: wipe its store",
+            f"the slave needs {slave.next_offset}, the log starts at {slave.log_start}: "
+            "wipe its store",
         )
     actions: list[Action] = []
     at, file_size = slave.next_offset, slave.file_size
@@ -220,8 +243,11 @@ def _send(slave: Slave, now_ms: int) -> Step:
     return replace(slave, next_offset=at, sent_ms=now_ms, is_writing=True), actions
 
 
-def _look_at_the_clock(slave: Slave, now_ms: int) -> Step:
-    """A slave drops a master that does not speak for long, and the other way round (docs/pitfalls.md#trap-s12)."""
+def _tick(slave: Slave, now_ms: int) -> Step:
+    """Drop a slave that is silent for too long; send a heartbeat if nothing else was sent.
+
+    Slaves drop a silent master (docs/pitfalls.md#trap-s12).
+    """
     silent_ms = now_ms - slave.heard_ms
     if silent_ms > slave.rules.silence_ms_max:
         return _drop(slave, f"the slave has been silent for {silent_ms} ms")

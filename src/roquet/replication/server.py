@@ -1,4 +1,8 @@
-"""SOCKETS: the master's side. Connections and timers become events of `master`, its actions are carried out here."""
+"""SOCKETS: the master's side of the HA stream.
+
+Turns what happens to connections and timers into events of the state machine in `master`, and
+carries out the actions that it returns.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +25,20 @@ from roquet.replication.log_age import LogAgeSamples
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5
+"""Pause between two samples of lag and speed, and between two checks for silent slaves."""
 CLOSE_TIMEOUT_S: Final = 1.0
-"""So long a slave may take for what was written to it before the server closed."""
+"""How long a slave may take to read what was written to it before the server closed."""
 WRITE_BUFFER_MAX: Final = 1024 * 1024
-"""Bytes that may wait for a slow slave."""
+"""Bytes in one slave's write buffer above which it is sent no more."""
 GONE_MAX: Final = 16
-"""Of so many hosts it is known why their last slave is gone."""
+"""For how many hosts `HaServer` remembers why their last slave disconnected."""
 ENDED: Final = "the connection ended"
 LASTING_MS: Final = 5_000
-"""A connection that acknowledges for so long is a slave's, and its end is news."""
-
+"""The end of a slave's connection that lasted for so long is always logged (once a minute)."""
 
 _GONE: Final = ("0.0.0.0", 0)
-"""The address of a peer that left before it was looked at; the end of its connection is on its way."""
+"""The address of a peer that reset its connection before the loop called `connection_made`: the
+system does not know the address any more, and `connection_lost` is called next."""
 
 
 def _now_s() -> float:
@@ -46,9 +51,15 @@ def _now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class SlaveFollow:
-    """How far one slave has come: what it was sent, what it has. `reason` says why it is gone.
+    """What the master knows of one slave.
 
-    `behind` counts bytes; `behind_ms` is how long the master has had what the slave lacks, as far as this server knows.
+    :param sent: the slave was sent every byte before this physical offset.
+    :param acked: it has reported every byte before this one.
+    :param behind: its lag in bytes.
+    :param behind_ms: its lag in ms: for how long the master has had the next byte that the slave
+        lacks, as far as this server knows.
+    :param silent_ms: ms since its last report.
+    :param reason: why it disconnected; empty while it is connected.
     """
 
     address: str
@@ -63,13 +74,14 @@ class SlaveFollow:
 
 
 class HaServer:
-    """The master's side: it serves its log to any number of slaves, each at that slave's own pace.
+    """Sends the master's log to any number of slaves, to each at its own pace.
 
-    Keeps: `replicated_to` is the most that one of the `slave_count` slaves now streaming has acknowledged.
+    Invariant: `replicated_to` is the highest offset that one of the `slave_count` slaves which are
+    streaming now has acknowledged.
 
-    :param on_ack: told when a slave has acknowledged more.
-    :param admission: who may connect; anybody without it. The protocol has no authentication: who connects, and says
-        that it has a message, is believed.
+    :param on_ack: called when a slave has acknowledged more.
+    :param admission: the rules by which connections are accepted; by default up to 64 from any
+        address. The protocol has no authentication: the report of any peer is believed.
     """
 
     def __init__(
@@ -87,26 +99,30 @@ class HaServer:
         self.slave_count = 0
         self._connections: dict[_SlaveConnection, None] = {}
         self._gone: dict[str, tuple[SlaveFollow, int]] = {}
-        self._growth = LogAgeSamples()
+        self._log_age = LogAgeSamples()
         self._limited_log = LimitedLog(logging.getLogger(__name__))
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     async def listen(self, host: str, port: int) -> int:
-        """Start to accept; gives the port, which the system chose where 0 was asked for."""
+        """Start to accept connections.
+
+        :param port: 0 lets the system choose one.
+        :returns: the port.
+        """
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(lambda: _SlaveConnection(self), host, port)
         self._tick()
         return int(self._listener.sockets[0].getsockname()[1])
 
     def notify_growth(self) -> None:
-        """The log has grown, or lost a file: called once for all that one turn of the loop brought."""
+        """Tell all connections that the log grew or a segment was deleted; called once a turn."""
         for connection in list(self._connections):
-            connection.look_at_the_log()
+            connection.check_log()
 
     def progress(self) -> list[SlaveFollow]:
-        """Every slave that is connected, then of each host the last one that is gone."""
+        """Return all connected slaves, then per host the last one that disconnected."""
         live = [connection.progress() for connection in self._connections]
         now_ms = _now_ms()
         return live + [
@@ -115,29 +131,31 @@ class HaServer:
 
     @property
     def why_no_slave(self) -> str:
-        """Why none counts as replica; to be asked while `slave_count` is 0."""
+        """Why no slave counts as a replica; only valid while `slave_count` is 0."""
         if self._connections:
-            return f"{len(self._connections)} slaves are connected, but have not said yet what they have"
+            count = len(self._connections)
+            return f"{count} slaves are connected, but have not sent a slave report yet"
         if not self._gone:
             return "no slave is connected"
         *_, (last, _) = self._gone.values()
-        return f"no slave is connected, the last one, {last.address}, is gone: {last.reason}"
+        return f"no slave is connected, the last one, {last.address}, disconnected: {last.reason}"
 
     def age_ms(self, at: PhysicalOffset) -> int:
-        """For how long the log has had the byte at `at`; 0 where it has none."""
-        return 0 if at >= self.log.end else self._growth.age_ms(at, _now_ms())
+        """Return for how many ms the log has had the byte at `at`; 0 if it does not have it."""
+        return 0 if at >= self.log.end else self._log_age.age_ms(at, _now_ms())
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-        self._growth.note(self.log.end, _now_ms())
+        self._log_age.note(self.log.end, _now_ms())
         for connection in list(self._connections):
-            connection.look_at_the_log()
+            connection.check_log()
             connection.tick()
 
     def opened(self, connection: _SlaveConnection) -> bool:
-        """Take a connection, unless it is none that may come; what scans ports is told of once in a while.
+        """Return whether a new connection is accepted; if not, log it (at most once a minute).
 
-        Where there are as many as may be, another one goes, or this one (`Admission.who_goes`).
+        If there are `connections_max` already, another one is closed, or this one
+        (`Admission.who_goes`).
         """
         if self._is_closed:
             return False
@@ -146,14 +164,14 @@ class HaServer:
             why_not = f"too many are connected, haConnectionsMax={self.admission.connections_max}"
         if why_not:
             self._limited_log.warning(
-                why_not, _now_s(), "slave refused: %s peer=%s", why_not, connection.address
+                why_not, _now_s(), "slave refused: peer=%s reason=%s", connection.address, why_not
             )
             return False
         self._connections[connection] = None
         return True
 
     def _has_room_for(self, newcomer: _SlaveConnection) -> bool:
-        """Make it, where there is none."""
+        """Return whether there is room, if necessary after closing a less useful connection."""
         there = [each for each in self._connections if not each.transport.is_closing()]
         if len(there) < self.admission.connections_max:
             return True
@@ -165,8 +183,12 @@ class HaServer:
         return True
 
     def joined(self, connection: _SlaveConnection) -> None:
-        """From now on what it reports counts as replicated: whoever reads the log should know every one that counts."""
-        text = "slave counts: its reports acknowledge sends peer=%s has=%d"
+        """Log a slave's first report: a SYNC_MASTER acknowledges sends by its reports from now on.
+
+        The protocol has no authentication, so the log names every peer whose reports count.
+        """
+        text = "slave joined, its reports now count for SYNC_MASTER acknowledgements: "
+        text += "peer=%s acked=%d"
         self._limited_log.tell(
             logging.INFO,
             f"joined {connection.host}",
@@ -177,7 +199,7 @@ class HaServer:
         )
 
     def moved(self) -> None:
-        """A slave has joined, acknowledged or gone."""
+        """Update `slave_count` and `replicated_to` after a slave joined, reported or left."""
         streaming = [
             each for each in self._connections if each.slave.phase is master.Phase.STREAMING
         ]
@@ -185,18 +207,20 @@ class HaServer:
         self.replicated_to = max((each.slave.acked for each in streaming), default=NOTHING)
 
     def is_gone(self, connection: _SlaveConnection, progress: SlaveFollow) -> None:
-        """What reported no offset was no slave: operators and producers hear of slaves only.
+        """Log and remember the end of a connection.
 
-        The loss of a slave that was one for a while is logged, once a minute for each host. Of the others one is for
-        each reason a minute, and of one host only the first that goes for it, be it with other numbers.
+        A peer that never sent a report was no slave. It is logged as such and not remembered, so
+        that `why_no_slave` and `progress` name slaves only.
+
+        The end of a slave that was useful for some time is logged once a minute per host. Other
+        ends are logged once a minute per reason, and per host only when the reason changes;
+        numbers in a reason do not count.
         """
         if not connection.has_reported:
-            text, reason = (
-                "connection at the replication port ended, no slave: peer=%s reason=%s",
-                progress.reason,
-            )
-            kind = f"no slave: {without_numbers(reason)}"  # not the kind of a slave that goes for the same reason
-            self._limited_log.warning(kind, _now_s(), text, progress.address, reason)
+            text = "connection to the HA port ended, no slave: peer=%s reason=%s"
+            # Another kind than that of a slave that disconnects for the same reason.
+            kind = f"no slave: {without_numbers(progress.reason)}"
+            self._limited_log.warning(kind, _now_s(), text, progress.address, progress.reason)
             return
         before = self._gone.pop(connection.host, None)
         self._gone[connection.host] = progress, connection.slave.heard_ms
@@ -205,12 +229,13 @@ class HaServer:
         is_same = before is not None and without_numbers(before[0].reason) == without_numbers(
             progress.reason
         )
-        told = without_numbers(progress.reason)
+        kind = without_numbers(progress.reason)
         if connection.was_of_use and _now_ms() - connection.opened_ms >= LASTING_MS:
-            told = f"slave lost {connection.host}"
+            kind = f"slave lost {connection.host}"
         if connection.was_of_use or not is_same:
+            text = "slave disconnected: peer=%s acked=%d reason=%s"
             self._limited_log.warning(
-                told, _now_s(), "slave %s is gone: %s", progress.address, progress.reason
+                kind, _now_s(), text, progress.address, progress.acked, progress.reason
             )
         self.moved()
 
@@ -219,20 +244,21 @@ class HaServer:
         self.moved()
 
     def say_why(self, reason: str) -> None:
-        """Tell in the log why the connections of all slaves are going to be closed; they only see that they are."""
+        """Log why the connections of all slaves are about to be closed; slaves cannot be told."""
         for connection in self._connections:
             known = connection.slave
             log.warning(
-                "slave is dropped: peer=%s acked=%d reason=%s",
+                "slave disconnected: peer=%s acked=%d reason=%s",
                 connection.address,
                 known.acked,
                 reason,
             )
 
     async def close(self) -> None:
-        """End everything; what was already written still goes out to slaves that take it.
+        """Stop to listen and close all connections.
 
-        What was accepted and is told of later only, ends then.
+        Slaves have `CLOSE_TIMEOUT_S` to read what was already written to them. A connection whose
+        `connection_made` has not been called yet is closed when it is (`opened` refuses it).
         """
         self._is_closed = True
         if self._timer is not None:
@@ -252,8 +278,10 @@ class HaServer:
 
 
 class _SlaveConnection(asyncio.Protocol):
-    """One slave at its master, or what is none and never `has_reported` an offset; a slave was of use if it has
-    acknowledged something that it was sent.
+    """One connection at the HA port.
+
+    `has_reported`: the peer has sent a valid report, so it is a slave and not a port scanner.
+    `was_of_use`: the slave has acknowledged bytes that this connection sent.
     """
 
     transport: asyncio.Transport
@@ -275,7 +303,8 @@ class _SlaveConnection(asyncio.Protocol):
         self.lost: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        # uvloop's transport has this interface, but is not a subclass of it.
+        self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_MAX)
         self.host, port = (transport.get_extra_info("peername") or _GONE)[:2]
         self.address = f"{self.host}:{port}"
@@ -295,17 +324,17 @@ class _SlaveConnection(asyncio.Protocol):
             return
         if offset is not None:
             self.has_reported = True
-            self.look_at_the_log()
+            self.check_log()
             self.feed(master.Reported(offset))
 
     def connection_lost(self, exc: Exception | None) -> None:
         try:
             if self._is_admitted:
-                self._take_leave(exc)
+                self._ended(exc)
         finally:
-            self.lost.set_result(None)  # `HaServer.close` waits for it, whatever fails here
+            self.lost.set_result(None)  # in `finally`, because `HaServer.close` waits for it
 
-    def _take_leave(self, exc: Exception | None) -> None:
+    def _ended(self, exc: Exception | None) -> None:
         is_news = self.slave.phase is master.Phase.STREAMING
         before = self.progress(ENDED if exc is None else f"{ENDED}: {exc}")
         try:
@@ -325,7 +354,7 @@ class _SlaveConnection(asyncio.Protocol):
         self._is_paused = False
         self.feed(master.WriteReady())
 
-    def look_at_the_log(self) -> None:
+    def check_log(self) -> None:
         self.feed(master.LogMoved(self._log.start, self._log.end))
 
     def feed(self, event: master.Event) -> None:
@@ -341,7 +370,7 @@ class _SlaveConnection(asyncio.Protocol):
                     try:
                         frames += (header(at, size), self._log.read(at, size))
                     except OSError as error:
-                        self._drop(f"the log cannot be read at {at}: {error}")
+                        self._drop(f"the log cannot be read at offset {at}: {error}")
                         return
                 case master.SendHeartbeat(at):
                     frames.append(header(at, 0))
@@ -361,6 +390,7 @@ class _SlaveConnection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         self.transport.write(data)
         if not self._is_paused:
+            # In the next turn, so that other connections are served between two bursts.
             self._loop.call_soon(self.feed, master.WriteReady())
 
     def _drop(self, reason: str) -> None:
@@ -369,28 +399,31 @@ class _SlaveConnection(asyncio.Protocol):
 
     @property
     def place(self) -> Place:
+        """What `Admission.who_goes` compares."""
         known = self.slave
         has_spoken = known.phase is not master.Phase.JOINING
         return Place(network_of(self.host), has_spoken, known.stalled_ms(_now_ms()), known.acked)
 
     def give_way(self) -> None:
-        """Another one gets the place; of one that has said nothing nobody needs to hear."""
+        """Close the connection to make room; not logged if the peer has sent no report."""
         if self.slave.phase is master.Phase.JOINING:
             self.transport.abort()
         else:
             places = self._server.admission.connections_max
-            self.feed(
-                master.Broken(f"another connection needs its place, haConnectionsMax={places}")
-            )
+            self.feed(master.Broken(f"closed to make room for another, haConnectionsMax={places}"))
 
     def tick(self) -> None:
-        """Called each `TICK_S`."""
+        """Check for silence and measure the speed; called every `TICK_S`."""
         self.feed(master.Tick())
         sent = self.slave.next_offset
         self._bytes_per_s = int((sent - self._sent_before) / TICK_S) if self._sent_before else 0
         self._sent_before = sent
 
     def progress(self, reason: str = "") -> SlaveFollow:
+        """Return what is known of the slave.
+
+        :param reason: why the connection has ended; empty while it has not.
+        """
         known = self.slave
         return SlaveFollow(
             self.address,

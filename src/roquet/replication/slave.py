@@ -1,7 +1,8 @@
-"""PURE: what a slave does to follow its master.
+"""PURE: the state machine by which a slave follows its master.
 
-A slave begins a little before its own end and compares: a master that lost its unsynced tail and has grown past the
-slave since would else go on as if the two logs were one (5.6, "master returns").
+The first report of a session is a little before the end of the slave's log, and the slave compares
+the bytes it is sent again with its own. Without that it would not notice a master that lost the
+unsynced end of its log and has since written other messages there.
 
 See docs/storage/replication.md#what-a-slave-does.
 """
@@ -16,33 +17,40 @@ from roquet.common.units import PhysicalOffset
 from roquet.replication.frames import NOTHING, Chunk, Heartbeat
 
 RETRY_MS: Final = 5_000
-"""After a connect that failed, or a session that brought nothing."""
+"""Pause after a failed connect, or a session that brought no bytes."""
 RETRY_SOON_MS: Final = 1_000
-"""After a session that brought something."""
+"""Pause after a session that brought bytes."""
 RETRY_LATE_MS: Final = 60_000
-"""The longest pause after sessions in which the master broke the protocol: each doubles the one before."""
+"""The longest pause after sessions in which the master broke the protocol. Each such session
+doubles the pause. A session that lasts as long as this resets it."""
 IDLE_HEARTBEATS_MAX: Final = 1
-"""A master's first heartbeat may come before the bytes it has; a second one means it has none."""
+"""How many heartbeats a master may send before the bytes of the overlap. A master that has these
+bytes sends at most one heartbeat before them; a second one means it does not have them."""
 
 TELLING_SIZE: Final = 91
-"""The fixed part of a record: place, times and checksum of two different ones are not the same."""
+"""The overlap is at least so many bytes: the fixed part of a record. In so many bytes two different
+records differ, because they include offset, times and checksum."""
 
 
 class Phase(Enum):
     IDLE = "idle"
-    """Knows no master."""
+    """No master is known."""
     WAITING = "waiting"
+    """For the next attempt to connect."""
     CONNECTING = "connecting"
     FOLLOWING = "following"
     STOPPED = "stopped"
-    """The two logs do not fit together; only another master, or an operator, can change that."""
+    """The two logs do not fit together. Only another master or an operator can change that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Times in ms.
+    """The slave's settings.
 
-    `overlap_size`: how many of its last bytes a slave wants to see again when it connects; 0: none, as Apache's.
+    :param report_ms: the longest pause between two slave reports.
+    :param silence_ms_max: a master that sends nothing for longer is left.
+    :param overlap_size: how many of its last bytes the slave asks for again to compare them;
+        0: none, as Apache's slave.
     """
 
     report_ms: int = 5_000
@@ -52,10 +60,18 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Follower:
-    """A slave between two events.
+    """The state of a slave between two events.
 
-    Keeps: `tail` are the last bytes before `end` that this session has not compared yet; the master's next byte is
-    the one at `position`, unless the log is empty; only what was compared or appended is reported.
+    Invariant: `tail` are the last bytes before `end` that this session has not compared yet. The
+    master's next byte is the one at `position`, unless the log is empty. Only bytes that were
+    compared or appended are reported.
+
+    :param file_size: bytes of a segment.
+    :param end: the physical offset after the last byte of the slave's log.
+    :param reported: the offset of the last slave report, sent at `reported_ms` (event loop's
+        clock, as all times here).
+    :param heard_ms: when the master's last bytes came.
+    :param retry_ms: while WAITING, when to connect again.
     """
 
     rules: Rules
@@ -71,21 +87,25 @@ class Follower:
     idle_heartbeats: int = 0
     retry_ms: int = 0
     broken: int = 0
-    """Sessions in which the master broke the protocol, since one lasted."""
+    """Sessions in which the master broke the protocol, since the last one that lasted."""
     connected_ms: int = 0
     reason: str = ""
-    """Why it does not follow, or did not last time; empty while all is well."""
+    """Why the slave does not follow, or why its last session ended; empty while it follows."""
 
     @property
     def position(self) -> PhysicalOffset:
+        """The physical offset of the master's next byte."""
         return PhysicalOffset(self.end - len(self.tail))
 
 
 def overlap_start(
     log_start: PhysicalOffset, log_end: PhysicalOffset, file_size: int, rules: Rules
 ) -> PhysicalOffset:
-    """Where the tail to compare begins: in the last file, since the master may have deleted older ones, unless that
-    has too little to tell two logs apart; and never at 0, which would ask for the master's last file.
+    """Return the physical offset from which on a slave asks for its last bytes again.
+
+    The overlap begins in the last segment, because the master may have deleted older ones, unless
+    that segment has fewer than `TELLING_SIZE` bytes. It never begins at 0, because the report 0
+    asks for the master's last segment.
     """
     if log_end == 0:
         return log_end
@@ -99,14 +119,14 @@ def overlap_start(
 
 @dataclass(frozen=True, slots=True)
 class MasterKnown:
-    """Whom to follow, if anybody."""
+    """Follow the master at this address, or none."""
 
     address: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The connection stands; the own log ends at `end`, with the bytes `tail`."""
+    """The connection is open; the slave's log ends at `end`, with the bytes `tail`."""
 
     end: PhysicalOffset
     tail: bytes
@@ -114,24 +134,24 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class ReadEnded:
-    """All frames that one read brought have been told."""
+    """All frames of one read have been handled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The master ended the connection, or the network did."""
+    """The connection has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """It did not come to a connection, or its bytes are of no use."""
+    """The slave cannot connect, or cannot read or write its own log."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """What listens there is no master, or a damaged one: its bytes are no frames, or it does not read."""
+    """The peer is no working master: its bytes are no frames, or it reads no reports."""
 
     reason: str
 
@@ -151,23 +171,29 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Connect:
+    """Connect to the master at `host:port`."""
+
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
+    """Append `data` to the slave's log, at physical offset `at`."""
+
     at: PhysicalOffset
     data: memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """Send a slave report: the slave has every byte before `offset`."""
+
     offset: PhysicalOffset
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """End the connection, or the attempt to get one."""
+    """Close the connection, or cancel the attempt to connect."""
 
 
 Action: TypeAlias = Connect | Append | Report | Close
@@ -175,12 +201,12 @@ Step: TypeAlias = tuple[Follower, list[Action]]
 
 
 def step(slave: Follower, event: Event, now_ms: int) -> Step:
-    """The slave after `event`, and what to do about it, in this order."""
+    """Return the state after `event`, and the actions to take, in order."""
     match event:
         case MasterKnown(address):
             return _follow(slave, address, now_ms)
         case Tick():
-            return _look_at_the_clock(slave, now_ms)
+            return _tick(slave, now_ms)
         case Connected(end, tail) if slave.phase is Phase.CONNECTING:
             fresh = replace(slave, phase=Phase.FOLLOWING, end=end, tail=tail, idle_heartbeats=0)
             return _report(
@@ -211,7 +237,7 @@ def step(slave: Follower, event: Event, now_ms: int) -> Step:
 
 
 def _follow(slave: Follower, address: str | None, now_ms: int) -> Step:
-    """What an older master was guilty of is forgotten with it."""
+    """Follow another master, or none. The pauses of the former master do not apply to it."""
     if address == slave.master:
         return slave, []
     closing: list[Action] = [Close()] if slave.phase in (Phase.CONNECTING, Phase.FOLLOWING) else []
@@ -234,10 +260,15 @@ def _stop(slave: Follower, reason: str) -> Step:
 
 
 def _disconnected(slave: Follower, now_ms: int) -> Follower:
-    """A master says no by closing: then only its own log, or the two ends, tell why."""
+    """Wait for the next attempt.
+
+    A master that refuses a slave just closes the connection, so the reason has the offset that was
+    reported last: the operator can compare it with the master's log.
+    """
     if slave.heard_anything:
         return _wait(slave, "the connection ended", now_ms + RETRY_SOON_MS)
-    return _wait(slave, f"the master closed on our report of {slave.reported}", now_ms + RETRY_MS)
+    reason = f"the master closed the connection after our report of {slave.reported}"
+    return _wait(slave, reason, now_ms + RETRY_MS)
 
 
 def _heartbeat(slave: Follower, at: PhysicalOffset) -> Step:
@@ -247,8 +278,8 @@ def _heartbeat(slave: Follower, at: PhysicalOffset) -> Step:
     if not slave.tail:
         return slave, []
     if slave.idle_heartbeats == IDLE_HEARTBEATS_MAX:
-        mine = f"ours ends at {slave.end}, it has nothing from {slave.position} on"
-        return _stop(slave, f"our log is ahead, or the master has cleaned what follows: {mine}")
+        ends = f"our log ends at {slave.end}, the master has nothing from {slave.position} on"
+        return _stop(slave, f"our log is ahead, or the master has deleted what follows: {ends}")
     return replace(slave, idle_heartbeats=slave.idle_heartbeats + 1), []
 
 
@@ -259,31 +290,37 @@ def _chunk(slave: Follower, at: PhysicalOffset, data: memoryview) -> Step:
     known = min(len(slave.tail), len(data))
     if slave.tail[:known] != data[:known]:
         same = next(index for index in range(known) if slave.tail[index] != data[index])
-        return _stop(
-            slave, f"the logs have diverged: the master's byte at {at + same} is another than ours"
-        )
+        return _stop(slave, f"the logs have diverged: the bytes at offset {at + same} differ")
     appended = [Append(PhysicalOffset(at + known), data[known:])] if known < len(data) else []
     end = PhysicalOffset(max(slave.end, at + len(data)))
     return replace(slave, end=end, tail=slave.tail[known:], idle_heartbeats=0), [*appended]
 
 
 def _why_wrong(slave: Follower, at: PhysicalOffset) -> str:
-    """Why the master's next bytes cannot be those at `at`; empty when they can. An empty log takes any whole file."""
+    """Return why the slave cannot take bytes at offset `at` next, or an empty text if it can.
+
+    An empty log can begin with any segment.
+    """
     if slave.end == 0:
+        if not at % slave.file_size:
+            return ""
         return (
-            f"the master begins at {at}, no start of a {slave.file_size}-byte file"
-            if at % slave.file_size
-            else ""
+            f"the master begins at {at}, not at the start of a {slave.file_size}-byte segment: "
+            "both need the same mappedFileSizeCommitLog"
         )
     if at > slave.position:
         return f"a gap: the master goes on at {at}, we have everything before {slave.position}"
     if at < slave.position:
-        return f"our log is ahead: the master goes on at {at}, we have everything before {slave.position}"
+        have = f"we have everything before {slave.position}"
+        return f"our log is ahead: the master goes on at {at}, {have}"
     return ""
 
 
-def _look_at_the_clock(slave: Follower, now_ms: int) -> Step:
-    """4.9's slave never notices a master that is silent; 5.x and this one do (5.3)."""
+def _tick(slave: Follower, now_ms: int) -> Step:
+    """Connect again, leave a silent master, or repeat the report, when its time has come.
+
+    Apache's 4.9 slave never notices a silent master; 5.x does.
+    """
     if slave.phase is Phase.WAITING and now_ms >= slave.retry_ms:
         assert slave.master is not None
         return replace(slave, phase=Phase.CONNECTING), [Connect(slave.master)]

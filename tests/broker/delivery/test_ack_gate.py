@@ -82,7 +82,7 @@ def test_why_the_last_slave_is_gone_is_in_the_answer_and_told_once(
         ResponseCode.SUCCESS,
     ]
     assert f"the last one, {SLAVE}:" in str(first.remark)
-    assert "is gone: the connection ended" in str(first.remark)
+    assert "disconnected: the connection ended" in str(first.remark)
     told = [
         record.message
         for record in caplog.records
