@@ -82,4 +82,4 @@ def test_commands_that_ask_a_cluster_have_the_options(command: tuple[str, ...]) 
 def test_what_cannot_be_used_ends_a_command_with_a_line() -> None:
     result = CliRunner().invoke(main, ["ha", "status", "--tls-ca-file", "/absent/ca.pem"])
     assert result.exit_code == 2
-    assert "roquet: TLS: authorities in /absent/ca.pem: No such file or directory" in result.output
+    assert "roquet: TLS: CA file /absent/ca.pem: No such file or directory" in result.output

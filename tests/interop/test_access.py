@@ -284,6 +284,6 @@ async def test_apache_s_test_mode_is_reached_by_who_verifies_nothing() -> None:
 async def test_a_server_without_tls_ends_a_handshake(tmp_path: Path) -> None:
     require_java()
     with ApacheNameServer(java_options=["-Dtls.server.mode=disabled"]) as names:
-        with pytest.raises(TlsError, match="it may take no TLS"):
+        with pytest.raises(TlsError, match="it may not accept TLS"):
             await _topics(names.address, Tls(verify="none"))
         assert isinstance(await _topics(names.address, None), list)

@@ -588,8 +588,8 @@ _REFUSING: Final = (
     Mutant(
         "long answers do not let others in between",
         "transport/slices.py",
-        "                await asyncio.sleep(0)\n",
-        "",
+        "            async with self._turns:\n                await asyncio.sleep(0)\n",
+        "            async with self._turns:\n",
         ("tests/transport/test_slices.py",),
     ),
     Mutant(

@@ -63,7 +63,7 @@ def test_a_late_timer_without_a_batch_is_told_of_without_a_name(
 ) -> None:
     watch = LoopWatchdog(50)
     watch.look(0.2, 1.0)
-    assert "ms=200 by no request" in caplog.text
+    assert "ms=200 requests=none" in caplog.text
     watch.held(0.3, "10.0.0.9:1", [frame(34)], 2.0)
     watch.look(0.3, 2.0)
     assert watch.count == 2, "a batch that was told of makes the timer late, which is no news"

@@ -1,4 +1,4 @@
-"""SOCKETS: asyncio connections and servers that speak remoting, for servers and clients.
+"""SOCKETS: asyncio connections that speak remoting, shared by servers and clients.
 
 May import: protocol.
 """

@@ -1,4 +1,4 @@
-"""One live connection per address, opened on demand and shared by all calls to it."""
+"""The client's connections: one per address, opened on demand and shared by all calls to it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from roquet.transport.tls import Tls, handshake_error
 
 CONNECT_TIMEOUT_S = 3.0
 GOOD_BYE_S = 1.0
-"""How long the other sides may take to say good-bye, which TLS has and waits for."""
+"""Seconds for which `close` waits for the peers' TLS close_notify."""
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`; the last colon divides, brackets of IPv6 fall away.
+    """Split `host:port` at its last colon; brackets around an IPv6 address are removed.
 
-    :raises ValueError: it has another form.
+    :raises ValueError: `address` has no such form.
     """
     host, separator, port = address.strip().rpartition(":")
     if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -30,10 +30,12 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 class Channels:
-    """Keeps: at most one open connection per address; callers that come while it opens wait for the same one.
+    """The open connections of a client, by address.
 
-    :param handlers: what the other sides may ask over these connections.
-    :param credentials: sign every request.
+    Invariant: at most one connection per address is open or being opened; all callers share it.
+
+    :param handlers: request code -> handler, for requests that servers send to this client.
+    :param credentials: used to sign every request; None: requests are not signed.
     :raises ConfigError: a file that `tls` names cannot be used.
     """
 
@@ -56,9 +58,9 @@ class Channels:
         self._sweep: asyncio.Task[None] | None = None
 
     async def connection(self, address: str) -> Connection:
-        """The connection to `address`.
+        """Return the open connection to `address`, or open one.
 
-        :raises ConnectionClosed: nobody answers there; says why.
+        :raises ConnectionClosed: the connection cannot be opened; the message says why.
         """
         connection = self._open.get(address)
         if connection is not None and connection.is_open:
@@ -88,9 +90,9 @@ class Channels:
             raise ConnectionClosed(
                 f"cannot connect to {address}: {str(error) or 'no answer'}"
             ) from error
-        except ValueError as error:  # it is no address, or has no name of a host
+        except ValueError as error:  # `address` is not host:port, or its host name is invalid
             raise ConnectionClosed(f"cannot connect to {address}: {error}") from error
-        if connection.is_open:  # it may have ended before this task had its turn
+        if connection.is_open:  # it may have been closed before this task ran again
             self._open[address] = connection
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().create_task(
@@ -124,28 +126,29 @@ class Channels:
         return forget
 
     async def call(self, address: str, request: Command, timeout_ms: int) -> Command:
-        """Ask `address`; the response, of whatever code.
+        """Send a request to `address` and return its response, whatever its response code.
 
-        :raises ConnectionClosed: not reachable, or it ended before the answer.
-        :raises CallTimeout: no answer in time. The next call opens a new connection: this one may be dead without
-            anybody saying so, and what is sent over it would keep it from ever counting as idle.
+        :raises ConnectionClosed: the server is not reachable, or the connection ended first.
+        :raises CallTimeout: no response within `timeout_ms`. The connection is closed then.
         """
         connection = await self.connection(address)
         try:
             return await connection.call(request, timeout_ms)
         except CallTimeout:
+            # The connection may be dead without a sign of it, and requests sent over it would keep
+            # it from ever counting as idle. The next call opens another one.
             connection.abort()
             raise
 
     async def notify(self, address: str, request: Command) -> None:
-        """Send a one-way request.
+        """Send a one-way request to `address`.
 
-        :raises ConnectionClosed: not reachable.
+        :raises ConnectionClosed: the server is not reachable.
         """
         (await self.connection(address)).notify(request)
 
     def forget_all_but(self, addresses: set[str]) -> None:
-        """Close the connections to addresses that no route mentions any more."""
+        """Close the connections to addresses that are in no route any more."""
         for connection in [
             self._open[address] for address in self._open if address not in addresses
         ]:

@@ -1,8 +1,9 @@
-"""One TCP connection: frames in and out, answers matched to requests; either side may ask.
+"""One TCP connection that speaks remoting: frames in and out, responses matched to requests.
 
-A read is a batch: every whole frame it brought is handled before one write takes all the answers out; a large read is
-several batches, so that the peer has something to do meanwhile. Nothing is allocated per request beyond the request
-itself; only a call that waits for its answer has a future.
+Either side may send requests. All whole frames of one read are handled before one write sends
+their answers. A large read is answered in several writes, so that the peer has something to do
+meanwhile. Nothing is allocated per request beyond the request itself: only a call that waits for
+its response has a future.
 """
 
 from __future__ import annotations
@@ -29,62 +30,75 @@ from roquet.transport.slow_reader import SlowReader
 log = logging.getLogger(__name__)
 
 Answer: TypeAlias = Command | bytes | None
-"""What a handler gives back: a response, one already encoded, or None when it answers later or never."""
+"""A handler's result: a response, an encoded response, or None if it answers later or never."""
 Handler: TypeAlias = Callable[[Command, "Connection"], Answer]
 
 END_S: Final = 1.0
 """How long a peer may take to read its last answers."""
 _ANSWERED_AT_ONCE: Final = 96 * 1024
-"""Bytes of requests. Peers with 64 senders of 2.5 KB each were a tenth faster than when one write answered them all."""
+"""Request bytes that one write answers. 64 senders of 2.5 KB each were a tenth faster with this
+bound than with one write per read.
+"""
 _PARTS_UNREAD: Final = 4
-"""What may wait for a peer is made in so many parts: thousands of small requests for a lot come in one read."""
+"""Part of a peer's unread bytes that is made before checking whether the peer reads: 1 / this.
+
+One read may bring thousands of small requests for large answers.
+"""
 _FIRST_FRAMES: Final = 16
-"""By the first few frames of a connection its shortcuts are learnt, for the others that came with them."""
-_GENERAL_COST: Final = 16
-"""A request that goes the general way takes so many times as long as one that a shortcut takes."""
+"""Frames of a new connection that are handled first: they may teach its fast paths the others."""
+_SLOW_PATH_COST: Final = 16
+"""Time of a request on the slow path, in units of a request on a fast path."""
 _LATER_COST: Final = 1024
-"""Bytes that a request costs whose answer comes later, beside its own."""
+"""Bytes counted for a request that is answered later, in addition to its own bytes."""
 _BYTES_PER_COST: Final = 4096
-"""Bytes of large answers take as long as one request: they are copied three times."""
+"""Bytes of large answers that take as long as one request: they are copied three times."""
 _TURN_S: Final = 0.004
-"""So long the general way goes on with one connection's requests in one turn: some make a file each."""
+"""Seconds that one connection may spend on the slow path per turn: some requests create a file."""
 _TURN_COST: Final = 4096
-"""Of one connection's requests in one turn of the loop, a dozen milliseconds; what is left lets the others go first."""
+"""Cost that one connection may cause per turn, about 12 ms. Its other frames wait for the next
+turn, so that other connections are served.
+"""
 _LARGE_READ: Final = 128 * 1024
-"""Bytes. As long as reads fill its buffer uvloop goes on with a connection, dozens of times, before it sees another."""
+"""Bytes of a read after which reading pauses for a turn. While reads fill its buffer, uvloop reads
+from one connection dozens of times before it serves another.
+"""
 _GONE: Final = ("0.0.0.0", 0)
-"""The address of a peer that left before it was looked at; the end of its connection is on its way."""
+"""Address of a peer that disconnected before its address was read; `connection_lost` follows."""
 
 
 _REMARK_MAX: Final = 1000
-"""Characters of an error that a remark or a log line repeats: what a peer sent may be part of it."""
+"""Characters of an error repeated in a remark or a log line: the error may quote the request."""
 
 
 SlowPath: TypeAlias = Callable[[bytes], bytes | None]
-"""What gives the encoded answer to a frame, None for one that comes later or never."""
+"""Returns the encoded answer to a frame, or None if the answer comes later or never."""
 
 
 class FastPath(Protocol):
-    """A path that a handler learnt for one connection's usual requests."""
+    """Answers the frequent requests of one connection without decoding them."""
 
     def take(self, frames: Iterable[bytes], slow_path: SlowPath) -> list[bytes]:
-        """The encoded answers to frames that came together; one that it does not know goes `slow_path`, in its turn.
+        """Return the encoded answers to frames of one read, in order.
 
-        It answers its own errors (`Connection.failed`), and tells `Connection.made` of answers that may be large: by
-        that the frames may end early.
+        A frame that matches no template goes to `slow_path`, in its place in the order. Errors
+        are turned into answers (`Connection.failed`). Large answers are reported to
+        `Connection.made`, which may end the iterator `frames` early.
         """
         ...
 
 
 class Connection(asyncio.Protocol):
-    """Keeps: `_calls` holds exactly the requests sent from here that have no answer yet.
+    """A TCP connection to a client or server.
 
-    :param handlers: request code -> handler, for what the other side asks.
-    :param on_open: told once the connection stands.
-    :param on_closed: told once, when the connection is gone for whatever reason.
-    :param holds_back: read no more requests while answers pile up; for one side only, else both could wait for ever.
-    :param encode: gives the frame of a request that goes out from here; the place to sign it.
-    :param peers: all connections that are bounded together; by itself without them.
+    Invariant: `_calls` holds exactly the requests that were sent and have no response yet.
+
+    :param handlers: request code -> handler, for requests of the peer.
+    :param on_open: called once, when the connection is established.
+    :param on_closed: called once, when the connection ended, for any reason.
+    :param holds_back: stop reading requests while the peer does not read its answers. For servers
+        only: if both sides did so, both could wait for each other for ever.
+    :param encode: encodes (and signs) a request that is sent.
+    :param peers: the connections that share limits with this one; None: limits of its own.
     """
 
     def __init__(
@@ -101,7 +115,7 @@ class Connection(asyncio.Protocol):
         self._is_admitted = False
         self._holds_back = holds_back
         self._header_size_max = HEADER_SIZE_MAX if holds_back else FRAME_SIZE_MAX
-        """A server's; its answers may have more, such as the ids of a batch's messages."""
+        """A client accepts larger ones: a response may list the ids of a batch's messages."""
         self._encode = encode
         self._handlers = handlers
         self._on_open = on_open
@@ -115,42 +129,47 @@ class Connection(asyncio.Protocol):
         self._next_opaque = 0
         self._transport: asyncio.Transport | None = None
         self.fast_paths: list[FastPath] = []
-        """Each gets what the one before does not know."""
+        """Tried in order; a frame that none of them matches takes the slow path."""
         self.last_active = self._heard_at = self._frame_began = self._loop.time()
         self._sent = 0
-        """Bytes given to the transport so far."""
+        """Bytes written to the transport so far."""
         self._reading = SlowReader(self.last_active)
         self._is_full = False
         self._unheard = 0
-        """Bytes of answers that were made for the peer since it does not read, where it is read from all the same."""
+        """Bytes of answers made since the peer stopped reading. Only counted by the side that
+        opened the connection: it goes on reading then."""
         self._asked: Iterator[bytes] = iter(())
-        """The frames whose answers are being made, and how many bytes these have so far."""
+        """The frames that are being answered."""
         self._made = 0
+        """Bytes of their answers so far."""
         self._left: list[bytes] = []
-        """Frames that have to wait, since the answers made are enough for now."""
+        """Frames of `_asked` that were put back, since enough answers were made for now."""
         self._turn_end = inf
-        """When the others are let go first, whatever is left of what came."""
-        self._general = 0
-        """Frames that went the general way so far."""
-        self._frame_cost = _GENERAL_COST
+        """Loop time at which the remaining frames of a read are left for the next turn."""
+        self._slow_frames = 0
+        """Frames that took the slow path so far."""
+        self._frame_cost = _SLOW_PATH_COST
         self._held_back: list[bytes] = []
-        """Frames that wait: for the peer to read what it asked for, for the next turn, or for what is done in order."""
+        """Frames that wait until the peer reads, for the next turn, or for an earlier request that
+        must be answered first."""
         self._is_waiting = False
-        """Whether a request is under way whose order counts; no other one is begun."""
+        """Whether an `answer_in_order` request is under way: no later request is handled."""
         self.on_writable: Callable[[], None] | None = None
-        """Told once, when the peer reads again."""
+        """Called once, when the peer reads again."""
         self._for_room: list[asyncio.Future[None]] = []
-        """Those who wait to send more."""
-        self.peer_address = self.peer_host_name = ""
+        """One for each caller that waits to send more."""
+        self.peer_address = ""
+        self.peer_host_name = ""
         self.peer_host = b""
         """The peer as a record stores it: address and port."""
         self._why_closed = ""
-        """Told to the first who asks, where the connection ended before anybody did."""
+        """The error of the first call, if the connection ended before anything was sent."""
 
-    # asyncio's side
+    # called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        # uvloop's transport is no subclass of asyncio.Transport, but has its methods
+        self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._peers.unread_max)
         self.peer_host_name, port = host, _ = (transport.get_extra_info("peername") or _GONE)[:2]
         self.peer_address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -183,13 +202,14 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is None:
-            return  # it is known (`is_lost`)
+            return  # already handled by `is_lost`
         loss = self._loss(exc)
         if not self._next_opaque:
             self._why_closed = loss
         self._transport = None
         self._held_back.clear()
-        self.fast_paths.clear()  # they hold it, too: a cycle that nobody looks for (`roquet.common.garbage`)
+        # They refer to the connection: a cycle, and those are rarely collected (`common.garbage`).
+        self.fast_paths.clear()
         self._room()
         calls, self._calls = self._calls, {}
         for waiting in calls.values():
@@ -202,14 +222,18 @@ class Connection(asyncio.Protocol):
             self._on_closed(self)
 
     def is_lost(self) -> None:
-        """Told by who gave up the attempt to connect. It may have succeeded in the same turn of the loop: uvloop then
-        closes the transport, but does not call `connection_lost`, and the connection would count for ever.
+        """Clean up after a failed or cancelled attempt to connect.
+
+        The attempt may have succeeded in the same turn of the loop. uvloop then closes the
+        transport, but does not call `connection_lost`: the connection would count as open for ever.
         """
         self.connection_lost(None)
 
     def _loss(self, exc: Exception | None) -> str:
-        """How to tell those who wait for answers. Brokers do not say why they end a connection: one that never gave a
-        single answer may well want TLS, and with TLS it is the end of the handshake that it may not have liked.
+        """Error text for callers that wait for responses, with a guess at the reason.
+
+        Brokers do not say why they close a connection. One that never answered may require TLS.
+        With TLS it may have refused the client certificate, which shows after the handshake.
         """
         text = f"{self.peer_address} closed the connection"
         is_heard = self._holds_back or len(self._calls) < self._next_opaque
@@ -218,10 +242,13 @@ class Connection(asyncio.Protocol):
         if self._transport.get_extra_info("sslcontext") is None:
             return f"{text} before it answered anything: it may take TLS only (give tls, or useTLS)"
         why = f" ({exc})" if exc is not None else ""
-        return f"{text} right after the TLS handshake{why}: it may want another client certificate, or none is given"
+        return (
+            f"{text} right after the TLS handshake{why}: "
+            "it may want another client certificate, or none is given"
+        )
 
     def pause_writing(self) -> None:
-        """The peer does not read what it asked for: it gets no more until it does."""
+        """Called when the peer does not read: a server reads no more requests until it does."""
         self._is_full = True
         if self._holds_back and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
@@ -231,11 +258,10 @@ class Connection(asyncio.Protocol):
         self._unheard = 0
         self._room()
         self._go_on()
-        told, self.on_writable = (
-            (self.on_writable, None) if self.is_writable else (None, self.on_writable)
-        )
-        if told is not None:
-            told()
+        callback = self.on_writable
+        if callback is not None and self.is_writable:
+            self.on_writable = None
+            callback()
 
     def _room(self) -> None:
         waiting, self._for_room = self._for_room, []
@@ -244,9 +270,9 @@ class Connection(asyncio.Protocol):
                 each.set_result(None)
 
     async def room(self, timeout_ms: int) -> None:
-        """Wait until the peer has read enough of what it was sent, or is gone.
+        """Wait until the peer has read enough of its answers, or the connection ended.
 
-        :raises CallTimeout: it has not by then.
+        :raises CallTimeout: the peer did not read within `timeout_ms`.
         """
         if self.is_writable or not self.is_open:
             return
@@ -261,7 +287,7 @@ class Connection(asyncio.Protocol):
             ) from None
 
     def _go_on(self) -> None:
-        """Answer what was held back, and read again once that is done; who is gone is not answered."""
+        """Handle the frames that were held back, then resume reading."""
         if self._is_full or not self.is_open:
             return
         frames, self._held_back = self._held_back, []
@@ -271,14 +297,18 @@ class Connection(asyncio.Protocol):
             self._broken(error)
         is_done = not self._held_back and not self._is_full and not self._is_waiting
         if is_done and self._holds_back and self._transport is not None and self.is_open:
-            self._frame_began = self._loop.time()  # it was not read meanwhile
+            # the time in which nothing was read must not count against a partial frame
+            self._frame_began = self._loop.time()
             self._transport.resume_reading()
 
     # frames in
 
     def _answer_in_parts(self, frames: list[bytes], count_max: int) -> None:
-        """Answer so many frames by one write, or fewer where answers are large or take long, for as long as the peer
-        takes them and it is its turn.
+        """Handle `frames` in order and write their answers in parts.
+
+        Holds the rest back when the peer does not read, or when the connection's turn is over.
+
+        :param count_max: frames answered by one write; fewer if they are expensive or large.
         """
         if self._held_back or self._is_waiting:
             self._held_back += frames
@@ -287,12 +317,12 @@ class Connection(asyncio.Protocol):
         self._turn_end = self._loop.time() + _TURN_S if self._holds_back else inf
         while frames:
             count = max(
-                1, min(count_max if self._general else _FIRST_FRAMES, left // self._frame_cost)
+                1, min(count_max if self._slow_frames else _FIRST_FRAMES, left // self._frame_cost)
             )
             part, frames = (
                 (frames, []) if len(frames) <= count else (frames[:count], frames[count:])
             )
-            before = self._general
+            before = self._slow_frames
             began = self._loop.time()
             answers = self._answers(part)
             took = self._loop.time() - began
@@ -300,7 +330,11 @@ class Connection(asyncio.Protocol):
                 self._peers.watch.held(took, self.peer_address, part, began + took)
             taken = len(part) - len(self._left)
             frames = self._left + frames if self._left else frames
-            cost = taken + (self._general - before) * _GENERAL_COST + self._made // _BYTES_PER_COST
+            cost = (
+                taken
+                + (self._slow_frames - before) * _SLOW_PATH_COST
+                + self._made // _BYTES_PER_COST
+            )
             self._frame_cost = max(1, cost // taken)
             left -= cost
             if not frames and not self._is_waiting:
@@ -324,36 +358,42 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._go_on)
 
     def _answers(self, frames: list[bytes]) -> bytes:
-        """Handle frames in order; all their answers end to end. Those in `_left` are not handled."""
+        """Handle frames in order and join their answers. Frames in `_left` were not handled."""
         self._asked, self._made, self._left = iter(frames), 0, []
         if self.fast_paths:
-            answers = self.fast_paths[0].take(self._asked, self._otherwise(1))
+            answers = self.fast_paths[0].take(self._asked, self._fallback(1))
         else:
             answers = [answer for frame in self._asked if (answer := self._take(frame)) is not None]
         return answers[0] if len(answers) == 1 else b"".join(answers)
 
     @property
     def answers_at_once(self) -> int:
-        """So many bytes of answers, and one answer more, are made for it before it is looked whether it takes them."""
+        """Bytes of answers after which they are written, to see whether the peer reads them.
+
+        The last answer may exceed it.
+        """
         return self._peers.unread_max // _PARTS_UNREAD
 
     def made(self, size: int) -> None:
-        """An answer of so many bytes was made; when they are many, the frames that came with it wait."""
+        """Count an answer of `size` bytes. Above `answers_at_once` the frames after it wait."""
         self._made += size
         if self._made >= self.answers_at_once:
             self._left += self._asked
 
-    def _otherwise(self, at: int) -> SlowPath:
-        """The way by the shortcuts from `at` on, and then the general one."""
+    def _fallback(self, at: int) -> SlowPath:
+        """Return a function that tries the fast paths from index `at` on, then the slow path."""
         if at >= len(self.fast_paths):
             return self._take
         return lambda frame: (
-            b"".join(self.fast_paths[at].take([frame], self._otherwise(at + 1))) or None
+            b"".join(self.fast_paths[at].take([frame], self._fallback(at + 1))) or None
         )
 
     def _take(self, frame: bytes) -> bytes | None:
-        """The general way of a frame; the answer, None for one that comes later or never."""
-        self._general += 1
+        """The slow path: decode a frame and handle it.
+
+        :returns: the encoded answer; None if it comes later or never.
+        """
+        self._slow_frames += 1
         command = decode(frame, self._header_size_max)
         if command.is_response:
             waiting = self._calls.pop(command.opaque, None)
@@ -371,20 +411,26 @@ class Connection(asyncio.Protocol):
         return answer
 
     def _refuse_unheard(self, size: int) -> None:
-        """
-        :raises PeerError: the peer asks on and reads no answer. A server does not read from it meanwhile; who opened
-            the connection has to, for what it asked itself.
+        """Bound the answers of the side that opened the connection.
+
+        A server stops reading from a peer that does not read. A client has to go on reading, since
+        it waits for responses to its own requests.
+
+        :raises PeerError: the peer sends requests and reads no answers.
         """
         if self._holds_back or not self._is_full:
             return
         self._unheard += size
         if self._unheard > self._peers.limits.answer_bytes_per_connection_max:
-            raise PeerError(f"it asks on and reads no answer, {self.unread} bytes wait for it")
+            raise PeerError(
+                f"the peer sends requests and reads no answers, {self.unread} bytes are unread"
+            )
 
     def failed(self, frame: bytes, error: Exception) -> bytes:
-        """The answer to a request that `error` ended; a one-way request gets none.
+        """The encoded answer to a request that failed with `error`.
 
-        :raises PeerError: `error` is one, or the frame breaks the protocol; either ends the connection.
+        :raises PeerError: `error` is one, or the frame cannot be decoded; the caller ends the
+            connection.
         """
         return self.failure(decode(frame), error).encode()
 
@@ -399,9 +445,11 @@ class Connection(asyncio.Protocol):
             return self.failure(request, error)
 
     def failure(self, request: Command, error: Exception) -> Command:
-        """The answer to a request that `error` ended: the one place where an error becomes a response code.
+        """The answer to a request that failed with `error`.
 
-        :raises PeerError: the one that it is; the connection ends by it.
+        This is the only place where an error becomes a response code.
+
+        :raises PeerError: `error` is one; the caller ends the connection.
         """
         match error:
             case PeerError():
@@ -413,17 +461,21 @@ class Connection(asyncio.Protocol):
                     ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}"[:_REMARK_MAX]
                 )
             case UnreadableFile():
-                pass  # told of, once, for all requests that meet it
+                pass  # the store logs it once, not for each request that reads the file
             case OSError() if error.errno in NO_ROOM:
                 self._peers.no_room(request.code, error)
-                remark = f"request {request.code}: no room on this server's drive ({os.strerror(error.errno)})"
+                reason = os.strerror(error.errno)
+                remark = f"request {request.code}: no room on this server's drive ({reason})"
                 return request.answer(ResponseCode.SYSTEM_ERROR, remark)
             case OSError():
                 self._peers.failed(self, request.code, str(error))
             case _:
                 self._peers.failed(self, request.code, _in_one_line(error))
                 log.debug(
-                    "request %s from %s failed", request.code, self.peer_address, exc_info=error
+                    "request failed: code=%s peer=%s",
+                    request.code,
+                    self.peer_address,
+                    exc_info=error,
                 )
         return request.answer(
             ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"[:_REMARK_MAX]
@@ -432,10 +484,12 @@ class Connection(asyncio.Protocol):
     def answer_later(
         self, request: Command, work: Coroutine[Any, Any, Answer], kept: int = 0
     ) -> asyncio.Task[None]:
-        """Answer with what `work` comes to, or with its error; it is cancelled when the connection ends first.
+        """Run `work` as a task and send its result, or its error, as the answer.
 
-        :param kept: bytes that `work` keeps beside the request.
-        :raises Refused: as `keep` does.
+        The task is cancelled if the connection ends first.
+
+        :param kept: bytes that `work` holds in addition to the request.
+        :raises Refused: too many bytes of the peer's requests wait for answers (`keep`).
         """
         size = _LATER_COST + kept + len(request.body) + sum(map(len, request.fields.values()))
         try:
@@ -449,10 +503,12 @@ class Connection(asyncio.Protocol):
         return task
 
     def answer_in_order(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
-        """As `answer_later`; what the peer sent after the request is handled after that: its sends are stored in its
-        order. Nothing more is read from it meanwhile.
+        """As `answer_later`, but later requests of the peer are handled after `work` has finished.
 
-        :raises Refused: as `keep` does.
+        A client's sends are thus stored in the order in which it sent them. Nothing is read from
+        the peer meanwhile.
+
+        :raises Refused: too many bytes of the peer's requests wait for answers (`keep`).
         """
         task = self.answer_later(request, work)
         self._is_waiting = True
@@ -466,32 +522,35 @@ class Connection(asyncio.Protocol):
     def _answered(
         self, size: int, work: Coroutine[Any, Any, Answer], task: asyncio.Task[None]
     ) -> None:
-        work.close()  # a task that is cancelled before it began has never come to it
+        work.close()  # a task that was cancelled before its first step never started it
         self._later.discard(task)
         self.release(size)
 
     def keep(self, size: int) -> None:
-        """So many bytes of a request stay here until its answer, when they are to be released.
+        """Count `size` bytes of a request that is answered later. The caller must `release` them.
 
-        :raises Refused: so much of this peer waits for answers that nothing more of it can be kept.
+        :raises Refused: too many bytes of this peer's requests wait for answers.
         """
         if self._kept >= self._peers.limits.answer_bytes_per_connection_max:
-            remark = f"[OVERLOAD]{self._kept} bytes of requests of {self.peer_address} wait for their answers already"
-            raise Refused(ResponseCode.SYSTEM_BUSY, remark)
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"[OVERLOAD]{self._kept} bytes of requests of {self.peer_address} "
+                "wait for their answers already",
+            )
         self._kept += size
         self._peers.passed(size)
 
     def release(self, size: int) -> None:
+        """Undo `keep`, when the request was answered."""
         self._kept -= size
 
     async def _answer_later(self, request: Command, work: Coroutine[Any, Any, Answer]) -> None:
         try:
             answer = await work
-            data = (
-                answer.encode() if isinstance(answer, Command) else answer
-            )  # another client's may have no such form
+            # An answer relayed from another client may not be encodable: that is its error (below).
+            data = answer.encode() if isinstance(answer, Command) else answer
         except PeerError as error:
-            remark = f"somebody who was asked broke the protocol: {error}"
+            remark = f"another client that was asked broke the protocol: {error}"
             data = request.answer(ResponseCode.SYSTEM_ERROR, remark).encode()
         except Exception as error:
             data = self.failure(request, error).encode()
@@ -511,11 +570,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_writable(self) -> bool:
-        """Open, and the peer reads what it is sent: what is sent of our own accord can wait until it does."""
+        """Whether the connection is open and the peer reads; notifications wait until it does."""
         return self.is_open and not self._is_full
 
     def send(self, data: bytes) -> None:
-        """Write whole frames; to a connection that is gone they are dropped, its callers know already."""
+        """Write whole frames. On a closed connection they are dropped: its callers got an error."""
         if data and self._transport is not None and not self._transport.is_closing():
             self.last_active = self._loop.time()
             self._sent += len(data)
@@ -523,7 +582,7 @@ class Connection(asyncio.Protocol):
             self._peers.passed(len(data))
 
     def _send_now(self, data: bytes) -> None:
-        """Write without waiting for the end of the loop's turn, which uvloop does as long as its buffer has room."""
+        """Write at once: uvloop defers writes to the end of the turn while its buffer has room."""
         if data and self._transport is not None and self.is_open:
             self._transport.set_write_buffer_limits(high=0)
             self.send(data)
@@ -537,9 +596,9 @@ class Connection(asyncio.Protocol):
         self.send(self._encode(request))
 
     async def call(self, request: Command, timeout_ms: int) -> Command:
-        """Send a request and wait for its response, of whatever code.
+        """Send a request and wait for its response, whatever its response code.
 
-        :raises CallTimeout: no answer within `timeout_ms`.
+        :raises CallTimeout: no response within `timeout_ms`.
         :raises ConnectionClosed: the connection ended first.
         """
         frame, opaque = self._frame(request), request.opaque
@@ -555,45 +614,52 @@ class Connection(asyncio.Protocol):
             self._calls.pop(opaque, None)
 
     async def ask(self, request: Command, timeout_ms: int) -> Command:
-        """As `call`, for what others want of this peer: of one that does not read nothing more is kept for it here.
+        """As `call`, for requests made on behalf of another client.
 
-        :raises Refused: it does not read; says how much waits for it.
+        They are refused while the peer does not read: otherwise other clients could fill this
+        server's memory with requests to it.
+
+        :raises Refused: the peer does not read; the remark says how many bytes are unread.
         """
-        self._refuse_deaf()
+        self._refuse_unwritable()
         return await self.call(request, timeout_ms)
 
     def begin_to_ask(self, request: Command) -> asyncio.Future[Command]:
-        """As `ask`, for who asks thousands of peers and then waits for all of them: sends, and gives what the response
-        comes to, or the end of the connection. Who does not wait any more tells it by `give_up`.
+        """As `ask`, without waiting, so that a caller can ask thousands of peers and then wait.
+
+        :returns: a future of the response. A caller that stops waiting must call `give_up`.
+        :raises Refused: the peer does not read.
+        :raises ConnectionClosed: the connection is closed.
         """
-        self._refuse_deaf()
+        self._refuse_unwritable()
         frame = self._frame(request)
         waiting = self._expect(request.opaque)
         self.send(frame)
         return waiting
 
     def give_up(self, request: Command) -> None:
-        """Nobody waits for the answer any more."""
+        """Stop waiting for the response to `request` (`begin_to_ask`)."""
         self._calls.pop(request.opaque, None)
 
-    def _refuse_deaf(self) -> None:
+    def _refuse_unwritable(self) -> None:
         if self.is_open and not self.is_writable:
             raise Refused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{self.why_deaf}")
 
     @property
     def why_deaf(self) -> str:
-        """What to say of a peer that is not writable."""
+        """Error text for a peer that does not read."""
         return f"client {self.peer_address} does not read, {self.unread} bytes wait for it"
 
     @property
     def unread(self) -> int:
-        """Bytes that were sent and not taken by the peer."""
+        """Bytes that were sent and that the peer has not read (in the transport's buffer)."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     async def call_all(self, requests: Sequence[Command], timeout_ms: int) -> list[Command]:
-        """Send requests by one write and wait for the responses to all of them, for a fraction of what calls cost.
+        """Send requests by one write and wait for all responses: one timer and write, not one each.
 
-        :raises CallTimeout: not all of them came within `timeout_ms`.
+        :returns: the responses, in the order of the requests.
+        :raises CallTimeout: some responses did not come within `timeout_ms`.
         :raises ConnectionClosed: the connection ended first.
         """
         frames = b"".join([self._frame(request) for request in requests])
@@ -603,23 +669,26 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(timeout_ms / 1000):
                 return [await each for each in waiting]
         except TimeoutError:
-            message = f"{self.peer_address} did not answer {len(requests)} requests within {timeout_ms} ms"
-            raise CallTimeout(message) from None
+            raise CallTimeout(
+                f"{self.peer_address} did not answer {len(requests)} requests "
+                f"within {timeout_ms} ms"
+            ) from None
         finally:
             for request, each in zip(requests, waiting, strict=True):
                 self._calls.pop(request.opaque, None)
                 if not each.cancelled() and not each.cancel():
-                    each.exception()  # the connection's end is told to each, and once is enough
+                    # The first future raised the error; reading the others' avoids a warning each.
+                    each.exception()
 
     @property
     def unanswered(self) -> int:
-        """Bytes of the peer's requests that are not whole, or not answered."""
+        """Bytes of the peer's requests that are incomplete or not answered yet."""
         return len(self._frames.pending) + sum(map(len, self._held_back)) + self._kept
 
     def _frame(self, request: Command) -> bytes:
-        """A request that gets a number, as it goes out.
+        """Give a request its opaque and encode it.
 
-        :raises ConnectionClosed: there is nowhere to go any more.
+        :raises ConnectionClosed: the connection is closed.
         """
         if not self.is_open:
             raise ConnectionClosed(self._why_no_request())
@@ -651,13 +720,13 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def end(self) -> None:
-        """Close; what waits goes out to a peer that takes it within `END_S`, one that does not is not waited for."""
+        """Close; unsent answers are sent first, if the peer reads them within `END_S`."""
         if self._transport is not None:
             self._transport.close()
             self._loop.call_later(END_S, self.abort)
 
     def abort(self) -> None:
-        """Close at once, without sending what still waits."""
+        """Close at once; unsent answers are dropped."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -682,15 +751,16 @@ class Connection(asyncio.Protocol):
         idle_s, partial_s = self._peers.limits.idle_s, self._peers.limits.partial_s
         is_silent = now - self.last_active >= idle_s
         if unread and (is_silent or self._reading.is_overdue(now, idle_s)):
-            return f"it does not read, or too slowly unread={unread}"
-        half, whole = len(self._frames.pending), self._frames.wanted
-        if half and now - self._frame_began >= partial_s + whole / SLOWEST:
-            return f"its request does not come to an end, or too slowly bytes={half} of={whole}"
+            return f"the peer does not read, or too slowly, {unread} bytes are unread"
+        partial = len(self._frames.pending)
+        whole = self._frames.wanted
+        if partial and now - self._frame_began >= partial_s + whole / SLOWEST:
+            return f"a request stays incomplete, {partial} of {whole} bytes were received"
         return SILENT if is_silent else ""
 
 
 def _in_one_line(error: Exception) -> str:
-    """What it is and where it was raised; the rest is for who debugs."""
+    """Type, text and place of an error for a log line; the traceback is logged at DEBUG."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else ""
     text = " ".join(f"{type(error).__name__}: {error}".split())
@@ -700,9 +770,9 @@ def _in_one_line(error: Exception) -> str:
 def checked(
     response: Command, address: str, accepted: Iterable[int] = (ResponseCode.SUCCESS,)
 ) -> Command:
-    """The response itself.
+    """Return `response` if its code is one of `accepted`.
 
-    :raises ResponseError: its code is not among those accepted.
+    :raises ResponseError: its code is another one.
     """
     if response.code not in accepted:
         raise refusal(response, address)

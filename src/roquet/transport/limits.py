@@ -1,6 +1,6 @@
-"""What servers take from their peers at most, as configuration files say it; all but the idle time are ours.
+"""Settings that limit what a server holds for its peers. Apache has only the idle time.
 
-Netty bounds none of this: it holds whatever a peer asked for and does not read, and every frame that is half there.
+Netty limits nothing else: it keeps all answers that a peer does not read, and every partial frame.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from roquet.common.settings import setting
 from roquet.protocol.remoting.frame import FRAME_SIZE_MAX
 
 SLOWEST: Final = 16 * 1024
-"""Bytes per second. Beside the times below a peer gets the time that so slow a line needs: 4 MiB at 50 KB/s pass, a
-byte a minute does not."""
+"""Bytes per second of the slowest line that is served.
+
+A peer gets the timeouts below plus the time that its bytes take at this rate: 4 MiB at 50 KB/s
+pass, a byte per minute does not.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerLimits:
-    """Sizes in bytes, times in ms unless the name says otherwise; 0 connections: no limit of its own.
+    """Limits of a server. Sizes in bytes; times in ms unless the name says seconds.
 
-    Answers are what was made for a peer and not taken by it. Requests are what came from it and is not answered: half
-    frames, whole ones that wait, and those whose answer comes later.
+    "answer bytes" are answers that the peer has not read. "request bytes" are requests that are not
+    answered: partial frames, frames that wait, and requests that are answered later.
+    0 for a number of connections sets no limit.
     """
 
     server_channel_max_idle_time_seconds: float = setting(120, at_least=1)
@@ -35,19 +39,21 @@ class PeerLimits:
         FRAME_SIZE_MAX, at_least=4096, at_most=FRAME_SIZE_MAX
     )
     loop_delay_warning_ms: int = setting(50, at_least=0)
-    """A read whose requests take so long to answer is told of in the log; 0: none is."""
+    """Requests of one read that take this long are logged; 0: none are."""
 
     @property
     def idle_s(self) -> float:
-        """A connection ends that was silent for so long, or whose peer took no byte of what waits for it."""
+        """Seconds after which a connection is closed that is silent or whose peer reads nothing."""
         return self.server_channel_max_idle_time_seconds
 
     @property
     def partial_s(self) -> float:
-        """So long a frame may take, beside the time that `SLOWEST` gives it for its size."""
+        """Seconds that a frame may take, in addition to its size at the rate `SLOWEST`."""
         return self.partial_request_timeout / 1000
 
 
 CALLER: Final = PeerLimits(answer_bytes_max=1 << 62, request_bytes_max=1 << 62)
-"""For connections that were opened from here: what waits in them is what this process itself wants to send, and what it
-asked for. Only the times end them."""
+"""Limits of connections that this process opened: times only.
+
+Their buffers hold what this process itself sends, and responses that it asked for.
+"""

@@ -1,4 +1,4 @@
-"""What a server says that cannot listen."""
+"""Error texts of a server that cannot listen on its port."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ _ADVICE: Final = {
 
 @contextmanager
 def listening(host: str, port: int, role: str) -> Iterator[None]:
-    """Let the error of a server that begins to listen say where, for what, and what to do: a broker has three ports.
+    """Context manager that turns errors of listening into `CannotListen`.
 
-    :param role: what the port is for, and the setting that it comes from.
-    :raises CannotListen: instead of the error of the system, where that is about the address.
+    A broker has three ports, so the message names the address, the port's role and what to do.
+
+    :param role: what the port is for, and the name of its setting.
+    :raises CannotListen: instead of an OSError that is about the address or port.
     """
     try:
         yield
     except gaierror as error:
-        reason, advice = error.strerror, _OTHER_ADDRESS
         raise CannotListen(
-            f"cannot listen on {host}:{port} ({role}): {reason}; {advice}"
+            f"cannot listen on {host}:{port} ({role}): {error.strerror}; {_OTHER_ADDRESS}"
         ) from error
     except OSError as error:
         if error.errno not in _ADVICE:
             raise
-        reason, advice = os.strerror(error.errno), _ADVICE[error.errno]
+        reason = os.strerror(error.errno)
+        advice = _ADVICE[error.errno]
         raise CannotListen(
             f"cannot listen on {host}:{port} ({role}): {reason}; {advice}"
         ) from error

@@ -1,4 +1,4 @@
-"""How long the event loop was held up, and by what: whoever holds it holds up every client."""
+"""Measures how long the event loop was held up, and by what: meanwhile no client is served."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from roquet.protocol.remoting.command import decode
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 0.25
-"""How often a timer looks whether it is late."""
+"""Period of the timer whose lateness is measured."""
 _MINUTE_S: Final = 60.0
 _STEPS_MS: Final = (
     1,
@@ -41,29 +41,34 @@ _STEPS_MS: Final = (
     5000,
     10_000,
 )
-"""Upper bounds of what delays are sorted into; the last is open."""
+"""Upper bounds of the histogram's buckets; a last bucket takes longer delays."""
 _NAMED: Final = 5
-"""Request codes that a line names, the most frequent ones."""
+"""Request codes named in a log line, the most frequent ones."""
 _DECODED: Final = 64
+"""Frames decoded for a log line; more would themselves hold up the loop."""
 
 
 class LoopWatchdog:
-    """Keeps: every batch of requests that took `warning_ms` is counted once, and told of at most once a minute.
+    """Counts and logs delays of the event loop.
 
-    A batch is what one read brought, or a part of that; nothing is measured per request. What else holds the loop (work
-    that is due again and again, the collector of garbage, another process) makes a timer late, and is told of without
-    a name.
+    A batch is all requests of one read, or a part of them; single requests are not measured. What
+    else holds the loop (periodic work, garbage collection, another process) makes a timer late. It
+    is logged without a cause.
 
-    :param warning_ms: 0: nothing is told of, and only the timer's delays are counted.
+    Invariant: every batch that took `warning_ms` is counted once. It is logged at most once a
+    minute.
+
+    :param warning_ms: batches and delays from here on are counted and logged; 0: nothing is logged,
+        and only the timer's delays are counted.
     """
 
     def __init__(self, warning_ms: int) -> None:
         self._warning_ms = warning_ms
         self.notable_s = warning_ms / 1000 if warning_ms else float("inf")
-        """A batch that takes so long is told of."""
+        """Seconds from which on a batch is reported to `held`."""
         self._limited_log = LimitedLog(log)
-        self._told_s = 0.0
-        """Of the time since the timer was set, what batches took that were told of."""
+        self._reported_s = 0.0
+        """Seconds of reported batches since the timer was set: not counted again as its delay."""
         self.count = 0
         """Delays of `warning_ms` and more."""
         self.max_ms = 0
@@ -72,11 +77,11 @@ class LoopWatchdog:
         self._minute_ends_s = 0.0
 
     def held(self, seconds: float, peer: str, frames: Iterable[bytes], now: float) -> None:
-        """A batch of requests from `peer` took so long.
+        """Count and log a batch of requests of `peer` that held the loop for `seconds`.
 
         :param now: the event loop's clock in seconds.
         """
-        self._told_s += seconds
+        self._reported_s += seconds
         self._note(int(seconds * 1000))
         message = "event loop held up: ms=%d peer=%s requests=%s"
         self._limited_log.warning(
@@ -84,26 +89,26 @@ class LoopWatchdog:
         )
 
     async def run(self) -> None:
-        """Look whether a timer is late, for ever."""
+        """Measure how late a timer is, every `PERIOD_S`, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + PERIOD_S
-            self._told_s = 0.0
+            self._reported_s = 0.0
             await asyncio.sleep(PERIOD_S)
             self.look(loop.time() - due, loop.time())
 
     def look(self, late_s: float, now: float) -> None:
-        """A timer was late by so much."""
+        """Count the timer's delay, and log it unless reported batches explain it."""
         if now >= self._minute_ends_s:
             self._last_minute, self._delays = self._delays, [0] * len(self._delays)
             self._minute_ends_s = now + _MINUTE_S
         late_ms = max(0, int(late_s * 1000))
         self._delays[bisect_left(_STEPS_MS, late_ms)] += 1
-        if late_s - self._told_s < self.notable_s:
+        if late_s - self._reported_s < self.notable_s:
             self.max_ms = max(self.max_ms, late_ms)
             return
         self._note(late_ms)
-        message = "event loop held up: ms=%d by no request: periodic work, or the machine is busy elsewhere"
+        message = "event loop held up: ms=%d requests=none (periodic work, or a busy machine)"
         self._limited_log.warning("timer", now, message, late_ms)
 
     def _note(self, ms: int) -> None:
@@ -111,7 +116,7 @@ class LoopWatchdog:
         self.max_ms = max(self.max_ms, ms)
 
     def figures(self) -> dict[str, str]:
-        """What tools show of it; the percentiles are of the last whole minute."""
+        """The figures for admin tools; the percentiles are of the last whole minute."""
         return {
             "loopDelayMaxMs": str(self.max_ms),
             "loopDelay50Ms": str(self._within(0.5)),
@@ -121,8 +126,12 @@ class LoopWatchdog:
         }
 
     def _within(self, share: float) -> int:
-        """The delay that this share of the looks did not exceed; of the longest ones the longest since the start."""
-        wanted, so_far = share * sum(self._last_minute), 0
+        """The delay in ms that this share (0 to 1) of the measurements did not exceed.
+
+        In the last bucket it is the longest delay since the start.
+        """
+        wanted = share * sum(self._last_minute)
+        so_far = 0
         for step, count in zip(_STEPS_MS, self._last_minute, strict=False):
             so_far += count
             if so_far >= wanted:
@@ -131,7 +140,7 @@ class LoopWatchdog:
 
 
 def _described(frames: Iterable[bytes]) -> str:
-    """How many requests of which codes: `3xHEART_BEAT...`; looked at only when it is told."""
+    """The number of requests by code for a log line, such as `3x34,1x310`."""
     codes: Counter[str] = Counter()
     for number, frame in enumerate(frames):
         if number == _DECODED:

@@ -1,4 +1,4 @@
-"""All peers of one process together: how many may connect, and what is held for them and from them."""
+"""Limits across all connections of one process: how many are open, how many bytes they hold."""
 
 from __future__ import annotations
 
@@ -18,19 +18,26 @@ from roquet.transport.loop_watchdog import LoopWatchdog
 log = logging.getLogger(__name__)
 
 TIGHT: Final = 64 * 1024
-"""Bytes that may wait for one peer while half of what may wait for all is reached."""
+"""Answer bytes that may be unread by one peer once half of `answerBytesMax` is in use."""
 SILENT: Final = "silent"
-"""Why most connections end that are ended here; too usual for the log."""
+"""Why most connections are closed; too frequent for the log."""
 CALM_S = 30.0
-"""So long there must have been file descriptors until that is told: while connections wait, one comes and goes."""
+"""Seconds for which descriptors must be free before that is logged.
+
+While connections wait to be accepted, one becomes free now and then.
+"""
 _LOOKS_PER_TIMEOUT: Final = 12
+"""Sweeps per timeout: a connection is closed at most a twelfth of its timeout late."""
 _FILES_KEPT: Final = 4
-"""One of so many file descriptors is left to files: a broker that cannot open its next log file takes no message."""
+"""Divisor: a quarter of the file descriptors is left to files.
+
+A broker that cannot open its next log file accepts no messages.
+"""
 
 
 @dataclass(slots=True)
 class Held:
-    """Bytes of one kind that are held for peers: now, at most so far, and how many may be."""
+    """Bytes held for peers: the present sum, its peak and its limit."""
 
     limit: int
     size: int = 0
@@ -41,40 +48,44 @@ class Held:
 
     @property
     def step(self) -> int:
-        """After so many more bytes it is time to look again: so more than the limit and a sixteenth is never held."""
+        """Bytes after which the sum is taken again: it exceeds the limit by a sixteenth at most."""
         return max((self.limit - self.size) // 2, self.limit // 16, 1)
 
 
 class Peer(Protocol):
-    """One connection, as it is counted here; times are the event loop's, in seconds."""
+    """One connection, as `Peers` sees it. Times are the event loop's, in seconds."""
 
     peer_host_name: str
     peer_address: str
 
     def held(self, now: float) -> tuple[int, int]:
-        """Bytes of answers it has not taken, and of requests it has not been answered."""
+        """Bytes of answers that it has not read, and of its requests that are not answered."""
         ...
 
     def still_s(self, now: float) -> tuple[float, float]:
-        """For how long it has taken no byte, and for how long it has sent none."""
+        """Seconds since it last read a byte, and since it last sent one."""
         ...
 
     def why_end(self, now: float) -> str:
-        """Why its time is over; empty while it is not."""
+        """Why it has to be closed; empty if it has not."""
         ...
 
     def set_unread_max(self, size: int) -> None:
-        """So many bytes may wait for it from now on."""
+        """Set the number of unread bytes above which it counts as not reading."""
         ...
 
     def abort(self) -> None: ...
 
 
 class Peers:
-    """Keeps: `connections` are those admitted and not lost. Sizes are asked of the connections, never added up on the
-    way, so they cannot drift; when it is time to ask is told by `passed`, which knows how much they can have grown.
+    """Admits connections, and closes those that hold too much memory for too long.
 
-    :param connections_max: so many connections may be open; 0: any number.
+    Sizes are asked of the connections and never added up on the way, so they cannot drift. `passed`
+    counts how much they can have grown, and by that decides when to ask.
+
+    Invariant: `connections` are those admitted and not lost.
+
+    :param connections_max: connections that may be open; 0: any number.
     """
 
     def __init__(self, limits: PeerLimits | None = None, connections_max: int = 0) -> None:
@@ -94,18 +105,17 @@ class Peers:
         self._until_look = 0
         self._plan_next_look()
 
-    # who may come
+    # which connections are admitted
 
     def admits(self, peer: Peer) -> bool:
-        """Take a new connection, or say that it is one too many."""
+        """Count a new connection; False if it is one too many and has to be closed."""
         network = network_of(peer.peer_host_name)
         why_not = self._why_not(peer.peer_host_name, network)
         if why_not:
             self.refused += 1
             now = asyncio.get_running_loop().time()
-            self._limited_log.warning(
-                why_not, now, "connection refused: %s peer=%s", why_not, peer.peer_address
-            )
+            text = "connection refused: peer=%s reason=%s"
+            self._limited_log.warning(why_not, now, text, peer.peer_address, why_not)
             return False
         self.connections[peer] = None
         self.connections_peak = max(self.connections_peak, len(self.connections))
@@ -114,51 +124,53 @@ class Peers:
         return True
 
     def _why_not(self, host: str, network: str) -> str:
-        of_one_max = self.limits.connections_per_address_max
-        if (
-            of_one_max
-            and sum(peer.peer_host_name == host for peer in self._of_network.get(network, ()))
-            >= of_one_max
-        ):
-            return f"too many are open from one address, connectionsPerAddressMax={of_one_max}"
-        what = ""
+        per_address_max = self.limits.connections_per_address_max
+        if per_address_max:
+            peers = self._of_network.get(network, ())
+            if sum(peer.peer_host_name == host for peer in peers) >= per_address_max:
+                return f"too many from one address, connectionsPerAddressMax={per_address_max}"
+        limit = ""
         if self.connections_max and len(self.connections) >= self.connections_max:
-            what = f"connectionsMax={self.connections_max}"
+            limit = f"connectionsMax={self.connections_max}"
         elif not descriptors.are_left(descriptors.FOR_CONNECTIONS, self._descriptors_max):
-            what = "no file descriptors to spare, raise the limit of open files (ulimit -n)"
-        return f"too many are open, {what}" if what and not self._make_room(network, what) else ""
+            limit = "no file descriptors to spare, raise the limit of open files (ulimit -n)"
+        if not limit or self._make_room(network, limit):
+            return ""
+        return f"too many connections, {limit}"
 
-    def _make_room(self, newcomer: str, what: str) -> bool:
-        """Nobody else gets in while one address has all places: the one with most gives one, that of its connections
-        which has been silent for longest.
+    def _make_room(self, newcomer: str, limit: str) -> bool:
+        """Close a connection of the address with the most, so that `newcomer` gets one.
+
+        Otherwise one address could keep all others out. The connection that has been silent for
+        longest is closed.
+
+        :param limit: the limit that is reached, for the log.
+        :returns: False if the newcomer's address has about as many itself.
         """
         if not self._shares.owe(newcomer):
             return False
         now = asyncio.get_running_loop().time()
         peers = self._of_network[next(iter(self._shares.crowds))]
         ended = max(peers, key=lambda peer: peer.still_s(now)[1])
-        text = "connection ended: another address needs its place, %s peer=%s connections_of_it=%d"
-        count = len(peers)
-        self._limited_log.warning("place", now, text, what, ended.peer_address, count)
+        text = "connection closed, another address needs one: peer=%s of_its_address=%d limit=%s"
+        self._limited_log.warning("place", now, text, ended.peer_address, len(peers), limit)
         self.ended += 1
         self.closed(ended)
         ended.abort()
         return True
 
     def broken(self, peer: Peer, why: str) -> None:
-        """A peer broke the protocol and is ended; anybody who scans ports does."""
+        """Log a connection that is closed because its peer broke the protocol.
+
+        Port scanners do so often: one line a minute for all peers.
+        """
         self.ended += 1
         now = asyncio.get_running_loop().time()
-        self._limited_log.warning(
-            "broken",
-            now,
-            "connection ended: it broke the protocol: %s peer=%s",
-            why,
-            peer.peer_address,
-        )
+        text = "connection closed, the peer broke the protocol: peer=%s error=%s"
+        self._limited_log.warning("broken", now, text, peer.peer_address, why)
 
     def failed(self, peer: Peer, code: int, why: str) -> None:
-        """A request of a peer ended in an error that nobody foresaw; one that is repeated gets a line a minute."""
+        """Log an unexpected error of a request: one line a minute per request code and host."""
         now = asyncio.get_running_loop().time()
         kind = f"failed {code} {peer.peer_host_name}"
         self._limited_log.tell(
@@ -172,14 +184,18 @@ class Peers:
         )
 
     def no_room(self, code: int, error: OSError) -> None:
-        """A request found no room on the drive; so do those of all peers, and one line a minute says it."""
+        """Log a request that found no room on the drive: one line a minute for all peers."""
         now = asyncio.get_running_loop().time()
-        text = "no room on the drive, requests that need it are refused, make room there: code=%s file=%s error=%s"
+        text = (
+            "no room on the drive, requests that write are refused, make room there: "
+            "code=%s file=%s error=%s"
+        )
         self._limited_log.tell(
             logging.ERROR, "no room", now, text, code, error.filename, error.strerror
         )
 
     def closed(self, peer: Peer) -> None:
+        """Count `peer` no more; harmless if it was never admitted or is removed already."""
         if peer not in self.connections:
             return
         del self.connections[peer]
@@ -189,16 +205,16 @@ class Peers:
         if not self._of_network[network]:
             del self._of_network[network]
 
-    # what is held
+    # bytes held
 
     def passed(self, size: int) -> None:
-        """Told of each write, and of each read that left something to wait: by so much more may be held now."""
+        """Count bytes by which the sums can have grown: each write, each read that left bytes."""
         self._until_look -= size
         if self._until_look <= 0:
             self.look()
 
     def look(self) -> None:
-        """Ask what is held; where that is too much, end connections."""
+        """Add up what all connections hold, and close some if it is too much."""
         now = asyncio.get_running_loop().time()
         answers = requests = 0
         for peer in self.connections:
@@ -208,15 +224,10 @@ class Peers:
         self.answers.note(answers)
         self.requests.note(requests)
         if answers > self.answers.limit:
-            self._end_worst(self.answers, 0, "answers that are not read", "answerBytesMax", now)
+            self._end_worst(self.answers, 0, "unread answers", "answerBytesMax", now)
         if requests > self.requests.limit:
-            self._end_worst(
-                self.requests,
-                1,
-                "requests that are not whole or not answered",
-                "requestBytesMax",
-                now,
-            )
+            what = "incomplete or unanswered requests"
+            self._end_worst(self.requests, 1, what, "requestBytesMax", now)
         self._tighten(self.answers.size > self.answers.limit // 2)
         self._plan_next_look()
 
@@ -224,7 +235,10 @@ class Peers:
         self._until_look = min(self.answers.step, self.requests.step)
 
     def _tighten(self, is_tight: bool) -> None:
-        """With half of the memory in use each peer gets less ahead of its reading, before any has to go."""
+        """While half of the memory is in use, allow each peer fewer unread bytes.
+
+        That comes first; connections are closed only if it does not help.
+        """
         most = self.limits.answer_bytes_per_connection_max
         unread_max = min(most, TIGHT) if is_tight else most
         if unread_max != self.unread_max:
@@ -233,8 +247,12 @@ class Peers:
                 peer.set_unread_max(unread_max)
 
     def _end_worst(self, held: Held, kind: int, what: str, setting: str, now: float) -> None:
-        """End connections until a quarter is free: first those that hold most bytes for the longest time without moving
-        any. Who moves bytes is among the last, however much it holds.
+        """Close connections until a quarter of the limit is free.
+
+        The first are those that held the most bytes for the longest time without reading (or
+        sending) any. A peer that goes on reading is among the last, however much it holds.
+
+        :param kind: index in `Peer.held` and `Peer.still_s`: 0 answers, 1 requests.
         """
         sizes = {peer: peer.held(now)[kind] for peer in self.connections}
         ranked = sorted(
@@ -252,20 +270,21 @@ class Peers:
         self._limited_log.warning(
             setting,
             now,
-            "connections ended: peers hold too much memory by %s held=%d %s=%d ended=%d freed=%d first=%s "
+            "connections closed, too many bytes of %s: held=%d %s=%d closed=%d freed=%d first=%s "
             "first_bytes=%d first_still_s=%.0f",
             *(what, before, setting, held.limit, ended, before - held.size),
             *(worst.peer_address, sizes[worst], worst.still_s(now)[kind]),
         )
 
-    # whose time is over
+    # timeouts
 
     async def sweep(
         self, peers: Callable[[], Iterable[Peer]], also: Callable[[], None] | None = None
     ) -> None:
-        """End, for ever, the connections among `peers` that are silent, do not read, or never finish a frame.
+        """Close connections that are silent, do not read, or never complete a frame; never returns.
 
-        :param also: called each time.
+        :param peers: returns the connections to check.
+        :param also: called at each sweep.
         """
         timeout_s = min(self.limits.idle_s, self.limits.partial_s)
         loop = asyncio.get_running_loop()
@@ -278,15 +297,14 @@ class Peers:
                     self.ended += 1
                     peer.abort()
                     if why != SILENT:
-                        self._limited_log.warning(
-                            "sweep", now, "connection ended: %s peer=%s", why, peer.peer_address
-                        )
+                        text = "connection closed: peer=%s reason=%s"
+                        self._limited_log.warning("sweep", now, text, peer.peer_address, why)
             self.look()
             if also is not None:
                 also()
 
     def figures(self) -> dict[str, str]:
-        """What is held now, was at most at any look, and may be."""
+        """The figures for admin tools: present values, peaks and limits."""
         self.look()
         figures = {
             "connections": len(self.connections),
@@ -301,9 +319,9 @@ class Peers:
 
 
 def connections_allowed(limits: PeerLimits) -> int:
-    """`connectionsMax`, or where that is 0 the limit of open files, less a quarter for the files themselves.
+    """The number of connections that may be open; 0: any number.
 
-    :return: 0 where there is no limit.
+    It is `connectionsMax`, or if that is 0 three quarters of the process's limit of open files.
     """
     if limits.connections_max:
         return limits.connections_max
@@ -312,8 +330,10 @@ def connections_allowed(limits: PeerLimits) -> int:
 
 
 class Descriptors:
-    """Whether the process has file descriptors left, told when that changes: the loop closes what it cannot accept, or
-    leaves it waiting, and says nothing, or says it thousands of times.
+    """Logs when the process runs out of file descriptors, and when it has some again.
+
+    The event loop drops connections that it cannot accept, or leaves them waiting. It logs nothing,
+    or thousands of lines.
     """
 
     def __init__(self) -> None:
@@ -327,11 +347,12 @@ class Descriptors:
         except OSError as error:
             if self.are_left:
                 log.error(
-                    "no connection can be accepted: %s; raise the limit of open files (ulimit -n)",
+                    "no connection can be accepted, raise the limit of open files (ulimit -n): "
+                    "error=%s",
                     error.strerror,
                 )
             self.are_left, self._failed_at = False, now
             return
         if not self.are_left and now - self._failed_at >= CALM_S:
-            log.warning("connections are accepted again: there are file descriptors")
+            log.warning("connections are accepted again, file descriptors are free")
             self.are_left = True

@@ -1,4 +1,4 @@
-"""Accepts connections and hands their requests to the handlers, by request code."""
+"""A server: accepts connections and passes their requests to handlers by request code."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from roquet.transport.peers import Peers
 
 BACKLOG = 1024
 CLOSE_S = 1.0
-"""How long a peer may take to read its last answers."""
+"""Seconds that peers have to read their last answers when the server closes."""
 
 
 class Server:
-    """One listening port.
+    """One listening port and its connections.
 
-    Keeps: `connections` are those accepted and not yet closed, in the order they came.
+    Invariant: `connections` are those accepted and not yet closed, in the order of arrival.
 
-    :param handlers: request code -> handler; every other code is answered with "not supported".
-    :param on_closed: told of each connection that ended.
-    :param peers: what bounds its connections, shared by the ports of one process; its own without it.
+    :param handlers: request code -> handler; any other code is answered with "not supported".
+    :param on_closed: called with each connection that ended.
+    :param peers: limits and counts that the ports of one process share; None: limits of its own.
     """
 
     def __init__(
@@ -39,7 +39,10 @@ class Server:
         self.connections: dict[Connection, None] = {}
 
     async def listen(self, host: str, port: int) -> int:
-        """Start to accept; gives the port, which the system chose where 0 was asked for."""
+        """Start to accept connections.
+
+        :returns: the port; for `port` 0 the one that the system chose.
+        """
         loop = asyncio.get_running_loop()
         self._listener = await loop.create_server(self._accept, host, port, backlog=BACKLOG)
         self._sweep = loop.create_task(
@@ -64,14 +67,14 @@ class Server:
             self._on_closed(connection)
 
     def stop_accepting(self) -> None:
-        """No new connections; those that stand go on."""
+        """Accept no new connections; open ones stay open."""
         if self._listener is not None:
             self._listener.close()
 
     async def close(self) -> None:
-        """End everything; what was already answered still goes out to those who read it in time.
+        """Close all connections. Answers already made are sent if peers read them within `CLOSE_S`.
 
-        What was accepted and is told of later only, ends then.
+        A connection that the system accepted before, but reports later, is aborted by `_opened`.
         """
         self._is_closed = True
         if self._sweep is not None:

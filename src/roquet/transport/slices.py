@@ -1,4 +1,4 @@
-"""Work that goes through thousands of things, a few ms at a time: others are served in between."""
+"""Runs long work in slices of a few ms, so that the event loop serves others in between."""
 
 from __future__ import annotations
 
@@ -18,30 +18,33 @@ from roquet.transport.connection import Answer, Connection, Handler
 T = TypeVar("T")
 
 SLICE_S: Final = 0.004
-"""With what else a turn of the loop does it stays below 10 ms."""
+"""Seconds of one slice. A turn of the loop stays below 10 ms with it and its other work."""
 STEPS_MAX: Final = 1000
-"""Of one slice, where the loop's clock stands still between two events, as a simulation's does."""
+"""Steps of one slice, for a loop whose clock stands still between events (simulation)."""
 WAITING_MAX: Final = 32
-"""So much work a connection may have waiting; each answer may be large."""
+"""Long requests of one connection that may be under way; each answer may be large."""
 AT_ONCE: Final = 8
-"""So many requests of all connections are begun and not answered: of each the part of the answer that is made is kept,
-7 MB for 50,000 topics. Of requests whose order counts there are as many again: lists do not hold up sends."""
+"""Long requests of all connections that may be started and not answered.
+
+Each holds the part of its answer that is made, 7 MB for 50,000 topics. Requests of
+`answer_in_order` have as many places of their own, so that lists do not hold up sends.
+"""
 STEPS_AT_ONCE: Final = 16
-"""Of a request whose order counts: 1.6 ms. A slice costs a task, and every turn of the loop that it waits."""
+"""Steps that `answer_in_order` runs at once, about 1.6 ms: slices cost a task and waiting turns."""
 
 
 @dataclass(slots=True)
 class _Asked:
-    """The long requests of one connection; one has its turn, the others wait for it."""
+    """The long requests of one connection. One is worked on, the others wait for `turn`."""
 
     count: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class LongRequests:
-    """Requests whose answers take long to make, or to come.
+    """Limits requests whose answers take long.
 
-    Keeps: of all of them at most `AT_ONCE` are begun and not answered, and of one connection at most one.
+    Invariant: at most `AT_ONCE` of them are started and not answered, at most one per connection.
     """
 
     def __init__(self) -> None:
@@ -49,9 +52,9 @@ class LongRequests:
         self._asked: WeakKeyDictionary[Connection, _Asked] = WeakKeyDictionary()
 
     def handler(self, answer: Callable[[Command], Coroutine[Any, Any, Command]]) -> Handler:
-        """What answers such a request.
+        """Return a handler that answers requests with `answer`, within the limits.
 
-        A connection with too many of them under way is told so by code 2: its peer is slower than it asks.
+        A connection with `WAITING_MAX` of them under way gets SYSTEM_BUSY.
         """
         return partial(self._answer, answer)
 
@@ -65,7 +68,7 @@ class LongRequests:
         if asked.count >= WAITING_MAX:
             remark = f"[OVERLOAD]{asked.count} requests of this client for long lists are under way"
             raise Refused(ResponseCode.SYSTEM_BUSY, remark)
-        _refuse_deaf(connection)
+        _refuse_unwritable(connection)
         connection.answer_later(request, self._in_turn(partial(answer, request), asked, connection))
         asked.count += 1
 
@@ -77,20 +80,19 @@ class LongRequests:
     ) -> Command:
         try:
             async with asked.turn, self._places:
-                _refuse_deaf(connection)
+                _refuse_unwritable(connection)
                 answer = await work()
-                await asyncio.sleep(
-                    0
-                )  # it may have megabytes, and has a turn of the loop to go into its frame
+                # The answer may have megabytes: encoding them gets a turn of the loop of its own.
+                await asyncio.sleep(0)
                 return answer
         finally:
             asked.count -= 1
 
 
 class Slices:
-    """The long work of one server.
+    """Runs the long work of one server.
 
-    Keeps: one slice of all work in a turn of the loop, at most; who waits gets the next one in the order of asking.
+    Invariant: at most one slice of all work runs per turn of the loop, in the order of asking.
     """
 
     def __init__(self) -> None:
@@ -98,10 +100,10 @@ class Slices:
         self._requests = LongRequests()
         self._in_order = asyncio.Semaphore(AT_ONCE)
         self.count = 0
-        """Slices so far."""
+        """Slices run so far."""
 
     async def run(self, work: Steps[T]) -> T:
-        """What `work` returns, or raises."""
+        """Run `work` in slices and return (or raise) its result."""
         while True:
             async with self._turns:
                 await asyncio.sleep(0)
@@ -123,8 +125,11 @@ class Slices:
     def answer_in_order(
         self, work: Steps[Answer], request: Command, connection: Connection
     ) -> Answer:
-        """The answer that `work` makes, now where that takes few steps. Else it comes later, and what its peer sends
-        after the request waits until then.
+        """Answer a request with `work`: at once if it takes few steps, otherwise in slices.
+
+        Meanwhile later requests of the connection wait.
+
+        :returns: the answer; None if it comes later.
         """
         try:
             for _ in range(STEPS_AT_ONCE):
@@ -132,19 +137,19 @@ class Slices:
         except StopIteration as end:
             answer: Answer = end.value
             return answer
-        connection.answer_in_order(request, self._one_of(work))
+        connection.answer_in_order(request, self._run_in_order(work))
         return None
 
-    async def _one_of(self, work: Steps[T]) -> T:
+    async def _run_in_order(self, work: Steps[T]) -> T:
         async with self._in_order:
             return await self.run(work)
 
     def handler(self, answer: Callable[[Command], Steps[Command]]) -> Handler:
-        """What answers a request by long work; as `LongRequests`."""
+        """Return a handler that answers requests by long work, within `LongRequests`' limits."""
         return self._requests.handler(lambda request: self.run(answer(request)))
 
 
-def _refuse_deaf(connection: Connection) -> None:
-    """:raises Refused: it does not read what it was sent, and is given no more."""
+def _refuse_unwritable(connection: Connection) -> None:
+    """:raises Refused: the peer does not read its answers."""
     if not connection.is_writable:
         raise Refused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{connection.why_deaf}")

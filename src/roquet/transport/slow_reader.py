@@ -1,4 +1,4 @@
-"""PURE: whether a peer takes what it was sent."""
+"""PURE: decides whether a peer reads what it was sent."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from roquet.transport.limits import SLOWEST
 
 
 class SlowReader:
-    """What looks at one connection tell about the peer at its other end; times are the event loop's, in seconds.
+    """Reading progress of one peer, from samples of its connection. Times: event loop, seconds.
 
-    Keeps: `moved_at` is the last look at which bytes had been taken since the one before, or at which none waited;
-    `_due` is when all must be taken that waited at an earlier look, of which something still waits.
+    Invariant: `moved_at` is the last sample at which the peer had read bytes since the sample
+    before, or at which nothing was unread. `_due` is when the peer must have read the first `_mark`
+    bytes.
     """
 
     __slots__ = ("_due", "_mark", "_taken", "moved_at")
@@ -19,7 +20,7 @@ class SlowReader:
         self._taken = self._mark = 0
 
     def look(self, sent: int, unread: int, now: float, idle_s: float) -> None:
-        """`sent` bytes in all so far, of which the last `unread` were not taken yet."""
+        """Take a sample: `sent` bytes so far, of which the peer has not read the last `unread`."""
         taken = sent - unread
         if taken != self._taken or not unread:
             self._taken, self.moved_at = taken, now
@@ -27,5 +28,5 @@ class SlowReader:
             self._mark, self._due = sent, now + idle_s + unread / SLOWEST
 
     def is_overdue(self, now: float, idle_s: float) -> bool:
-        """Where bytes are unread: none was taken for `idle_s`, or so few that `SLOWEST` is not reached."""
+        """Whether unread bytes are overdue: none was read for `idle_s`, or fewer than `SLOWEST`."""
         return now - self.moved_at >= idle_s or now >= self._due

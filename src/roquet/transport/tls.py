@@ -1,4 +1,4 @@
-"""TLS as clients see it: whom they trust, who they say they are, what a failed handshake means.
+"""TLS for clients: trusted authorities, client certificate, errors of failed handshakes.
 
 See docs/protocol/remoting.md#tls.
 """
@@ -15,23 +15,24 @@ from roquet.errors import ConfigError, TlsError
 Verify: TypeAlias = Literal["full", "ca", "none"]
 
 _WRONG_NAME: Final = frozenset((62, 64))
-"""OpenSSL's numbers for a certificate that is good, but for another host or address."""
+"""OpenSSL's error codes for a valid certificate of another host name (62) or address (64)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Connections to name servers and brokers are encrypted; all files are PEM.
+    """TLS settings of connections to name servers and brokers. All files are PEM.
 
-    Other than Apache's client, which trusts anybody unless told otherwise, this one verifies.
+    Servers are verified by default. Apache's client verifies none unless it is configured to.
 
-    :param ca_file: the authorities whose certificates are trusted; the machine's own without it.
-    :param cert_file: the client's certificate, for servers that want one (`tls.server.need.client.auth`).
-    :param key_file: its key, if that is not in `cert_file`.
-    :param key_password: for an encrypted key; in no `repr`.
-    :param verify: "full": an authority vouches for the server, and the certificate names the host that is spoken to.
-        "ca": whatever it names; brokers are spoken to at the addresses that name servers tell, which certificates
-        often lack. "none": nothing is verified; whoever is on the way can read and change everything.
-    :raises ConfigError: `verify` is none of these, or there is a key without a certificate.
+    :param ca_file: trusted certificate authorities; None: those of the machine.
+    :param cert_file: the client certificate, for servers with `tls.server.need.client.auth`.
+    :param key_file: its key; None: the key is in `cert_file`.
+    :param key_password: for an encrypted key. It is left out of the `repr`.
+    :param verify: "full": a trusted authority signed the server's certificate, and it names the
+        host. "ca": the host name is not compared; certificates often lack the broker addresses that
+        name servers return. "none": nothing is verified; an attacker on the network can read and
+        change everything.
+    :raises ConfigError: `verify` has another value, or `key_file` comes without `cert_file`.
     """
 
     ca_file: str | Path | None = None
@@ -49,9 +50,9 @@ class Tls:
             raise ConfigError(f"TLS: key file {self.key_file} without a certificate file")
 
     def context(self) -> ssl.SSLContext:
-        """What connections are made with.
+        """Return the `ssl` context for new connections.
 
-        :raises ConfigError: a file cannot be read or used; says which.
+        :raises ConfigError: a file cannot be read or used; the message names it.
         """
         context = _trusting(self.ca_file)
         if self.verify != "full":
@@ -67,7 +68,7 @@ def _trusting(ca_file: str | Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:
-        raise ConfigError(f"TLS: authorities in {ca_file}: {_reason(error)}") from error
+        raise ConfigError(f"TLS: CA file {ca_file}: {_reason(error)}") from error
 
 
 def _present(
@@ -76,9 +77,10 @@ def _present(
     key_file: str | Path | None,
     password: str | None,
 ) -> None:
-    """Without a password OpenSSL would ask for one on the terminal."""
+    """Load the client's certificate and key into `context`."""
 
     def missing() -> NoReturn:
+        # without this callback OpenSSL would ask for a password on the terminal
         raise ConfigError(
             f"TLS: the key in {key_file or cert_file} is encrypted: give its password"
         )
@@ -97,12 +99,13 @@ def _reason(error: OSError) -> str:
 
 
 def handshake_error(address: str, error: OSError) -> TlsError | None:
-    """What it means that no TLS connection came about; None where not even a plain one did."""
+    """Explain a failed TLS connection; None if the TCP connection failed already."""
     match error:
         case ssl.SSLCertVerificationError(verify_code=code) if code in _WRONG_NAME:
             why = f"its certificate is for another host ({error.verify_message})"
             return TlsError(
-                f"{address}: {why}: use a name that it has, or ask for less (verify or tlsVerify: ca)"
+                f"{address}: {why}: use a host name of the certificate, "
+                "or do not compare host names (verify or tlsVerify: ca)"
             )
         case ssl.SSLCertVerificationError():
             why = f"its certificate is not trusted ({error.verify_message})"
@@ -116,4 +119,7 @@ def handshake_error(address: str, error: OSError) -> TlsError | None:
     return None
 
 
-_NO_TLS: Final = "it may take no TLS (tls.server.mode=disabled, or no broker of Apache's), or other versions of it"
+_NO_TLS: Final = (
+    "it may not accept TLS (tls.server.mode=disabled, or a server without TLS), "
+    "or only other TLS versions"
+)

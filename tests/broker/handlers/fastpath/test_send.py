@@ -287,9 +287,9 @@ def test_one_way_sends_are_learnt_and_told_nothing_even_where_there_is_no_room(
         assert (side.templates, side.store.max_offset("TopicTest", 1)) == (1, 12), (
             "a file of the queue has 12 entries"
         )
-        by_slow_path = side.connection._general
+        by_slow_path = side.connection._slow_frames
         assert (side.take(*frames[2:]), side.take(frames[2])) == ([], [])
-        assert (side.store.max_offset("TopicTest", 1), side.connection._general) == (
+        assert (side.store.max_offset("TopicTest", 1), side.connection._slow_frames) == (
             25,
             by_slow_path,
         )
@@ -488,9 +488,9 @@ def test_the_first_message_of_each_queue_goes_the_general_way_which_makes_its_fi
         side.take(send_frame(998, 0, {}), send_frame(999, 0, {}))
         frames = [send_frame(number, number % 4, {}) for number in range(100, 108)]
         for new_queues in (3, 0):
-            before = side.connection._general
+            before = side.connection._slow_frames
             assert len(side.take(*frames)) == 8
-            assert side.connection._general - before == new_queues
+            assert side.connection._slow_frames - before == new_queues
         assert side.templates == 1
         side.store.abandon()
 
