@@ -1,4 +1,4 @@
-"""Where Spark looks for data sources: with this module installed, `format("rocketmq")` needs no registration."""
+"""Registers `format("rocketmq")`: Spark imports `pyspark_*` modules to find data sources."""
 
 from roquet.spark.source import RocketMQSource as DefaultSource
 

@@ -1,4 +1,4 @@
-"""Where Spark looks for data sources: with this module installed, `format("rocketmq-store")` needs no registration."""
+"""Registers `format("rocketmq-store")`: Spark imports `pyspark_*` modules to find data sources."""
 
 from roquet.spark.store_source import RocketMQStoreSource as DefaultSource
 

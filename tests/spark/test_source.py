@@ -142,7 +142,7 @@ def test_properties_can_be_left_out(spark: SparkSession, stand_in: StandIn) -> N
     ("options", "schema", "words"),
     [
         ({"startingOfsets": "earliest"}, None, "did you mean startingOffsets?"),
-        ({"startingOffsets": "latest"}, None, "a batch read cannot have 'latest'"),
+        ({"startingOffsets": "latest"}, None, "'latest' is not possible for a batch read"),
         ({"subscribe": "nothing"}, None, "no broker has topic nothing"),
         (
             {"startingOffsets": '{"orders":{"broker-a":{"0":5}}}'},

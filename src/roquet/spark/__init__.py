@@ -1,4 +1,4 @@
-"""RocketMQ as a PySpark data source: `spark.read.format("rocketmq")`, `rocketmq-store` and the sink.
+"""RocketMQ as a PySpark data source: the formats `rocketmq` (source and sink) and `rocketmq-store`.
 
 May import: admin, client, protocol, storage, storetool.
 """

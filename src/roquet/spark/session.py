@@ -1,4 +1,4 @@
-"""A Spark session that starts wherever this package is installed."""
+"""Starts Spark sessions on a Java that this PySpark supports."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _QUIET: Final = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "f
 _TO_PYTHON: Final = {
     "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower()
 }
-"""Over TCP, as Spark has it by itself, Java and a Python worker often wait 40 ms for each other when a task begins."""
+"""Over TCP, Spark's default, Java and a Python worker often wait 40 ms for each other per task."""
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def session(app_name: str, **conf: str) -> SparkSession:
-    """A Spark session on a Java that works, its Python workers in this very Python.
+    """Start (or return) a Spark session whose Python workers run this interpreter.
 
-    :param conf: Spark's own settings, as in `session("report", **{"spark.driver.memory": "1g"})`; without a
-        `spark.master` Spark runs inside this machine, on all its cores.
-    :raises roquet.spark.java.JavaNotFound: no Java here can run Spark.
+    :param conf: Spark settings, as in `session("report", **{"spark.driver.memory": "1g"})`. Without
+        `spark.master` Spark runs on this machine, on all its cores.
+    :raises roquet.spark.java.JavaNotFound: no Java on this machine can run Spark.
     """
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

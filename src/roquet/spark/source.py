@@ -1,7 +1,7 @@
-"""`format("rocketmq")`: what Spark asks of a data source, answered by the modules beside this one.
+"""The data source `format("rocketmq")`: readers and writers of topics for Spark.
 
-Each is imported when it is asked: Spark has a Python process just to look which sources there are, and another one to
-make the chosen one, before any reads.
+Methods import the modules that they need when they are called. Spark starts one Python process to
+list the data sources and another one to create the source, and neither of them needs the readers.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from pyspark.sql.types import StructType
 
 
 class RocketMQSource(DataSource):
-    """Topics of a RocketMQ 4.x cluster as a table or a stream, a row per message; options: docs/guide/spark.md.
+    """Topics of a RocketMQ 4.x cluster as a table or a stream with one row per message.
 
-    `spark.read.schema("body binary, tags string")` reads just these columns, which saves making the others.
+    docs/guide/spark.md lists the options. `spark.read.schema("body binary, tags string")` builds
+    only these columns.
     """
 
     @classmethod
@@ -59,7 +60,7 @@ class RocketMQSource(DataSource):
         )
 
     def _all_options(self) -> dict[str, str]:
-        """Those of the access file, too."""
+        """The options of the query, with `accessFile` replaced by the options in that file."""
         from roquet.admin.access import with_access_file
 
         return with_access_file(self.options)

@@ -1,6 +1,6 @@
-"""`format("rocketmq-store")`: what Spark asks of a data source, answered by the modules beside this one.
+"""The data source `format("rocketmq-store")`: a reader of broker store files for Spark.
 
-They are imported when they are asked, as in `roquet.spark.source`.
+Methods import the modules that they need when they are called, as in `roquet.spark.source`.
 """
 
 from __future__ import annotations
@@ -10,23 +10,26 @@ from pyspark.sql.types import StructType
 
 
 class RocketMQStoreSource(DataSource):
-    """The messages in store directories of RocketMQ 4.x brokers as a table, a row per message.
+    """The messages in store directories of RocketMQ 4.x brokers as a table, one row per message.
 
-    `spark.read.format("rocketmq-store").load("/data/store")`, or several separated by commas or as a list, with
-    wildcards. Nothing is written there and no lock is taken; a broker may run meanwhile.
+    Use `spark.read.format("rocketmq-store").load("/data/store")`. `load` takes one directory,
+    several separated by commas, or a list; wildcards are allowed. The read writes no file and takes
+    no lock, so the broker may keep running.
 
-    path                     directories that hold commitlog/, on every machine that reads
-    commitLog                the folders of the log, separated by commas, where it is not below the one path
-    brokerName               of all stores or, separated by commas, of each; else their directories' names
-    subscribe (or topic), subscribePattern, assign    all topics of applications, unless one of these is given
+    path: store directories, which contain commitlog/. Every machine that reads must have them.
+    commitLog: folders of the commit log, separated by commas, if it is not below the one path.
+    brokerName: one name for all stores, or one for each, separated by commas. Default: directory
+    names. subscribe (or topic), subscribePattern, assign: default: all topics of applications.
     startingOffsets, endingOffsets, startingTimestamp, endingTimestamp, startingOffsetsByTimestamp,
-    endingOffsetsByTimestamp, tags, includeProperties    as with format("rocketmq"); timestamps are store times
-    startingOffsetsByTimestampStrategy    latest: a queue without a message that young has no rows; or error
-    bytesPerPartition        67108864: bytes of the log per task
-    mode                     FAILFAST: bytes that should be records and are none end the read; PERMISSIVE: they are
-                             logged and left out, and shown in the column _corrupt of a schema that names it
-    maxUncompressedBytes     67108864: a compressed body with more counts as damaged
-    checkCrc                 true: bodies are compared with their checksums
+    endingOffsetsByTimestamp, tags, includeProperties: as in format("rocketmq"). Times are store
+    times. startingOffsetsByTimestampStrategy: for a queue whose messages are all older than the
+    time.
+        latest (default): the queue has no rows; error: the read fails.
+    bytesPerPartition: bytes of the log per task. Default: 67108864. mode: FAILFAST (default): bytes
+    that are no valid record fail the read. PERMISSIVE: they are logged
+        and skipped; a schema with the column _corrupt has a row for each damaged range.
+    maxUncompressedBytes: a body that decompresses to more bytes is damaged. Default: 67108864.
+    checkCrc: whether bodies are compared with their checksums. Default: true.
     """
 
     @classmethod

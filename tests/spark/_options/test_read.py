@@ -95,24 +95,27 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         (NEEDED | {"subscribe": "no blanks"}, "topic name 'no blanks'"),
         (NEEDED | {"startingofset": "earliest"}, "did you mean startingOffsets"),
         (NEEDED | {"nameserverr": "x:1"}, "did you mean nameServer"),
-        (NEEDED | {"zzzzzz": "1"}, "there are accessFile, accessKey, assign, consumerGroup, "),
+        (
+            NEEDED | {"zzzzzz": "1"},
+            "the options are accessFile, accessKey, assign, consumerGroup, ",
+        ),
         (
             NEEDED | {"startingoffsets": "latest"},
-            "startingOffsets: a batch read cannot have 'latest'",
+            "startingOffsets: 'latest' is not possible for a batch read",
         ),
         (
             NEEDED | {"endingoffsets": "earliest"},
-            "endingOffsets: a batch read cannot have 'earliest'",
+            "endingOffsets: 'earliest' is not possible for a batch read",
         ),
-        (NEEDED | {"startingoffsets": "soon"}, "'soon' is none of"),
-        (NEEDED | {"startingoffsets": "[1]"}, r"\[1\] stands where a JSON object must be"),
+        (NEEDED | {"startingoffsets": "soon"}, "'soon' is no valid value, give"),
+        (NEEDED | {"startingoffsets": "[1]"}, r"\[1\] is no JSON object"),
         (
             NEEDED | {"startingoffsets": '{"orders":{"broker-a":3}}'},
-            "3 stands where a JSON object must be",
+            "3 is no JSON object",
         ),
         (
             NEEDED | {"startingoffsets": '{"order":{"broker-a":{"0":3}}}'},
-            "topic 'order' is not one of those",
+            "topic 'order' is not subscribed",
         ),
         (
             NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"x":3}}}'},
@@ -120,16 +123,19 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         ),
         (
             NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":-3}}}'},
-            "offset -3 of orders@broker-a:0",
+            "-3 of orders@broker-a:0 is no offset",
         ),
-        (NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":true}}}'}, "offset true of"),
+        (
+            NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":true}}}'},
+            "true of orders@broker-a:0 is no offset",
+        ),
         (
             NEEDED | {"startingoffsets": '{"orders":{"broker-a":{"0":-1}}}'},
-            "-1 .latest. makes no sense",
+            "-1 .latest. of orders@broker-a:0 is not possible",
         ),
         (
             NEEDED | {"endingoffsets": '{"orders":{"broker-a":{"0":-2}}}'},
-            "-2 .earliest. makes no sense",
+            "-2 .earliest. of orders@broker-a:0 is not possible",
         ),
         (NEEDED | {"failondataloss": "no"}, "'no' is none of true, false"),
         (NEEDED | {"pullbatchsize": "0"}, "pullBatchSize: '0' is no whole number above 0"),
@@ -145,23 +151,23 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         (NAMED | {"subscribepattern": ""}, "subscribePattern: give a regular expression"),
         (
             NAMED | {"subscribepattern": "o.*", "startingoffsets": '{"x":{"b":{"0":1}}}'},
-            "topic 'x' is not one of",
+            "topic 'x' is not subscribed",
         ),
-        (NAMED | {"assign": "orders"}, "assign: 'orders' is none of JSON such as"),
-        (NAMED | {"assign": "[]"}, r"assign: \[\] stands where a JSON object must be"),
+        (NAMED | {"assign": "orders"}, "assign: 'orders' is no valid value, give JSON such as"),
+        (NAMED | {"assign": "[]"}, r"assign: \[\] is no JSON object"),
         (
             NAMED | {"assign": '{"orders":{"broker-a":{"0":1}}}'},
-            "stands where a list of queues must be",
+            "is no list of queue ids, give",
         ),
         (
             NAMED | {"assign": '{"orders":{"broker-a":[-1]}}'},
-            "queue -1 of orders@broker-a is no number",
+            "queue -1 of orders@broker-a is no queue id",
         ),
-        (NAMED | {"assign": '{"orders":{"broker-a":[]}}'}, "assign: no queue is named"),
+        (NAMED | {"assign": '{"orders":{"broker-a":[]}}'}, "assign: names no queue"),
         (NAMED | {"assign": '{"no blanks":{"broker-a":[0]}}'}, "topic name 'no blanks'"),
         (
             NAMED | ASSIGNED | {"startingoffsets": '{"orders":{"broker-a":{"1":1}}}'},
-            "orders@broker-a:1 is not one of",
+            "orders@broker-a:1 is not assigned",
         ),
         (
             NEEDED | {"startingtimestamp": "yesterday"},
@@ -170,7 +176,7 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         (NEEDED | {"endingtimestamp": "-1"}, "endingTimestamp: '-1' is no time"),
         (
             NEEDED | {"startingoffsetsbytimestamp": "5"},
-            "startingOffsetsByTimestamp: 5 stands where a JSON object",
+            "startingOffsetsByTimestamp: 5 is no JSON object",
         ),
         (
             NEEDED | {"endingoffsetsbytimestamp": '{"orders":{"b":{"0":true}}}'},
@@ -179,7 +185,7 @@ def test_offsets_are_taken_queue_by_queue() -> None:
         (NEEDED | {"startingoffsetsbytimestampstrategy": "any"}, "'any' is none of error, latest"),
         (NEEDED | {"groupidprefix": "a b"}, "groupIdPrefix: group name 'a b'"),
         (NEEDED | {"consumergroup": ""}, "consumerGroup: the group's name is blank"),
-        (NEEDED | {"maxoffsetspertrigger": "5"}, "maxOffsetsPerTrigger: only a stream has it"),
+        (NEEDED | {"maxoffsetspertrigger": "5"}, "maxOffsetsPerTrigger: only streams have it"),
         (
             NEEDED | {"accesskey": "5"},
             "secretKey is missing: requests are signed with accessKey and secretKey",
@@ -197,19 +203,22 @@ def test_a_wrong_option_is_explained(given: dict[str, str], words: str) -> None:
     [
         (
             {"endingoffsets": "latest"},
-            "endingOffsets: only a batch read has it, a stream has no end",
+            "endingOffsets: only batch reads have it, a stream has no end",
         ),
-        ({"endingtimestamp": "5"}, "endingTimestamp: only a batch read"),
-        ({"endingoffsetsbytimestamp": "{}"}, "endingOffsetsByTimestamp: only a batch read"),
+        ({"endingtimestamp": "5"}, "endingTimestamp: only batch reads"),
+        ({"endingoffsetsbytimestamp": "{}"}, "endingOffsetsByTimestamp: only batch reads"),
         (
             {"minoffsetspertrigger": "6", "maxoffsetspertrigger": "5"},
             "minOffsetsPerTrigger, 6, is above max",
         ),
-        ({"maxtriggerdelay": "5s"}, "maxTriggerDelay: it bounds the wait of minOffsetsPerTrigger"),
-        ({"minoffsetspertrigger": "6", "maxtriggerdelay": "soon"}, "'soon' is no time such as 15m"),
+        ({"maxtriggerdelay": "5s"}, "maxTriggerDelay bounds the wait for minOffsetsPerTrigger"),
+        (
+            {"minoffsetspertrigger": "6", "maxtriggerdelay": "soon"},
+            "'soon' is no duration such as 15m",
+        ),
         (
             {"minoffsetspertrigger": "6", "maxtriggerdelay": "5 weeks"},
-            "'5 weeks' is no time such as 15m",
+            "'5 weeks' is no duration such as 15m",
         ),
     ],
 )

@@ -33,7 +33,7 @@ def test_names_are_found_in_any_case_and_by_their_aliases() -> None:
         ({"topics": "orders"}, "did you mean topic?"),
         (
             {"zzz": "1"},
-            "unknown option zzz: there are failOnDataLoss, nameServer, subscribe, topic",
+            "unknown option zzz: the options are failOnDataLoss, nameServer, subscribe, topic",
         ),
         (
             {"topic": "a", "subscribe": "b"},

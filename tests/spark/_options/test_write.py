@@ -53,7 +53,7 @@ def test_every_option_has_its_field() -> None:
         ({"nameServer": "ns:1", "producerGroup": "a b"}, "producerGroup: group name"),
         ({"nameServer": "ns:1", "retries": "-1"}, "retries: '-1' is no whole number"),
         ({"nameServer": "ns:1", "batchRows": "0"}, "batchRows: '0' is no whole number above 0"),
-        ({"nameServer": "ns:1", "batchBytes": "5000000"}, "brokers take 4194304 at most"),
+        ({"nameServer": "ns:1", "batchBytes": "5000000"}, "5000000 is above 4194304 bytes"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, str], words: str) -> None:

@@ -128,7 +128,7 @@ def test_a_start_after_all_messages_is_an_error_or_the_end() -> None:
     with cluster(Broker(0, held)) as stand_in:
         with pytest.raises(
             OptionError,
-            match=r"broker-a:. has no message stored at 101 or later; with startingOffsets",
+            match=r"broker-a:. has no message stored at 101 or later; set startingOffsets",
         ):
             plan(options(stand_in, startingtimestamp="101"))
         assert (

@@ -264,7 +264,7 @@ async def test_a_broker_that_does_not_let_us_in_is_asked_once() -> None:
 
 async def test_a_broker_that_keeps_what_it_has_ends_in_an_error() -> None:
     broker = Faulty(10, *[lambda: Answer(0, 0, 10)] * 1000)
-    with pytest.raises(NoProgress, match="has offset 0 but does not give it"):
+    with pytest.raises(NoProgress, match="has offset 0 but does not return it"):
         await offsets(broker, 0, 10)
 
 

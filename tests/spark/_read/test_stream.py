@@ -340,7 +340,7 @@ def test_a_broker_that_stays_away_ends_a_query_that_may_lose_nothing() -> None:
         query.batch()
         stand_in.listed.remove(away)
         with pytest.raises(
-            NoProgress, match=r"orders@broker-b:0 is not listed .* failOnDataLoss=false goes on"
+            NoProgress, match=r"orders@broker-b:0 is not listed .* failOnDataLoss=false continues"
         ):
             query.batch()
 
@@ -357,7 +357,7 @@ def test_queues_taken_from_a_topic_with_unread_messages_end_the_query_or_stay_wh
         stand_in.do(lambda: held.update(queues(3, 5)))
         with pytest.raises(
             DataLoss,
-            match="orders@broker-a:1: wanted offsets 2 to 4, which the name server lists no",
+            match="orders@broker-a:1: wanted offsets 2 to 4, which the name server does not list",
         ):
             query.batch()
         allowed = query.restarted(failondataloss="false")
@@ -472,7 +472,7 @@ def test_progress_that_cannot_be_noted_does_not_end_the_query(
     ):
         query.batch()
         query.reader.commit(query.at)
-    assert "progress of watched in orders@broker-a:0 is not noted" in caplog.text
+    assert "offset commit failed: group=watched queue=orders@broker-a:0" in caplog.text
 
 
 def test_a_reader_travels_to_executors_and_leaves_nothing_behind() -> None:

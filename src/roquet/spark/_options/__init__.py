@@ -1,4 +1,4 @@
-"""Options of the data sources and of the sink, read and validated.
+"""Parses and validates the options of the data sources and of the sink.
 
 May import of `spark`: nothing.
 """

@@ -1,7 +1,9 @@
-"""PURE: the options that say who we are and whom we trust, which sources and sinks have in common.
+"""PURE: the options for access keys and TLS, which sources and sinks share.
 
-Keeps: no value of theirs is in a message. Option accessFile is settled before this: who reads the file replaces the
-       option by what it says (`roquet.admin.access.with_access_file`).
+Invariant: no error text contains the value of a secret.
+
+The option accessFile never arrives here: `roquet.admin.access.with_access_file` has replaced it by
+the options in the file.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ ACCESS_NAMES: Final = (ACCESS_FILE, *NAMES)
 
 
 def access(values: Mapping[str, str]) -> Access:
-    """:raises OptionError: a value cannot be used, or another one is missing beside it."""
+    """The access keys and TLS settings in the options.
+
+    :raises OptionError: a value is invalid, or an option that it needs is missing.
+    """
     try:
         return access_of(values)
     except ConfigError as error:

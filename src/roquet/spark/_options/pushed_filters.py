@@ -1,6 +1,6 @@
-"""PURE: conditions of a query that a batch read can see to itself, so that other messages are not read at all.
+"""PURE: translates filters that Spark pushes down into bounds of a batch read.
 
-Keeps: a filter is handed back to Spark unless the read gives exactly the rows that pass it.
+Invariant: a filter is returned to Spark unless the read produces exactly the rows that pass it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _Values: TypeAlias = frozenset[object]
 
 @dataclass(frozen=True)
 class Narrowing:
-    """What is left of a read: values allowed by column, queue offsets and store times [from, until)."""
+    """The bounds that pushed filters set: allowed values per column, queue offsets and store times.
+
+    `offset_until` and `time_until_ms` are exclusive.
+    """
 
     allowed: Mapping[str, _Values]
     offset_from: int = 0
@@ -40,7 +43,7 @@ class Narrowing:
     time_until_ms: int | None = None
 
     def allows(self, column: str, value: object) -> bool:
-        """Whether messages with this value in a column may be wanted."""
+        """Whether messages with this value in `column` can pass the filters."""
         return value in self.allowed.get(column, (value,))
 
     def wants(self, queue: MessageQueue) -> bool:
@@ -48,7 +51,7 @@ class Narrowing:
         return all(self.allows(column, value) for column, value in values.items())
 
     def clip(self, ranges: Iterable[QueueRange]) -> list[QueueRange]:
-        """What of the ranges is wanted, as far as queues and offsets tell."""
+        """The parts of the ranges whose queues and offsets can pass the filters."""
         clipped = (
             replace(
                 each, start=max(each.start, self.offset_from), end=min(each.end, self.offset_until)
@@ -59,7 +62,10 @@ class Narrowing:
         return [each for each in clipped if each.size > 0]
 
     def tags_among(self, given: frozenset[str] | None) -> frozenset[str] | None:
-        """The tags wanted of those that an option names; None stands for all, here and there."""
+        """The tags that pass both the filters and an option; None stands for all tags.
+
+        :param given: the tags that the option names, or None.
+        """
         if "tags" not in self.allowed:
             return given
         tags = frozenset(str(tag) for tag in self.allowed["tags"])
@@ -70,7 +76,10 @@ EVERYTHING: Final = Narrowing({})
 
 
 def narrowed(filters: Iterable[Filter]) -> tuple[Narrowing, list[Filter]]:
-    """What filters, all of which must hold, leave to read; and those that Spark has to test still."""
+    """The bounds that filters set together, and the filters that Spark still has to test.
+
+    :param filters: joined by AND.
+    """
     narrowing, left = EVERYTHING, []
     for each in filters:
         found, is_exact = _narrow(narrowing, each)
@@ -81,7 +90,7 @@ def narrowed(filters: Iterable[Filter]) -> tuple[Narrowing, list[Filter]]:
 
 
 def _narrow(before: Narrowing, wanted: Filter) -> tuple[Narrowing, bool]:
-    """The narrowing with one more filter, and whether that filter is done with."""
+    """`before` narrowed by one more filter, and whether Spark need not test that filter."""
     if not isinstance(wanted, _UNDERSTOOD) or len(wanted.attribute) != 1:
         return before, False
     (column,) = wanted.attribute
@@ -102,7 +111,7 @@ def _narrow(before: Narrowing, wanted: Filter) -> tuple[Narrowing, bool]:
 
 
 def _span(wanted: Filter, at: int) -> tuple[int | None, int | None]:
-    """Whole numbers that pass a comparison with `at`: from, until; None where it sets no bound."""
+    """The integers that pass a comparison with `at`, [first, end). None stands for no bound."""
     return _COMPARISONS[type(wanted)](at)
 
 
@@ -115,7 +124,10 @@ def _with_offsets(before: Narrowing, first: int | None, end: int | None) -> Narr
 
 
 def _with_time(before: Narrowing, wanted: Filter, at: object) -> Narrowing:
-    """Milliseconds are kept, microseconds are compared: the bounds hold all of the millisecond that `at` is in."""
+    """Narrow the store times. The bounds include all of the millisecond that contains `at`.
+
+    Messages have store times in milliseconds, Spark compares in microseconds.
+    """
     if not isinstance(at, datetime) or at.tzinfo is None:
         return before
     ms = (at - _EPOCH) // timedelta(milliseconds=1)

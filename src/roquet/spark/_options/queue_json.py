@@ -1,4 +1,7 @@
-"""PURE: JSON by topic, broker and queue, as rocketmq-spark writes it: {"orders":{"broker-a":{"0":23,"1":-1}}}."""
+"""PURE: JSON by topic, broker and queue, as rocketmq-spark writes it.
+
+Example: {"orders":{"broker-a":{"0":23,"1":-1}}}
+"""
 
 from __future__ import annotations
 
@@ -13,24 +16,33 @@ _V = TypeVar("_V")
 
 
 def tree_of(name: str, text: str, form: str) -> object:
-    """The JSON in an option; `form` says in the error what would be right."""
+    """Parse the JSON in an option.
+
+    :param name: of the option, for the error.
+    :param form: an example or description of valid values, for the error.
+    :raises OptionError: `text` is not JSON.
+    """
     try:
         return json.loads(text)
     except ValueError as error:
-        raise OptionError(f"{name}: {text!r} is none of {form}") from error
+        raise OptionError(f"{name}: {text!r} is no valid value, give {form}") from error
 
 
 def members(name: str, tree: object, form: str) -> list[tuple[str, object]]:
-    """The members of what must be a JSON object."""
+    """The members of a JSON object.
+
+    :raises OptionError: `tree` is no JSON object.
+    """
     if not isinstance(tree, dict):
-        raise OptionError(
-            f"{name}: {json.dumps(tree)} stands where a JSON object must be, as in {form}"
-        )
+        raise OptionError(f"{name}: {json.dumps(tree)} is no JSON object, give {form}")
     return list(tree.items())
 
 
 def by_queue(name: str, tree: object, form: str) -> list[tuple[MessageQueue, object]]:
-    """Whatever the tree says of each queue."""
+    """The value of each queue in a tree of topics, brokers and queue ids.
+
+    :raises OptionError: `tree` has another structure.
+    """
     return [
         (
             MessageQueue(topic, broker_name, queue_id_of(name, f"{topic}@{broker_name}", queue_id)),
@@ -43,20 +55,27 @@ def by_queue(name: str, tree: object, form: str) -> list[tuple[MessageQueue, obj
 
 
 def queue_id_of(name: str, at: str, given: object) -> int:
-    """A queue's number, which JSON has as a string where it is a member's name."""
+    """The queue id in a JSON value: an integer, or its digits, because member names are strings.
+
+    :param at: the topic and broker of the queue, for the error.
+    :raises OptionError: `given` is no integer of 0 or more.
+    """
     if (
         isinstance(given, bool)
         or not (isinstance(given, int) or str(given).isdecimal())
         or int(str(given)) < 0
     ):
-        raise OptionError(f"{name}: queue {given!r} of {at} is no number")
+        raise OptionError(f"{name}: queue {given!r} of {at} is no queue id, such as 0")
     return int(str(given))
 
 
 def to_tree(
     values: Iterable[tuple[MessageQueue, _V]],
 ) -> Mapping[str, Mapping[str, Mapping[str, _V]]]:
-    """The same the other way: always in the order of the queues, so that equal values make equal text."""
+    """A tree of topics, brokers and queue ids for JSON.
+
+    Sorted by queue, so that equal values have equal JSON texts.
+    """
     tree: dict[str, dict[str, dict[str, _V]]] = {}
     for queue, value in sorted(values, key=lambda pair: pair[0]):
         tree.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = (

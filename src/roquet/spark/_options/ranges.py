@@ -1,8 +1,10 @@
-"""PURE: which part of each queue a read covers, and how it is shared out to Spark's tasks.
+"""PURE: resolves the queue offsets that a read covers, and splits them into Spark partitions.
 
-Keeps: the partitions of a read cover each queue's range exactly once, and none is empty.
-       Where a queue begins and ends, and that messages are gone, only its master says. A slave lags, and one that came
-       late lacks what is old: what it holds can be read, what it does not hold proves nothing (decision 0030).
+Invariant: the partitions of a read cover each queue's range exactly once, and none is empty.
+
+Only a queue's master decides where the queue begins and ends, and whether messages are lost. A
+slave may lag, and a slave that was added late lacks old messages. So messages that a slave has can
+be read, but messages that it lacks are not known to be lost (docs/decisions/0030).
 """
 
 from __future__ import annotations
@@ -23,20 +25,21 @@ from roquet.spark._options.values import OptionError
 
 
 class DataLoss(RoquetError):  # noqa: N818
-    """Messages that were asked for are gone, or were never there; see option failOnDataLoss."""
+    """Requested messages do not exist on the master (any more); see the option failOnDataLoss."""
 
 
 class MasterAway(RoquetError):  # noqa: N818
-    """A slave lacks what was asked for, and its master, which may have it, does not answer: nothing is known to be
-    lost. Wait for the master, or promote the slave.
+    """Only a slave answers, and it lacks requested messages that its master may have.
+
+    Nothing is known to be lost. Wait for the master, or promote the slave.
     """
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a queue holds: queue offsets from `min` up to, not including, `max`.
+    """The queue offsets that a queue has, from `min` to `max` (exclusive).
 
-    `is_certain`: its master says so; else a slave does.
+    `is_certain`: True if the master reported them, False if a slave did.
     """
 
     min: int
@@ -49,7 +52,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class QueueRange:
-    """Queue offsets from `start` up to, not including, `end`."""
+    """Queue offsets of one queue from `start` to `end` (exclusive)."""
 
     queue: MessageQueue
     start: int
@@ -64,23 +67,31 @@ class QueueRange:
 
 
 def none_so_young(queue: MessageQueue, ms: int) -> OptionError:
-    """The error that a queue has no message from where it should be read on."""
+    """The error for a queue whose messages are all older than the time at which to start (`ms`)."""
     return OptionError(
-        f"startingTimestamp: {queue} has no message stored at {ms} or later; with "
-        "startingOffsetsByTimestampStrategy=latest such queues are read from their end"
+        f"startingTimestamp: {queue} has no message stored at {ms} or later; "
+        "set startingOffsetsByTimestampStrategy=latest to read such queues from their end"
     )
 
 
 def lost(queue: MessageQueue, wanted: str, bounds: Bounds) -> DataLoss:
-    """The error that says what is missing, in the same words wherever it is noticed."""
+    """The error for messages that are lost.
+
+    :param wanted: what was to be read, such as "offset 5".
+    :param bounds: what the queue has now.
+    """
     return DataLoss(
-        f"data loss in queue {queue}: wanted {wanted}, min {bounds.min}, max {bounds.max}. The messages were removed "
-        "or the topic was created anew; set failOnDataLoss=false to read what is left"
+        f"data loss in queue {queue}: wanted {wanted}, min {bounds.min}, max {bounds.max}. "
+        "The messages were deleted or the topic was recreated; "
+        "set failOnDataLoss=false to read the remaining messages"
     )
 
 
 def lose(queue: MessageQueue, wanted: str, bounds: Bounds, *, fail_on_data_loss: bool) -> None:
-    """Raise that error, or log it where loss is allowed."""
+    """Raise the error of `lost`, or log it.
+
+    :raises DataLoss: `fail_on_data_loss` is True.
+    """
     loss = lost(queue, wanted, bounds)
     if fail_on_data_loss:
         raise loss
@@ -88,25 +99,34 @@ def lose(queue: MessageQueue, wanted: str, bounds: Bounds, *, fail_on_data_loss:
 
 
 def master_away(queue: MessageQueue, wanted: str, bounds: Bounds) -> MasterAway:
-    """The error that only a slave was there to ask; `bounds` are the slave's."""
+    """The error for messages that a slave lacks while its master does not answer.
+
+    :param wanted: what was to be read, such as "offset 5".
+    :param bounds: what the slave has.
+    """
     return MasterAway(
-        f"{queue}: wanted {wanted}, but only a slave answered, which may lag and has {bounds}. Nothing is known to be "
-        "lost: wait for its master; if that is gone for good, promote the slave"
+        f"{queue}: wanted {wanted}, but only a slave answered, which may lag and has {bounds}. "
+        "Nothing is known to be lost: wait for the master; if the master is gone for good, "
+        "promote the slave"
     )
 
 
 def settled(
     positions: Mapping[MessageQueue, int], bounds: Mapping[MessageQueue, Bounds]
 ) -> tuple[dict[MessageQueue, Bounds], dict[MessageQueue, MasterAway]]:
-    """What queues hold that were read up to `positions`, and those of which only their master can tell.
+    """The bounds that a stream may use, and an error for each queue that must wait for its master.
 
-    These stay where they are: they seem to hold nothing more, and new ones are left out.
+    A waiting queue keeps its position: its bounds are empty, at that position. A new queue that
+    waits has no bounds.
+
+    :param positions: the next offset to read of each queue; new queues are missing.
+    :param bounds: what masters or slaves reported.
     """
     known: dict[MessageQueue, Bounds] = {}
     waiting: dict[MessageQueue, MasterAway] = {}
     for queue, held in bounds.items():
         at = positions.get(queue)
-        begin = 0 if at is None else at  # a new queue's master may begin earlier than its slave
+        begin = 0 if at is None else at  # the master of a new queue may have earlier messages
         if held.is_certain or held.min <= begin <= held.max:
             known[queue] = held
             continue
@@ -119,13 +139,16 @@ def settled(
 def read_on(
     queue: MessageQueue, position: int | None, held: Bounds, *, fail_on_data_loss: bool
 ) -> int:
-    """Where a queue is read on that was read up to `position`; None: it is new, and read from its earliest message.
+    """The offset at which a stream continues to read a queue.
 
-    A queue that ends before its position was made anew, or its master lost what was read already. It is read on at its
-    end then: from its beginning would repeat, in the second case, all that it holds.
+    If a queue ends before its position, its topic was recreated, or its master lost messages that
+    were read already. The queue is then read from its end: reading from its beginning would, in the
+    second case, repeat all of its messages.
 
-    :param held: as from `settled`.
-    :raises DataLoss: messages are gone that were not read, and that is not allowed.
+    :param position: the next offset to read; None for a new queue, which is read from its
+        beginning.
+    :param held: the bounds from `settled`.
+    :raises DataLoss: unread messages are lost, and `fail_on_data_loss` is True.
     """
     if position is None:
         return held.min
@@ -136,24 +159,24 @@ def read_on(
 
 
 def check_certain(queue: MessageQueue, place: str, bounds: Bounds, options: ReadOptions) -> None:
-    """Before a place is taken that a slave's bounds tell.
+    """Check that a read may use these bounds to resolve `place`; log it if they are a slave's.
 
-    :raises MasterAway: only a slave was there to ask, and its word is not to be taken.
+    :raises MasterAway: they are a slave's, and the options do not accept a slave's bounds.
     """
     if bounds.is_certain:
         return
     away = master_away(queue, place, bounds)
     if not options.takes_slaves_ends:
         raise MasterAway(f"{away}. readFrom=slave reads what the slave has")
-    logging.getLogger(__name__).warning("reading what the slave has: %s", away)
+    logging.getLogger(__name__).warning("reading only what the slave has: %s", away)
 
 
 Times: TypeAlias = Mapping[tuple[MessageQueue, int], int | None]
-"""Queue and time in milliseconds -> the offset of its first message stored then or later; None where there is none."""
+"""(queue, store time in ms) -> offset of the first message stored then or later, or None."""
 
 
 def times_wanted(bounds: Iterable[MessageQueue], *places: Offsets) -> set[tuple[MessageQueue, int]]:
-    """What has to be looked up before `resolve` or `starts`."""
+    """The keys of the `Times` that `resolve` and `starts` need."""
     wanted = ((queue, offsets.of(queue)) for queue in bounds for offsets in places)
     return {(queue, place.ms) for queue, place in wanted if isinstance(place, AtTime)}
 
@@ -161,10 +184,11 @@ def times_wanted(bounds: Iterable[MessageQueue], *places: Offsets) -> set[tuple[
 def resolve(
     bounds: Mapping[MessageQueue, Bounds], options: ReadOptions, times: Times = MappingProxyType({})
 ) -> list[QueueRange]:
-    """The range to read of each queue that exists; empty ones are left out.
+    """The range to read of each existing queue; empty ranges are left out.
 
-    :raises DataLoss: an offset asked for lies outside its queue, and that is not allowed.
-    :raises OptionError: the offsets name a queue that does not exist, or end before they start.
+    :param times: the offsets of all `times_wanted`.
+    :raises DataLoss: a requested offset is outside its queue, and failOnDataLoss is true.
+    :raises OptionError: the options name a queue that does not exist, or an end before its start.
     """
     first = starts(bounds, options, times)
     _check_queues_exist("endingOffsets", options.ending_offsets, bounds, options)
@@ -178,7 +202,7 @@ def resolve(
 def starts(
     bounds: Mapping[MessageQueue, Bounds], options: ReadOptions, times: Times = MappingProxyType({})
 ) -> dict[MessageQueue, int]:
-    """The offset at which each queue is read first; raises as `resolve`."""
+    """The offset at which the read of each queue starts. Raises as `resolve` does."""
     _check_queues_exist("startingOffsets", options.starting_offsets, bounds, options)
     return {
         queue: _number(queue, options.starting_offsets.of(queue), bounds[queue], options, times)
@@ -187,7 +211,7 @@ def starts(
 
 
 def partitions(ranges: Iterable[QueueRange], options: ReadOptions) -> list[QueueRange]:
-    """The ranges, split until there are `min_partitions` and none holds over `max_records_per_partition`."""
+    """The ranges, split as the options minPartitions and maxRecordsPerPartition demand."""
     pieces = list(ranges)
     if options.max_records_per_partition is not None:
         most = options.max_records_per_partition
@@ -222,7 +246,8 @@ def _check_queues_exist(
 def _resolve_queue(
     queue: MessageQueue, first: int, bounds: Bounds, options: ReadOptions, times: Times
 ) -> QueueRange:
-    start, end = options.starting_offsets.of(queue), options.ending_offsets.of(queue)
+    start = options.starting_offsets.of(queue)
+    end = options.ending_offsets.of(queue)
     if isinstance(start, int) and isinstance(end, int) and end < start:
         raise OptionError(f"endingOffsets: {end} of {queue} is below startingOffsets, {start}")
     return QueueRange(queue, first, max(first, _number(queue, end, bounds, options, times)))
@@ -255,7 +280,7 @@ def _number(
 
 
 def _shares(sizes: list[int], wanted: int) -> list[int]:
-    """How many pieces each range is cut into: `wanted` in all, each as large as the others where that can be."""
+    """The number of pieces of each range: `wanted` in total, of sizes as equal as possible."""
     counts = [1] * len(sizes)
     largest_first: list[tuple[float, int]] = [(-size, index) for index, size in enumerate(sizes)]
     heapify(largest_first)

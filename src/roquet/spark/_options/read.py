@@ -1,7 +1,4 @@
-"""PURE: the options of reads by `format("rocketmq")`, from Spark's text to typed values.
-
-Keeps: whatever is wrong in the options raises one `OptionError`, which says what would be right.
-"""
+"""PURE: parses the options of reads from `format("rocketmq")`, batch and stream."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ from roquet.spark._options.values import (
 ReadFrom: TypeAlias = Literal["master", "slave", "slave-only", "any"]
 
 DEFAULT_GROUP: Final = "spark-rocketmq-source"
-"""The group that brokers see pulling. One for all reads: a broker keeps every group's name for ever."""
+"""The consumer group of pulls. One for all reads: brokers never forget the name of a group."""
 _UNIT_MS: Final = {
     "ms": 1,
     "s": 1000,
@@ -44,12 +41,15 @@ _UNIT_MS: Final = {
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a read was asked for. Times in milliseconds.
+    """The options of one read. Times are in milliseconds.
 
-    `believes_slaves`: what a slave lacks counts as gone, as nobody else may be asked and gaps are allowed; never in a
-    stream, which would go on behind what the slave has not got yet. `tags` is None where every message is wanted;
-    `no_progress_timeout_ms` bounds how long a read goes on trying without getting one message further.
-    `ending_offsets` counts in batch reads only, the offsets and the delay per trigger in streams only.
+    `tags` is None for all messages. `no_progress_timeout_ms` bounds how long a read retries without
+    receiving a message. Only batch reads use `ending_offsets`, only streams the fields
+    ..._per_trigger and `max_trigger_delay_ms`.
+
+    `believes_slaves`: True if messages that a slave lacks count as lost, because the options allow
+    neither to ask the master nor to fail on data loss. Always False for streams: a stream would
+    skip messages that the slave has not received yet.
     """
 
     name_server: str
@@ -82,17 +82,17 @@ class ReadOptions:
 
     @property
     def takes_slaves_ends(self) -> bool:
-        """Whether "earliest" and "latest" may be those of a slave while the master is away."""
+        """Whether a slave may resolve "earliest" and "latest" while the master does not answer."""
         return self.read_from in ("slave", "slave-only") or not self.fail_on_data_loss
 
     @classmethod
     def of_batch(cls, options: Mapping[str, str]) -> Self:
-        """The options of a batch read.
+        """Parse the options of a batch read.
 
-        :raises OptionError: one is missing, unknown, made for streams or has a value that cannot be used.
+        :raises OptionError: an option is missing, unknown, only for streams or invalid.
         """
         values = _values(
-            options, not_here=_STREAM_ONLY, why="only a stream has it, this is a batch read"
+            options, not_here=_STREAM_ONLY, why="only streams have it, this is a batch read"
         )
         selection = Selection.of(values)
         read = cls._of(
@@ -104,23 +104,24 @@ class ReadOptions:
 
     @classmethod
     def of_stream(cls, options: Mapping[str, str]) -> Self:
-        """The options of a stream.
+        """Parse the options of a stream.
 
-        :raises OptionError: one is missing, unknown, made for batch reads or has a value that cannot be used.
+        :raises OptionError: an option is missing, unknown, only for batch reads or invalid.
         """
         values = _values(
-            options, not_here=_BATCH_ONLY, why="only a batch read has it, a stream has no end"
+            options, not_here=_BATCH_ONLY, why="only batch reads have it, a stream has no end"
         )
         selection = Selection.of(values)
         read = cls._of(values, selection, starting(values, selection, default="latest", wrong=None))
-        least, most = read.min_offsets_per_trigger, read.max_offsets_per_trigger
+        least = read.min_offsets_per_trigger
+        most = read.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
             raise OptionError(
                 f"minOffsetsPerTrigger, {least}, is above maxOffsetsPerTrigger, {most}"
             )
         if "maxTriggerDelay" in values and least is None:
             raise OptionError(
-                "maxTriggerDelay: it bounds the wait of minOffsetsPerTrigger: give that, too"
+                "maxTriggerDelay bounds the wait for minOffsetsPerTrigger: give both options"
             )
         return read
 
@@ -140,7 +141,7 @@ class ReadOptions:
 
 
 def include_properties(options: Mapping[str, str]) -> bool:
-    """Whether the table has the column properties: all that its schema depends on, in batch reads and streams."""
+    """The option includeProperties, the only one that changes the schema."""
     return truth("includeProperties", _values(options).get("includeProperties", "true"))
 
 
@@ -159,10 +160,10 @@ def _read_from(name: str, text: str) -> ReadFrom:
 
 
 def _delay(name: str, text: str) -> int:
-    """A time as Spark writes it: a number with its unit, milliseconds without."""
+    """A duration in ms, parsed from a number with a unit as in Spark; without a unit it is ms."""
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.lower())
     if found is None or found[2] not in _UNIT_MS:
-        raise OptionError(f"{name}: {text!r} is no time such as 15m, 90s or 500ms")
+        raise OptionError(f"{name}: {text!r} is no duration such as 15m, 90s or 500ms")
     return int(found[1]) * _UNIT_MS[found[2]]
 
 
@@ -185,7 +186,7 @@ _SIMPLE: Final[tuple[tuple[str, str, Callable[[str, str], object]], ...]] = (
     ("mode", "mode", mode),
     ("maxUncompressedBytes", "uncompressed_max", uncompressed_max),
 )
-"""Options that stand for themselves: name, the field each one fills, how its text is read."""
+"""Options that do not depend on other options: (name, field, parser)."""
 
 _STARTING: Final = (
     "startingOffsets",
@@ -205,4 +206,4 @@ _NAMES: Final = (
     *(name for name, _, _ in _SIMPLE),
 )
 _ALIASES: Final = {"topic": "subscribe", "subExpression": "tags", "pullTimeout": "pullTimeoutMs"}
-"""What rocketmq-spark calls them."""
+"""The names in rocketmq-spark."""

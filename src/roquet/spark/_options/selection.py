@@ -1,4 +1,4 @@
-"""PURE: which topics and queues a read is about: options subscribe, subscribePattern and assign."""
+"""PURE: the topics and queues of a read: the options subscribe, subscribePattern and assign."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ _ASSIGN_FORM: Final = 'JSON such as {"orders":{"broker-a":[0,1]}}'
 
 @dataclass(frozen=True)
 class Selection:
-    """One of the three: topics by name, topics by a pattern, or queues (with the topics these are of)."""
+    """Topics by name, topics by a pattern, or queues.
+
+    Invariant: exactly one of `topics`, `pattern` and `queues` selects. With `queues`, `topics` has
+    the topics of these queues.
+    """
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -37,7 +41,11 @@ class Selection:
 
     @classmethod
     def of(cls, values: Mapping[str, str]) -> Selection:
-        """:raises OptionError: not exactly one of the three is given, or it cannot be used."""
+        """The selection that the options name.
+
+        :raises OptionError: none or several of the three options are given, or its value is
+            invalid.
+        """
         given = [name for name in _FORMS if name in values]
         if len(given) != 1:
             what = f"{' and '.join(given)} are given" if given else "the topics are missing"
@@ -54,7 +62,7 @@ class Selection:
 
     def __str__(self) -> str:
         if self.pattern is not None:
-            return f"those that match {self.pattern}"
+            return f"topics that match {self.pattern}"
         return ", ".join(map(str, sorted(self.queues) if self.queues is not None else self.topics))
 
     def has_topic(self, topic: str) -> bool:
@@ -66,10 +74,14 @@ class Selection:
         return queue in self.queues if self.queues is not None else self.has_topic(queue.topic)
 
     def topics_among(self, existing: Iterable[str], own: Collection[str]) -> tuple[str, ...]:
-        """The topics to read, given all there are and those that brokers have for themselves.
+        """The topics to read.
 
-        A pattern leaves out what brokers keep for themselves, retry and dead letter topics, unless it spells out the
-        name or the prefix: `.*` is meant for the topics of applications, `%DLQ%.*` for the other kind.
+        A pattern such as `.*` means the topics of applications. It selects system topics, retry
+        topics and dead letter topics only if it spells out their name or prefix, such as `%DLQ%.*`.
+
+        :param existing: all topics of the cluster.
+        :param own: topics that brokers made for themselves, such as those named as brokers and
+            clusters.
         """
         if self.pattern is None:
             return self.topics
@@ -94,7 +106,7 @@ class Selection:
 
 def _pattern(name: str, text: str) -> str:
     if not text:
-        raise OptionError(f"{name}: give a regular expression that whole topic names match")
+        raise OptionError(f"{name}: give a regular expression that matches whole topic names")
     try:
         re.compile(text)
     except re.error as error:
@@ -108,13 +120,11 @@ def _assigned(name: str, text: str) -> frozenset[MessageQueue]:
         topics(name, topic)
         for broker_name, ids in members(name, brokers, _ASSIGN_FORM):
             if not isinstance(ids, list):
-                raise OptionError(
-                    f"{name}: {ids!r} stands where a list of queues must be, as in {_ASSIGN_FORM}"
-                )
+                raise OptionError(f"{name}: {ids!r} is no list of queue ids, give {_ASSIGN_FORM}")
             at = f"{topic}@{broker_name}"
             queues |= {
                 MessageQueue(topic, broker_name, queue_id_of(name, at, each)) for each in ids
             }
     if not queues:
-        raise OptionError(f"{name}: no queue is named, give {_ASSIGN_FORM}")
+        raise OptionError(f"{name}: names no queue, give {_ASSIGN_FORM}")
     return frozenset(queues)

@@ -1,4 +1,4 @@
-"""PURE: where a read starts and ends: options starting... and ending..., by offset and by time."""
+"""PURE: the options starting... and ending...: where a read starts and ends, by offset or time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _TIMES_FORM: Final = (
 
 @dataclass(frozen=True)
 class AtTime:
-    """The first message stored at `ms` or later; where there is none the latest, or else an error."""
+    """The first message stored at `ms` (since 1970) or later.
+
+    If there is no such message: the queue's end with `or_latest`, otherwise an error.
+    """
 
     ms: int
     or_latest: bool = True
@@ -38,7 +41,7 @@ Place: TypeAlias = Edge | int | AtTime
 
 @dataclass(frozen=True)
 class Offsets:
-    """Where to start or end: a place for every queue, other places for the queues named."""
+    """Where to start or end: a default for all queues, and exceptions for the queues in `named`."""
 
     default: Place
     named: Mapping[MessageQueue, Place]
@@ -55,18 +58,22 @@ def starting(
     wrong: Edge | None,
     strategy: str = "error",
 ) -> Offsets:
-    """Where to start; a time for all comes before times by queue, and these before offsets, as with Kafka.
+    """Where to start. As in Spark's Kafka source, startingTimestamp overrides
+    startingOffsetsByTimestamp, which overrides startingOffsets.
 
     :param wrong: the edge at which this kind of read cannot start.
-    :param strategy: what becomes of a queue without a message that is so young, where no option says: error or latest.
-    :raises OptionError: an option that counts cannot be used.
+    :param strategy: default of startingOffsetsByTimestampStrategy: "error" or "latest".
+    :raises OptionError: an option that takes effect is invalid.
     """
     or_latest = _strategy(values, strategy) == "latest"
     return _place("starting", values, selection, default, wrong, lambda ms: AtTime(ms, or_latest))
 
 
 def ending(values: Mapping[str, str], selection: Selection) -> Offsets:
-    """Where to end, by the same rules; a time that no message reached yet is the latest."""
+    """Where to end. Options override each other as in `starting`.
+
+    If no message is as young as an ending time, the queue is read to its end.
+    """
     return _place("ending", values, selection, "latest", "earliest", AtTime)
 
 
@@ -98,7 +105,7 @@ def _offsets(
 ) -> Offsets:
     text = values.get(name, default)
     if text.lower() == wrong:
-        raise OptionError(f"{name}: a batch read cannot have {wrong!r} here")
+        raise OptionError(f"{name}: {wrong!r} is not possible for a batch read")
     for edge in _EDGE_BY_NUMBER.values():
         if text.lower() == edge:
             return Offsets(edge, {})
@@ -110,7 +117,7 @@ def _offsets(
         if place == wrong:
             number = LATEST_NUMBER if wrong == "latest" else EARLIEST_NUMBER
             raise OptionError(
-                f"{name}: {number} ({wrong}) makes no sense for a batch read, at {queue}"
+                f"{name}: {number} ({wrong}) of {queue} is not possible for a batch read"
             )
     return Offsets(default, named)
 
@@ -121,18 +128,17 @@ def _by_queue(
     found = by_queue(name, tree_of(name, text, form), form)
     for queue, _ in found:
         if not selection.has_topic(queue.topic):
-            raise OptionError(
-                f"{name}: topic {queue.topic!r} is not one of those subscribed: {selection}"
-            )
+            raise OptionError(f"{name}: topic {queue.topic!r} is not subscribed: {selection}")
         if not selection.has_queue(queue):
-            raise OptionError(f"{name}: queue {queue} is not one of those assigned: {selection}")
+            raise OptionError(f"{name}: queue {queue} is not assigned: {selection}")
     return found
 
 
 def _offset(name: str, queue: MessageQueue, given: object) -> Edge | int:
     if not isinstance(given, int) or isinstance(given, bool) or given < EARLIEST_NUMBER:
         raise OptionError(
-            f"{name}: offset {json.dumps(given)} of {queue}: a number, -2 (earliest) or -1 (latest)"
+            f"{name}: {json.dumps(given)} of {queue} is no offset: "
+            "give a number, -2 (earliest) or -1 (latest)"
         )
     return _EDGE_BY_NUMBER.get(given, given)
 

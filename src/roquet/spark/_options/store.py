@@ -1,4 +1,4 @@
-"""PURE: the options of `format("rocketmq-store")`, from Spark's text to typed values."""
+"""PURE: parses the options of `format("rocketmq-store")`."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _ALIASES: Final = {"topic": "subscribe"}
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """What a read of store files was asked for. Sizes in bytes.
+    """The options of one read of store files. Sizes are in bytes.
 
-    `paths` may have wildcards; `commit_log` are the folders of the log where it is not below the one store's own;
-    `broker_names` are one for all stores, or one for each, or none. `tags` is None where every message is wanted.
-    `narrowing` is what the query's conditions leave of all this.
+    `paths` may have wildcards. `commit_log` has the folders of the log if they are not below the
+    one store directory. `broker_names` has one name for all stores, one for each, or none. `tags`
+    is None for all messages. `narrowing` has the bounds that pushed filters set.
     """
 
     paths: tuple[str, ...]
@@ -64,9 +64,9 @@ class StoreOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StoreOptions:
-        """The options of a read.
+        """Parse the options that Spark passes.
 
-        :raises OptionError: one is missing, unknown or has a value that cannot be used.
+        :raises OptionError: an option is missing, unknown or invalid.
         """
         values = by_right_name(options, _NAMES, _ALIASES)
         selection = Selection.of(
@@ -96,18 +96,18 @@ class StoreOptions:
         )
 
     def narrowed_to(self, narrowing: Narrowing) -> StoreOptions:
-        """The same, and only what a query's conditions leave."""
+        """These options with the bounds that pushed filters set."""
         return replace(self, narrowing=narrowing, tags=narrowing.tags_among(self.tags))
 
     @property
     def since_ms(self) -> int | None:
-        """Messages stored before this moment are not asked for in any queue."""
+        """No queue is read for messages stored before this time."""
         times = (_ms(self.starting), self.narrowing.time_from_ms)
         return max((ms for ms in times if ms is not None), default=None)
 
     @property
     def until_ms(self) -> int | None:
-        """Messages stored at this moment or later are not asked for in any queue."""
+        """No queue is read for messages stored at this time or later."""
         times = (_ms(self.ending), self.narrowing.time_until_ms)
         return min((ms for ms in times if ms is not None), default=None)
 
@@ -117,7 +117,7 @@ def _ms(offsets: Offsets) -> int | None:
 
 
 def _paths(values: Mapping[str, str]) -> tuple[str, ...]:
-    """What `load` was given: Spark hands over one path as it is, several as a JSON list."""
+    """The arguments of `load`: Spark passes one as `path`, several as a JSON list in `paths`."""
     if "path" in values and "paths" in values:
         raise OptionError("path and paths are the same option: give one of them")
     found = _json_list(values["paths"]) if "paths" in values else listed(values.get("path", ""))
@@ -144,6 +144,6 @@ def _local(path: str) -> str:
         return path
     if scheme.lower() != "file":
         raise OptionError(
-            f"path: {path!r} is on no mounted drive: mount it, and give the directory"
+            f"path: {path!r} is no local directory: mount its file system and give the directory"
         )
     return "/" + rest.lstrip("/")

@@ -1,6 +1,7 @@
-"""PURE: what the options of all our data sources and sinks have in common: their names, and values of the usual kinds.
+"""PURE: parses option names and the common kinds of option values.
 
-Keeps: whatever is wrong in an option raises one `OptionError`, which names it and says what would be right.
+Invariant: an invalid option raises `OptionError`, which names the option and says which values are
+valid.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ _NO_ALIASES: Final[Mapping[str, str]] = {}
 
 
 class OptionError(RoquetError):
-    """An option of the data source cannot be used; the message names it and what is allowed."""
+    """An option of a data source is invalid. The text names the option and the valid values."""
 
 
 def by_right_name(
     options: Mapping[str, str], names: Iterable[str], aliases: Mapping[str, str] = _NO_ALIASES
 ) -> dict[str, str]:
-    """Options by the names in the documentation, without blanks around their values; Spark gives names in lower case.
+    """The options by their documented names, with blanks around the values removed.
 
-    :param names: all that there are, as they are spelt in the documentation.
-    :param aliases: other names that some people know, each with the name it stands for.
-    :raises OptionError: there is no such option, or one is given under two names.
+    :param options: from Spark, which lowers the case of names.
+    :param names: all options, spelt as in the documentation.
+    :param aliases: other name -> documented name.
+    :raises OptionError: an option is unknown, or is given under two names.
     """
     spelt = {name.lower(): name for name in (*names, *aliases)}
     values: dict[str, str] = {}
@@ -46,16 +48,18 @@ def by_right_name(
 
 def _unknown(given: str, spelt: Mapping[str, str]) -> NoReturn:
     close = get_close_matches(given.lower(), spelt, n=1, cutoff=0.6)
-    meant = (
-        f"did you mean {spelt[close[0]]}?"
-        if close
-        else f"there are {', '.join(sorted(spelt.values()))}"
+    if close:
+        raise OptionError(f"unknown option {given}: did you mean {spelt[close[0]]}?")
+    raise OptionError(
+        f"unknown option {given}: the options are {', '.join(sorted(spelt.values()))}"
     )
-    raise OptionError(f"unknown option {given}: {meant}")
 
 
 def name_server(values: Mapping[str, str]) -> str:
-    """The addresses in option nameServer, separated by semicolons."""
+    """The addresses in the option nameServer, separated by semicolons.
+
+    :raises OptionError: there is none, or one is no host:port.
+    """
     addresses = listed(values.get("nameServer", "").replace(";", ","))
     for address in addresses:
         host, _, port = address.rpartition(":")
@@ -69,12 +73,12 @@ def name_server(values: Mapping[str, str]) -> str:
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The parts between commas, each once, without the empty ones."""
+    """The parts of a list with commas, without duplicates and empty parts."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
 def topics(name: str, text: str) -> tuple[str, ...]:
-    """The topics of a list with commas."""
+    """The topics of a list with commas, at least one."""
     found = listed(text)
     if not found:
         raise OptionError(f"{name}: give one topic, or several separated by commas")
@@ -119,7 +123,7 @@ def one_of(name: str, text: str, words: Sequence[str]) -> str:
 
 
 def tags(name: str, text: str) -> frozenset[str] | None:
-    """Tags between bars; None for an asterisk, which is every message."""
+    """The tags of a list with `||`; None for an asterisk, which means all messages."""
     if text == "*":
         return None
     found = frozenset(part.strip() for part in text.split("||") if part.strip())

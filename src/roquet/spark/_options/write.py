@@ -1,4 +1,4 @@
-"""PURE: the options of a write to `format("rocketmq")`, from Spark's text to typed values."""
+"""PURE: parses the options of writes to `format("rocketmq")`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from roquet.spark._options.values import (
 
 
 class Delivery(Enum):
-    """AT_LEAST_ONCE: what is sent again, after a failure of any kind, may be there twice.
-    EFFECTIVELY_ONCE: rows carry ids, and a task that runs again looks for those that are stored already.
+    """Whether a task that runs again looks for the rows that its earlier attempts stored.
+
+    AT_LEAST_ONCE: it does not, so rows that are sent again may be stored twice.
+    EFFECTIVELY_ONCE: it does; rows have ids by which it finds them.
     """
 
     AT_LEAST_ONCE = "at-least-once"
@@ -33,10 +35,10 @@ class Delivery(Enum):
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What a write was asked for. Times in milliseconds, sizes in bytes.
+    """The options of one write. Times are in milliseconds, sizes in bytes.
 
-    `topic` is None where a column names it, `compress_from_size` where no body is compressed. `timeout_ms` is for one
-    request, `retries` for the tries after its first.
+    `topic` is None if a column names the topics. `compress_from_size` is None if no body is
+    compressed. `timeout_ms` bounds one request; `retries` counts the attempts after the first one.
     """
 
     name_server: str
@@ -53,7 +55,10 @@ class WriteOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
-        """:raises OptionError: one is missing, unknown or has a value that cannot be used."""
+        """Parse the options that Spark passes.
+
+        :raises OptionError: an option is missing, unknown or invalid.
+        """
         values = by_right_name(options, _NAMES)
         fields: dict[str, object] = {"name_server": name_server(values), "access": access(values)}
         for name, (field, parse) in _SIMPLE.items():
@@ -75,7 +80,9 @@ def _tries(name: str, text: str) -> int:
 def _batch_size(name: str, text: str) -> int:
     size = count(name, text)
     if size > BATCH_SIZE_MAX:
-        raise OptionError(f"{name}: {size} bytes, brokers take {BATCH_SIZE_MAX} at most")
+        raise OptionError(
+            f"{name}: {size} is above {BATCH_SIZE_MAX} bytes, the brokers' limit for a request"
+        )
     return size
 
 
@@ -90,7 +97,7 @@ _SIMPLE: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
     "batchBytes": ("batch_size", _batch_size),
     "failOnUnsafe": ("fail_on_unsafe", truth),
 }
-"""Options that stand for themselves: the field each one fills and how its text is read."""
+"""Options that do not depend on other options: name -> (field, parser)."""
 
 _NAMES: Final = ("nameServer", "checkpointLocation", *ACCESS_NAMES, *_SIMPLE)
-"""Spark hands over its own option of a stream, where it keeps its checkpoint."""
+"""Spark also passes checkpointLocation, its own option of streams."""

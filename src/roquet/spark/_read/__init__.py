@@ -1,4 +1,4 @@
-"""Reading topics: batch and stream, bounds of queues, rate limits.
+"""Reads topics in batches and streams: plans offsets, limits batches, pulls messages.
 
 May import of `spark`: _arrow, _options, _runtime, _write.
 """

@@ -1,4 +1,4 @@
-"""PURE: what waits in the queues of a stream, and the offset that takes some of it."""
+"""PURE: the unread messages of a stream, and the offset at which its next batch ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roquet.spark._read.stream_offset import StreamOffset
 
 @dataclass(frozen=True)
 class Backlog:
-    """Where each queue is to be read on, and how far it could be read."""
+    """The unread messages after `start`: per queue, offsets from `firsts` to `ends` (exclusive)."""
 
     start: StreamOffset
     firsts: Mapping[MessageQueue, int]
@@ -22,9 +22,10 @@ class Backlog:
     def since(
         cls, start: StreamOffset, bounds: Mapping[MessageQueue, Bounds], *, fail_on_data_loss: bool
     ) -> Backlog:
-        """What came after `start`; queues that it does not mention are new and read from their earliest message.
+        """The backlog after `start`. Queues that are not in `start` are read from their beginning.
 
-        :raises roquet.spark._options.ranges.DataLoss: some are gone that were not read, and that is not allowed.
+        :raises roquet.spark._options.ranges.DataLoss: unread messages are lost, and
+            `fail_on_data_loss` is True.
         """
         firsts = {
             queue: read_on(
@@ -41,10 +42,10 @@ class Backlog:
         return {queue: self.ends[queue] - first for queue, first in self.firsts.items()}
 
     def taking(self, counts: Mapping[MessageQueue, int]) -> StreamOffset:
-        """The offset after so many messages of each queue; `start` itself if that changes nothing.
+        """The offset after reading `counts` messages of each queue; `start` if nothing changes.
 
-        From the start of a new query that is another offset even if it takes nothing: the batch without messages that
-        Spark then makes puts down in the checkpoint where the query started.
+        At the start of a new query the offset differs from `start` even if all counts are 0. Spark
+        then runs an empty batch, which saves in the checkpoint where the query started.
         """
         before = self.start.positions
         positions = {queue: first + counts.get(queue, 0) for queue, first in self.firsts.items()}

@@ -1,4 +1,4 @@
-"""`spark.read.format("rocketmq")`: what Spark asks of a batch read."""
+"""The readers that Spark calls for batch reads: `spark.read.format("rocketmq")`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from roquet.spark._runtime.worker import filters_are_pushed
 
 
 def batch_reader(options: ReadOptions, schema: StructType) -> DataSourceReader:
-    """The reader that Spark's settings allow."""
+    """A reader, with filter pushdown if Spark's settings enable it."""
     kind = FilteringReader if filters_are_pushed() else RocketMQReader
     return kind(options, schema)
 
 
 class RocketMQReader(DataSourceReader):
-    """One batch read: its offsets are settled when it is planned, so it reads that much and no more."""
+    """One batch read. `partitions` resolves its offsets, so later messages are not part of it."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -40,7 +40,7 @@ class RocketMQReader(DataSourceReader):
 
 
 class FilteringReader(RocketMQReader):
-    """The same, leaving out what the query's conditions leave out."""
+    """A batch read that does not read messages which the filters of the query exclude."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._narrowing, left = narrowed(filters)

@@ -1,4 +1,4 @@
-"""PURE: how much of a backlog the next batch of a stream takes, and whether it is time for one."""
+"""PURE: the size of the next batch of a stream, and whether a batch is due."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from roquet.protocol.records.message import MessageQueue
 
 
 def share_rows(backlog: Mapping[MessageQueue, int], most: int) -> dict[MessageQueue, int]:
-    """`most` messages, shared out in proportion to what waits in each queue; all that wait if these are fewer.
+    """The number of messages to read of each queue: `most` in total, in proportion to the backlog.
 
-    Every queue in which something waits gets at least one message, also if there are more such queues than `most`:
-    otherwise a small queue beside large ones would never be read.
+    Every queue with a backlog gets at least one message, even if there are more such queues than
+    `most`. Otherwise a small queue beside large ones would never be read.
+
+    :param backlog: unread messages per queue.
+    :returns: counts of the queues with a backlog; all of the backlog if it has at most `most`
+        messages.
     """
     waiting = {queue: count for queue, count in backlog.items() if count > 0}
     total = sum(waiting.values())
@@ -30,10 +34,10 @@ def share_rows(backlog: Mapping[MessageQueue, int], most: int) -> dict[MessageQu
 def share_bytes(
     counts: Mapping[MessageQueue, int], sizes: Mapping[MessageQueue, int], most: int
 ) -> dict[MessageQueue, int]:
-    """As many messages of each queue as make `most` bytes together, in proportion; at least one of each.
+    """The number of messages to read of each queue: `most` bytes in total, at least one each.
 
-    :param counts: as from `share_rows`: no more of a queue are taken.
-    :param sizes: bytes of a message of each queue, on average.
+    :param counts: upper bounds, from `share_rows`.
+    :param sizes: average bytes of a message of each queue.
     """
     shares = share_rows(
         {queue: count * sizes[queue] for queue, count in counts.items() if count}, most
@@ -44,7 +48,10 @@ def share_bytes(
 
 
 class TriggerDelay:
-    """Waits for `least` messages, but not longer than `delay_ms`, counted from the batch before."""
+    """Delays batches until `least` messages wait, for at most `delay_ms` since the previous batch.
+
+    With `least` None there is no delay.
+    """
 
     def __init__(self, least: int | None, delay_ms: int) -> None:
         self._least = least
@@ -52,7 +59,11 @@ class TriggerDelay:
         self._last_ms: int | None = None
 
     def is_due(self, waiting: int, now_ms: int) -> bool:
-        """Whether a batch of `waiting` messages may be made now."""
+        """Whether a batch may start now. A batch that is due is taken as started at `now_ms`.
+
+        :param waiting: count of unread messages.
+        :param now_ms: monotonic clock.
+        """
         if self._least is None:
             return True
         if self._last_ms is None:

@@ -1,6 +1,6 @@
-"""The network part of a batch read: at planning the ranges of queues, in each task one of them.
+"""The network part of a batch read: plans the ranges in the driver, reads one range in each task.
 
-Spark calls from plain code, so each function here runs an event loop of its own.
+Spark calls these functions from synchronous code, so each public function runs an event loop.
 """
 
 from __future__ import annotations
@@ -25,36 +25,37 @@ from roquet.spark._runtime.worker import begin_task
 
 
 def plan(options: ReadOptions, narrowing: Narrowing = EVERYTHING) -> list[QueueRange]:
-    """What to read of every queue selected, as things are now.
+    """The ranges to read of all selected queues, resolved now.
 
     :raises RouteNotFound: there is no such topic.
-    :raises OptionError, DataLoss: what was asked for is not there.
-    :raises NoProgress: a broker did not answer within `no_progress_timeout_ms`.
-    :raises MasterAway: one that has to say where queues begin or end did not.
+    :raises OptionError: there is no such queue, or no message is as young as a starting time.
+    :raises DataLoss: a requested offset does not exist.
+    :raises NoProgress: no broker answered within `no_progress_timeout_ms`.
+    :raises MasterAway: a master that must resolve an offset did not answer in time.
     """
     return asyncio.run(_plan(options, narrowing))
 
 
 async def _plan(options: ReadOptions, narrowing: Narrowing) -> list[QueueRange]:
     async with client(options) as consumer:
-        survey = ClusterQueries(consumer, options)
-        ranges = await survey.patiently(partial(_ranges, survey, options))
-        return await _clip_times(survey, narrowing.clip(ranges), narrowing)
+        queries = ClusterQueries(consumer, options)
+        ranges = await queries.patiently(partial(_ranges, queries, options))
+        return await _clip_times(queries, narrowing.clip(ranges), narrowing)
 
 
-async def _ranges(survey: ClusterQueries, options: ReadOptions) -> list[QueueRange]:
-    bounds = await survey.bounds(await survey.queues())
+async def _ranges(queries: ClusterQueries, options: ReadOptions) -> list[QueueRange]:
+    bounds = await queries.bounds(await queries.queues())
     wanted = times_wanted(bounds, options.starting_offsets, options.ending_offsets)
-    return resolve(bounds, options, await survey.times(bounds, wanted))
+    return resolve(bounds, options, await queries.times(bounds, wanted))
 
 
 async def _clip_times(
-    survey: ClusterQueries, ranges: list[QueueRange], narrowing: Narrowing
+    queries: ClusterQueries, ranges: list[QueueRange], narrowing: Narrowing
 ) -> list[QueueRange]:
-    """The parts of the ranges stored within the times that a query asks for."""
+    """The parts of the ranges that were stored within the times of the pushed filters."""
     times = [ms for ms in (narrowing.time_from_ms, narrowing.time_until_ms) if ms is not None]
     bounds = {each.queue: Bounds(each.start, each.end) for each in ranges}
-    found = await survey.times(bounds, [(queue, ms) for queue in bounds for ms in times])
+    found = await queries.times(bounds, [(queue, ms) for queue in bounds for ms in times])
 
     def offset(queue: MessageQueue, ms: int | None, otherwise: int) -> int:
         if ms is None:
@@ -76,7 +77,7 @@ async def _clip_times(
 def read_partition(
     part: QueueRange | None, options: ReadOptions, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """A task's part; None is what Spark makes of a read without any."""
+    """Read the partition of a task. Spark passes None if the read has no partitions."""
     if part is None:
         return iter(())
     begin_task()
@@ -86,9 +87,9 @@ def read_partition(
 def read(part: QueueRange, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The messages of a range as batches with the columns of `schema`.
 
-    :raises roquet.spark._options.ranges.DataLoss: some are gone and that is not allowed.
-    :raises NoProgress: no broker answered, or none had the next message.
-    :raises PeerError: a broker's answer is no run of records.
+    :raises roquet.spark._options.ranges.DataLoss: messages are lost and failOnDataLoss is true.
+    :raises NoProgress: no broker answered or returned the next message in time.
+    :raises PeerError: a broker's answer contains bytes that are no valid record.
     :raises CorruptBody: a body is damaged or too large, and mode is FAILFAST.
     """
     with asyncio.Runner() as runner:
@@ -100,8 +101,8 @@ def read(part: QueueRange, options: ReadOptions, schema: pa.Schema) -> Iterator[
                     if (rows := report.rows(each)) is not None:
                         yield rows
             report.close(part)
-        except CorruptRecord as error:  # its offset is one in what was pulled, not in the log
-            at = f"byte {error.at} of what was pulled"
+        except CorruptRecord as error:  # error.at is an offset in the pulled bytes, not in the log
+            at = f"byte {error.at} of the pulled bytes"
             raise PeerError(
                 f"while reading {part}: no valid record at {at}: {error.reason}"
             ) from error

@@ -1,7 +1,8 @@
-"""What a cluster holds of what a read selects: its queues, their bounds, and where times are in them.
+"""Queries a cluster for the selected queues, their bounds, and the offsets of store times.
 
-Keeps: brokers that come and go are asked again for `no_progress_timeout_ms`, and no longer.
-       Masters are asked first; bounds that only a slave told are marked as not certain.
+Invariants:
+- A query that fails is retried for `no_progress_timeout_ms`, and no longer.
+- Masters are asked first. Bounds from a slave are marked as not certain.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _Answer = TypeVar("_Answer")
 
 
 def client(options: ReadOptions) -> PullConsumer:
-    """The client of a read, still to be entered."""
+    """A client with the options of a read, not opened yet."""
     return PullConsumer(
         options.name_server,
         group=options.group,
@@ -46,7 +47,10 @@ def client(options: ReadOptions) -> PullConsumer:
 
 
 class ClusterQueries:
-    """Asks through a client that somebody else opens and closes."""
+    """Queries brokers for the selected queues and their offsets.
+
+    The caller opens and closes `consumer`.
+    """
 
     def __init__(self, consumer: PullConsumer, options: ReadOptions) -> None:
         self._consumer = consumer
@@ -54,12 +58,13 @@ class ClusterQueries:
         self._patience = _Patience(options)
 
     async def queues(self, expected: Collection[str] = ()) -> list[MessageQueue]:
-        """Every queue selected, sorted.
+        """All selected queues, sorted.
 
-        :param expected: topics that were there before: they are waited for unless data loss is allowed.
-        :raises RouteNotFound: there is no such topic, and that is not allowed.
-        :raises OptionError: there is no such queue.
-        :raises NoProgress: no name server answered.
+        :param expected: topics that existed before. With failOnDataLoss the query waits for their
+            routes.
+        :raises RouteNotFound: there is no such topic, and failOnDataLoss is true.
+        :raises OptionError: there is no such queue, and failOnDataLoss is true.
+        :raises NoProgress: no name server answered in time.
         """
         found: list[MessageQueue] = []
         awaited = expected if self._options.fail_on_data_loss else ()
@@ -71,15 +76,15 @@ class ClusterQueries:
             except RouteNotFound as error:
                 if self._options.fail_on_data_loss:
                     raise
-                logging.getLogger(__name__).warning("left out: %s", error)
+                logging.getLogger(__name__).warning("topic skipped: error=%s", error)
         return self._selected(found)
 
     async def bounds(
         self, queues: Iterable[MessageQueue], *, wait_for_routes: bool = False
     ) -> dict[MessageQueue, Bounds]:
-        """What each queue holds now; where its master does not answer, what a slave says.
+        """The bounds of each queue now; those of a slave if the master does not answer.
 
-        :raises NoProgress: no broker answered in time.
+        :raises NoProgress: no broker of a queue answered in time.
         """
         wanted = list(queues)
         ask = partial(_bounds_of, self._consumer, believes_slaves=self._options.believes_slaves)
@@ -91,7 +96,10 @@ class ClusterQueries:
     async def times(
         self, bounds: Mapping[MessageQueue, Bounds], wanted: Iterable[tuple[MessageQueue, int]]
     ) -> Times:
-        """The offsets of times in queues; raises as `bounds`."""
+        """The offsets of store times in queues. Raises as `bounds` does.
+
+        :param wanted: pairs of queue and store time (ms since 1970).
+        """
 
         async def search(about: tuple[MessageQueue, int]) -> int | None:
             queue, ms = about
@@ -102,9 +110,9 @@ class ClusterQueries:
         return dict(zip(places, found, strict=True))
 
     async def patiently(self, work: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        """What `work` comes to, which is done again for as long as it misses a master and there is time left.
+        """The result of `work`, which is retried until no master is missing or the time is over.
 
-        :raises MasterAway: it was missed to the end.
+        :raises MasterAway: a master was missing to the end.
         """
         while True:
             try:
@@ -134,7 +142,7 @@ class ClusterQueries:
             words = f"assign: there is no queue {', '.join(map(str, missing))}"
             if self._options.fail_on_data_loss:
                 raise OptionError(words)
-            logging.getLogger(__name__).warning("%s", words)
+            logging.getLogger(__name__).warning("queues skipped: error=%s", words)
         return sorted(assigned & set(found))
 
 
@@ -144,14 +152,14 @@ async def _bounds_of(
     try:
         return await _bounds_by(consumer, queue, of_master=True)
     except TlsError:
-        raise  # what is wrong with TLS is wrong with the slave's, too, and to be told
+        raise  # a slave has the same TLS settings, and the caller must see what is wrong with them
     except (RouteNotFound, ConnectionClosed, CallTimeout):
         held = await _bounds_by(consumer, queue, of_master=False)
         return replace(held, is_certain=believes_slaves)
 
 
 async def _bounds_by(consumer: PullConsumer, queue: MessageQueue, *, of_master: bool) -> Bounds:
-    """A queue never written to has no minimum: the broker says -1."""
+    """Ask one broker. Its minimum of a queue without messages is -1, which becomes 0."""
     first, end = await asyncio.gather(
         consumer.min_offset(queue, of_master=of_master),
         consumer.max_offset(queue, of_master=of_master),
@@ -160,7 +168,7 @@ async def _bounds_by(consumer: PullConsumer, queue: MessageQueue, *, of_master: 
 
 
 class _Patience:
-    """Asks again while brokers come and go, but not for ever."""
+    """Retries queries of brokers that fail, until `no_progress_timeout_ms` is over."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._timeout_s = options.no_progress_timeout_ms / 1000
@@ -171,7 +179,7 @@ class _Patience:
         return asyncio.get_running_loop().time() >= self._deadline
 
     async def pause(self) -> None:
-        """Before the next question; the last one is at the end of all patience."""
+        """Wait before the next attempt. The last attempt is made at the deadline."""
         await asyncio.sleep(
             max(0.0, min(PAUSE_SECONDS_MAX, self._deadline - asyncio.get_running_loop().time()))
         )

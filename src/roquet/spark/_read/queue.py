@@ -1,9 +1,14 @@
-"""Reads one range of a queue to its end, whatever happens to the brokers meanwhile.
+"""Reads one range of a queue to its end, across failures and restarts of brokers.
 
-Keeps: every message of the range is handed out once and in order, or the read ends in an error that says which are
-       missing; only `fail_on_data_loss=False` lets it go on without them, and that is logged.
-       That a slave lacks messages does not make them missing: they are waited for, and that ends in `MasterAway`.
-       Without one message of progress it gives up after `no_progress_timeout_ms`.
+Invariants:
+- Every message of the range is returned once and in order, or the read raises an error that names
+the
+  missing offsets. Only with `fail_on_data_loss=False` the read skips missing messages, and logs
+  them.
+- Messages that only a slave lacks do not count as missing: the read waits for the master, and
+raises
+  `MasterAway` in the end.
+- The read fails if it receives no message for `no_progress_timeout_ms`.
 """
 
 from __future__ import annotations
@@ -22,23 +27,26 @@ from roquet.spark._options.read import ReadOptions
 
 CHUNK_BYTES: Final = 8 << 20
 CHUNK_RECORDS: Final = 10_000
-"""How much is gathered before it is decoded: large enough for whole columns to pay, small beside Spark's own memory."""
+"""Limits of what is pulled before it is decoded: enough messages for decoding in columns to pay,
+and little memory compared with Spark's own.
+"""
 AHEAD_MAX: Final = 64
 AHEAD_BYTES: Final = 4 << 20
-"""Pulls that are asked for at once while all goes well, and about how much they bring: a broker gives few messages at a
-time, and each way there costs more than they do."""
+"""Limits of concurrent pulls, as a count and as bytes of their answers. A broker returns few
+messages per pull (32 by default), and a round trip costs more than they do.
+"""
 _OFFSET_AT: Final = 20
-"""Where a record has its queue offset (docs/protocol/messages.md#stored-message)."""
+"""Byte position of the queue offset in a record (docs/protocol/messages.md#stored-message)."""
 PAUSE_SECONDS_MIN: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 1.0
 
 
 class NoProgress(RoquetError):  # noqa: N818
-    """No broker gave the next message of a queue in time; the message says what they said instead."""
+    """No broker returned the next message of a queue in time. The text has the last answer."""
 
 
 class Pulled(Protocol):
-    """What the answer to a pull says."""
+    """The answer to a pull."""
 
     @property
     def next_offset(self) -> int: ...
@@ -53,7 +61,7 @@ class Pulled(Protocol):
 
 
 class Puller(Protocol):
-    """Whoever can pull from a queue."""
+    """A client that can pull from a queue."""
 
     async def pull(self, queue: MessageQueue, offset: int, *, max_messages: int) -> Pulled: ...
     async def pull_all(
@@ -62,7 +70,7 @@ class Puller(Protocol):
 
 
 class RangeReader:
-    """One range on its way, chunk by chunk."""
+    """Reads one range, chunk by chunk."""
 
     def __init__(self, puller: Puller, whole: QueueRange, options: ReadOptions) -> None:
         self._puller = puller
@@ -72,41 +80,47 @@ class RangeReader:
         self._ahead: dict[int, Pulled] = {}
         self._ahead_max = 1
         self._step = 1
-        """How many messages pulls bring, as far as is known: brokers have limits of their own, some in bytes."""
+        """Estimated messages per pull. Brokers limit their answers by count and by bytes."""
 
     async def chunk(self) -> Records | None:
-        """The next records of the range, as many as one batch should hold; None at its end.
+        """The next records of the range, up to the limits of a chunk; None at the end of the range.
 
-        :raises roquet.spark._options.ranges.DataLoss: some are gone and that is not allowed.
-        :raises NoProgress: no broker answered, or none gave the next message.
-        :raises roquet.spark._options.ranges.MasterAway: only a slave answered, and does not have it.
-        :raises AccessDenied, TlsError: a broker does not let us in.
+        :raises roquet.spark._options.ranges.DataLoss: messages are lost and failOnDataLoss is true.
+        :raises NoProgress: no broker answered or returned the next message in time.
+        :raises roquet.spark._options.ranges.MasterAway: only a slave answered, and lacks the
+            messages.
+        :raises AccessDenied, TlsError: a broker refused the connection or the request.
         """
         if self._at >= self._range.end:
             return None
-        first, end = self._at, min(self._at + CHUNK_RECORDS, self._range.end)
+        first = self._at
+        end = min(first + CHUNK_RECORDS, self._range.end)
         brought = await self._some(end)
         if isinstance(brought, Records):
             return brought
-        answers, size, largest = [brought], len(brought.body), len(brought.body)
+        answers = [brought]
+        size = largest = len(brought.body)
         self._step = max(self._at - first, self._step // 2)
         self._ahead.clear()
         while self._at < end and size < CHUNK_BYTES:
             if not self._ahead:
                 await self._look_ahead(end, min(AHEAD_BYTES, CHUNK_BYTES - size) // largest)
             if (answer := await self._next(end)) is None:
-                break  # whatever it is, the next chunk will see to it
+                break  # the next chunk retries, and handles the failure or the gap
             answers.append(answer)
             size += len(answer.body)
             largest = max(largest, len(answer.body))
-        self._ahead.clear()  # nothing of it is kept while Spark works on the chunk
+        self._ahead.clear()  # frees the memory while Spark works on the chunk
         return self._checked(answers, first)
 
     async def _look_ahead(self, end: int, count: int) -> None:
-        """Ask for what comes next, by twice as many pulls as went well before, `count` at most.
+        """Pull the next messages concurrently, with twice as many pulls as succeeded the last time.
 
-        Each asks for as much as pulls bring; those that bring less leave gaps to fill. What fails here is asked for
-        once more in its turn.
+        Each pull asks for `_step` messages. A pull that returns fewer leaves a gap, which `_next`
+        fills. A failure is not raised: `_next` pulls the same messages again, one pull at a time.
+
+        :param end: offset at which to stop.
+        :param count: maximum count of pulls.
         """
         offsets = range(self._at, end - self._step + 1, self._step)[
             : max(1, min(self._ahead_max, count))
@@ -122,7 +136,7 @@ class RangeReader:
         self._ahead.update(zip(offsets, found, strict=True))
 
     async def _next(self, end: int) -> Pulled | None:
-        """The answer that goes on where the one before ended; None if it is of another kind."""
+        """The answer that starts where the previous one ended; None after a failure or at a gap."""
         answer = self._ahead.pop(self._at, None)
         until = min(self._ahead, default=end)
         try:
@@ -132,15 +146,18 @@ class RangeReader:
         return answer if self._passes(answer, until) else None
 
     async def _some(self, end: int) -> Records | Pulled:
-        """What the next pull that gets anywhere brings, all below `end`; no records where messages were lost.
+        """Pull, with retries, until an answer has messages or shows that messages are lost.
 
-        An answer that seems to hold all that it passes over is given as it is, to be checked with others.
+        :param end: offset at which to stop.
+        :returns: an answer that seems to be complete, to be checked with others by `_checked`;
+            otherwise records, which are empty if messages were lost.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._options.no_progress_timeout_ms / 1000
         pause = PAUSE_SECONDS_MIN
         while True:
-            bounds, trouble = None, ""
+            bounds = None
+            trouble = ""
             try:
                 answer = await self._pull(self._at, end)
             except LASTING:
@@ -164,7 +181,11 @@ class RangeReader:
         return await self._puller.pull(self._range.queue, offset, max_messages=count)
 
     def _taken(self, answer: Pulled) -> Records | None:
-        """The records of an answer, after moving past them; None if it leads nowhere, or past what a slave lacks."""
+        """Advance past the records of an answer and return them.
+
+        :returns: None if the answer has no messages of the range, or if it skips messages which
+            only a slave lacks. The position then stays where it is.
+        """
         bounds = self._bounds(answer)
         records = Records.walk(answer.body).between(self._at, self._range.end)
         if len(records) == 0:
@@ -175,7 +196,8 @@ class RangeReader:
         offsets = records.queue_offsets
         if (offsets[1:] <= offsets[:-1]).any():
             raise PeerError(
-                f"the pull of {self._range.queue} at {self._at} was answered out of order: {offsets}"
+                f"the pull of {self._range.queue} at {self._at} was answered "
+                f"out of order: {offsets}"
             )
         following = int(offsets[-1]) + 1
         missing = following - self._at - len(offsets)
@@ -189,7 +211,10 @@ class RangeReader:
         return records
 
     def _passes(self, answer: Pulled, end: int) -> bool:
-        """Go on after an answer whose first record is the next one and that, the broker says, ends within the range."""
+        """Advance past an answer that starts at the position and ends by `end`, as its header says.
+
+        :returns: whether it does.
+        """
         starts_here = int.from_bytes(answer.body[_OFFSET_AT : _OFFSET_AT + 8]) == self._at
         if not answer.body or not starts_here or not self._at < answer.next_offset <= end:
             return False
@@ -197,10 +222,10 @@ class RangeReader:
         return True
 
     def _checked(self, answers: list[Pulled], first: int) -> Records:
-        """The records of answers that led from offset `first` to where the read is.
+        """The records of the answers that moved the position from offset `first` to `_at`.
 
-        A whole chunk is taken apart at once, which is far cheaper than answer by answer; only where it does not hold
-        one record for each offset is each answer looked at by itself, for what is missing.
+        All answers are decoded at once, which is much cheaper than one by one. Only if a record is
+        missing are they decoded again one by one, to find and report the gap.
         """
         records = Records.of_answers([answer.body for answer in answers], self._at - first)
         if np.array_equal(records.queue_offsets, np.arange(first, self._at)):
@@ -209,7 +234,10 @@ class RangeReader:
         return Records.joined(self._taken_in_turn(answers))
 
     def _taken_in_turn(self, answers: list[Pulled]) -> Iterator[Records]:
-        """Up to one that leads nowhere, or that a slave ended too early: what comes next is asked for once more."""
+        """The records of the answers, up to an answer of which `_taken` cannot use all.
+
+        The next chunk pulls again from there.
+        """
         for answer in answers:
             if (taken := self._taken(answer)) is None:
                 return
@@ -218,7 +246,11 @@ class RangeReader:
                 return
 
     def _give_up(self, bounds: Bounds | None, trouble: str) -> None:
-        """The end of all patience: no answer, or none that leads on."""
+        """Raise the error for a read without progress, or skip messages that are lost.
+
+        :param bounds: from the last answer; None if there was none.
+        :param trouble: the last failure.
+        """
         if bounds is None:
             seconds = self._options.no_progress_timeout_ms / 1000
             raise NoProgress(
@@ -226,7 +258,7 @@ class RangeReader:
             )
         if bounds.min <= self._at < bounds.max:
             raise NoProgress(
-                f"{self._range}: the broker has offset {self._at} but does not give it, {bounds}"
+                f"{self._range}: the broker has offset {self._at} but does not return it, {bounds}"
             )
         if not bounds.is_certain:
             raise master_away(self._range.queue, f"offset {self._at} of {self._range}", bounds)

@@ -1,7 +1,7 @@
-"""`spark.readStream.format("rocketmq")`: what Spark asks of a stream.
+"""The reader that Spark calls for streams: `spark.readStream.format("rocketmq")`.
 
-One of these lives in a process beside Spark's driver for as long as the query runs and plans its batches; copies of it,
-which know nothing but the options, read in the executors.
+One reader lives in a process beside Spark's driver while the query runs, and plans its batches.
+Spark copies the unused reader to the executors, where the copies read partitions.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from roquet.spark._read.stream_offset import StreamOffset
 
 _Json = dict[str, Any]
 _ROWS_MAX: Final = 2**63 - 1
-"""Where bytes are the limit alone: Spark is told of some, so that it does not ask for all that is available."""
+"""Reported if only bytes are limited: without a limit Spark would demand all available messages."""
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches of a stream and reads their parts."""
+    """Plans the batches of a stream, and reads their partitions."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -81,7 +81,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._newest is None else self._newest.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From the next question on, which follows at once, the queues seem to end where they end then."""
+        """Read only to the ends that the queues have at the next `latestOffset`, then stop."""
         self._ends_now = True
 
     def partitions(self, start: _Json, end: _Json) -> list[InputPartition]:
@@ -108,7 +108,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _counts(
         self, waiting: Mapping[MessageQueue, int], limit: ReadLimit
     ) -> Mapping[MessageQueue, int]:
-        """Who asks for all that is available gets it, whatever the options say: that is how Spark ends such queries."""
+        """The number of messages to read of each queue.
+
+        `ReadAllAvailable` overrides the options: Spark uses it to finish a query with availableNow.
+        """
         if isinstance(limit, ReadAllAvailable):
             return waiting
         now_ms = int(time.monotonic() * 1000)

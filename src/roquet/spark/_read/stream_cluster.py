@@ -1,6 +1,7 @@
-"""The network part of a stream in Spark's driver: what the queues hold, and progress noted for those who watch.
+"""The network part of a stream in Spark's driver: queries queues and commits offsets.
 
-Keeps: nothing is opened before the first question, so that an unused one can be copied to other processes.
+Invariant: no thread or connection is opened before the first query, so that Spark can copy an
+unused `StreamCluster` to other processes.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from roquet.spark._runtime.loop_thread import LoopThread
 
 _T = TypeVar("_T")
 SAMPLE: Final = 16
-"""So many messages of a queue are looked at to tell how large they are."""
+"""How many messages are pulled, per place in a queue, to estimate the size of its messages."""
 
 log = logging.getLogger(__name__)
 
 
 class StreamCluster:
-    """One client, kept from the first question to `close`."""
+    """Queries the queues of a stream with one client, open from the first query to `close`."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -39,18 +40,19 @@ class StreamCluster:
         self._waiting = Waiting()
 
     def starts(self) -> dict[MessageQueue, int]:
-        """Where a new query starts.
+        """The offset at which a new query starts to read each queue.
 
-        :raises OptionError, DataLoss, RouteNotFound: what was asked for is not there.
+        :raises OptionError, DataLoss, RouteNotFound: a topic, queue or offset does not exist.
         :raises NoProgress, MasterAway: a broker did not answer in time.
         """
         return self._run(self._starts())
 
     def bounds(self, positions: Mapping[MessageQueue, int]) -> dict[MessageQueue, Bounds]:
-        """What the queues hold: those selected now, and those of `positions` that the name server no longer lists.
+        """The bounds of the selected queues, and of those in `positions` that are not listed now.
 
+        :param positions: the next offset to read of each queue.
         :raises NoProgress: a broker did not answer in time.
-        :raises DataLoss: a queue cannot be read any more, and that is not allowed.
+        :raises DataLoss: a queue with unread messages is gone, and failOnDataLoss is true.
         """
         return self._run(self._bounds(positions))
 
@@ -61,19 +63,24 @@ class StreamCluster:
         *,
         otherwise: int,
     ) -> dict[MessageQueue, int]:
-        """The bytes of a message of each queue, as it is read, by a look at some of those that may come next.
+        """The estimated bytes of a decompressed message of each queue, from samples.
 
-        :param otherwise: of queues that do not answer.
+        :param firsts: the next offset of each queue.
+        :param counts: how many messages of each queue the batch may read.
+        :param otherwise: the size for queues whose broker does not answer.
         """
         return self._run(self._message_sizes(firsts, counts, otherwise))
 
     def commit(self, positions: Mapping[MessageQueue, int]) -> None:
-        """Note the progress of the group `consumerGroup` on the brokers; what fails is logged and tried next time."""
+        """Commit the offsets of the group `consumerGroup`, if there is one, to the brokers.
+
+        A failure is logged; the next commit tries the queue again.
+        """
         if self._options.consumer_group is not None:
             self._run(self._commit(self._options.consumer_group, positions))
 
     def close(self) -> None:
-        """Leave; whatever was opened is closed."""
+        """Close the client and its event loop, if they were opened."""
         thread, self._thread = self._thread, None
         consumer, self._consumer = self._consumer, None
         if thread is None:
@@ -95,14 +102,14 @@ class StreamCluster:
         return self._consumer
 
     async def _starts(self) -> dict[MessageQueue, int]:
-        survey = ClusterQueries(await self._client(), self._options)
+        queries = ClusterQueries(await self._client(), self._options)
 
         async def found() -> dict[MessageQueue, int]:
-            bounds = await survey.bounds(await survey.queues())
+            bounds = await queries.bounds(await queries.queues())
             wanted = times_wanted(bounds, self._options.starting_offsets)
-            return starts(bounds, self._options, await survey.times(bounds, wanted))
+            return starts(bounds, self._options, await queries.times(bounds, wanted))
 
-        return await survey.patiently(found)
+        return await queries.patiently(found)
 
     async def _bounds(self, positions: Mapping[MessageQueue, int]) -> dict[MessageQueue, Bounds]:
         consumer = await self._client()
@@ -121,7 +128,11 @@ class StreamCluster:
         consumer = await self._client()
 
         async def size(queue: MessageQueue) -> int:
-            """The first, and those in the middle: the larger ones count, for rather too few messages than too many."""
+            """The larger mean of two samples, at the start and in the middle of the batch.
+
+            The larger one, because a batch that is too small does less harm than one that is too
+            large.
+            """
             places = sorted({firsts[queue], firsts[queue] + counts[queue] // 2})
             try:
                 looked = await consumer.pull_all(queue, places, max_messages=SAMPLE)
@@ -130,7 +141,7 @@ class StreamCluster:
                     default=1,
                 )
             except (RoquetError, OSError) as error:
-                log.debug("size of messages not known: %s queue=%s", error, queue)
+                log.debug("message size unknown: queue=%s error=%s", queue, error)
                 return otherwise
 
         queues = [queue for queue, count in counts.items() if count > 0]
@@ -139,12 +150,15 @@ class StreamCluster:
     async def _listed(
         self, consumer: PullConsumer, positions: Mapping[MessageQueue, int]
     ) -> tuple[set[MessageQueue], dict[MessageQueue, RoquetError]]:
-        """The queues to ask, and those of `positions` to leave where they are, and why they cannot be read now.
+        """The queues to query, and the queues that cannot be read now with the reason.
 
-        The name server lists no queue of a broker that is away, of a topic that was deleted, or beyond the number a
-        topic was cut down to. One that held nothing more when it vanished has nothing to lose; whoever deleted its
-        topic shows in its bounds. With failOnDataLoss others are waited for, as their broker may be starting; without
-        they stay where they are until they are back.
+        The name server does not list a queue whose broker is down, whose topic was deleted, or
+        whose topic has fewer queues now. If such a queue has no unread messages, nothing can be
+        lost, and it is queried as the others are. A queue with unread messages is waited for with
+        failOnDataLoss, as its broker may be starting. Without failOnDataLoss it keeps its position
+        until it is listed.
+
+        :param positions: the next offset to read of each queue.
         """
         topics = {queue.topic for queue in positions}
         deadline = asyncio.get_running_loop().time() + self._options.no_progress_timeout_ms / 1000
@@ -167,19 +181,20 @@ class StreamCluster:
     async def _unread(
         self, consumer: PullConsumer, queue: MessageQueue, position: int
     ) -> RoquetError | None:
-        """What keeps an unlisted queue from being read on; None if it holds nothing more."""
+        """The reason why an unlisted queue cannot be read; None if it has no unread messages."""
         try:
             end = await consumer.max_offset(queue)
         except (RoquetError, OSError) as error:
             return NoProgress(
-                f"{queue} is not listed by the name server any more and its broker does not answer: {error}. If it is "
-                "gone for good, failOnDataLoss=false goes on without it"
+                f"{queue} is not listed by the name server any more, and its broker does not "
+                f"answer: {error}. If the broker is gone for good, failOnDataLoss=false continues "
+                "without it"
             )
         if end <= position:
             return None
         return lost(
             queue,
-            f"offsets {position} to {end - 1}, which the name server lists no more",
+            f"offsets {position} to {end - 1}, which the name server does not list any more",
             Bounds(position, end),
         )
 
@@ -203,6 +218,8 @@ class StreamCluster:
             if failure is None:
                 self._committed[queue] = at
             elif isinstance(failure, (RoquetError, OSError)):
-                log.warning("progress of %s in %s is not noted: %s", group, queue, failure)
+                log.warning(
+                    "offset commit failed: group=%s queue=%s error=%s", group, queue, failure
+                )
             else:
                 raise failure

@@ -1,9 +1,12 @@
-"""PURE: how far a stream is, as Spark keeps it in a checkpoint.
+"""PURE: the offset of a stream, as Spark saves it in a checkpoint.
 
-{"version": 1, "queues": {"orders": {"broker-a": {"0": 23}}}, "since": {"orders": {"broker-a": {"0": 11}}}}
+{"version": 1, "queues": {"orders": {"broker-a": {"0": 23}}},
+ "since": {"orders": {"broker-a": {"0": 11}}}}
 
-Keeps: equal offsets are equal text (Spark compares the text); each batch can be planned again from its two offsets, to
-       the same ranges, whatever the brokers hold by then; text of a later version is refused, not misread.
+Invariants:
+- Equal offsets have equal texts: Spark compares the texts.
+- The two offsets of a batch determine its ranges, whatever the brokers have by then.
+- A text of a later version is refused.
 """
 
 from __future__ import annotations
@@ -18,20 +21,21 @@ from roquet.spark._options.queue_json import by_queue, to_tree
 from roquet.spark._options.ranges import QueueRange
 
 VERSION: Final = 1
-_FORM: Final = "the offsets that a stream of roquet writes"
+_FORM: Final = "offsets that a stream of roquet wrote"
 
 
 class UnknownOffset(RoquetError):  # noqa: N818
-    """An offset in a checkpoint that this version did not write; the message says what it is."""
+    """A checkpoint has an offset that this version of roquet cannot read."""
 
 
 @dataclass(frozen=True)
 class StreamOffset:
     """The next offset to read of each queue.
 
-    `since` says where the batch that ends here starts, for queues where the offset before does not tell: all of them
-    in the first batch of a query, later those that are new and those that lost messages. `is_first` marks where a new
-    query starts; no batch ends there, so that a start by time or at the latest is asked for once only.
+    `since` has the start of the batch that ends here, for queues where the previous `StreamOffset`
+    does not have it: all queues in the first batch of a query, later new queues and queues that
+    lost messages. `is_first` marks the start of a new query. No batch ends there, so the first
+    batch saves the start, and a start by time or at the latest is resolved only once.
     """
 
     positions: Mapping[MessageQueue, int]
@@ -48,12 +52,16 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, tree: Mapping[str, object]) -> Self:
-        """:raises UnknownOffset: it is of a later version, or of something else."""
+        """Parse an offset of a checkpoint.
+
+        :raises UnknownOffset: another version of roquet, or another source, wrote it.
+        """
         version = tree.get("version")
         if version != VERSION or not tree.keys() <= {"version", "queues", "since", "first"}:
             raise UnknownOffset(
-                f"the checkpoint holds an offset of version {version!r}: {dict(tree)}; this roquet reads version "
-                f"{VERSION}. Go on with the roquet that wrote it, or a later one, or start with a new checkpoint"
+                f"the checkpoint has an offset of version {version!r}: {dict(tree)}; this roquet "
+                f"reads version {VERSION}. Use the roquet that wrote the checkpoint, or a later "
+                "one, or start with a new checkpoint"
             )
         return cls(
             _positions(tree.get("queues")),
@@ -62,14 +70,14 @@ class StreamOffset:
         )
 
     def ranges_from(self, start: StreamOffset) -> Iterator[QueueRange]:
-        """What the batch from `start` to here reads; nothing where nothing came."""
+        """The ranges of the batch from `start` to this offset; only those with messages."""
         if self == start:
             return
         for queue, end in self.positions.items():
             first = self.since.get(queue, start.positions.get(queue))
             if first is None:
                 raise UnknownOffset(
-                    f"the checkpoint does not say where {queue} starts: {start.to_json()}"
+                    f"the checkpoint has no start offset of {queue}: {start.to_json()}"
                 )
             if first < end:
                 yield QueueRange(queue, first, end)
@@ -79,6 +87,6 @@ def _positions(tree: object) -> dict[MessageQueue, int]:
     positions: dict[MessageQueue, int] = {}
     for queue, number in by_queue("checkpoint", tree, _FORM):
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise UnknownOffset(f"the checkpoint has {number!r} as the offset of {queue}")
+            raise UnknownOffset(f"the checkpoint has an invalid offset of {queue}: {number!r}")
         positions[queue] = number
     return positions

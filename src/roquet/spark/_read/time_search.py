@@ -1,9 +1,10 @@
-"""Where in a queue a time is: offset by store time, exactly.
+"""Finds the offset of a store time in a queue, exactly.
 
-Brokers answer such a question with the message stored nearest to the time, which may be the one before it, any one of
-several of the same millisecond, and something else in a store whose files were copied
-(docs/storage/fetch.md#an-offset-by-time and docs/pitfalls.md#trap-s17). Store times never go down along a queue
-(docs/pitfalls.md#trap-s24), so halving it leads to the first such message in some twenty pulls.
+The brokers' own search is not exact. It returns the message stored nearest to the time, which may
+be the one before it, or any of several of the same millisecond, and it is wrong in a store whose
+files were copied (docs/storage/fetch.md#an-offset-by-time and docs/pitfalls.md#trap-s17). Store
+times never decrease along a queue (docs/pitfalls.md#trap-s24), so a binary search finds the first
+message in some twenty pulls.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from roquet.spark._options.ranges import Bounds
 
 
 class NotGiven(RoquetError):  # noqa: N818
-    """A broker has a message but does not give it, now."""
+    """A broker has a message but does not return it now."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,11 @@ class _Seen:
 async def first_stored_at(
     consumer: PullConsumer, queue: MessageQueue, bounds: Bounds, ms: int
 ) -> int | None:
-    """The offset of the first message stored at `ms` (milliseconds since 1970) or later; None if there is none.
+    """The offset of the first message stored at `ms` (since 1970) or later; None if there is none.
 
-    :raises NotGiven: a broker keeps back a message; whatever `PullConsumer.pull` raises.
+    Raises what `PullConsumer.pull` raises, too.
+
+    :raises NotGiven: a broker has a message but does not return it.
     """
     low, high = bounds.min, bounds.max
     while low < high:
@@ -48,7 +51,7 @@ async def first_stored_at(
 async def _first_message(
     consumer: PullConsumer, queue: MessageQueue, offset: int, end: int
 ) -> _Seen | None:
-    """The first message from `offset` on, below `end`: messages removed meanwhile are passed over."""
+    """The first message in [offset, end). Messages that are deleted meanwhile are skipped."""
     while offset < end:
         answer = await consumer.pull(queue, offset, max_messages=1)
         for record in decode_all(answer.body):
@@ -57,7 +60,8 @@ async def _first_message(
             )
         if answer.next_offset <= offset:
             raise NotGiven(
-                f"{queue}: the broker does not give offset {offset}, its queue ends at {answer.max_offset}"
+                f"{queue}: the broker does not return offset {offset}, "
+                f"its queue ends at {answer.max_offset}"
             )
         offset = answer.next_offset
     return None

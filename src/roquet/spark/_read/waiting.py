@@ -1,4 +1,4 @@
-"""Logs which queues wait for their master: once when that begins and once when it is over."""
+"""Logs which queues wait for their master: once when the wait begins and once when it ends."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ log = logging.getLogger(__name__)
 
 
 class Waiting:
-    """Keeps: of each queue that waits, the log has one line since it began to."""
+    """Logs queues that begin and cease to wait for their master.
+
+    Invariant: each wait of a queue is logged once, however often `tell` is called meanwhile.
+    """
 
     def __init__(self) -> None:
-        self._told: set[MessageQueue] = set()
+        self._logged: set[MessageQueue] = set()
 
     def tell(self, waiting: Mapping[MessageQueue, Exception]) -> None:
-        """:param waiting: all queues that wait now, and why."""
-        for queue in sorted(waiting.keys() - self._told):
-            log.warning("queue waits for its master: %s", waiting[queue])
-        for queue in sorted(self._told - waiting.keys()):
+        """Log the changes since the last call.
+
+        :param waiting: all queues that wait now, each with the reason.
+        """
+        for queue in sorted(waiting.keys() - self._logged):
+            log.warning("queue waits for its master: queue=%s error=%s", queue, waiting[queue])
+        for queue in sorted(self._logged - waiting.keys()):
             log.info("queue waits no longer: queue=%s", queue)
-        self._told = set(waiting)
+        self._logged = set(waiting)
