@@ -496,8 +496,8 @@ _KEEPING: Final = (
     ),
 )
 _PACK: Final = """        self._pack(
-            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
-            sys_flag, born_ms, born_host, store_ms, reconsume_times,
+            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body,
+            properties, tag_code, flag, sys_flag, born_ms, born_host, store_ms, reconsume_times,
         )  # fmt: skip
 """
 _TAKE: Final = "        self._log.take(PhysicalOffset(at + pack.size))\n"

@@ -209,8 +209,7 @@ def test_no_message_takes_the_offset_of_one_that_waits_for_its_entry(
     for _ in range(5):
         store.replicated()
     assert (
-        len([record for record in caplog.records if "dispatch is held up" in record.getMessage()])
-        == 1
+        len([record for record in caplog.records if "task='dispatch'" in record.getMessage()]) == 1
     )
     assert store.dispatch.behind
     with pytest.raises(Refused, match=r"queue entries of earlier ones are written.*No space left"):

@@ -110,10 +110,10 @@ def test_a_slave_makes_a_queue_anew_that_was_cut_and_dispatches_all_others(
     couple.replicate()
     assert (copy.dispatch.behind, copy.dispatch.why_behind) == (0, "")
     assert numbers(copy, "other") == list(range(120))
-    assert "1 consume queues are made anew" in copy.trouble
+    assert "1 consume queues are being rebuilt" in copy.trouble
     assert copy.mend()
     with pytest.raises(
-        UnreadableFile, match=r"queue 0 of T cannot be read at offset 3: .* made anew from the log"
+        UnreadableFile, match=r"queue 0 of T cannot be read at offset 3: .* rebuilt from the log"
     ):
         copy.fetch("T", 0, 3, 1, TagFilter())
     couple.put(30)
@@ -126,8 +126,8 @@ def test_a_slave_makes_a_queue_anew_that_was_cut_and_dispatches_all_others(
     assert copy.trouble == ""
     told = [record.getMessage().partition(" topic")[0] for record in caplog.records]
     assert told == [
-        "consume queue has lost files, it is made anew from the log:",
-        "consume queue is whole again:",
+        "consume queue has lost files, it will be rebuilt from the log:",
+        "consume queue has been rebuilt:",
     ]
 
 
@@ -371,7 +371,7 @@ def test_a_queue_whose_first_files_are_gone_with_the_log_is_as_it_should_be(
     vanish(drive, queue_files(drive, "third")[0])
     assert numbers(opened(drive), "T") == kept
     (line,) = caplog.messages
-    assert "its first file is missing topic=third queue=0" in line
+    assert "topic=third queue=0 reason=its first file is missing" in line
 
 
 def test_a_queue_that_has_lost_more_files_than_the_log_is_made_anew() -> None:
@@ -399,7 +399,7 @@ def test_a_queue_that_cannot_be_made_anew_goes_on_without_its_first_messages(
     assert [
         line
         for line in caplog.messages
-        if line.startswith("consume queue goes on without its first messages")
+        if line.startswith("consume queue lacks its first messages")
     ]
     put(store, 70, "T")
     stopped.undeletable.clear()
@@ -473,7 +473,8 @@ def test_names_that_are_none_are_left_out(caplog: pytest.LogCaptureFixture) -> N
     lost.load()
     assert lost.ends == {("T", 0): 7, ("%RETRY%g", 2): 9}
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "lostqueues: 8 lines name no queue, they are left out" in line
+    assert "they name no queue: path=" in line
+    assert "lostqueues lines=8;" in line
     caplog.clear()
 
     disk.replace(LOST, b"T/0=7\n")

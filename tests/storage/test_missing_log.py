@@ -75,7 +75,8 @@ def test_a_store_without_the_files_at_the_end_of_its_log_is_not_opened_and_nothi
         store = Store(CONFIG, lambda: 1_700_000_000_000, drive.mount())
         with pytest.raises(
             StoreError,
-            match=f"missing .* ends at {left}, and all up to {log_end} .* delete {CHECKPOINT}",
+            match=f"missing .* ends at physical offset {left}, .* durable up to {log_end}"
+            rf"\. .* delete {CHECKPOINT}",
         ):
             store.open()
         store.abandon()

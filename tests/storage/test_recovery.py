@@ -229,7 +229,9 @@ def test_a_checkpoint_that_cannot_be_read_is_told_of_once(
     told = [line for line in lines_of(caplog, lives, kill=False) if "checkpoint" in line]
 
     assert len(told) == 1
-    assert re.match(r"checkpoint cannot be read, the log is read from \d+: ", told[0])
+    assert re.match(
+        r"checkpoint cannot be read, more of the log is checked: checked_from=\d+ reason=", told[0]
+    )
     assert not [line for line in lines_of(caplog, lives) if "checkpoint" in line]
 
 
@@ -270,7 +272,7 @@ def test_the_ordinary_end_of_a_log_does_not_read_as_damage(
 
     lines = lines_of(caplog, lives)
 
-    assert f"the log ends at physical_offset={end}" in lines
+    assert f"commit log ends: physical_offset={end}" in lines
     assert not [line for line in lines if "valid" in line]
 
 
@@ -291,6 +293,6 @@ def test_other_bytes_behind_the_log_s_end_are_told_of(
     assert [
         line
         for line in lines
-        if line.startswith(f"valid bytes of the log end: physical_offset={end} reason=")
+        if line.startswith(f"commit log ends before invalid bytes: physical_offset={end} reason=")
     ]
-    assert f"the log ends at physical_offset={end}" not in lines
+    assert f"commit log ends: physical_offset={end}" not in lines

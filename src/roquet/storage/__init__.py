@@ -1,4 +1,6 @@
-"""FILES: the commit log, and the queues and index that dispatch derives from it. No sockets, no tasks.
+"""Store files: the commit log, and the consume queues and index that dispatch derives from it.
+
+No sockets, no asyncio tasks.
 
 May import: protocol.
 """

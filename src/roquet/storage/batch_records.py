@@ -1,4 +1,4 @@
-"""PURE: the records of a batch, packed before anybody knows where they will stand in the log."""
+"""Records of a batch, packed before their physical offsets are known."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ _QUEUE_OFFSET_AT: Final = 20
 _PHYSICAL_AT: Final = 28
 _STORE_MS_AT: Final = 56
 _KEYS_PER_PART: Final = 4096
+"""The index hashes a part at a time: hashing a million keys at once would block the event loop."""
 
 
 @dataclass(slots=True)
 class BatchItem:
-    """One message of a batch, as it is stored."""
+    """One message of a batch; body and properties as stored."""
 
     flag: int
     body: bytes
@@ -41,12 +42,14 @@ class BatchItem:
 
 
 class BatchRecords:
-    """Records of one queue, end to end, each of which takes a place in the queue; less than 2 GiB of them.
+    """Packed records of one queue, end to end; each gets a queue entry. Less than 2 GiB in all.
 
-    Keeps: `data` holds all of every record but for queue offset, physical offset and store time, which `place` writes;
-    whatever does not fit its field is refused by `add`, so that nothing is left that can.
+    Invariant: `data` has all bytes of every record but for queue offset, physical offset and store
+    time, which `place` writes. `add` refuses values that do not fit their fields, so `place` cannot
+    fail.
 
-    :param sys_flag: with the host bits that fit `born_host` and `store_host`; of no transaction.
+    :param sys_flag: with the host bits that fit `born_host` and `store_host`, without transaction
+        bits.
     """
 
     def __init__(
@@ -77,9 +80,10 @@ class BatchRecords:
         return len(self._starts)
 
     def add(self, item: BatchItem) -> None:
-        """Pack one more.
+        """Pack one more record.
 
-        :raises ValueError: a value does not fit its field; these records are of no use any more.
+        :raises ValueError: a value does not fit its field. The caller must drop the whole batch
+            then.
         """
         body, properties = item.body, item.properties
         size = self._size + len(body) + len(properties)
@@ -113,7 +117,8 @@ class BatchRecords:
             self._note(item.keys)
 
     def _note(self, keys: Sequence[bytes]) -> None:
-        start, noted = self._starts[-1], self._keys
+        start = self._starts[-1]
+        noted = self._keys
         for size, text in keys_by_size(keys).items():
             alike = noted.get(size)
             if alike is None:
@@ -126,7 +131,12 @@ class BatchRecords:
             self._keys, self._key_count = {}, 0
 
     def place(self, queue_offset: int, at: int, store_ms: int) -> Ints:
-        """Write what follows from where the first record stands; the physical offset of each."""
+        """Write the offsets and the store time into all records.
+
+        :param queue_offset: of the first record.
+        :param at: physical offset of the first record.
+        :returns: the physical offset of each record.
+        """
         starts = np.frombuffer(self._starts, np.int64)
         physical = starts + at
         scatter(
@@ -141,7 +151,7 @@ class BatchRecords:
 
     @property
     def sizes(self) -> Ints:
-        """Of each record, in bytes."""
+        """The size of each record, in bytes."""
         starts = np.frombuffer(self._starts, np.int64)
         return np.append(starts[1:], len(self.data)) - starts
 
@@ -150,8 +160,10 @@ class BatchRecords:
         return np.frombuffer(self._tag_codes, np.int64)
 
     def keys_by_part(self) -> Iterator[list[tuple[bytearray, ShortInts]]]:
-        """Keys for the index, some thousands of them and then those of later records: those of one size end to end,
-        with the index in `data` where each one's record starts.
+        """Keys for the index, in parts of some thousands, in the order of the records.
+
+        A part has for each size of keys: the keys end to end, and for each the index in `data`
+        where its record starts.
         """
         for part in (*self._key_parts, self._keys):
             yield [(alike.text, np.frombuffer(alike.starts, np.int32)) for alike in part.values()]
@@ -159,7 +171,7 @@ class BatchRecords:
 
 @dataclass(slots=True)
 class _Keys:
-    """Keys of one size, end to end, and where each one's record starts."""
+    """Keys of one size, end to end, and for each the index in `data` where its record starts."""
 
     text: bytearray
     starts: array[int]

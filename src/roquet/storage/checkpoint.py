@@ -1,4 +1,4 @@
-"""How far each kind of file is known to be on disk.
+"""The checkpoint file: up to when, and up to which physical offset, the store's files are durable.
 
 See docs/storage/checkpoint.md#the-file.
 """
@@ -16,6 +16,7 @@ from roquet.storage.files.disk import Disk
 _TIMES: Final = Struct(">qqq")
 _FILE_SIZE: Final = 4096
 _MARGIN_MS: Final = 3000
+"""Apache's recovery also goes back three seconds before the checkpoint's times."""
 _MARK: Final = Struct(">qqqqqqq")
 _MARK_AT: Final = 64
 _CHECKSUM: Final = Struct(">I")
@@ -26,29 +27,37 @@ _ENTRIES_AT: Final = _CHECKSUM_AT + _CHECKSUM.size
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMark:
-    """A place in the log: everything before it is durable in log, queues and index.
+    """A physical offset up to which log, queues and index are durable, and what identifies the log.
 
-    `last_at` and `last_ms` are physical offset and store time of a record not far before it, so that another log is
-    told from this one. `index_name` is the newest index file's name as a number, 0 for none; `index_count`
-    and `index_end_ms` are what its header says. So many queues had entries (`queue_count`), and their ends were so much
-    in all (`entry_count`, -1 where that is not known): with less, some were lost.
+    At a start fewer queues or entries than the mark counts mean that files of queues were lost.
     """
 
     position: int
+    """The physical offset."""
     last_at: int
+    """Physical offset of a record shortly before `position`, by which the log is recognized."""
     last_ms: int
+    """The store time of that record."""
     index_name: int
+    """The newest index file's name as a number, 0 if there is no file."""
     index_count: int
+    """Entries of that file, as in its header."""
     index_end_ms: int
+    """Store time of its last entry, as in its header."""
     queue_count: int
+    """Queues that have or had entries."""
     entry_count: int = -1
+    """The sum of all queues' maximum offsets, -1 if it is not known."""
 
 
 class Checkpoint:
-    """Keeps: records stored before `log_ms` (`queues_ms`, `index_ms`) are durable in files of that kind.
+    """The times up to which files are durable (Apache's part of the file), and our mark after them.
 
-    The times are Apache's; the mark is ours, behind what Apache writes. Both move together, with a new mark. `damage`
-    says what of the file could not be read, nothing for a sound or missing one.
+    Times and mark move together. `damage` says what of the file could not be read; it is empty for
+    a sound or missing file.
+
+    Invariant: records stored before `log_ms` (`queues_ms`, `index_ms`) are durable in the log
+    (queues, index).
     """
 
     def __init__(self, disk: Disk, path: Path) -> None:
@@ -59,7 +68,7 @@ class Checkpoint:
         self.damage = ""
 
     def load(self) -> None:
-        """Read the file; a missing or short one counts as all zero: recovery begins at the log's start."""
+        """Read the file. If it is missing or short, all times are 0: the whole log is checked."""
         found = self._disk.read(self._path)
         data = found or b""
         if len(data) >= _TIMES.size:
@@ -70,7 +79,7 @@ class Checkpoint:
             self.damage = "its mark does not have its checksum"
 
     def _read_mark(self, data: bytes) -> bool:
-        """Tells whether all of it could be read, if there is one."""
+        """Read the mark if there is one; returns False if a part of it is damaged."""
         if len(data) < _CHECKSUM_AT + _CHECKSUM.size:
             return True
         (checksum,) = _CHECKSUM.unpack_from(data, _CHECKSUM_AT)
@@ -83,7 +92,11 @@ class Checkpoint:
         return count is not None
 
     def note(self, store_ms: int, mark: CheckpointMark | None) -> None:
-        """Everything up to the record stored at `store_ms` is durable now; so is what `mark` says, if given."""
+        """Move times and mark; `save` writes them.
+
+        :param store_ms: store time of the last durable record, 0 to leave the times as they are.
+        :param mark: None to leave the mark as it is.
+        """
         if store_ms:
             self.log_ms = self.queues_ms = self.index_ms = store_ms
         self.mark = mark or self.mark
@@ -102,12 +115,12 @@ class Checkpoint:
 
     @property
     def safe_ms(self) -> int:
-        """Records stored before this moment are durable in log and queues alike."""
+        """Records stored before this time (ms) are durable both in the log and in the queues."""
         return max(0, min(self.log_ms, self.queues_ms) - _MARGIN_MS)
 
 
 def _entry_count(data: bytes) -> int | None:
-    """What belongs to the mark before it; -1: marks of earlier versions are without it; None: it is damaged."""
+    """The mark's `entry_count`; -1: an earlier version wrote none; None: it is damaged."""
     if not any(data[_ENTRIES_AT : _ENTRIES_AT + _ENTRIES.size]):
         return -1
     if len(data) < _ENTRIES_AT + _ENTRIES.size:

@@ -1,4 +1,7 @@
-"""What a checkpoint makes durable, found some queues at a time: messages are taken and given meanwhile."""
+"""Collects the syncs that a checkpoint runs, 256 queues per step.
+
+The broker serves clients between the steps.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ Sync = Callable[[], None]
 
 
 class Gathered(NamedTuple):
-    """What makes log, queues and index durable, in this order, and the mark that holds after that."""
+    """Functions that sync log, queues and index, in this order, and the mark to save after them."""
 
     syncs: list[Sync]
     mark: CheckpointMark | None
@@ -34,13 +37,14 @@ def gather(
     position: int | None,
     gone: Callable[[ConsumeQueue], None],
 ) -> Steps[Gathered]:
-    """Everything as it is now, or later.
+    """Collect the syncs of log, queues and index, and make the mark that holds once they have run.
 
-    Keeps: all records before the mark are in what is gathered, since queues and log only grow meanwhile and the log
-    comes last; a queue that the mark counts is gathered with its entries.
+    Invariant: the syncs cover all records before the mark, since queues and log only grow during
+    the steps and the log's sync is prepared last. A queue that the mark counts is synced with its
+    entries.
 
-    :param position: how far records are in their queues, and keys in the index; None: there is to be no mark.
-    :param gone: told, in the thread that syncs, of a queue of which somebody has deleted a file.
+    :param position: physical offset up to which queues and index are complete; None: make no mark.
+    :param gone: called with a queue of which a file was deleted, in the thread that syncs.
     """
     index_mark = index.mark if index is not None else (-1, 0, 0)
     of_index = index.sync_work() if index is not None else []
@@ -74,7 +78,7 @@ def _sync(queue: ConsumeQueue, sync: Sync, gone: Callable[[ConsumeQueue], None])
 
 
 class _Newest:
-    """The newest record in front of a place that a queue points to. `end` is where it ends."""
+    """Finds the newest record before a physical offset that has a queue entry; `end` is its end."""
 
     def __init__(self, log: CommitLog, position: int) -> None:
         self._log = log
@@ -84,7 +88,7 @@ class _Newest:
         self.end = 0
 
     def end_of(self, queue: ConsumeQueue) -> int:
-        """The queue offset that followed the queue's last record in front of the place; a lost queue's is not known."""
+        """The queue offset after the last record before the position; 0 if it is not known."""
         if queue.is_lost:
             return 0
         if queue.log_end <= self._position:
@@ -95,7 +99,10 @@ class _Newest:
             return 0
 
     def look(self, queue: ConsumeQueue) -> bool:
-        """At one more queue; tells whether that took long: it has entries of later records."""
+        """Look at one more queue.
+
+        :returns: whether it took long, as the queue has entries of records after the position.
+        """
         if queue.is_lost:
             return False
         has_grown = queue.log_end > self._position
@@ -108,13 +115,15 @@ class _Newest:
         except UnreadableFile:
             self._is_readable = False
             return has_grown
-        end = 0 if entry is None else entry[0] + entry[1] if has_grown else queue.log_end
-        if entry is not None and end > self.end:
-            self.end, self._at = end, entry[0]
+        if entry is not None:
+            end = entry[0] + entry[1] if has_grown else queue.log_end
+            if end > self.end:
+                self.end = end
+                self._at = entry[0]
         return has_grown
 
     def record(self) -> tuple[int, int] | None:
-        """Where it stands, and when it was stored; None where that is not known."""
+        """The newest record's physical offset and store time; None if they are not known."""
         if self._at is None or not self._is_readable:
             return None
         try:

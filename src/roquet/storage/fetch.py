@@ -1,4 +1,4 @@
-"""Queue offset -> records: filter, limits, next offset, and why nothing was found.
+"""Fetches the records of a pull: from a queue offset on, filtered, within limits.
 
 See docs/storage/fetch.md.
 """
@@ -20,7 +20,7 @@ from roquet.storage.queues.consume_queue import BLANK_RECORD_SIZE, ENTRY_SIZE, C
 
 
 class FetchStatus(Enum):
-    """Why a fetch gave what it gave; the names are Apache's and travel in remarks."""
+    """The outcome of a fetch; the names are Apache's and are the remarks of responses."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -35,9 +35,9 @@ class FetchStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """How much one fetch gives; bytes and counts by Apache's properties.
+    """Limits of one fetch: counts and bytes, as Apache's settings give them.
 
-    `memory_bytes` is how far behind the log's end (in bytes) records count as being in memory.
+    Records within `memory_bytes` of the log's end count as being in memory.
     """
 
     memory_bytes: int
@@ -49,9 +49,12 @@ class FetchLimits:
 
 @dataclass(slots=True)
 class Fetched:
-    """`records` are stored messages, whole and in order, each element one or several that stood side by side;
-    `count`: how many messages these are, `size`: how many bytes; `behind`: bytes of log between the last one looked at
-    and the log's end."""
+    """What a fetch found: the records of `queue` and the offset of the next fetch.
+
+    `records` are whole records in order; an element has one record, or several that are adjacent in
+    the log. `count` and `size` (bytes) are their totals. `behind`: bytes of the log from the last
+    record that was looked at to the log's end.
+    """
 
     status: FetchStatus
     next_offset: int
@@ -64,6 +67,7 @@ class Fetched:
 
 
 _SCAN_BYTES = 16000
+"""Bytes of queue entries that one scan looks at: Apache's limit, 800 entries."""
 _HEAD = Struct(">IIIIIqqI")
 _BODY_SIZE_AT = 84
 _V6_MORE = 12
@@ -71,9 +75,10 @@ _EVERYTHING = Stages()
 _AHEAD_MIN = 4096
 _AHEAD_MAX = 64 * 1024
 _UNWANTED = 1 << 64
-"""No tag code."""
+"""Stands for the tag code of a message that the filter bits exclude; beyond any real tag code."""
 _READ_IN_VAIN_MAX = 4 * 1024 * 1024
-"""Bytes of records that are read and not wanted in one fetch: 800 of 4 MiB would hold up everybody for seconds."""
+"""Bytes of records that one fetch reads and the filter then drops. Without a limit a fetch that
+drops 800 records of 4 MiB would block the event loop for seconds."""
 
 
 def fetch(
@@ -85,7 +90,10 @@ def fetch(
     limits: FetchLimits,
     readable_to: int,
 ) -> Fetched:
-    """Records of `queue` from queue offset `offset` on, at most `count_max`, that stand before `readable_to`."""
+    """Fetch at most `count_max` records of `queue` from queue offset `offset` on.
+
+    :param readable_to: physical offset; records at or after it are not returned.
+    """
     if queue is None:
         return Fetched(FetchStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
     low, high = queue.min_offset, queue.max_offset
@@ -98,13 +106,15 @@ def fetch(
     if offset > high:
         return Fetched(FetchStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
     stages = wanted.stages
-    usual = (
-        _next_ones(log, queue, offset, count_max, limits, readable_to) if stages is None else None
+    fetched = (
+        _fetch_next(log, queue, offset, count_max, limits, readable_to) if stages is None else None
     )
-    return usual or _scan(log, queue, offset, count_max, stages or _EVERYTHING, limits, readable_to)
+    return fetched or _scan(
+        log, queue, offset, count_max, stages or _EVERYTHING, limits, readable_to
+    )
 
 
-def _next_ones(
+def _fetch_next(
     log: CommitLog,
     queue: ConsumeQueue,
     offset: int,
@@ -112,9 +122,12 @@ def _next_ones(
     limits: FetchLimits,
     readable_to: int,
 ) -> Fetched | None:
-    """The usual case of `_scan`, at once: the next records, as many as may be taken, are in memory and in one file.
+    """The fast path of `_scan`: no filter, and all records that the limits allow are in memory and
+    in one file of the log.
 
-    None where it is not so. The places of a queue's entries ascend.
+    It relies on the physical offsets of a queue's entries ascending.
+
+    :returns: None if `_scan` has to fetch the records.
     """
     places, sizes = queue.places_and_sizes(offset, min(limits.count_in_memory, count_max))
     total = sum(sizes)
@@ -166,8 +179,11 @@ def _slices(
     sizes: tuple[int, ...],
     total: int,
 ) -> list[bytes | bytearray]:
-    """Records out of a file that begins at physical offset `start`; as one where all stand side by side. To find out
-    which of them do would take longer than to slice each."""
+    """Copy records from the buffer of the file that begins at physical offset `start`.
+
+    If all are adjacent, they are copied as one piece. Finding the adjacent ones among others would
+    take longer than copying each.
+    """
     at, end = places[0] - start, places[-1] + sizes[-1] - start
     if end - at == total:
         return [buffer[at:end]]
@@ -179,7 +195,7 @@ def _slices(
 def _runs(
     log: CommitLog, places: tuple[int, ...], sizes: tuple[int, ...], total: int
 ) -> list[bytes | bytearray]:
-    """The same, read from the file; those side by side as one."""
+    """Read records from the log's file, adjacent ones as one piece."""
     at, end = places[0], places[-1] + sizes[-1]
     firsts, ends = [at], [end]
     if end - at != total:
@@ -197,7 +213,10 @@ def _are_asked_for(
     places: Sequence[int],
     sizes: Sequence[int],
 ) -> bool:
-    """Whether what entries that were read back from the drive name are the records of their queue."""
+    """Whether all records belong to this queue and have consecutive offsets from `offset` on.
+
+    It is checked for entries that another process wrote: they may be damaged.
+    """
     data, index = b"".join(records), 0
     for number, (at, size) in enumerate(zip(places, sizes, strict=True), offset):
         if not _is_asked_for(data, index, size, queue, number, at):
@@ -214,7 +233,7 @@ def _is_asked_for(
     offset: int,
     at: int,
 ) -> bool:
-    """Whether a record of this queue and offset stands at `index`, which is physical offset `at`."""
+    """Whether the record at `index` has this size, queue, queue offset and physical offset."""
     if index < 0 or size < SIZE_MIN or index + size > len(buffer):
         return False
     said_size, magic, _, queue_id, _, queue_offset, physical, flags = _HEAD.unpack_from(
@@ -246,6 +265,7 @@ def _scan(
     limits: FetchLimits,
     readable_to: int,
 ) -> Fetched:
+    """The slow path of a fetch: reads entry by entry, filters, and reads records from files."""
     records: list[bytes | bytearray] = []
     memory_start = log.end - limits.memory_bytes
     is_in_memory = False
@@ -313,7 +333,10 @@ def _scan(
 
 
 class _Ahead:
-    """Reads records whose places ascend: the nearer they are to each other, the more of the log at a time."""
+    """Reads records at ascending physical offsets, with read-ahead.
+
+    While the records are at most 4 KiB apart, the read-ahead doubles from 4 KiB up to 64 KiB.
+    """
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
@@ -322,9 +345,9 @@ class _Ahead:
         self._more = 0
 
     def read(self, at: int, size: int) -> bytes:
-        """The bytes at `at`; fewer, or none, where the file ends or is deleted.
+        """The `size` bytes at `at`; fewer, or none, if the file ends there or is deleted.
 
-        :raises UnreadableFile: the file has lost them, or the drive does not give them.
+        :raises UnreadableFile: the file was truncated, or the drive cannot read the bytes.
         """
         index = at - self._start
         if index < 0 or at + size > self._end:
@@ -347,7 +370,10 @@ def _noted(
     entries: Iterator[tuple[int, int, int]],
     by_note: Callable[[int, bytes], bool],
 ) -> Iterator[tuple[int, int, int]]:
-    """The entries from `offset` on; those whose notes say that the message is not wanted have the code `_UNWANTED`."""
+    """The entries with the tag code `_UNWANTED` for messages that their filter bits exclude.
+
+    :param offset: queue offset of the first entry.
+    """
     for number, (at, size, code) in enumerate(entries, offset):
         bits = queue.filter_bits(number)
         yield at, size, code if bits is None or by_note(*bits) else _UNWANTED

@@ -1,4 +1,4 @@
-"""Consume queues whose files somebody has cut or deleted are made anew from the log (decision 0035)."""
+"""Rebuilds consume queues from the log whose files were truncated or deleted (decision 0035)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,20 @@ from roquet.storage.queues.queues import QueueName, Queues
 log = logging.getLogger(__name__)
 
 FILE: Final = "lostqueues"
+"""Name of the file that lists lost queues."""
 _LINE: Final = re.compile(r"(.+)/([0-9]{1,10})=([0-9]{1,18})")
 
 
 class LostQueues:
-    """The names of queues that lack entries, in a file of the store: `topic/queueId=end`, one a line.
+    """The list of queues that lack entries, saved in a file of the store: lines
+    `topic/queueId=end`.
 
-    Keeps: a queue is there before the first of its files is deleted, until all its entries are durable again. So a
-    crash in between costs a start that dispatches the whole log, and no entry. `ends` are the queue offsets at which
-    they go on, 0 where that follows from the log only: no message gets the offset of one that is gone from the log.
+    `ends` are the queues' next offsets, so that no message gets the offset of one that is deleted
+    from the log. It is 0 if only the log can say.
+
+    Invariant: a queue is listed from before the first of its files is deleted until all its entries
+    are durable again. So after a crash in between the next start dispatches the whole log, and no
+    entry is missing.
     """
 
     def __init__(self, disk: Disk, root: Path) -> None:
@@ -41,24 +46,27 @@ class LostQueues:
         self.ends: dict[QueueName, int] = {}
 
     def load(self) -> None:
-        """Read the file; a line that names no queue is left out, which is told."""
+        """Read the file; lines that name no queue are ignored and logged."""
         lines = (self._disk.read(self._path) or b"").decode("utf-8", "replace").splitlines()
         found = [line for text in lines if (line := _LINE.fullmatch(text)) is not None]
         self.ends = {(line[1], int(line[2])): int(line[3]) for line in found}
         if len(found) < len(lines):
             log.warning(
-                "%s: %d lines name no queue, they are left out: a queue may lack entries, look for that with: roquet "
-                "store check", self._path, len(lines) - len(found),
+                "lines of the list of lost queues are ignored, they name no queue: path=%s "
+                "lines=%d; a queue may lack entries, check with: roquet store check",
+                self._path, len(lines) - len(found),
             )  # fmt: skip
 
     def add(self, ends: Mapping[QueueName, int]) -> None:
-        """
-        :raises OSError: that could not be written; nothing changed.
+        """List more queues; the ends of queues that are listed already stay.
+
+        :raises OSError: the file could not be written; nothing changed.
         """
         self._save({**ends, **self.ends})
 
     def remove(self, names: Collection[QueueName]) -> None:
-        """
+        """Take queues off the list.
+
         :raises OSError: as `add`.
         """
         self._save({name: end for name, end in self.ends.items() if name not in names})
@@ -75,17 +83,19 @@ class LostQueues:
 
 
 def lost_beginnings(commit_log: CommitLog, queues: Iterable[ConsumeQueue]) -> list[ConsumeQueue]:
-    """Queues whose first files have vanished: the log has records of them from before those that the files begin with.
+    """Find queues whose first files are missing: the log has earlier records of them than the
+    files.
 
-    Retention deletes a queue's file when all its records are gone from the log. So as a rule the first entry that is
-    left is of a record from before the log's start, and nothing else is looked at. Else the log is read up to that
-    record. Of sound queues one in 300,000 (the entries of a file) is such a one: the one whose first record left in the
-    log happens to have the first entry of a file.
+    Retention deletes a queue's file when all its records are deleted from the log. So as a rule the
+    first entry that is left is of a record from before the log's start, and nothing else is read.
+    Otherwise the log is read up to that record. Of sound queues that happens to one in 300,000 (the
+    entries of a file), whose first record left in the log has the first entry of a file.
     """
     late: dict[QueueName, tuple[ConsumeQueue, int]] = {}
-    end, lost = 0, list[ConsumeQueue]()
+    lost: list[ConsumeQueue] = []
+    end = 0
     for queue in queues:
-        with suppress(UnreadableFile):  # which is told to whoever needs the entry
+        with suppress(UnreadableFile):  # reads of the entry report the error
             first = queue.first_in_files
             if first is not None and first[1] > commit_log.start:
                 late[queue.name] = queue, first[0]
@@ -100,14 +110,14 @@ def lost_beginnings(commit_log: CommitLog, queues: Iterable[ConsumeQueue]) -> li
                 lost.append(late.pop(name)[0])
     for queue in lost:
         log.warning(
-            "consume queue is damaged, it is made anew from the log: its first file is missing topic=%s queue=%d",
-            queue.topic, queue.queue_id,
+            "consume queue is damaged, it will be rebuilt from the log: topic=%s queue=%d reason=%s",
+            queue.topic, queue.queue_id, "its first file is missing",
         )  # fmt: skip
     return lost
 
 
 class _Fresh:
-    """Where the records of some queues go, and those of all others do not."""
+    """The fresh queues of a rebuild; records of all other queues are in none of them."""
 
     def __init__(self, queues: Mapping[QueueName, ConsumeQueue]) -> None:
         self._queues = queues
@@ -117,14 +127,15 @@ class _Fresh:
 
 
 class _Again(Dispatch):
-    """Dispatches records again that another dispatch has told of."""
+    """Dispatches records to fresh queues that the store's dispatch has dispatched before."""
 
-    def _tell(self, text: str, *values: object) -> None:
-        pass
+    def _log_event(self, text: str, *values: object) -> None:
+        """Log nothing: the store's dispatch has logged these events."""
 
     def go_on(self, end: int) -> bool:
-        """Dispatch the next piece of the log before `end`; tells whether there may be more.
+        """Dispatch the next piece of the log before `end`.
 
+        :returns: whether there may be more.
         :raises OSError: queue entries cannot be written.
         """
         self.position = max(self.position, self._log.start)
@@ -134,7 +145,8 @@ class _Again(Dispatch):
             return False
         except UnreadableFile as error:
             log.error(
-                "queues are made anew without the records of a file that cannot be read: %s", error
+                "consume queues are rebuilt without the records of an unreadable file: error=%s",
+                error,
             )
             self.position = self._log.next_file(self.position)
             return self.position < end
@@ -148,10 +160,10 @@ class _Again(Dispatch):
 
 
 class Mending:
-    """Makes queues anew while the store is in use, a piece of the log at a time.
+    """Rebuilds lost queues while the store is in use, a piece of the log at a time.
 
-    Keeps: a queue that is lost keeps its offsets, and gives and takes no entry until it has those of all records that
-    are dispatched.
+    Invariant: a lost queue keeps its offsets. It returns and accepts no entry until it has the
+    entries of all records that are dispatched.
     """
 
     def __init__(
@@ -168,7 +180,8 @@ class Mending:
         self._lost = lost
         self._delay_ms = delay_ms
         self.gone: list[ConsumeQueue] = []
-        """Queues of which a sync, in whatever thread, found that a file was deleted or replaced; `step` takes them."""
+        """Queues of which a sync found a file deleted or replaced. Any thread appends to it; `step`
+        takes them off."""
         self._waiting: list[ConsumeQueue] = []
         self._fresh: dict[ConsumeQueue, ConsumeQueue] = {}
         self._walk: _Again | None = None
@@ -176,12 +189,13 @@ class Mending:
 
     @property
     def trouble(self) -> str:
-        """Which queues are made anew; empty for none."""
+        """How many queues are being rebuilt, for replication status; empty if none."""
         count = len(self._waiting) + len(self._fresh)
-        return f"{count} consume queues are made anew from the log" if count else ""
+        return f"{count} consume queues are being rebuilt from the log" if count else ""
 
     def made(self, queues: Iterable[ConsumeQueue]) -> None:
-        """A start has made these queues, which were lost, from the whole log; they are not durable yet.
+        """Register lost queues that a start has rebuilt from the whole log; they are not durable
+        yet.
 
         :raises OSError: there is no room for blanks.
         """
@@ -190,17 +204,21 @@ class Mending:
             self._reach(queue, self._lost.ends.get(queue.name, 0))
 
     def _reach(self, queue: ConsumeQueue, end: int) -> None:
-        """Let a queue go on at `end` at the earliest. The blanks before that name a place before the log's start, so
-        that they count as deleted by retention.
+        """Extend a queue with blanks so that its next offset is at least `end`.
+
+        The blanks name an offset before the log's start, so that they count as deleted by
+        retention.
         """
         queue.blank_to(end, max(1, self._log.start - 1))
         queue.correct_min_offset(self._log.start)
 
     def lose(self, queue: ConsumeQueue) -> bool:
-        """Have a queue made anew if files of it have been cut or deleted; tells whether it is going to be.
+        """Begin to rebuild a queue if files of it were truncated or deleted.
 
-        While the drive does not say what is there, or does not take the note, the queue is as it was: whoever needs
-        it next asks again.
+        If the drive cannot say which files there are, or the list of lost queues cannot be written,
+        the queue stays as it is. The next caller that needs it calls this again.
+
+        :returns: whether the queue is lost and will be rebuilt.
         """
         return queue.is_lost or self._lose(queue)
 
@@ -210,26 +228,27 @@ class Mending:
                 return False
             self._lost.add({queue.name: queue.max_offset})
         except OSError:
-            return False  # the error for which the caller came here says enough
+            return False  # the caller raises the error for which it called this
         queue.lose()
         self._waiting.append(queue)
         log.warning(
-            "consume queue has lost files, it is made anew from the log: topic=%s queue=%d max_offset=%d; "
-            "it gives and takes nothing until then", queue.topic, queue.queue_id, queue.max_offset,
+            "consume queue has lost files, it will be rebuilt from the log: topic=%s queue=%d "
+            "max_offset=%d; sends to it and pulls from it fail until then",
+            queue.topic, queue.queue_id, queue.max_offset,
         )  # fmt: skip
         return True
 
     def step(self) -> list[ConsumeQueue] | None:
-        """Go on with one piece of the log; the queues that are whole again by that, None: there is nothing to do now.
+        """Dispatch one more piece of the log to the queues that are being rebuilt.
 
-        :raises OSError: what is left of files cannot be deleted, or entries not written; to be called again.
+        :returns: the queues that are complete now; None if there is nothing to do.
+        :raises OSError: files cannot be deleted, or entries cannot be written; to be called again.
         """
         while self.gone:
             queue = self.gone.pop()
             if not queue.is_lost:
-                self._lose(
-                    queue, is_gone=True
-                )  # if it cannot be noted, the next checkpoint finds the same
+                # if it cannot be listed as lost now, the sync of the next checkpoint fails again
+                self._lose(queue, is_gone=True)
         if self._walk is None:
             if not self._waiting:
                 self._forget_durable()
@@ -246,13 +265,13 @@ class Mending:
         self._waiting = []
         by_name = {queue.name: fresh for queue, fresh in self._fresh.items()}
         ends = HoleScanner(self._log, self._log.file_size)
-        ends.is_whole = True  # what it walks is dispatched already
+        ends.is_whole = True  # the records are dispatched already, so none of them is incomplete
         walk = _Again(self._log, _Fresh(by_name), None, self._delay_ms, ends)
         walk.position = PhysicalOffset(self._log.start)
         return walk
 
     def _end(self) -> list[ConsumeQueue]:
-        """All records that are dispatched are in the fresh queues: they take the places of those that were lost."""
+        """Replace the lost queues by the fresh ones, which have all dispatched records now."""
         for queue, fresh in self._fresh.items():
             self._reach(fresh, queue.max_offset)
         made, self._fresh, self._walk = self._fresh, {}, None
@@ -260,7 +279,7 @@ class Mending:
             queue.adopt(fresh)
             self._unsynced.add(queue)
             log.warning(
-                "consume queue is whole again: topic=%s queue=%d min_offset=%d max_offset=%d",
+                "consume queue has been rebuilt: topic=%s queue=%d min_offset=%d max_offset=%d",
                 queue.topic, queue.queue_id, queue.min_offset, queue.max_offset,
             )  # fmt: skip
         return list(made)

@@ -1,4 +1,4 @@
-"""A message to store as it is said, its hosts included: one that is stored again, for another time or another queue."""
+"""A record to append with given hosts: a message that is stored again, as in another queue."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _HOST_BITS = m.BORN_HOST_V6 | m.STORE_HOST_V6
 
 @dataclass(slots=True)
 class NewRecord:
-    """What a record of `queue` is to hold; hosts are address and port as stored, times ms since the epoch.
+    """The fields of a record that will be appended to `queue`.
 
-    `properties` as they are stored; the bits of `sys_flag` that say of which kind the hosts are follow the hosts.
+    Hosts are address and port and `properties` are bytes as stored; times are ms since 1970. The
+    IPv6 bits of `sys_flag` are set from the hosts.
     """
 
     queue: ConsumeQueue
@@ -36,19 +37,20 @@ class NewRecord:
 
     @property
     def takes_a_slot(self) -> bool:
-        """Prepared and rolled back transaction records are in no queue."""
+        """Whether the record gets a queue entry. Prepared and rolled back records do not."""
         return not self.sys_flag & m.TRANSACTION_PREPARED
 
     @property
     def layout(self) -> Struct:
-        """How its record is packed."""
+        """The struct that packs the record."""
         return layout(
             self.sys_flag, len(self.body), len(self.queue.topic_bytes), len(self.properties)
         )
 
     def pack(self, pack: Struct, queue_offset: int, at: int, store_ms: int) -> bytes:
-        """The record that stands at physical offset `at`; `pack` is its `layout`.
+        """The bytes of the record at physical offset `at`.
 
+        :param pack: the record's `layout`.
         :raises ValueError, struct.error: a value does not fit its field.
         """
         topic = self.queue.topic_bytes

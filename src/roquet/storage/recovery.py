@@ -1,4 +1,4 @@
-"""After a stop or a crash: where valid bytes end, what to cut, where dispatch resumes.
+"""Recovery at a start: finds the log's valid end, truncates, and completes queues and index.
 
 See docs/storage/recovery.md.
 """
@@ -26,13 +26,14 @@ from roquet.storage.queues.queues import Queues
 _log = logging.getLogger(__name__)
 
 _FILES_AFTER_A_STOP: Final = 3
+"""Files, from the last one on, that may be checked after a clean stop."""
 DISPATCH: Final = "dispatch"
-INDEX: Final = "the index"
-"""What may have to wait for room on the drive."""
+INDEX: Final = "index"
+"""Names in log lines of the tasks that may have to wait for room on the drive."""
 _NO_TIME: Final = 1 << 63
-_TOLD_BY: Final = 64 * 1024
-"""Bytes behind the log's end by which an ordinary end is told from others: all of a file of zeros would be read at each
-start."""
+_CHECKED_AFTER_END: Final = 64 * 1024
+"""Bytes after the log's end that are checked for zeros. Checking the rest of the file would read
+all of it at each start."""
 
 
 def recover(
@@ -49,15 +50,18 @@ def recover(
     save_tail: Callable[[PhysicalOffset], object],
     room_wanted: Callable[[str], AbstractContextManager[None]],
 ) -> None:
-    """Let the log end behind its last valid record, and queues and index say what it says.
+    """Truncate the log after its last valid record, and make queues and index agree with the log.
 
-    After a crash that takes as long as it takes to read and dispatch what came since the checkpoint. A drive without
-    room ends nothing: dispatch and index are behind then, and are completed once there is some.
+    After a crash the duration depends on what was written since the checkpoint, which is read and
+    dispatched. A full drive does not fail a start: dispatch and index lag then, and are completed
+    once there is room.
 
-    :param was_ours: nobody but this broker had the store since it erased what stood behind the log's end.
-    :param completes: queues lack entries that are to be made from the whole log.
-    :param save_tail: called before the log is cut, with the place: what is cut may be more than garbage.
-    :param room_wanted: within it a drive without room is told of once, and what was done there is tried again later.
+    :param was_ours: no other broker has used the store since this one erased the bytes after the
+        log's end.
+    :param completes: some queues lack entries that are to be rebuilt from the whole log.
+    :param save_tail: called with the log's new end before the log is truncated, to save the bytes
+        after it.
+    :param room_wanted: wraps a task that is retried later if the drive has no room; takes its name.
     """
     mark = checkpoint.mark if checkpoint.mark and _is_of_this_log(log, checkpoint.mark) else None
     lost = mark.queue_count - queues.used if mark is not None else 0
@@ -67,19 +71,22 @@ def recover(
         start = scan_start(log, checkpoint, queues.log_end, crashed=crashed)
     if checkpoint.mark is not None and checkpoint.mark.position > log.end:
         _log.warning(
-            "commit log is shorter than its checkpoint log_end=%d checkpoint=%d: files of the log are lost, or are "
-            "another log's; restore them from another broker or a backup", log.end, checkpoint.mark.position,
+            "commit log is shorter than its checkpoint: log_end=%d checkpoint=%d; files of the log "
+            "are lost or belong to another log, restore them from another broker or a backup",
+            log.end, checkpoint.mark.position,
         )  # fmt: skip
     elif queues.log_end > log.end:
         _log.warning(
-            "commit log is shorter than its consume queues log_end=%d queues_end=%d: files of the log are lost, or "
-            "the broker ended while it cut its log, or a queue is damaged; if somebody has deleted files, stop the "
-            "broker and restore them from another broker or a backup", log.end, queues.log_end,
+            "commit log is shorter than its consume queues: log_end=%d queues_end=%d; files of the "
+            "log are lost, or the broker ended while it truncated its log, or a queue is damaged. "
+            "If files were deleted, stop the broker and restore them from another one or a backup",
+            log.end, queues.log_end,
         )  # fmt: skip
     if checkpoint.damage:
         _log.warning(
-            "checkpoint cannot be read, the log is read from %d: %s", start, checkpoint.damage
-        )
+            "checkpoint cannot be read, more of the log is checked: checked_from=%d reason=%s",
+            start, checkpoint.damage,
+        )  # fmt: skip
     known = _known(checkpoint, mark, queues, crashed=crashed, was_ours=was_ours)
     checkpoint.mark = mark
     end, damaged = valid_end(log, start, known, verify=verify)
@@ -100,20 +107,24 @@ def recover(
         _drop_damaged(torn)
     if (lost > 0 or missing > 0) and not completes:
         _log.warning(
-            "consume queues are missing, or files of them: all are completed from the whole log queues=%d entries=%d",
-            max(0, lost), max(0, missing),
+            "consume queues or files of them are missing, all are completed from the whole log: "
+            "queues=%d entries=%d", max(0, lost), max(0, missing),
         )  # fmt: skip
     if torn or lost > 0 or missing > 0 or completes:
         resume = log.start
     dispatch.position = PhysicalOffset(min(max(resume, log.start), end))
-    dispatch.damaged, dispatch.taken = frozenset(hole.start for hole in damaged), taken
-    dispatch.recovers, dispatch.verifies = True, verify and dispatch.position < start
+    dispatch.damaged = frozenset(hole.start for hole in damaged)
+    dispatch.taken = taken
+    dispatch.recovers = True
+    dispatch.verifies = verify and dispatch.position < start
     with room_wanted(DISPATCH):
         dispatch.catch_up()
         if dispatch.gaps and not dispatch.holes:
-            # The log has all its records: what is missing in these queues are entries that should have been durable.
+            # The log has all its records: these queues lack entries that should have been durable.
             _drop_damaged(dispatch.gaps)
-            dispatch.position, dispatch.recovers, dispatch.verifies = log.start, True, verify
+            dispatch.position = log.start
+            dispatch.recovers = True
+            dispatch.verifies = verify
             dispatch.catch_up()
     if index is not None:
         with room_wanted(INDEX):
@@ -121,16 +132,18 @@ def recover(
     for queue in queues:
         queue.correct_min_offset(log.start)
     _log.info(
-        "log from %d to %d, checked from %d, dispatched from %d%s", log.start, end, start, resume,
-        ", after a crash" if crashed else "",
+        "commit log recovered: start=%d end=%d checked_from=%d dispatched_from=%d crashed=%s",
+        log.start, end, start, resume, crashed,
     )  # fmt: skip
 
 
 def _taken(
     queues: Queues, damaged: Sequence[Hole]
 ) -> list[tuple[ConsumeQueue, int, PhysicalOffset]]:
-    """Queue offsets of damaged records, by entries that were written before they were damaged, and where these records
-    stand: of each queue the last one. A crash of the machine may have taken such entries, or have left wrong ones.
+    """The last damaged record of each queue: queue, queue offset and physical offset.
+
+    They are found by entries that were written before the records were damaged. A crash of the
+    machine may have taken such entries, or have left wrong ones.
     """
     if not damaged:
         return []
@@ -145,7 +158,7 @@ def _taken(
 
 
 def _drop_damaged(queues: Collection[ConsumeQueue]) -> None:
-    """Empty queues that are going to be dispatched anew."""
+    """Empty queues that will be dispatched again from the log's start."""
     _log.warning(
         "consume queues are damaged, they are rebuilt from the whole log: count=%d", len(queues)
     )
@@ -156,14 +169,17 @@ def _drop_damaged(queues: Collection[ConsumeQueue]) -> None:
 def _dispatched_to(
     queues: Queues, start: int, mark: CheckpointMark | None, *, crashed: bool
 ) -> int:
-    """Where the records end that are in their queues: a deleted topic's are not, and stay out of them."""
+    """The physical offset up to which the log is dispatched.
+
+    Records of deleted topics before it are not dispatched again.
+    """
     if mark is not None:
         return mark.position if crashed else max(mark.position, queues.log_end)
     return min(queues.log_end, start) if crashed else queues.log_end
 
 
 def _is_of_this_log(log: CommitLog, mark: CheckpointMark) -> bool:
-    """Whether the record that the mark names is the one that stood there when it was made."""
+    """Whether the log still has the record that the mark names, with the same store time."""
     record = log.record_at(mark.last_at)
     if record is None or mark.position > log.end:
         return False
@@ -171,7 +187,10 @@ def _is_of_this_log(log: CommitLog, mark: CheckpointMark) -> bool:
 
 
 def _cut_index(index: Index, checkpoint: Checkpoint, mark: CheckpointMark | None, end: int) -> int:
-    """Drop what a crash may have left half done of the index; from where on the log has to be dispatched for it."""
+    """Drop index entries that a crash may have left incomplete.
+
+    :returns: the physical offset from which the log has to be dispatched to the index again.
+    """
     if mark is not None and index.cut_to_mark(mark.index_name, mark.index_count, mark.index_end_ms):
         return end
     refill = index.cut_to_time(checkpoint.index_ms)
@@ -179,11 +198,12 @@ def _cut_index(index: Index, checkpoint: Checkpoint, mark: CheckpointMark | None
 
 
 def _drop_stale(log: CommitLog, queue: ConsumeQueue) -> None:
-    """Drop the entries at a queue's end that do not name the record they point to.
+    """Drop the entries at a queue's end that do not match the record they point to.
 
-    Apache's broker leaves what it cuts off a queue in its files, and the log goes on where it points to. With a mark
-    there are none: the entries in front of it were durable. One of them that names no record points to a damaged one,
-    whose offset no other message may get.
+    Apache's broker leaves truncated entries in the queue's files, and new records are written to
+    the log where they point to. It is not called if the checkpoint has a mark: the entries before
+    the mark were durable then. One of those that matches no record points to a damaged record, and
+    no other message may get its queue offset.
     """
     while queue.max_offset > queue.min_offset and not _is_true(log, queue, queue.max_offset - 1):
         queue.drop_last()
@@ -192,9 +212,9 @@ def _drop_stale(log: CommitLog, queue: ConsumeQueue) -> None:
 def _cut(
     log: CommitLog, queue: ConsumeQueue, start: int, end: int, *, crashed: bool, has_mark: bool
 ) -> bool:
-    """Drop the entries of records from where the log ends, after a crash from `start` on.
+    """Drop a queue's entries of records after the log's `end`; after a crash, after `start`.
 
-    False: what is left cannot be believed, or not be read.
+    :returns: False if the entries that are left are damaged or cannot be read.
     """
     try:
         is_torn = not crashed and (queue.has_bytes_behind or queue.log_end > end)
@@ -213,7 +233,7 @@ def _is_true(log: CommitLog, queue: ConsumeQueue, offset: int) -> bool:
     entry = queue.entry(offset)
     assert entry is not None
     if entry[1] == BLANK_RECORD_SIZE:
-        return True  # nobody else writes one; the ones behind the mark are cut off already
+        return True  # only this broker writes blanks; those after the mark are dropped already
     record = log.record_at(entry[0])
     if record is None or len(record) != entry[1]:
         return entry[0] < log.start
@@ -228,12 +248,13 @@ def _is_true(log: CommitLog, queue: ConsumeQueue, offset: int) -> bool:
 def scan_start(
     log: CommitLog, checkpoint: Checkpoint, dispatched: int, *, crashed: bool
 ) -> PhysicalOffset:
-    """Where checking begins.
+    """The physical offset from which the log is checked, if there is no mark or no crash.
 
-    After a clean stop behind the last record that a queue points to, at the earliest at the third last file; after a
-    crash at the newest file that begins with a record from before the checkpoint, else at the first.
+    After a clean stop: the end of the last record that a queue points to, but not before the third
+    last file. After a crash: the newest file that begins with a record from before the checkpoint's
+    times, else the first file.
 
-    :param dispatched: where the last record of all queues ends.
+    :param dispatched: the end of the last record that a queue points to.
     """
     starts = log.file_starts
     if not starts:
@@ -249,7 +270,7 @@ def scan_start(
 
 
 def _first_store_ms(log: CommitLog, start: PhysicalOffset) -> int:
-    """Store time of the first record of a file, 0 where it begins with none."""
+    """Store time of the first record of a file, ms; 0 if the file begins with no record."""
     try:
         for at, data in log.walk(start):
             return read_dispatch_request(at, data).store_ms if at == start else 0
@@ -260,19 +281,18 @@ def _first_store_ms(log: CommitLog, start: PhysicalOffset) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a log before it is read.
-
-    All before the physical offset `durable_to` was synced, and all in front of a record stored at or before
-    `durable_ms`. `is_whole`: the log ended there, or before. `last_ms`: when the record in front of the place was
-    stored where reading begins, 0 where that is not known. `has_old_tail`: an earlier life of the log may stand behind
-    its end.
-    """
+    """What checkpoint and queues say about a log before it is read."""
 
     durable_to: int = 0
+    """The log was durable up to this physical offset."""
     durable_ms: int = 0
+    """All records before one stored at this time or earlier were durable, too."""
     is_whole: bool = False
+    """Whether the log ended at `durable_to` or before it."""
     last_ms: int = 0
+    """Store time of the record before the first one that is checked, 0 if it is not known."""
     has_old_tail: bool = True
+    """Whether records from before an earlier truncation may follow the log's end."""
 
 
 def _known(
@@ -283,7 +303,11 @@ def _known(
     crashed: bool,
     was_ours: bool,
 ) -> Known:
-    """Times go back with the clock: they count only where a broker wrote them that makes no marks."""
+    """What is known of the log.
+
+    After a crash the checkpoint's times count only if it has no mark, that is, if Apache's broker
+    wrote it: store times go back with the clock.
+    """
     if crashed and mark is not None:
         return Known(mark.position, last_ms=mark.last_ms, has_old_tail=not was_ours)
     if crashed:
@@ -296,13 +320,16 @@ def _known(
 def valid_end(
     log: CommitLog, start: PhysicalOffset, known: Known, *, verify: bool
 ) -> tuple[PhysicalOffset, list[Hole]]:
-    """Where the run of valid records from `start` ends, and the damaged places in it.
+    """Find the end of the valid records from `start` on, and the holes between them.
 
-    A record counts when its parts add up, it says the physical offset where it stands and, with `verify`, its body
-    has its checksum. Damaged ones end the run only where they may be the beginning of what a crash of the machine
-    took, so that another copy of this log may go on in another way; else it goes on with the next valid one.
+    A record is valid if its parts add up, it contains its own physical offset and, with `verify`,
+    its body matches its checksum. A damaged record ends the log if it may be the first of the
+    records that a crash of the machine lost: other copies of this log may have other records there.
+    Otherwise the log goes on with the next valid record.
     """
-    end, last_ms, damaged = start, known.last_ms, list[Hole]()
+    end = start
+    last_ms = known.last_ms
+    damaged: list[Hole] = []
     try:
         for piece in pieces(log, start, HoleScanner(log, at_once=log.file_size), verify=verify):
             if not isinstance(piece, Hole):
@@ -312,44 +339,49 @@ def valid_end(
                 )
                 continue
             if not _may_step_over(log, piece, last_ms, known):
-                _tell_end(log, end, piece.reason)
+                _log_end(log, end, piece.reason)
                 break
             damaged.append(piece)
     except CorruptRecord as error:
-        _tell_end(log, end, str(error))
+        _log_end(log, end, str(error))
     data = log.read(end, BLANK_SIZE)
     if len(data) == BLANK_SIZE and size_and_magic(data, 0)[1] == BLANK_MAGIC:
         end = log.next_file(end)
     return end, damaged
 
 
-def _tell_end(log: CommitLog, end: PhysicalOffset, reason: str) -> None:
-    """Zeros behind it are the ordinary end of a log, which must not read as damage. A look at the next bytes does: what
-    stands farther behind is found, saved and told when it is cut off."""
-    if any(log.read(end, _TOLD_BY)):
-        _log.info("valid bytes of the log end: physical_offset=%d reason=%s", end, reason)
+def _log_end(log: CommitLog, end: PhysicalOffset, reason: str) -> None:
+    """Log where the log ends. If only zeros follow, that is normal and gets no reason.
+
+    Only the next bytes are checked; `save_tail` finds and logs anything farther.
+    """
+    if any(log.read(end, _CHECKED_AFTER_END)):
+        _log.info("commit log ends before invalid bytes: physical_offset=%d reason=%s", end, reason)
     else:
-        _log.info("the log ends at physical_offset=%d", end)
+        _log.info("commit log ends: physical_offset=%d", end)
 
 
 def _may_step_over(log: CommitLog, hole: Hole, last_ms: int, known: Known) -> bool:
-    """Whether what follows a hole belongs to this log: it was durable, or the hole is nothing that a crash leaves.
+    """Whether the records after a hole belong to this log.
 
-    Apache's broker leaves what it cuts off behind the log's end. Where it had the store last, a record that was stored
-    before the one in front of the hole is taken for a remnant. Else times say nothing: they go back with the clock.
+    They do if they were durable, or if the hole does not look like writes that a crash lost. After
+    a clean stop nothing after `known.durable_to` belongs to the log. Apache's broker leaves
+    truncated records in the log's file: if it used the store last, a record stored before the one
+    in front of the hole counts as such a remnant. Otherwise store times are not compared: they go
+    back with the clock.
 
-    :param last_ms: when the record in front of the hole was stored, 0 where that is not known.
+    :param last_ms: store time of the record in front of the hole, 0 if it is not known.
     """
     if hole.end <= known.durable_to:
         return True
-    next_ms = _store_ms_behind(log, hole)
+    next_ms = _store_ms_after(log, hole)
     if known.is_whole or (known.has_old_tail and next_ms < last_ms):
         return False
     return next_ms <= known.durable_ms or not is_lost_write(log, hole)
 
 
-def _store_ms_behind(log: CommitLog, hole: Hole) -> int:
-    """When the next record was stored; the end of time where a blank follows that is the log's last."""
+def _store_ms_after(log: CommitLog, hole: Hole) -> int:
+    """Store time of the record after a hole; `_NO_TIME` if only a blank or no record follows."""
     try:
         for at, data in log.walk(hole.end):
             return read_dispatch_request(at, data).store_ms

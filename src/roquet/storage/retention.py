@@ -1,4 +1,4 @@
-"""PURE: which files of the log may go now.
+"""The retention rules: which files of the log may be deleted now. Pure functions.
 
 See docs/storage/retention.md#when-a-segment-goes.
 """
@@ -12,11 +12,15 @@ from typing import Final
 FILES_PER_PASS: Final = 10
 PASSES_WHEN_ASKED: Final = 20
 _USED_MAX: Final = (0.10, 0.95)
+"""Apache's bounds of the setting `diskMaxUsedSpaceRatio`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Shares of their drives that are in use: log (of several folders the least), consume queues, index."""
+    """Used shares (0 to 1) of the drives of log, consume queues and index.
+
+    For a log in several folders: the least used one.
+    """
 
     log: float
     queues: float
@@ -24,7 +28,7 @@ class Usage:
 
     @property
     def worst(self) -> float:
-        """The share that decides."""
+        """The share that decides about deletion."""
         return max(self.log, self.queues)
 
     def __str__(self) -> str:
@@ -33,10 +37,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """When files go: `kept_ms` after their last write, in one of `hours` of the day.
+    """The retention settings: files are deleted `kept_ms` after their last write, in the `hours` of
+    the day.
 
-    Shares of a drive: above `used_max` they go at any hour, above `forced_above` whatever their age if that may be
-    (`forcibly`), and above `full_above` no message is taken.
+    If a larger share of the drive is used than `used_max`, expired files are deleted at any hour;
+    above `forced_above` files are deleted whatever their age, if `forcibly` is set; above
+    `full_above` the broker accepts no messages.
     """
 
     kept_ms: int = 72 * 3_600_000
@@ -49,11 +55,12 @@ class Retention:
     def files_to_go(
         self, modified_ms: Sequence[int], now_ms: int, hour: int, used: float, *, asked: bool
     ) -> int:
-        """How many of the oldest files go in this pass.
+        """How many of the oldest files to delete in this pass.
 
-        :param modified_ms: when each file was last written, the oldest first, without the one that is written now.
+        :param modified_ms: last write of each file, oldest first, without the file in use.
         :param hour: of the day, local time.
-        :param asked: somebody wants expired files gone at any hour.
+        :param used: used share of the drive, 0 to 1.
+        :param asked: an operator asked to delete expired files at any hour.
         """
         least, most = _USED_MAX
         if not asked and hour not in self.hours and used <= min(max(self.used_max, least), most):

@@ -1,4 +1,7 @@
-"""Opens log, queues, index and checkpoint as one; all that other packages see of storage."""
+"""The store: commit log, consume queues, index and checkpoint behind one object.
+
+Other packages use storage through `Store`.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +45,19 @@ Works: TypeAlias = tuple[Callable[[], None], Callable[[], None]]
 
 _QUEUES_AT_ONCE: Final = 256
 _TRIMMED_AT_ONCE: Final = 8
-"""Of each the first entry that is left is searched for, by some reads."""
-MENDING: Final = "the making of lost consume queues"
+"""Queues trimmed in one step. Fewer than `_QUEUES_AT_ONCE`, since finding a queue's first entry
+that is left takes several reads."""
+MENDING: Final = "rebuild of consume queues"
+"""Name in log lines of the rebuild of lost consume queues."""
 KEY_HITS_MAX = 64
 KEY_BYTES_MAX = 8 * 1024 * 1024
-"""No client takes a frame beyond 16 MiB, and while a large one is made all others wait."""
+"""Bytes of records that a query by key returns. No client accepts a frame of more than 16 MiB, and
+while a large response is built all other clients wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """Where the files are and how large; sizes in bytes, Apache's defaults."""
+    """Folders, file sizes and rules of a store; sizes in bytes, Apache's defaults."""
 
     root: Path
     commit_log_folders: Sequence[Path]
@@ -64,40 +70,44 @@ class StoreConfig:
     delay_levels_ms: tuple[int, ...] = ()
     limits: FetchLimits = field(default_factory=lambda: FetchLimits(8 << 30))
     reads_only_durable: bool = False
-    """Show nobody what a power failure could still take back, so that its queue offset never means two messages."""
+    """Whether consumers and slaves see a record only once it is durable. Otherwise a power failure
+    could take it back after it was seen, and its queue offset would mean two messages."""
     store_host: bytes = bytes(8)
     """Address and port that new records name as theirs."""
     read_only_log_folders: Sequence[Path] = ()
-    """More folders with files of the log, to which no new one goes."""
+    """Folders with more files of the log, which are read but get no new file."""
     pooled: bool = False
-    """Let records wait in memory until `commit` brings them into the log's file."""
+    """Whether records wait in memory until `commit` writes them to the log's file."""
     busy_ms: int = 0
     """When a turn's appends have taken longer than this, the next ones are refused; 0: never."""
     notes_file_size: int | None = None
-    """Of the files with notes on consume queue entries; None: there are none."""
+    """Size of a file with extension units of consume queue entries; None: there are no units."""
     requires_durable_log: bool = False
-    """Do not open a store whose log has lost the files at its end: new records would get the places and queue offsets
-    of those that were in them. A log that is copied from a master gets the same ones there."""
+    """Whether `open` refuses a store whose log has lost the files at its end. On a master new
+    records would get the physical and queue offsets of the lost ones. A slave copies the lost ones
+    again."""
     fullest: float = 0.85
-    """A drive used beyond this share gets no new file of the log while another folder can have it."""
+    """A folder whose drive is used beyond this share gets no new file of the log while another
+    folder can have it."""
 
 
 class FilterBits(Protocol):
-    """What works out the filter bits of records, `size` bytes each."""
+    """Computes the filter bits of records, `size` bytes each."""
 
     size: int
 
     def has_any(self, topic: str) -> bool:
-        """Whether records of a topic have such bits."""
+        """Whether records of a topic get filter bits."""
 
     def of(self, topic: str, record: bytes) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What deletes files that the store has forgotten, each of which may be called off the loop.
+    """Deletions of the files that the store has forgotten; each may be called off the loop.
 
-    The log's go oldest first, so that a crash leaves no gap; so do those of one folder in the other lists.
+    The log's files are to be deleted oldest first, so that a crash leaves no gap between files. The
+    same holds for the files of one folder in `queues` and `index`.
     """
 
     log: list[Deletion]
@@ -107,7 +117,10 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class KeyHits:
-    """Records that may have a key, oldest first, and how far the index reaches."""
+    """Records that may have a key, oldest first, and the end of the index.
+
+    `last_ms` and `last_at` are store time and physical offset of the newest indexed record.
+    """
 
     records: list[bytes]
     last_ms: int
@@ -115,7 +128,7 @@ class KeyHits:
 
 
 def _trimmed(queue: ConsumeQueue, log_start: int) -> list[Deletion] | None:
-    """What `ConsumeQueue.trim` gives; None for a queue that cannot be read, which has been told of."""
+    """Trim a queue; None for a queue that cannot be read, which has been logged already."""
     try:
         return [] if queue.is_lost else queue.trim(log_start)
     except UnreadableFile:
@@ -123,6 +136,7 @@ def _trimmed(queue: ConsumeQueue, log_start: int) -> list[Deletion] | None:
 
 
 def _without(mark: CheckpointMark, queues: int, entries: int) -> CheckpointMark:
+    """The mark with fewer queues and entries."""
     return replace(
         mark,
         queue_count=max(0, mark.queue_count - queues),
@@ -131,14 +145,16 @@ def _without(mark: CheckpointMark, queues: int, entries: int) -> CheckpointMark:
 
 
 class Store:
-    """One store directory.
+    """The files of one broker: commit log, consume queues, index and checkpoint.
 
-    Keeps: a record is in the log, then in its queue, then in the index, never the other way round; all are readable
-    as soon as `append` returns; `log.flushed_to` says what a crash of the machine leaves.
-    Once a sync of one of its files has failed, it takes nothing, and neither `log.flushed_to` nor the checkpoint moves.
+    Invariant: a record is written to the log, then to its queue, then to the index, never in
+    another order. All three can be read as soon as `append` returns. `log.flushed_to` is the
+    physical offset before which the log survives a crash of the machine. Once a sync of one of the
+    files has failed, the store accepts no message, and neither `log.flushed_to` nor the checkpoint
+    moves.
 
-    :param now_ms: wall clock, asked for the store time of each new record.
-    :param filter_bits: what notes on queue entries say of filters, where there are such notes; None: nothing.
+    :param now_ms: wall clock, read for the store time of each new record.
+    :param filter_bits: computes the filter bits in extension units; None: they get no bits.
     """
 
     def __init__(
@@ -155,7 +171,7 @@ class Store:
         self._lock: Lock | None = None
         self._abort = config.root / "abort"
         self.was_crashed = False
-        """Whether whoever had the store before did not close it; known once it is open."""
+        """Whether the last broker ended without closing the store; known once the store is open."""
         folders = LogFolders(
             self.disk, config.commit_log_folders, config.read_only_log_folders, config.fullest
         )
@@ -168,7 +184,7 @@ class Store:
         )
         self._filter_bits = filter_bits
         self._without_bits: set[str] = set()
-        """Topics of which it was told that their filters failed."""
+        """Topics for which a failure to compute filter bits was logged."""
         self.queues = self._make_queues()
         self.index = self._make_index()
         self.checkpoint = Checkpoint(self.disk, config.root / "checkpoint")
@@ -185,25 +201,28 @@ class Store:
         self.append_records = self._writer.append_records
         self.append_moved = self._writer.append_moved
         self._held_up: set[str] = set()
-        """What the drive had no room for; until it has, the checkpoint stays where it is."""
+        """Tasks that failed on the drive, by their names in log lines. While there are any, the
+        checkpoint does not move."""
         self.why_full = ""
+        """Why the store accepts no message now, empty while it accepts them. Callers check it
+        before they append."""
         self.has_untrimmed = False
-        """Whether a queue could not be read when the log lost files: it begins with entries that point nowhere, until
-        `drop_oldest` is called again."""
-        """Why no message is taken now, empty while they are; who appends looks here first."""
+        """Whether a queue could not be read when the log lost files. Its first entries point to
+        deleted records until `drop_oldest` is called again."""
         self.on_failure: Callable[[OSError], None] = lambda failure: None
-        """Told, once, which sync has failed; on the loop."""
+        """Called once, on the loop, with the failure of the first sync that failed."""
         self._is_closed = False
 
     def _make_queues(self) -> Queues:
-        config, bits = self.config, self._filter_bits
+        config = self.config
+        bits = self._filter_bits
         sizes = config.consume_queue_file_size, config.notes_file_size
         if bits is None:
             return Queues(self.disk, config.root, *sizes)
         return Queues(self.disk, config.root, *sizes, self._bits_of, bits.size)
 
     def _bits_of(self, topic: str, at: int, size: int) -> bytes:
-        """The filter bits of a record; none while it waits in memory for its place in the log's file."""
+        """The filter bits of a record; none while the record waits in the memory buffer."""
         assert self._filter_bits is not None, "queues without bits do not ask for any"
         if not self._filter_bits.has_any(topic):
             return b""
@@ -213,11 +232,11 @@ class Store:
             return b""
         try:
             return self._filter_bits.of(topic, record) if record is not None else b""
-        except Exception:  # the record is in the log: its entry must be written, and readers can do without the bits
+        except Exception:  # the record is in the log: it needs its entry, and can do without bits
             if topic not in self._without_bits:
                 self._without_bits.add(topic)
                 log.exception(
-                    "filters fail on new messages, which get no filter bits: topic=%s", topic
+                    "filter bits cannot be computed, new messages get none: topic=%s", topic
                 )
             return b""
 
@@ -230,9 +249,12 @@ class Store:
     # opening and closing
 
     def open(self) -> None:
-        """Load and recover; afterwards the log ends behind its last valid record, is durable, and all dispatched.
+        """Load the files and recover.
 
-        :raises StoreError: another broker uses the directory, or a file does not belong there, or files are missing.
+        Afterwards the log ends with its last valid record, is durable, and all of it is dispatched.
+
+        :raises StoreError: another broker uses the directory, or a file does not belong there, or
+            files are missing.
         """
         self._lock = self.disk.lock(self.config.root / "lock")
         self.was_crashed = self.disk.read(self._abort) is not None
@@ -265,26 +287,31 @@ class Store:
         self._sign(self._lock)
         with self._room_wanted(MENDING):
             self.mending.made(lost)
-        if not self.was_crashed:  # else it is there, and a full drive may have no room for it
+        if not self.was_crashed:  # else the file exists, and a full drive could not replace it
             self.disk.replace(self._abort, b"")
 
     def _require_durable_log(self) -> None:
+        """Refuse a log that ends before the checkpoint mark.
+
+        :raises StoreError: files of the log are missing.
         """
-        :raises StoreError: the files of the log end before a place up to which it was durable.
-        """
-        mark, end = self.checkpoint.mark, self.log.end  # where the last file ends, before recovery
+        mark = self.checkpoint.mark
+        end = self.log.end  # before recovery: the end of the last file
         if mark is None or mark.position <= end:
             return
         folders = " or ".join(str(folder) for folder in self.log.folders)
         raise StoreError(
-            f"files of the commit log are missing from {folders}: the last one ends at {end}, and all up to "
-            f"{mark.position} was durable. Mount the volume or restore the files; or let a slave become the master; or "
-            f"delete {self.config.root / 'checkpoint'} to begin without what they held: new messages then get "
-            "its queue offsets"
+            f"files of the commit log are missing from {folders}: the last file ends at physical "
+            f"offset {end}, the log was durable up to {mark.position}. Mount the volume or restore "
+            "the files; or promote a slave; or, to start without the lost messages, delete "
+            f"{self.config.root / 'checkpoint'}: new messages then get their queue offsets"
         )
 
     def _load_queues(self) -> list[ConsumeQueue]:
-        """Open the queues; those that are to be made from the whole log, which have no entries then."""
+        """Open the queues.
+
+        :returns: the queues to rebuild from the whole log; they have no entries.
+        """
         self._lost.load()
         lost = self.queues.load()
         late = lost_beginnings(self.log, set(self.queues).difference(lost))
@@ -298,8 +325,10 @@ class Store:
         return lost + [queue for queue in late if queue not in lost and self._is_emptied(queue)]
 
     def _is_emptied(self, queue: ConsumeQueue) -> bool:
-        """Empty a queue whose first files have vanished. False: it has files that cannot be deleted, or noted as lost;
-        it goes on with what it has.
+        """Empty a queue whose first files are missing, so that it can be rebuilt.
+
+        False: a file cannot be deleted, or the queue cannot be recorded as lost. The queue then
+        stays in use with the entries it has.
         """
         try:
             self._lost.add({queue.name: 0})
@@ -308,8 +337,9 @@ class Store:
             if queue.max_offset == 0:
                 return True
             log.error(
-                "consume queue goes on without its first messages, it cannot be made anew: topic=%s queue=%d error=%s; "
-                "see to that, and start the broker again", queue.topic, queue.queue_id, error,
+                "consume queue lacks its first messages and cannot be rebuilt: topic=%s queue=%d "
+                "error=%s; remove the cause of the error and restart the broker",
+                queue.topic, queue.queue_id, error,
             )  # fmt: skip
             with suppress(OSError):
                 self._lost.remove([queue.name])
@@ -317,15 +347,20 @@ class Store:
         return True
 
     def _sign(self, lock: Lock) -> None:
-        """Note that nothing stands behind the log's end: only brokers that leave what they cut off write it there."""
-        with suppress(OSError):  # the next recovery goes by the records' times
+        """Record in the lock file that no valid records follow the log's end.
+
+        This broker erases what it truncates; Apache's broker leaves it in the files.
+        """
+        with suppress(OSError):  # without it the next recovery compares the records' store times
             lock.sign()
 
     def save_tail(self, at: PhysicalOffset) -> Path | None:
-        """Save what the log's files hold from `at` on, before it is cut off; the folder, None where nothing is there
-        or it could not be saved.
+        """Save the bytes of the log's files from `at` on, before they are truncated.
 
-        A drive that fails for this copy is not trusted with the log, either; one that is only full is.
+        If the drive fails for this copy, the store is closed as after any failed sync. A full drive
+        is no such failure.
+
+        :returns: the folder; None if there are no bytes, or they could not be saved.
         """
         tail = saved_tail.tail_from(self.log, at)
         if tail is None:
@@ -339,8 +374,10 @@ class Store:
         return saved
 
     def _forget_cached(self) -> None:
-        """Whoever had the store may have ended for a sync that failed: what the system has of files in its memory may
-        not be on the drive. What the checkpoint vouches for is.
+        """Let the kernel drop its cached pages of the files, so that they are read from the drive.
+
+        The last broker may have ended because a sync failed. Then cached pages may differ from what
+        is on the drive. Bytes that the checkpoint says are durable are not affected.
         """
         mark = self.checkpoint.mark
         self.log.forget_cached(mark.position if mark is not None else 0)
@@ -350,10 +387,10 @@ class Store:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with log and dispatch, for those who look at replication; empty while nothing is."""
+        """What is wrong with log and dispatch, for replication status; empty if nothing is."""
         dispatch = self.dispatch
         holes = (
-            f"{dispatch.holes} damaged places stepped over ({dispatch.hole_bytes} bytes)"
+            f"{dispatch.holes} damaged ranges of the log stepped over ({dispatch.hole_bytes} bytes)"
             if dispatch.holes
             else ""
         )
@@ -361,11 +398,17 @@ class Store:
 
     @property
     def failure(self) -> OSError | None:
-        """The sync that failed and ended all trust in the files (decision 0025); it is known before `take_failure`."""
+        """The first sync that failed, after which no file is synced any more (decision 0025).
+
+        It is set before `take_failure` closes the store, by the thread whose sync failed.
+        """
         return self._sync_health.failure
 
     def take_failure(self) -> bool:
-        """Take no message from now on, if a sync has failed; tells whether one has. To be called on the loop."""
+        """If a sync has failed, accept no message from now on; to be called on the loop.
+
+        :returns: whether a sync has failed.
+        """
         failure = self._sync_health.failure
         if failure is None:
             return False
@@ -377,17 +420,19 @@ class Store:
         return True
 
     def close(self) -> None:
-        """Make everything durable and leave the mark of a clean stop.
+        """Make everything durable and delete the `abort` file, the sign of an unclean stop.
 
-        :raises OSError: something could not be written; to be followed by `abandon`.
+        :raises OSError: a file could not be written; the caller then calls `abandon`.
         """
         if self._lock is None:
             return
         self.replicated()
         if self.dispatch.is_held_up:
             log.warning(
-                "store closed, queue entries are missing: bytes=%d; make room on the drive, or see to the file: the "
-                "next start writes them", self.dispatch.behind,
+                "store closed while dispatch lags, queue entries are missing: lag_bytes=%d; make "
+                "room on the drive or repair the file that cannot be written, the next start "
+                "writes the entries",
+                self.dispatch.behind,
             )  # fmt: skip
         self.checkpoint_work()()
         is_clean = not self.dispatch.behind
@@ -396,7 +441,7 @@ class Store:
             self.disk.delete(self._abort)
 
     def abandon(self) -> None:
-        """Close the files as they are; the next opening recovers as after a crash."""
+        """Close the files without a sync; the next `open` recovers as after a crash."""
         self.queues.close()
         if self.index is not None:
             self.index.close()
@@ -406,7 +451,7 @@ class Store:
             self._lock = None
 
     def checkpoint_work(self) -> Callable[[], None]:
-        """What makes log, queues and index durable as they are now and notes it."""
+        """A function that checkpoints the store as it is now; it may run off the loop."""
         sync, save = self.checkpoint_works()
 
         def work() -> None:
@@ -416,18 +461,22 @@ class Store:
         return work
 
     def checkpoint_works(self, leaving: Collection[ConsumeQueue] = ()) -> Works:
-        """`checkpoint_steps`, all at once."""
+        """`checkpoint_steps`, run to its end."""
         return finished(self.checkpoint_steps(leaving))
 
     def checkpoint_steps(self, leaving: Collection[ConsumeQueue] = ()) -> Steps[Works]:
-        """What makes log, queues and index durable as they are now, and what notes it after that; both may be run off
-        the loop. One checkpoint is begun after the one before is saved.
+        """Prepare a checkpoint of the store as it is now, in steps.
 
-        :param leaving: queues that are going to be deleted. After that no recovery takes them for lost, nor brings back
-            what they hold now.
+        The caller begins a checkpoint only after the one before has been saved.
+
+        :param leaving: queues that are going to be deleted. The checkpoint does not count them, so
+            that no later recovery takes them for lost and rebuilds them.
+        :returns: a function that syncs log, queues and index, and one that saves the checkpoint
+            after that; both may run off the loop.
         """
         yield from self.flush_index_steps()
-        last_ms, position = self._writer.last_ms, None if self._held_up else self.dispatch.position
+        last_ms = self._writer.last_ms
+        position = None if self._held_up else self.dispatch.position
         syncs, mark = yield from gather(
             self.log, self.queues, self.index, position, self.mending.gone.append
         )
@@ -438,15 +487,15 @@ class Store:
         )
 
         def sync_all() -> None:
-            gone: UnreadableFile | None = None
+            unreadable: UnreadableFile | None = None
             for sync in syncs:
                 try:
                     sync()
                 except UnreadableFile as error:
-                    gone = error
+                    unreadable = error  # a deleted file must not keep the others from a sync
             self._sync_health.check()
-            if gone is not None:
-                raise gone
+            if unreadable is not None:
+                raise unreadable
 
         def save() -> None:
             noted = mark or self.checkpoint.mark
@@ -457,13 +506,16 @@ class Store:
 
     @property
     def newest_ms(self) -> int:
-        """The latest store time of any record, by the clock of whoever stored it; one that was set back gives later
-        records earlier ones."""
+        """The latest store time of any record, ms.
+
+        Store times are from the clock of the broker that stored the record; after a clock was set
+        back later records have earlier store times.
+        """
         return max(self._writer.store_ms, self.dispatch.store_ms)
 
     @property
     def shown_to(self) -> PhysicalOffset:
-        """Records before it may be seen by consumers and slaves."""
+        """Consumers and slaves may see the records before this physical offset."""
         only_durable = self.config.reads_only_durable or self._sync_health.failure is not None
         return self.log.flushed_to if only_durable else self.log.readable_to
 
@@ -474,31 +526,31 @@ class Store:
 
     @property
     def stored(self) -> int:
-        """Messages that were appended since `open`; those of a master are not among them."""
+        """Messages that were appended since `open`, without those copied from a master."""
         return self._writer.stored
 
     # queues
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made (without a file) where there was none."""
+        """The queue; a new one has no files yet."""
         return self.queues.queue(topic, queue_id)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """0 for an unknown queue."""
+        """The queue's first offset; 0 for an unknown queue."""
         queue = self.queues.known(topic, queue_id)
         return queue.min_offset if queue is not None else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """0 for an unknown queue."""
+        """The queue offset of the queue's next message; 0 for an unknown queue."""
         queue = self.queues.known(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
     def within_queue(self, topic: str, queue_id: int, offset: int) -> int:
-        """Where a group goes on that says `offset`: at the end of the queue at most, where that is known; it is not
-        while entries wait for room.
+        """The offset at which a group resumes that claims `offset`: at most the end of the queue.
 
-        What it saw beyond it was lost with this log's tail, or only a former master had it: what comes to stand there
-        are other messages.
+        Messages beyond the end were lost with the log's tail, or only a former master had them.
+        Other messages will get these offsets, so the group must not skip them. While dispatch is
+        held up the end is not known, and `offset` is returned as it is.
         """
         queue = self.queues.known(topic, queue_id)
         return (
@@ -506,9 +558,10 @@ class Store:
         )
 
     def cut(self, end: PhysicalOffset) -> None:
-        """Let log, queues and index end with the last record before `end`, where one ends; what came later is erased.
+        """Truncate log, queues and index to the records before `end`, where a record ends.
 
-        For a log that is another than its master's from there on (docs/storage/replication.md#rejoin).
+        A former master calls it whose log differs from its new master's from `end` on
+        (docs/storage/replication.md#rejoin).
         """
         self.log.truncate(end)
         for queue in self.queues:
@@ -529,14 +582,16 @@ class Store:
     # retention
 
     def usage(self) -> Usage:
-        """How full the drives are; may be called off the loop."""
-        ratio, root = self.disk.used_ratio, self.config.root
+        """The used share of each drive; may be called off the loop."""
+        ratio = self.disk.used_ratio
+        root = self.config.root
         log = min(ratio(folder) for folder in self.log.folders)
         return Usage(log, ratio(root / "consumequeue"), ratio(root / "index"))
 
     def last_writes(self) -> list[tuple[PhysicalOffset, int]]:
-        """Where each file of the log but the last ends, and when it was written last, by the wall clock of then; oldest
-        first. May be called off the loop.
+        """End and time of the last write (wall clock, ms) of each file of the log but the last one.
+
+        Oldest first. May be called off the loop.
         """
         starts = self.log.file_starts
         return [
@@ -544,18 +599,22 @@ class Store:
         ]
 
     def drop_oldest(self, count: int) -> Expired:
-        """`drop_oldest_steps`, all at once."""
+        """`drop_oldest_steps`, run to its end."""
         return finished(self.drop_oldest_steps(count))
 
     def drop_oldest_steps(self, count: int) -> Steps[Expired]:
-        """Forget the log's first `count` files, and what of queues and index points nowhere then. The log goes last: at
-        no time has a queue entries whose records are gone.
+        """Forget the log's first `count` files, and the files of queues and index that belong to
+        them.
 
-        The last file stays, and so does what the last checkpoint does not cover: a crash may take the queue entries of
-        records behind its mark, and a queue whose entries are all of deleted records could not say where it goes on.
-        Without a mark the queues themselves say which entries are durable. Where a full drive has no room for the
-        entries of the first file's records, that file goes all the same, by itself: nothing else would make room.
-        Whoever holds bytes of a file keeps them.
+        The log forgets its files last, so that no queue has entries whose records are forgotten.
+
+        The log's last file stays. Files that end after the last checkpoint's mark stay, too: a
+        crash may take the queue entries of records after the mark, and a queue left with entries of
+        deleted records only would not know its next offset. Without a mark the queues' own durable
+        ends decide. If a full drive has no room for the queue entries of the first file's records,
+        that one file is forgotten all the same, since nothing else would make room.
+
+        Bytes that a caller has read from a file remain valid.
         """
         log = self.log
         new_start = yield from self._new_start(count)
@@ -571,8 +630,9 @@ class Store:
         )
 
     def _new_start(self, count: int) -> Steps[PhysicalOffset]:
-        """Where the log begins without those of its first `count` files that may go."""
-        log, mark = self.log, self.checkpoint.mark
+        """Where the log begins without those of its first `count` files that may be deleted."""
+        log = self.log
+        mark = self.checkpoint.mark
         durable_to = min(
             log.flushed_to,
             mark.position if mark is not None else (yield from self._durable_in_queues()),
@@ -593,7 +653,7 @@ class Store:
         return PhysicalOffset(new_start)
 
     def _durable_in_queues(self) -> Steps[int]:
-        """The entries of all records before it are durable, as far as this process knows."""
+        """The physical offset before which all records' entries are known to be durable."""
         durable_to: int = self.dispatch.position
         for part in in_parts(self.queues.present(), _TRIMMED_AT_ONCE):
             durable_to = min([durable_to, *(queue.durable_before for queue in part)])
@@ -601,7 +661,7 @@ class Store:
         return durable_to
 
     def expired_queues(self, kept: Collection[str]) -> Steps[list[ConsumeQueue]]:
-        """Queues whose messages are all gone from the log, but for the topics `kept`."""
+        """Queues whose messages are all deleted from the log, but for the topics `kept`."""
         found: list[ConsumeQueue] = []
         for part in in_parts(self.queues.present(), _QUEUES_AT_ONCE):
             found += [queue for queue in part if self.is_expired(queue) and queue.topic not in kept]
@@ -609,15 +669,15 @@ class Store:
         return found
 
     def is_expired(self, queue: ConsumeQueue) -> bool:
-        """Whether it had messages, and all are gone from the log."""
+        """Whether the queue had messages, and all are deleted from the log."""
         return queue.max_offset > 0 and queue.log_end <= self.log.start
 
     def take_grown(self) -> list[ConsumeQueue]:
-        """Queues with held pulls that grew since this was asked last."""
+        """Queues with held pulls that grew since the last call."""
         grown, self._writer.grown = self._writer.grown, []
         return grown
 
-    # writing: see also the methods `append` and `append_...`, which are the writer's
+    # writing: `append` and the `append_...` methods are the writer's, set in `__init__`
 
     def replicated(self) -> None:
         """Dispatch what replication wrote to the log, and what could not be dispatched before."""
@@ -626,7 +686,10 @@ class Store:
         self._writer.follow(self.dispatch.store_ms)
 
     def mend(self) -> bool:
-        """Go on making lost queues anew, by one piece of the log; tells whether there is more to do now."""
+        """Rebuild lost queues from one more piece of the log.
+
+        :returns: whether there is more to do now.
+        """
         made: list[ConsumeQueue] | None = None
         with self._room_wanted(MENDING):
             made = self.mending.step()
@@ -634,36 +697,41 @@ class Store:
         return made is not None
 
     def end_turn(self) -> None:
-        """What is done once for all appends of a loop turn."""
+        """Finish the appends of a turn of the event loop."""
         self._writer.end_turn()
         if self.index is not None and self.index.is_due:
             with self._room_wanted(INDEX):
                 self.index.flush_some()
 
     def flush_index(self) -> None:
-        """Write the keys that were noted since."""
+        """Write the collected keys to the index files."""
         finished(self.flush_index_steps())
 
     def flush_index_steps(self) -> Steps[None]:
-        """The same; a message may have thousands of keys."""
+        """`flush_index` in steps, since one message may have thousands of keys."""
         if self.index is not None:
             with self._room_wanted(INDEX):
                 yield from self.index.flush_steps()
 
     @contextmanager
-    def _room_wanted(self, what: str) -> Iterator[None]:
-        """What the drive has no room for now is tried again later; said once, not each time."""
+    def _room_wanted(self, task: str) -> Iterator[None]:
+        """Run a task that the caller repeats later if the drive fails, for want of room as a rule.
+
+        Only the first failure in a row is logged.
+
+        :param task: its name in the log line.
+        """
         try:
             yield
         except OSError as error:
-            if what not in self._held_up:
-                log.error("%s is held up, it is tried again: %s", what, error)
-            self._held_up.add(what)
+            if task not in self._held_up:
+                log.error("store task is held up, will be retried: task=%r error=%s", task, error)
+            self._held_up.add(task)
         else:
-            self._held_up.discard(what)
+            self._held_up.discard(task)
 
     def _delay_ms(self, level: int) -> int:
-        """ms of a delay level; an unknown one counts as a second.
+        """Delay of a level in ms. A level above the last counts as the last, one below 1 as 1 s.
 
         See docs/storage/consume-queue.md#the-schedule-topic-has-delivery-times.
         """
@@ -677,9 +745,9 @@ class Store:
     def fetch(
         self, topic: str, queue_id: int, offset: int, count_max: int, wanted: Filter
     ) -> Fetched:
-        """Records of a queue from `offset` on.
+        """Read records of a queue from `offset` on.
 
-        :raises UnreadableFile: they, or their entries, cannot be read.
+        :raises UnreadableFile: the records, or their entries, cannot be read.
         """
         queue = self.queues.known(topic, queue_id)
         try:
@@ -695,11 +763,11 @@ class Store:
             raise UnreadableFile(error.errno, text, error.filename) from error
 
     def message_at(self, at: int) -> bytes | None:
-        """The record at physical offset `at`, None where none stands."""
+        """The record at physical offset `at`; None if no record begins there."""
         return self.log.record_at(at)
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """When the message at `offset` was stored, ms; -1 where there is none."""
+        """Store time of the message at `offset`, ms; -1 if there is no message."""
         queue = self.queues.known(topic, queue_id)
         return self._store_time(queue, offset) if queue is not None else -1
 
@@ -714,14 +782,14 @@ class Store:
             return -1
 
     def offset_at_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The queue offset whose message was stored nearest to `timestamp_ms`; 0 for an unknown queue."""
+        """The offset of the message stored nearest to `timestamp_ms`; 0 for an unknown queue."""
         queue = self.queues.known(topic, queue_id)
         if queue is None:
             return 0
         return queue.offset_at_time(timestamp_ms, lambda offset: self._store_time(queue, offset))
 
     def is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a message counts as being in memory; so does one that does not exist.
+        """Whether a message counts as being in memory; one that does not exist does, too.
 
         See docs/protocol/consuming.md#a-young-queue-answers-0.
         """
@@ -732,8 +800,11 @@ class Store:
     def search_by_key(
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
     ) -> Steps[KeyHits]:
-        """The newest records stored in the time range whose key has the same hash as `key`, oldest first: no more than
-        `KEY_BYTES_MAX` of them, or one.
+        """Find the newest records in a range of store times that have a key with the hash of `key`.
+
+        Oldest first; at most `KEY_BYTES_MAX` bytes of records, but at least one record.
+
+        :param begin_ms: inclusive; `end_ms` as well, both to the second.
         """
         if self.index is None:
             return KeyHits([], 0, 0)
@@ -755,11 +826,15 @@ class Store:
         return KeyHits(records[::-1], self.index.end_ms, max(self.index.end_at, 0))
 
     def _with_key(self, at: int, topic: str, key: str) -> bytes | None:
-        """The record at physical offset `at`, if it has a key with that hash: a damaged index may name any place."""
+        """The record at physical offset `at` if it has a key with the hash of `key`, else None.
+
+        A damaged index may name any physical offset.
+        """
         record = self.log.record_at(at)
         if record is None:
             return None
-        request, wanted = read_dispatch_request(at, memoryview(record)), key_hash(topic, key)
+        request = read_dispatch_request(at, memoryview(record))
+        wanted = key_hash(topic, key)
         has_key = any(
             key_hash(topic, each.decode("utf-8", "replace")) == wanted for each in request.keys
         )

@@ -1,4 +1,4 @@
-"""New records: encoded into the log, and at once into their queues and the index."""
+"""The append path: packs new records into the log and dispatches them to queues and index."""
 
 from __future__ import annotations
 
@@ -29,31 +29,37 @@ from roquet.storage.new_record import NewRecord
 from roquet.storage.queues.consume_queue import ENTRY_SIZE, ConsumeQueue, entry_rows
 
 _CLOCK_STEP_MAX_MS: Final = 366 * 86_400_000
-"""A clock may have been wrong for a while; a record from further ahead is damaged."""
+"""A store time further ahead of the wall clock than this is not believed: its record is damaged. A
+clock that was wrong for a while stays within it."""
 _REPEATED_MS: Final = 1000
-"""While a clock is behind the last store time by no more, that is repeated, so that the ordinary correction of a clock
-leaves searches by time exact. Behind a larger step back store times follow the clock, as Apache's do: else what is
-delayed would be due too late by as much."""
+"""If the clock goes back by at most this, the last store time is used again, so that store times do
+not decrease and searches by time stay exact. After a larger step store times follow the clock, as
+in Apache; otherwise delayed messages would be late by the size of the step."""
 
 _FEW: Final = 4
 _LOOKED_EACH_MS: Final = 1000
-"""A look at a queue's file takes 0.3 to 0.8 us: 4 to 7 % of a send where each message goes to another queue, as in the
-load `sync128` with its 1,024 queues. So each millisecond looks again only while no more than a few are written. Where
-many are, a shorter period would not help: a busy queue is written again before its next look."""
+"""How often queue files are checked for truncation. A check takes 0.3 to 0.8 us: 4 to 7 % of a send
+where each message goes to another queue, as in the load `sync128` with its 1,024 queues. So queue
+files are checked each millisecond only while at most `_FEW` queues are written. With many queues a
+shorter period would not help: a busy queue is written again before its next check."""
 
 
 class Writer:
-    """Keeps: a record is in the log, then in its queue, then noted in the index; store times go back only with a clock
-    that is set back by more than a second.
+    """Appends new records to the log, their consume queues and the index.
 
-    Every append does what can fail first: it makes room in the queues and in the log, packs the records with their
-    queue entries' tag codes checked, and dispatches what is not yet. Only then does it move the log's end, and after
-    that the dispatch position, the queues' ends and the index notes follow, none of which can fail. So a record that
-    is refused, for whatever reason, leaves no hole in the log, no entry and no note.
+    Every append first does what can fail: it makes room in the queues and in the log, packs the
+    records, checks the tag codes of their entries, and dispatches what is not dispatched yet. Only
+    then it moves the log's end. After that the dispatch position, the queues' ends and the
+    collected keys follow, none of which can fail. So a record that is refused leaves no hole in the
+    log, no entry and no key.
+
+    Invariant: a record is written to the log, then to its queue, then its keys are collected for
+    the index. Store times decrease only when the clock is set back by more than a second.
 
     :param store_host: address and port that new records name as theirs.
     :param now_ms: wall clock.
-    :param busy_ms: when the appends between two `end_turn` have taken longer, the next one is refused; 0: never.
+    :param busy_ms: when the appends between two `end_turn` have taken longer, the next one is
+        refused; 0: never.
     """
 
     def __init__(
@@ -72,26 +78,29 @@ class Writer:
         self._now_ms = now_ms
         self._busy_ms = busy_ms
         self._look_ms = 0
-        """When the log's file was looked at last, by the wall clock."""
+        """When the log's file was last checked (wall clock, ms)."""
         self._looked: set[ConsumeQueue] = set()
-        """Queues that may have room without a look at their files."""
+        """Queues whose files were checked and need no check before the next entries."""
         self._queues_look_ms = 0
-        """Since when that is so, by the wall clock."""
+        """When `_looked` was last emptied (wall clock, ms)."""
         self._turn_ms = 0
-        """When storing this turn's first record began, 0 before that."""
+        """When storing this turn's first record began (wall clock, ms), 0 before that."""
         self._began_ms = 0
-        """When storing the present record began."""
+        """When storing the present record began (wall clock, ms)."""
         self.store_ms = 0
         """The latest store time of any record, ms."""
         self.last_ms = 0
-        """The store time of the last one."""
+        """The store time of the last record, ms."""
         self.grown: list[ConsumeQueue] = []
-        """Queues with held pulls that grew since somebody last emptied this list."""
+        """Queues with held pulls that grew since `Store.take_grown` emptied this list."""
         self.stored = 0
         """Messages that were appended since the store was opened."""
 
     def follow(self, store_ms: int) -> None:
-        """Records of another writer were stored until then. A damaged time is not followed."""
+        """Continue after the store time of records that were not appended here.
+
+        A store time that is too far ahead is ignored, since its record is damaged.
+        """
         if self.store_ms < store_ms <= self._now_ms() + _CLOCK_STEP_MAX_MS:
             self.store_ms = self.last_ms = store_ms
 
@@ -109,14 +118,18 @@ class Writer:
         reconsume_times: int = 0,
         delay_ms: int | None = None,
     ) -> PhysicalOffset:
-        """Write one record to the log, its queue and the index; its physical offset.
+        """Write one record to the log, its queue and the index. If it raises, nothing was written.
 
-        `sys_flag` has the host bits that fit `born_host` and the store's host. The caller checked the limits.
+        The caller has checked the limits.
 
-        :param delay_ms: of a message for the schedule topic, whose entry says when it is due instead of its tag.
-        :raises ValueError: the record is larger than a file, or a value does not fit its field; nothing was written.
-        :raises OSError: there is no room for it; nothing was written.
-        :raises Refused: the drive was too slow for the records before it; nothing was written.
+        :param sys_flag: with the host bits that fit `born_host` and the store's host.
+        :param delay_ms: for a message of the schedule topic: the delay after which it is due. Its
+            entry has the delivery time in place of the tag code.
+        :returns: its physical offset.
+        :raises ValueError: the record is larger than a file, or a value does not fit its field.
+        :raises OSError: there is no room for it.
+        :raises Refused: the drive was too slow for earlier records of this turn, or earlier records
+            still wait for their queue entries.
         """
         store_ms = self._next_store_ms()
         if delay_ms is not None:
@@ -128,8 +141,8 @@ class Writer:
         if queue.max_offset >= queue.room_to:
             self._make_room(queue, 1)
         self._pack(
-            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body, properties, tag_code, flag,
-            sys_flag, born_ms, born_host, store_ms, reconsume_times,
+            pack, buffer, index, at, queue, queue.max_offset if takes_a_slot else 0, body,
+            properties, tag_code, flag, sys_flag, born_ms, born_host, store_ms, reconsume_times,
         )  # fmt: skip
         self._log.take(PhysicalOffset(at + pack.size))
         self._dispatch_new(
@@ -138,13 +151,14 @@ class Writer:
         return at
 
     def append_batch(self, queue: ConsumeQueue, records: BatchRecords) -> tuple[int, Ints]:
-        """Write records with consecutive queue offsets, all of them into one file or none.
+        """Write records with consecutive queue offsets to one file, all of them or none.
 
         See docs/storage/append.md#a-batch-is-stored-as-a-whole-or-not-at-all.
 
         :param records: packed for this queue, and not placed yet.
-        :return: the first one's queue offset, and the physical offset of each.
-        :raises ValueError: together they are larger than a file. OSError, Refused: as `append`.
+        :returns: the first record's queue offset, and the physical offset of each record.
+        :raises ValueError: together they are larger than a file.
+        :raises OSError, Refused: as `append`.
         """
         store_ms, count = self._next_store_ms(), len(records)
         at = self._log.make_room(len(records.data))
@@ -170,13 +184,14 @@ class Writer:
     def append_alike(
         self, messages: UniformBatch, queues: Sequence[ConsumeQueue], delay_ms: int | None = None
     ) -> tuple[list[int], Ints]:
-        """What `append` and `append_batch` do, for messages of one topic that are alike.
+        """Write messages of one topic that differ in few values, all of them or none.
 
-        :param queues: each gets as many of the messages, one queue after the other; one may be there twice. They
-            share what counts appended messages.
+        :param queues: the messages are split evenly among them, in order. A queue may be listed
+            twice. All of them share one `Appended` count.
         :param delay_ms: as `append`.
-        :return: for each queue the first queue offset, and the physical offset of each message.
-        :raises ValueError: as `append`, where all together count as one. OSError, Refused: as `append`.
+        :returns: for each queue the first queue offset, and the physical offset of each message.
+        :raises ValueError: as `append`; together they must fit into a file.
+        :raises OSError, Refused: as `append`.
         """
         store_ms = self._next_store_ms()
         count, each, topic = len(messages), len(messages) // len(queues), queues[0].topic_bytes
@@ -230,12 +245,15 @@ class Writer:
         return firsts, physical
 
     def append_records(self, records: Sequence[NewRecord]) -> list[PhysicalOffset]:
-        """Write records of any queues: the first ones that fit into one file together, one at least; where they stand.
+        """Write records of any queues: as many, from the first on, as fit into one file; at least
+        one.
 
-        They are dispatched as a slave dispatches them: entries and keys follow from the bytes of each, and so does
-        the time when a delayed message is due.
+        They are dispatched as a slave dispatches them: entries, keys and the delivery time of a
+        delayed message are computed from the bytes of each record.
 
-        :raises ValueError: as `append`, of any of them. OSError, Refused: as `append`.
+        :returns: the physical offset of each record that was written.
+        :raises ValueError: as `append`, for any of them.
+        :raises OSError, Refused: as `append`.
         """
         store_ms = self._next_store_ms()
         packs = [record.layout for record in records]
@@ -260,9 +278,10 @@ class Writer:
         return [PhysicalOffset(at + start) for start in starts]
 
     def append_moved(self, block: RecordBlock, queues: Sequence[ConsumeQueue]) -> int:
-        """Write records that stand elsewhere in the log once more, as ones of these queues; as `append_records`.
+        """Write copies of records of the log as records of other queues; as `append_records`.
 
-        :return: how many of them, from the first on, were written.
+        :param queues: the new queue of each record.
+        :returns: how many of them, from the first on, were written.
         """
         store_ms = self._next_store_ms()
         topics = [queue.topic_bytes for queue in queues]
@@ -280,7 +299,10 @@ class Writer:
         return count
 
     def _ends_of_fitting(self, sizes: Sequence[int]) -> list[int]:
-        """Where each record ends, of those that fit end to end into the log's file in use, or into the next."""
+        """Ends of the records that fit together into the file in use, or else into the next file.
+
+        :returns: the end of each, in bytes from the start of the first.
+        """
         self._log.make_room(sizes[0])
         room = self._log.room
         return [end for end in accumulate(sizes) if end <= room]
@@ -297,21 +319,29 @@ class Writer:
         )
 
     def _count(self, queues: Sequence[ConsumeQueue | None], ends: Sequence[int]) -> None:
-        """A record of each queue was written, and where it ends; None: of no queue."""
+        """Count written records.
+
+        :param queues: of each record; None if it is in no queue.
+        :param ends: of each record, in bytes from the start of the first.
+        """
         self.stored += len(ends)
         for queue, start, end in zip(queues, (0, *ends[:-1]), ends, strict=True):
             if queue is not None:
                 queue.appended.add(1, end - start)
 
     def end_turn(self) -> None:
-        """What follows is not held up by what was appended before."""
+        """End the turn whose appends count towards `busy_ms`."""
         self._turn_ms = 0
 
     def _look(self, now_ms: int) -> None:
-        """Look whether somebody has cut the log's file: to write where one has ended would end the process. The queues'
-        files are looked at by `make_room`; each anew from now on, or where many are written, those not of late.
+        """Check that the log's file has not been truncated: a store to a mapped page after a file's
+        end kills the process.
 
-        :raises UnreadableFile: somebody has.
+        Queue files are checked by `make_room`. Resetting `room_to` makes the next append to a queue
+        call it. That is done for all queues in `_looked`, but where many are written only once per
+        `_LOOKED_EACH_MS`.
+
+        :raises UnreadableFile: the file was truncated.
         """
         self._log.require_whole()
         if len(self._looked) <= _FEW or not 0 <= now_ms - self._queues_look_ms < _LOOKED_EACH_MS:
@@ -322,11 +352,11 @@ class Writer:
         self._look_ms = now_ms
 
     def _make_room(self, queue: ConsumeQueue, count: int) -> None:
-        """See to it that a queue has room for so many entries in a file that is whole.
+        """Make room for `count` entries of a queue, in files that are whole.
 
-        :raises OSError: it has not; nothing was written.
+        :raises OSError: there is no room, or a file is truncated; nothing was written.
         """
-        queue.room_to = 0  # whatever fails, nobody writes there before somebody has looked again
+        queue.room_to = 0  # if `make_room` fails, the next append must check the file again
         try:
             queue.room_to = queue.make_room(count)
         except UnreadableFile:
@@ -335,7 +365,7 @@ class Writer:
         self._looked.add(queue)
 
     def _reserve(self, queues: Sequence[ConsumeQueue], each: int) -> list[int]:
-        """See to it that the queues have room for so many entries each; the first queue offset of each."""
+        """Make room for `each` entries in every queue; returns the first queue offset of each."""
         firsts = [queue.max_offset for queue in queues]
         if len(set(queues)) < len(queues):
             taken = dict.fromkeys(queues, 0)
@@ -348,7 +378,11 @@ class Writer:
         return firsts
 
     def _take_slots(self, queues: Sequence[ConsumeQueue | None]) -> list[int]:
-        """See to it that the queues have room for a record each; the queue offset of each, 0 where it is in none."""
+        """Make room for one record per listed queue.
+
+        :param queues: None for a record that is in no queue.
+        :returns: the queue offset of each record, 0 for a record that is in no queue.
+        """
         nexts: dict[ConsumeQueue, int] = {}
         offsets: list[int] = []
         for queue in queues:
@@ -365,20 +399,22 @@ class Writer:
         return offsets
 
     def _next_store_ms(self) -> int:
-        """Now; or when the last record was stored, while the clock is a little behind that.
+        """The store time of the next record: now, or the last one if the clock went back a little.
 
-        :raises Refused: this turn's records have taken too long already (`osPageCacheBusyTimeOutMills`), or earlier
-            ones still wait for their queue entries, and their offsets would be given away a second time.
+        :raises Refused: this turn's records have taken too long already
+            (`osPageCacheBusyTimeOutMills`), or earlier records still wait for their queue entries;
+            the next record would get the offset of one of them.
         """
         if self._dispatch.is_held_up:
             remark = (
-                "no message is taken before the queue entries of earlier ones are written: "
+                "no message is accepted until the queue entries of earlier ones are written: "
                 f"{self._dispatch.why_behind}"
             )
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
         now_ms = self._began_ms = self._now_ms()
         if self._turn_ms and now_ms - self._turn_ms > self._busy_ms > 0:
-            remark = f"storing the messages before this one took {now_ms - self._turn_ms} ms; it was not stored"
+            took = f"storing the messages before this one took {now_ms - self._turn_ms} ms"
+            remark = f"{took}; it was not stored"
             raise Refused(ResponseCode.SYSTEM_ERROR, f"[PC_SYNCHRONIZED]broker busy: {remark}")
         if not 0 < self.last_ms - now_ms <= _REPEATED_MS:
             self.last_ms = now_ms
@@ -388,18 +424,23 @@ class Writer:
         return self.last_ms
 
     def _begin(self, at: int) -> None:
-        """See to it that all records before `at`, where new ones are going to stand, are dispatched: those that are not
-        would never be, for the dispatch position moves behind the new ones.
+        """Dispatch all records before `at`, where new records will be written.
 
-        :raises Refused: they cannot be now.
+        The dispatch position then moves to the end of the new records, so that earlier ones would
+        never be dispatched.
+
+        :raises Refused: they cannot be dispatched now.
         """
         dispatch = self._dispatch
         if at == dispatch.position or dispatch.skip_blank_to(at):
             return
         self.grown += [queue for queue in dispatch.catch_up() if queue.waiting]
         if not dispatch.skip_blank_to(at):
-            remark = f"the log is dispatched up to {dispatch.position} only, not to {at}: this broker's log says why"
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"the message was not stored: {remark}")
+            remark = (
+                "the message was not stored: the commit log is dispatched up to "
+                f"{dispatch.position} only, not to {at}; this broker's log says why"
+            )
+            raise Refused(ResponseCode.SYSTEM_ERROR, remark)
 
     def _pack(
         self,
@@ -419,9 +460,10 @@ class Writer:
         store_ms: int,
         reconsume_times: int,
     ) -> None:
-        """Fill a place in the log.
+        """Pack a record into the log's buffer.
 
-        :raises ValueError: a value does not fit; the place is zeros again.
+        :param index: of the record's first byte in `buffer`.
+        :raises ValueError: a value does not fit; the bytes are zeros again.
         """
         topic = queue.topic_bytes
         try:
@@ -468,7 +510,7 @@ class Writer:
         *,
         takes_a_slot: bool,
     ) -> None:
-        """A record is in the log: dispatch it, which cannot fail."""
+        """Dispatch a record that has just been appended to the log; this cannot fail."""
         self._dispatch.position = PhysicalOffset(at + size)
         self._turn_ms = self._turn_ms or self._began_ms
         self.stored += 1
@@ -482,7 +524,7 @@ class Writer:
 
 
 def _spread(values: Sequence[int], each: int, step: int) -> Ints:
-    """For so many messages per value: the value, and `step` more from each to the next."""
+    """A column with `each` rows per value, which grow by `step` from one row to the next."""
     found = np.array(values, np.int64)
     if each == 1:
         return found

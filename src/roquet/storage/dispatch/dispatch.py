@@ -138,7 +138,7 @@ class Dispatch:
             yield
         if self.position != begin:
             return False
-        self._tell(
+        self._log_event(
             "records go before they were given to anybody, there is no room for their queue entries: from=%d to=%d",
             self.position, end,
         )  # fmt: skip
@@ -222,7 +222,7 @@ class Dispatch:
         self.holes += 1
         self.hole_bytes += hole.size
         self.position = max(self.position, hole.end)
-        self._tell(
+        self._log_event(
             "damaged record stepped over physical_offset=%d next=%d bytes=%d reason=%r; consumers do not get it: "
             "restore it from another broker's log or a backup (roquet store check)",
             hole.start, hole.end, hole.size, hole.reason,
@@ -250,7 +250,7 @@ class Dispatch:
             return None
         return queue
 
-    def _tell(self, text: str, *values: object) -> None:
+    def _log_event(self, text: str, *values: object) -> None:
         """Log an event: the first ones of its kind, then each ten-thousandth."""
         self._told[text] += 1
         count = self._told[text]
@@ -346,7 +346,7 @@ class Dispatch:
         if queue is not None and queue.is_lost:
             return None
         if queue is None:
-            self._tell(
+            self._log_event(
                 "the record at physical offset %d is in no queue: it names topic %r, queue %d",
                 at,
                 topic,
@@ -370,7 +370,7 @@ class Dispatch:
             queue.delete()
         if not queue.can_go_on_at(offset):
             text = "the record at physical offset %d is in no queue: it says offset %d, queue %s:%d goes on at %d"
-            self._tell(text, physical, offset, queue.topic, queue.queue_id, queue.max_offset)
+            self._log_event(text, physical, offset, queue.topic, queue.queue_id, queue.max_offset)
             return False
         if offset > queue.max_offset > 0:
             self.gaps.add(queue)

@@ -312,7 +312,5 @@ class LostSegments(Segments):
 
     @property
     def _refusal(self) -> UnreadableFile:
-        folder = str(self._folders.all[0])
-        return UnreadableFile(
-            errno.EIO, "its files were cut or deleted, it is made anew from the log", folder
-        )
+        text = "its files were truncated or deleted, it is being rebuilt from the log"
+        return UnreadableFile(errno.EIO, text, str(self._folders.all[0]))
