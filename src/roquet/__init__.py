@@ -1,6 +1,7 @@
 """roquet: Apache RocketMQ in Python.
 
-What most programs need is here. Each name is loaded when it is first used, so `import roquet` costs next to nothing.
+This package exports the public API of the client. Each name is imported on first use, so
+`import roquet` itself loads almost nothing.
 """
 
 from __future__ import annotations
@@ -90,10 +91,11 @@ _HOMES = {
     "dev": "dev",
     "plain_body": "protocol.records.compression",
 }
-"""Where a public name comes from; from errors, when it is not here."""
+"""Public name -> the module that defines it; all other public names are defined in `errors`."""
 
 
-if not TYPE_CHECKING:  # a type checker would take any name at all for one of these
+# A type checker that sees `__getattr__` accepts any attribute of the package.
+if not TYPE_CHECKING:
     __getattr__ = attributes_of(
         __name__, {name: f"roquet.{_HOMES.get(name, 'errors')}" for name in __all__}
     )

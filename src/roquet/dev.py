@@ -1,4 +1,4 @@
-"""Name server and broker in one process, on loopback: for tests and laptops.
+"""A name server and a broker in one process, for tests and laptops.
 
 async with roquet.dev.Cluster() as cluster:
     async with roquet.Producer(cluster.name_server, "group") as producer:
@@ -29,17 +29,22 @@ COMMIT_LOG_FILE_SIZE: Final = 64 * 1024 * 1024
 INDEX_SLOTS: Final = 50_000
 INDEX_ENTRIES: Final = 200_000
 ANY_SHARE: Final = 100
+"""Percent. The broker never refuses messages or deletes files because the drive is nearly full."""
 
 
 class Cluster:
-    """A name server and one master, on real ports of the loopback interface.
+    """A name server and a master in this process, on ports of the loopback interface.
 
-    Keeps: it is ready when `start` returns; a folder that it made for itself is gone when `stop` returns.
+    When `start` returns, the broker is registered, and clients can use the cluster.
 
-    :param folder: where the store is; it outlives the cluster. A temporary one without it.
-    :param port: of the name server; 0 takes a free one. The broker always takes free ones.
-    :param failed: told when the broker's drive has failed: it serves no more, and `stop` raises why.
-    :param delay_levels: how long messages of level 1, 2 ... wait; the first retry has level 3.
+    :param folder: the directory of the store; it is kept. None means a temporary directory, which
+        `stop` deletes.
+    :param port: the port of the name server; 0 means any free port. The broker always listens on
+        free ports.
+    :param failed: called when a sync of the broker's store failed. The broker serves no more, and
+        `stop` raises the error.
+    :param delay_levels: the waiting times of the delay levels 1, 2, ..., in the form of
+        `messageDelayLevel`. The first retry of a failed message has level 3.
     """
 
     def __init__(
@@ -61,11 +66,14 @@ class Cluster:
 
     @property
     def name_server(self) -> str:
-        """`host:port` for clients."""
+        """The address of the name server, `host:port`."""
         return f"{LOOPBACK}:{self.port}"
 
     async def start(self) -> int:
-        """Start both; gives the name server's port. Where one cannot start, nothing is left of the other."""
+        """Start both and return the port of the name server.
+
+        If the broker cannot start, the name server is stopped again.
+        """
         self._folder = self._folder or Path(tempfile.mkdtemp(prefix="roquet-"))
         try:
             await self._start(self._folder, Runtime())
@@ -90,7 +98,7 @@ class Cluster:
         await broker.parts.registrar.register()
 
     def _broker_config(self, folder: Path) -> BrokerConfig:
-        """Small files: it is ready at once and leaves little behind. A drive may be nearly full and still do."""
+        """A broker configuration with small files, so that it starts quickly and needs little room."""
         store = StoreSettings(
             store_path_root_dir=str(folder / "store"),
             mapped_file_size_commit_log=COMMIT_LOG_FILE_SIZE,
@@ -115,24 +123,26 @@ class Cluster:
 
     @property
     def ports(self) -> tuple[int, ...]:
+        """The port of the name server; the broker's ports are found through it."""
         return (self.port,)
 
     @property
     def address(self) -> str:
+        """The address of the name server, `host:port`."""
         return f"{LOOPBACK}:{self.port}"
 
     async def stop(self) -> None:
         """Stop both, the broker first.
 
-        :raises NotWritten, DriveFailed: as `Broker.stop`; all is stopped all the same.
+        :raises NotWritten, DriveFailed: as `Broker.stop`; both are stopped nevertheless.
         """
         try:
             if self.broker is not None:
                 await self.broker.stop()
         finally:
-            await self._stop_the_rest()
+            await self._stop_name_server()
 
-    async def _stop_the_rest(self) -> None:
+    async def _stop_name_server(self) -> None:
         if self._name_server is not None:
             await self._name_server.stop()
         if self._is_temporary and self._folder is not None:

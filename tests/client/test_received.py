@@ -123,7 +123,7 @@ def test_an_exception_in_the_block_is_logged_and_asks_for_the_message_again(
     with caplog.at_level(logging.ERROR):
         asyncio.run(consume(opened(record(UNIQ_KEY="U"), settled)))
     assert settled == [0]
-    assert "message U of T failed" in caplog.text
+    assert "message failed: msgId=U topic=T" in caplog.text
     assert "cannot book" in caplog.text
 
 

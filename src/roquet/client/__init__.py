@@ -1,6 +1,6 @@
-"""The asyncio client: producers, consumers of a group, and direct access to queues.
+"""The asyncio client: producers, group consumers and pull consumers.
 
-Modules without an underscore are what `roquet` exports.
+`roquet` exports the public classes of the modules without an underscore.
 
 May import: protocol, transport.
 """

@@ -1,4 +1,4 @@
-"""Consumes topics as one member of a group."""
+"""The consumer: one member of a consumer group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, Self
 from roquet.client._consume.allocation import Strategy, average
 from roquet.client._consume.assignment import Assignment
 from roquet.client._consume.fetcher import FetchSettings
-from roquet.client._consume.local_offsets import local_progress
+from roquet.client._consume.local_offsets import local_offsets
 from roquet.client._consume.offsets import BrokerOffsets, OffsetStore
 from roquet.client._consume.order_locks import OrderLocks
 from roquet.client._consume.prefetch import (
@@ -55,49 +55,60 @@ log = logging.getLogger(__name__)
 STORE_PERIOD_S: Final = 5.0
 RECONSUME_TIMES_MAX: Final = 16
 AGAIN_AFTER_S: Final = 5.0
-"""When a failed message is handed out again that no broker took back."""
+"""Pause before this consumer delivers a failed message again that no broker took back."""
 LOCKS_LOOK_S: Final = 1.0
 SUSPENDED_S: Final = 1.0
-"""When a message that is to come in order and failed is handed out again."""
+"""Pause before an ordered consumer delivers a failed message again."""
 HAND_BACK_S_MAX: Final = 3.0
-"""How long the end waits for brokers to take back what failed."""
+"""How long closing waits for the brokers to take back failed messages."""
 
 
 class Consumer:
-    """One member of a consumer group; the members share out the topics' queues among them.
+    """A member of a consumer group. The members of a group share the queues of their topics.
 
         async with Consumer("127.0.0.1:9876", "billing", {"orders": "new||paid"}) as consumer:
             async for message in consumer:
                 async with message:
                     await book(message.body)
 
-    Every message comes at least once. See `ReceivedMessage` for how one is settled. Several tasks may iterate at the
-    same time, each then acknowledges its own.
+    Every message is delivered at least once. `ReceivedMessage` says how a message is settled.
+    Several tasks may iterate over one consumer at the same time; each task acknowledges its own
+    messages.
 
-    :param name_server: `host:port`, several separated by semicolons.
-    :param topics: a topic, several, or each with what is wanted of it: `*`, tags joined by `||`, or `Sql`. All members
-        of a group must have the same (docs/pitfalls.md#trap-59).
-    :param start: where a group begins that has no progress yet; "last", "first" or a point in time.
-    :param ordered: the messages of a queue come one after the other, the next one when the one before is dealt with;
-        one that failed comes again after a second, before those behind it. See `sharding_key` of a send.
-    :param max_reconsume_times: how often a failed message comes again before it is put among the dead letters: 16
-        times unless said otherwise, for ever where messages come in order.
-    :param broadcast: every member gets all messages, and keeps its progress in a file of its own. A message that failed
-        is logged and does not come again (where they come in order: not after `max_reconsume_times`).
-    :param batch_size: messages per pull at most.
-    :param limits: what may wait here per queue before pulling pauses.
-    :param uncompressed_max: bytes that a body may have when it is decompressed. A message with more, or that cannot be
-        decompressed, is not handed out; it goes the way of failed ones, and the log says so. One whose body does not
-        have its checksum goes among the dead letters at once.
-    :param strategy: how members share out queues; the same in all of them.
-    :param credentials: sign every request, for brokers that check who asks (`aclEnable=true`).
-    :param tls: encrypt the connections to name servers and brokers, and verify whose they are.
-    :param client_id: who this client says it is, `address@anything`; unique per process. One that broadcasts needs it,
-        and after a restart the same: it names the folder of its progress (docs/pitfalls.md#trap-65).
-    :param progress_folder: where members that broadcast keep their progress, `client id/group/offsets.json` in it;
-        `~/.rocketmq_offsets` as Apache's client unless said otherwise.
-    :raises ConfigError: `broadcast` without `client_id`, or `progress_folder` without `broadcast`; no topic, or an
-        empty expression. MessageError: no topic or group can have that name.
+    :param name_server: `host:port`; several are separated by semicolons.
+    :param group: the name of the consumer group.
+    :param topics: a topic, several topics, or a mapping of topics to filters: `*`, tags joined by
+        `||`, or `Sql`. All members of a group must have the same subscriptions
+        (docs/pitfalls.md#trap-59).
+    :param start: where a group begins that has no stored offset: at the end of each queue
+        ("last"), at its beginning ("first"), or at a store time. For a young topic brokers answer
+        offset 0 instead of none, so a new group gets all of it (docs/pitfalls.md#trap-29).
+    :param ordered: deliver the messages of a queue one at a time; the next one follows when the
+        one before is settled. A failed message is delivered again after 1 s, before the messages
+        after it. See `sharding_key` of `Producer.send`.
+    :param broadcast: every member gets all messages and stores its offsets in a local file. A
+        failed message is logged and not delivered again; with `ordered` it is delivered again up
+        to `max_reconsume_times` times.
+    :param max_reconsume_times: how often a failed message is delivered again before it goes to
+        the dead letter topic. None means 16 times, or without limit if `ordered`.
+    :param batch_size: maximum number of messages per pull.
+    :param limits: how much may wait in this process per queue before pulling pauses.
+    :param uncompressed_max: maximum size in bytes of a body after decompression. A message with a
+        larger body, or with one that cannot be decompressed, is logged and counts as failed; with
+        `ordered` it goes to the dead letter topic at once. A message whose body does not match
+        its checksum goes there at once in either case.
+    :param strategy: the allocation rule; it must be the same in all members of a group.
+    :param credentials: the keys that sign every request, for brokers with `aclEnable=true`.
+    :param tls: encrypt the connections to name servers and brokers, and verify the servers.
+    :param client_id: the id of this client, `address@anything`, unique per process. A
+        broadcasting member needs one that is the same after a restart, because it names the
+        folder of the offsets (docs/pitfalls.md#trap-65). Other members get a random one.
+    :param progress_folder: the folder of the offsets of broadcasting members, which are stored in
+        `client id/group/offsets.json`. None means `~/.rocketmq_offsets`, as in Apache's client.
+    :param runtime: clock and random numbers; simulations replace them.
+    :raises ConfigError: `broadcast` lacks `client_id`, `progress_folder` lacks `broadcast`, there
+        is no topic, an SQL92 expression is empty, or a number is out of range.
+    :raises MessageError: a topic or group name is not allowed.
     """
 
     def __init__(
@@ -143,41 +154,45 @@ class Consumer:
         self._prefetch = self._in_order or PrefetchBuffer()
         if progress_folder is not None and not broadcast:
             raise ConfigError(
-                "progress_folder is for broadcast=True: else the brokers keep the progress"
+                "progress_folder needs broadcast=True: otherwise the brokers store the offsets"
             )
-        self._progress: OffsetStore = (
-            local_progress(progress_folder, client_id, group, self._session.runtime)
+        self._offsets: OffsetStore = (
+            local_offsets(progress_folder, client_id, group, self._session.runtime)
             if broadcast
             else BrokerOffsets(self._session, group)
         )
         self._send_back = NoSendBack() if broadcast else SendBack(self._session, group, tries_max)
-        order = FetchSettings(
+        settings = FetchSettings(
             self._session,
             group,
             batch_size,
             limits or PrefetchLimits(),
             self._prefetch.put,
-            self._progress.set_back,
+            self._offsets.set_back,
             commits=not broadcast,
         )
         self._assignment = Assignment(
-            order, self._progress, self._start_offset, self._locks, self._is_busy
+            settings, self._offsets, self._start_offset, self._locks, self._is_busy
         )
         self._tasks = Tasks()
         self._handing_back = Tasks()
         share = None if broadcast else strategy
-        self._division = Rebalancer(
-            self._session, group, self._subscriptions, share, self._assignment, self._progress
+        self._rebalancer = Rebalancer(
+            self._session, group, self._subscriptions, share, self._assignment, self._offsets
         )
         self._handed_out: list[ReceivedMessage] = []
 
-    # life
+    # start and end
 
     async def __aenter__(self) -> Self:
-        """:raises ConnectionClosed: no name server can be reached; CallTimeout: none answers.
-        :raises AccessDenied: a broker does not let this member in.
-        :raises ResponseError: a broker does not filter by an SQL92 expression; ConfigError: it is too old for that.
-        :raises StoreError: the file of a member that broadcasts cannot be read.
+        """Join the group and start to pull.
+
+        :raises ConnectionClosed: no name server can be reached.
+        :raises CallTimeout: no name server answers.
+        :raises AccessDenied: a broker refuses the heartbeat of this member.
+        :raises ResponseError: a broker refuses an SQL92 expression.
+        :raises ConfigError: a broker is too old for SQL92 expressions.
+        :raises StoreError: the offset file of a broadcasting member cannot be read.
         """
         await self._session.__aenter__()
         try:
@@ -188,11 +203,12 @@ class Consumer:
         return self
 
     async def _join(self) -> None:
-        """Heartbeat before the first division of queues, which the brokers' lists of members need.
+        """Send a heartbeat, then rebalance.
 
-        See docs/pitfalls.md#trap-60.
+        Without the heartbeat the brokers' lists of members would lack this one, and it would get
+        no queue (docs/pitfalls.md#trap-60).
         """
-        await self._progress.open()
+        await self._offsets.open()
         await self._look_up_routes()
         for subscription in self._subscriptions.values():
             if not subscription.is_by_tag:
@@ -200,22 +216,22 @@ class Consumer:
         member = GroupMember(
             self._heartbeat_data,
             self._wake,
-            self._division.reset,
+            self._rebalancer.reset,
             self._assignment.states,
             self._consume_directly,
             self._session.runtime.now_ms(),
         )
         self._session.membership.join_as_consumer(self._group, member)
         for denial in await self._session.membership.beat():
-            raise denial  # we would wait for messages for ever
-        await self._division.renew()
-        self._tasks.start(self._division.run(), f"division of {self._group}")
-        store = every(STORE_PERIOD_S, self._assignment.store_progress, "storing progress")
-        self._tasks.start(store, f"progress {self._group}")
+            raise denial  # otherwise the application would wait forever for messages
+        await self._rebalancer.rebalance()
+        self._tasks.start(self._rebalancer.run(), f"rebalance of {self._group}")
+        store = every(STORE_PERIOD_S, self._assignment.store_offsets, "storing offsets")
+        self._tasks.start(store, f"offsets of {self._group}")
         if self._locks is not None:
             self._tasks.start(self._locks.keep(), f"locks of {self._group}")
-            ended = every(LOCKS_LOOK_S, self._let_go_of_unlocked, "letting go of queues")
-            self._tasks.start(ended, f"ended locks of {self._group}")
+            lost = every(LOCKS_LOOK_S, self._drop_unlocked, "dropping queues without lock")
+            self._tasks.start(lost, f"lost locks of {self._group}")
 
     async def _look_up_routes(self) -> None:
         for topic in self._subscriptions:
@@ -223,7 +239,12 @@ class Consumer:
                 await self._session.routes.refresh(topic)
             except RouteNotFound as error:
                 if not topic.startswith(RETRY_PREFIX):
-                    log.warning("group %s waits for its topic: %s", self._group, error)
+                    log.warning(
+                        "topic not found, the consumer waits for it: group=%s topic=%s error=%s",
+                        self._group,
+                        topic,
+                        error,
+                    )
 
     async def __aexit__(
         self,
@@ -231,7 +252,11 @@ class Consumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Progress is stored before the group hears that this member leaves (docs/protocol/consuming.md#leaving)."""
+        """Store the offsets, then leave the group.
+
+        In this order, because the other members take over the queues as soon as this member left
+        (docs/protocol/consuming.md#leaving).
+        """
         self._prefetch.close()
         try:
             await self._handing_back.finish(HAND_BACK_S_MAX)
@@ -241,22 +266,28 @@ class Consumer:
             await self._session.__aexit__(kind, error, trace)
 
     def _wake(self) -> None:
-        """The group's members, or the brokers, are others than before."""
-        self._division.due.set()
+        """Rebalance soon: the members of the group or the brokers changed."""
+        self._rebalancer.due.set()
         if self._locks is not None:
             self._locks.due.set()
 
-    async def _let_go_of_unlocked(self) -> None:
-        """Hand out nothing more of queues whose locks ended or are another member's, until they are locked again."""
+    async def _drop_unlocked(self) -> None:
+        """Drop the queues whose locks expired or went to another member, until they are locked again."""
         assert self._locks is not None
         lost = self._locks.ended()
         if lost:
-            log.warning("group %s lost its locks of %s queues: %s", self._group, len(lost), lost)
+            log.warning(
+                "queue locks lost, the queues are not consumed until they are locked again: "
+                "group=%s count=%d queues=%s",
+                self._group,
+                len(lost),
+                ",".join(map(str, lost)),
+            )
             await self._assignment.drop(lost)
-            self._division.due.set()
+            self._rebalancer.due.set()
 
-    def _is_busy(self, taken: ProcessQueue) -> bool:
-        return self._in_order is not None and self._in_order.is_busy(taken)
+    def _is_busy(self, process_queue: ProcessQueue) -> bool:
+        return self._in_order is not None and self._in_order.is_busy(process_queue)
 
     def _heartbeat_data(self) -> ConsumerData:
         subscriptions = tuple(self._subscriptions.values())
@@ -271,7 +302,10 @@ class Consumer:
     # messages
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """Messages for ever, or until the consumer is closed; each is acknowledged when the next is asked for."""
+        """Iterate over the messages until the consumer is closed.
+
+        Asking for the next message acknowledges the one before.
+        """
         return _Iteration(self._next)
 
     async def _next(self) -> ReceivedMessage | None:
@@ -282,16 +316,19 @@ class Consumer:
         return None
 
     def _open(self, delivery: Delivery) -> ReceivedMessage | None:
-        """The message for the application; one that cannot be opened goes the way of failed ones, a damaged one at
-        once to its end.
+        """Decode the body of a message for the application.
+
+        Returns None for a message that cannot be decoded, after it was handled as a failed one. A
+        damaged message goes to the dead letter topic at once.
         """
-        dealt_with = self._in_order.dealt_with if self._in_order is not None else None
+        settled = self._in_order.settled if self._in_order is not None else None
         try:
-            return delivery.message(self._failed, dealt_with, self._uncompressed_max)
+            return delivery.message(self._failed, settled, self._uncompressed_max)
         except MessageError as error:
-            _tell_unopened(delivery, error)
-            # A broker stores a retry with the checksum of the bytes that it has: a damaged body would pass for sound
-            # then. In order, nothing behind it would come.
+            _log_unopened(delivery, error)
+            # No retry of a damaged body: the broker would store the retry with a checksum of the
+            # damaged bytes, and the next delivery would accept it. No retry in order either: the
+            # messages after this one would never be delivered.
             is_over = self._in_order is not None or isinstance(error, DamagedBody)
             self._failed(delivery, NEVER_AGAIN if is_over else 0)
             return None
@@ -299,11 +336,13 @@ class Consumer:
     async def get_many(
         self, max_messages: int = 32, timeout_ms: int = 1000
     ) -> list[ReceivedMessage]:
-        """Up to `max_messages` that are there, after waiting for the first one at most `timeout_ms`.
+        """Return up to `max_messages` messages that are already here.
 
-        They are fewer where their bodies come to `uncompressed_max` bytes together.
+        The next call acknowledges the messages that are not settled by then, so only one task
+        should call this method. The list ends early when the bodies together reach
+        `uncompressed_max` bytes.
 
-        The next call acknowledges those that are not settled by then; so only one task should call this.
+        :param timeout_ms: how long to wait for the first message; the list is empty after that.
         """
         for earlier in self._handed_out:
             earlier.ack()
@@ -336,7 +375,10 @@ class Consumer:
             self._handing_back.start(work, f"send back {delivery.record.offset_message_id}")
 
     async def _consume_directly(self, record: Record, broker_name: str) -> bool:
-        """Hand a message to the application beside those of our queues; whether that dealt with it."""
+        """Deliver a message that an administrator sent.
+
+        Returns whether the application acknowledged it.
+        """
         outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def settled(is_done: bool) -> None:
@@ -347,7 +389,10 @@ class Consumer:
         return await outcome
 
     async def _hand_back(self, delivery: Delivery, delay_level: int) -> None:
-        """To the broker; where none takes it, to the application again after a while."""
+        """Send a failed message back to the broker.
+
+        If no broker takes it, it is delivered here again after `AGAIN_AFTER_S`.
+        """
         if self._in_order is not None:
             await self._hand_out_again(delivery, self._in_order, is_over=delay_level < 0)
         elif await self._send_back.send_back(delivery, delay_level):
@@ -359,12 +404,15 @@ class Consumer:
     async def _hand_out_again(
         self, delivery: Delivery, prefetch: OrderedPrefetchBuffer, *, is_over: bool
     ) -> None:
-        """To the application after a while, or among the dead letters, so that what is behind it gets its turn."""
+        """Deliver a failed message of an ordered queue again after `SUSPENDED_S`.
+
+        After the last try it goes to the dead letter topic, and the next message is delivered.
+        """
         tries_max = self._max_reconsume_times
         is_over |= tries_max is not None and delivery.reconsume_times >= tries_max
         if is_over and await self._send_back.bury(delivery):
             delivery.done()
-            prefetch.dealt_with(delivery)
+            prefetch.settled(delivery)
         elif not prefetch.closed:
             await asyncio.sleep(SUSPENDED_S)
             prefetch.put_again(delivery.again())
@@ -372,11 +420,11 @@ class Consumer:
     # queues
 
     def assigned(self) -> frozenset[MessageQueue]:
-        """The queues that this member consumes now."""
+        """The queues that are assigned to this member now."""
         return self._assignment.queues()
 
     async def _start_offset(self, queue: MessageQueue) -> int:
-        return await start_offset(self._session, self._progress, queue, self._start_at)
+        return await start_offset(self._session, self._offsets, queue, self._start_at)
 
 
 class _Iteration:
@@ -401,9 +449,12 @@ class _Iteration:
 def _subscriptions(
     topics: str | Iterable[str] | Mapping[str, str | Sql], retry_topic: str | None, version: int
 ) -> dict[str, Subscription]:
-    """Topic -> subscription, that to the group's own retry topic included where it has one.
+    """The subscription of each topic.
 
-    :raises ConfigError: no topic, or an empty expression. MessageError: no topic can have that name.
+    :param retry_topic: the group's retry topic, which every member subscribes to; None if the
+        group broadcasts.
+    :raises ConfigError: there is no topic, or an SQL92 expression is empty.
+    :raises MessageError: a topic's name is not allowed.
     """
     if isinstance(topics, str):
         topics = [topics]
@@ -419,16 +470,17 @@ def _subscriptions(
     return {topic: subscription_to(topic, selector, version) for topic, selector in wanted.items()}
 
 
-def _tell_unopened(delivery: Delivery, error: MessageError) -> None:
-    """Once of each message: it comes again some times before it is a dead letter, as other members may open it."""
+def _log_unopened(delivery: Delivery, error: MessageError) -> None:
+    """Log a message that cannot be decoded: as an error the first time, for debugging its retries."""
     record = delivery.record
     log.log(
         logging.DEBUG if delivery.reconsume_times else logging.ERROR,
-        "message cannot be opened, it goes the way of failed ones: %s topic=%s broker=%s queue=%d offset=%d msgId=%s",
-        error,
+        "message cannot be opened, it counts as failed: "
+        "topic=%s broker=%s queue=%d offset=%d msgId=%s error=%s",
         record.topic,
         delivery.broker_name,
         record.queue_id,
         record.queue_offset,
         record.properties.get(UNIQ_KEY, record.offset_message_id),
+        error,
     )

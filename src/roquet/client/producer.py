@@ -1,4 +1,4 @@
-"""Sends messages."""
+"""The producer: sends messages, and requests that wait for a reply."""
 
 from __future__ import annotations
 
@@ -45,20 +45,27 @@ TIMEOUT_MS: Final = 3000
 
 
 class Producer:
-    """Sends messages; use it as `async with Producer(...) as producer`, from as many tasks as you like.
+    """Sends messages. Use it as `async with Producer(...) as producer`.
 
-    Calls that wait for their answers at the same time share one connection per broker, so
-    `await asyncio.gather(*(producer.send(...) for ...))` is the way to a high rate.
+    Any number of tasks may use one producer at the same time. Their calls share one connection per
+    broker, so `await asyncio.gather(*(producer.send(...) for ...))` reaches a high rate.
 
-    :param name_server: `host:port`, several separated by semicolons.
-    :param group: producers of one kind; brokers list them by it.
-    :param timeout_ms: for one send with all its tries, unless the call says otherwise.
-    :param retries: tries after the first, on another broker where there is one.
-    :param compress_from_size: bodies of at least so many bytes are compressed (zlib).
-    :param avoid_slow_brokers: leave brokers alone for a while whose last send was slow or failed.
-    :param credentials: sign every request, for brokers that check who asks (`aclEnable=true`).
-    :param tls: encrypt the connections to name servers and brokers, and verify whose they are.
-    :param client_id: who this client says it is, `address@anything`; unique per process.
+    :param name_server: `host:port`; several are separated by semicolons.
+    :param group: the name of the producer group; brokers list producers by it.
+    :param timeout_ms: the time in ms for one send including its retries; each call may override
+        it.
+    :param retries: maximum number of retries after the first try. A retry goes to another broker
+        if there is one.
+    :param compress_from_size: bodies of at least this many bytes are compressed with zlib.
+    :param avoid_slow_brokers: avoid brokers for a while whose last send was slow or failed
+        (docs/protocol/producing.md#choosing-a-queue).
+    :param credentials: the keys that sign every request, for brokers with `aclEnable=true`.
+    :param tls: encrypt the connections to name servers and brokers, and verify the servers.
+    :param client_id: the id of this client, `address@anything`, unique per process. None means a
+        random one.
+    :param runtime: clock and random numbers; simulations replace them.
+    :raises ConfigError: `name_server` is not `host:port`.
+    :raises MessageError: the group name is not allowed.
     """
 
     def __init__(
@@ -87,7 +94,7 @@ class Producer:
         address = address_bytes(self._session.client_id, chance)
         self._unique_keys = UniqueKeys(address, self._session.runtime.now_ms, chance)
         self._known_for: set[str] = set()
-        """Topics of requests whose brokers have heard of us."""
+        """Topics for which all brokers of the cluster have got a heartbeat (see `request`)."""
 
     async def __aenter__(self) -> Self:
         await self._session.__aenter__()
@@ -143,15 +150,24 @@ class Producer:
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send one message and learn where it is stored.
+        """Send one message and return where the broker stored it.
 
-        :param sharding_key: messages of one key go to one queue, in the order of their sends when each is awaited;
-            a failed one is tried again there and nowhere else.
-        :param queue: send to exactly this queue, likewise.
-        :raises MessageError: the message cannot be sent as it is.
+        :param topic: the topic; or a `Message`, which replaces the arguments up to `delay_level`.
+        :param body: the body, 1 byte to 4 MiB.
+        :param tags: the tag that consumers may filter by.
+        :param keys: the keys by which the message can be queried.
+        :param properties: properties of the application.
+        :param delay_level: deliver the message after the delay of this level: by default 1 is
+            1 s, 2 is 5 s, ..., 18 is 2 h; 0 is no delay.
+        :param sharding_key: messages with the same key go to the same queue, and stay in order
+            if each send is awaited before the next. Retries go to that queue, too.
+        :param queue: send to this queue. Retries go to it, too.
+        :param timeout_ms: the time in ms including retries.
+        :raises MessageError: the message breaks a rule; nothing was sent.
         :raises RouteNotFound: no broker has the topic, and none would create it.
-        :raises ResponseError: a broker refused it; code, remark and address say why.
-        :raises ConnectionClosed, CallTimeout: no answer after all tries; the message may be stored or not.
+        :raises ResponseError: a broker refused the message; see `code` and `remark`.
+        :raises ConnectionClosed: no connection after all tries; the message may be stored.
+        :raises CallTimeout: no answer in time; the message may be stored.
         """
         message = _message(topic, body, tags, keys, properties, delay_level)
         encoded = outgoing(message, self._unique_keys.next(), self._compress_from_size)
@@ -167,13 +183,17 @@ class Producer:
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
-        """Send messages of one topic together: one result each, in their order.
+        """Send several messages of one topic as a batch; return one result per message, in order.
 
-        What is larger than 4 MiB altogether goes in several requests, one after the other, each with `timeout_ms`
-        for itself. Batches are not compressed.
+        If the messages exceed 4 MiB together, they are sent in several requests, one after the
+        other. Batches are not compressed.
 
-        :raises MessageError: they cannot go together; nothing is sent then.
-        :raises RoquetError: as `send`; of several requests the earlier ones are stored.
+        :param messages: at least one; without delay, and with the same `wait_stored`.
+        :param sharding_key: as in `send`, for the whole batch.
+        :param queue: send to this queue.
+        :param timeout_ms: the time in ms for each request including its retries.
+        :raises MessageError: the messages cannot form a batch; nothing was sent.
+        :raises RoquetError: as `send`. If there are several requests, earlier ones are stored.
         """
         many = list(messages)
         check_batch(many)
@@ -230,9 +250,12 @@ class Producer:
         sharding_key: str | None = None,
         queue: MessageQueue | None = None,
     ) -> str:
-        """Send without an answer: fast, and nobody learns of a loss. Gives the message id.
+        """Send a message without waiting for an answer; return its message id.
 
-        :raises MessageError, RouteNotFound, ConnectionClosed, CallTimeout: it was not even sent.
+        Nothing is retried, and a message that the broker refuses or that gets lost is not
+        reported. The arguments are those of `send`.
+
+        :raises MessageError, RouteNotFound, ConnectionClosed, CallTimeout: nothing was sent.
         """
         message = _message(topic, body, tags, keys, properties, delay_level)
         unique_key = self._unique_keys.next()
@@ -245,16 +268,16 @@ class Producer:
     # requests and replies
 
     async def request(self, message: Message, timeout_ms: int = TIMEOUT_MS) -> ReceivedMessage:
-        """Send a message and wait for the reply of whoever consumes it.
+        """Send a message and wait until a consumer of it calls `reply`; return that reply.
 
-        :param timeout_ms: for both together.
-        :raises CallTimeout: nobody replied in time; the message may be consumed or not.
+        :param timeout_ms: the time in ms for send and reply together.
+        :raises CallTimeout: no reply in time; the message may be consumed.
         :raises MessageError, RouteNotFound, ResponseError, ConnectionClosed: as `send`.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         try:
             async with asyncio.timeout_at(deadline):
-                await self._be_known(message.topic)
+                await self._announce_to_brokers(message.topic)
                 with self._session.replies.expect() as (correlation_id, reply):
                     encoded = outgoing(
                         message,
@@ -270,13 +293,14 @@ class Producer:
                     return await reply
         except TimeoutError:
             raise CallTimeout(
-                f"nobody replied to the request to {message.topic} within {timeout_ms} ms"
+                f"no reply to the request to topic {message.topic} within {timeout_ms} ms"
             ) from None
 
-    async def _be_known(self, topic: str) -> None:
-        """The broker that gets the reply hands it to us only if it has heard of us.
+    async def _announce_to_brokers(self, topic: str) -> None:
+        """Send heartbeats to all brokers of the topic's clusters, once per topic.
 
-        That may be any broker of the cluster: those of the reply topic are asked for once a topic.
+        Any of these brokers may get the reply. It passes the reply on only to a client whose
+        heartbeat it has.
         """
         if topic in self._known_for:
             return
@@ -300,29 +324,29 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Answer a message that was sent by `request`.
+        """Send the reply to a message that was sent by `request`.
 
-        :raises MessageError: it asks for no reply.
-        :raises ResponseError: code 1: who asked is not there any more, or does not take it.
+        :param request: the received message.
+        :raises MessageError: the message was not sent by `request`.
+        :raises ResponseError: with code 1: the requester is gone, or did not accept the reply.
         :raises RouteNotFound, ConnectionClosed, CallTimeout: as `send`.
         """
         topic, more = reply_properties(request)
         message = Message(topic, body, tags, keys, properties or {})
         encoded = outgoing(message, self._unique_keys.next(), self._compress_from_size, more)
         queues = await self._sender.queues(topic, self._time(timeout_ms))
+        # The broker of the request has a connection to the requester.
         nearest = next(
             (queue for queue in queues if queue.broker_name == request.queue.broker_name), None
         )
-        pick = (
-            None if nearest is None else _pick(topic, None, nearest)
-        )  # who asked spoke to that broker
+        pick = None if nearest is None else _pick(topic, None, nearest)
         (result,) = await self._sender.send(
             replace(encoded, is_reply=True), self._time(timeout_ms), pick
         )
         return result
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that `send` chooses from.
+        """The queues of a topic that `send` chooses from.
 
         :raises RouteNotFound: no broker has the topic, and none would create it.
         """

@@ -1,4 +1,4 @@
-"""Plain access to queues, without membership in a group: read from where you say, as often as you like."""
+"""The pull consumer: reads queues by offset, without membership in a group."""
 
 from __future__ import annotations
 
@@ -27,20 +27,29 @@ ReadFrom: TypeAlias = Literal["master", "slave", "slave-only", "any"]
 
 
 class PullConsumer:
-    """Reads queues by offset.
+    """Reads queues by offset, without membership in a group.
 
-    Pulls carry their own subscription (sysFlag 4), so no heartbeat is needed and any number of these may use the
-    same `group`; brokers create it by themselves.
+    Its pulls carry their own subscription (sysFlag 4), so it sends no heartbeats, and any number
+    of pull consumers may use the same `group`.
 
-    :param read_from: "master": never a slave, even when the master is gone. "slave": a slave, the master only when
-        there is no slave. "slave-only": never the master. "any": the master, or whom the broker suggests when a reader
-        is far behind, or who is left.
-    :param timeout_ms: for each call to one broker process; when it fails, the next is asked.
-    :param credentials: sign every request, for brokers that check who asks (`aclEnable=true`).
-    :param tls: encrypt the connections to name servers and brokers, and verify whose they are.
+    All methods raise `RouteNotFound` for a topic that no broker has, `ConnectionClosed` or
+    `CallTimeout` if no broker can be asked, and `ResponseError` if a broker refuses.
 
-    All methods raise `RouteNotFound` for a topic that no broker has, `ConnectionClosed` or `CallTimeout` when nobody
-    can be asked, and `ResponseError` when the broker refuses.
+    :param name_server: `host:port`; several are separated by semicolons.
+    :param group: the group whose name the pulls carry. Brokers create it on demand if they have
+        `autoCreateSubscriptionGroup=true`.
+    :param read_from: "any": the master, the replica that the broker suggests to a reader with a
+        large lag, or any replica if the master is down. "master": only the master. "slave": a
+        slave; the master if there is no slave. "slave-only": only slaves.
+    :param timeout_ms: the time in ms for each call to one broker process. When a call fails, the
+        next replica is asked.
+    :param credentials: the keys that sign every request, for brokers with `aclEnable=true`.
+    :param tls: encrypt the connections to name servers and brokers, and verify the servers.
+    :param client_id: the id of this client, `address@anything`, unique per process. None means a
+        random one.
+    :param runtime: clock and random numbers; simulations replace them.
+    :raises ConfigError: `name_server` is not `host:port`.
+    :raises MessageError: the group name is not allowed.
     """
 
     def __init__(
@@ -78,43 +87,54 @@ class PullConsumer:
         await self._session.__aexit__(kind, error, trace)
 
     async def topics(self) -> list[str]:
-        """Every topic that the name server knows, those that brokers have for themselves among them."""
+        """The names of all topics that the name server knows, including system topics."""
         return await self._session.routes.topics()
 
     async def own_topics(self) -> list[str]:
-        """The topics named after clusters and brokers, which belong to these."""
+        """The names of the topics that are named after clusters and brokers."""
         return await self._session.routes.topics(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The topic's readable queues as the name server knows them now, sorted; a slave is enough for one to count."""
+        """The readable queues of a topic, sorted, as the name server knows them now.
+
+        Queues whose broker has only slaves up are included.
+        """
         return list(subscribe_queues(topic, await self._session.routes.refresh(topic)))
 
     async def min_offset(self, queue: MessageQueue, *, of_master: bool = False) -> int:
-        """The first offset the queue still holds; -1 for a queue that nobody wrote to.
+        """The offset of the oldest message in a queue; -1 if there never was a message.
 
-        :param of_master: ask no slave either when the master is gone: a slave may lack what its master still holds.
+        :param of_master: ask only the master. By default a slave is asked if the master is down;
+            the slave's queue may begin later.
         """
         choose = masters_only if of_master else read_addresses
         return await queue_calls.min_offset(self._session, queue, self._timeout_ms, choose)
 
     async def max_offset(self, queue: MessageQueue, *, of_master: bool = False) -> int:
-        """The offset that the queue's next message will have. The master's, also when reading from a slave.
+        """The offset that the next message of a queue will have at the master.
 
-        :param of_master: ask no slave either when the master is gone: a slave may lag behind what was read already.
+        :param of_master: ask only the master. By default a slave is asked if the master is down;
+            the slave may lag behind offsets that were read before.
         """
         choose = masters_only if of_master else read_addresses
         return await queue_calls.max_offset(self._session, queue, self._timeout_ms, choose)
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the message stored at that time, or of the one stored nearest to it."""
+        """The offset of the message whose store time is nearest to `timestamp_ms`.
+
+        :param timestamp_ms: milliseconds since 1970.
+        """
         return await queue_calls.offset_at(self._session, queue, timestamp_ms, self._timeout_ms)
 
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
-        """How far `group` is with the queue; None where the broker knows nothing (a young queue: 0)."""
+        """The offset of `group` in a queue, or None if the broker has none.
+
+        For a young queue brokers answer 0 instead of none (docs/pitfalls.md#trap-29).
+        """
         return await queue_calls.committed(self._session, group, queue, self._timeout_ms)
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Store that `group` goes on at `offset`, forwards or backwards."""
+        """Set the offset of `group` in a queue: the next offset to consume, forwards or backwards."""
         await queue_calls.commit(self._session, group, queue, lambda: offset, self._timeout_ms)
 
     async def pull(
@@ -126,11 +146,13 @@ class PullConsumer:
         tags: str | Sql = "*",
         hold_ms: int = 0,
     ) -> PullResult:
-        """Messages from `offset` on.
+        """Pull messages of a queue from `offset` on.
 
-        :param max_messages: the broker sends at least one when there is one, and often fewer than this.
-        :param tags: `*`, or tags joined by `||`, or an SQL92 expression.
-        :param hold_ms: how long the broker may wait for a message when there is none yet.
+        :param max_messages: maximum number of messages. Brokers often return fewer, but at least
+            one if there is one.
+        :param tags: `*`, tags joined by `||`, or an `Sql` expression.
+        :param hold_ms: how long in ms the broker may hold the pull while there is no message
+            (long polling); 0 returns at once.
         """
         wanted = subscription_to(queue.topic, tags)
         await self._check(wanted)
@@ -150,9 +172,13 @@ class PullConsumer:
         max_messages: int = 32,
         tags: str | Sql = "*",
     ) -> list[PullResult]:
-        """What a pull from each of these offsets brings, all of them asked for at once and from the same broker.
+        """Pull from several offsets of a queue at once; return one result per offset.
 
-        Takes the broker's limit per pull for what it is and the way there only once. `timeout_ms` is for all of them.
+        Brokers limit the messages per pull (Apache's to 32). Concurrent pulls avoid one round trip
+        per limit. All pulls go to the same broker process, within one `timeout_ms`.
+
+        :param max_messages: maximum number of messages per pull.
+        :param tags: as in `pull`.
         """
         wanted = subscription_to(queue.topic, tags)
         await self._check(wanted)
@@ -179,14 +205,13 @@ class PullConsumer:
         self, queue: MessageQueue, response: Command, at: BrokerAddress, wanted: Subscription
     ) -> PullResult:
         result = pull_result(response, at.address, wanted, of_master=at.is_master)
+        # A slave that found nothing may only lag: the next pull goes to the master again.
         found = result.status is PullStatus.FOUND or at.is_master
-        self._suggested[queue] = (
-            result.suggested_broker_id if found else MASTER_ID
-        )  # a slave may only lag
+        self._suggested[queue] = result.suggested_broker_id if found else MASTER_ID
         return result
 
     async def _check(self, wanted: Subscription) -> None:
-        """Before the first pull with an SQL92 expression."""
+        """Check at the brokers, once per expression, that they filter by an SQL92 expression."""
         if not wanted.is_by_tag and wanted not in self._checked:
             await check_filter(self._session, self._group, wanted)
             self._checked.add(wanted)

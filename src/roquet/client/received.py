@@ -1,4 +1,4 @@
-"""A message as a consumer gets it, and how it is settled."""
+"""Received messages, and how a consumer settles them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ from roquet.protocol.records.record import Record
 log = logging.getLogger(__name__)
 
 Settle = Callable[[int | None], None]
-"""Told once how it went: None for a message that was dealt with, else the delay level of the next try."""
+"""Called once per delivery: with None for ack, else with the delay level of the next delivery."""
 NEVER_AGAIN: Final = -1
-"""Instead of a delay level: the message goes to the dead letters at once."""
+"""The delay level that sends a message to the dead letter topic."""
 
 
 @dataclass(frozen=True)
 class ReceivedMessage:
-    """One message, settled in one of three ways:
+    """A message that a consumer received. It is settled in one of three ways:
 
-    - by asking for the next one: `async for message in consumer` acknowledges the message before;
-    - `async with message:` acknowledges it at the end of the block. An exception in the block is logged, goes no
-      further, and the message comes again later (cancellation and other exits of the program pass through and
-      settle nothing);
-    - `message.ack()` or `message.retry()`.
+    - by asking for the next message: `async for message in consumer` acknowledges the one before;
+    - by `async with message:`, which acknowledges it at the end of the block. An exception in the
+      block is logged and suppressed, and the message is delivered again later. Exceptions that are
+      no `Exception`, such as `asyncio.CancelledError`, pass through and settle nothing;
+    - by `message.ack()` or `message.retry()`.
 
-    What nobody settles comes again to whoever consumes the queue next.
+    A message that is not settled is delivered again, to the next consumer of its queue.
 
-    `topic` is the one it was sent to, also when it comes again; `queue` and `queue_offset` say where it lies now.
-    `properties` holds the system's, too. `body` is decompressed. Times are ms since the epoch.
+    `topic` is the topic that the message was sent to, also in later deliveries; `queue` and
+    `queue_offset` say where it is stored now. `properties` includes the system properties. `body`
+    is decompressed. `message_id` is the unique key, which the producer made; `offset_message_id`
+    is the broker's. Times are milliseconds since 1970.
     """
 
     topic: str
@@ -56,22 +58,26 @@ class ReceivedMessage:
     _settle: Settle | None = field(default=None, repr=False, compare=False)
 
     def ack(self) -> None:
-        """It is dealt with. Only the first of all calls of `ack` and `retry` counts."""
+        """Acknowledge the message. Only the first call of `ack` or `retry` has an effect."""
         if self._settle is not None:
             self._settle(None)
 
     def retry(self, delay_level: int = 0) -> None:
-        """It could not be dealt with and shall come again later: in 10 s, 30 s, 1 min ... 2 h, then never more.
+        """Have the message delivered again later: after 10 s, then 30 s, 1 min, ... 2 h.
 
-        After `max_reconsume_times` of the consumer the broker puts it among the dead letters (`%DLQ%group`).
-        A consumer that is `ordered` brings it again after a second, one that is to `broadcast` never.
+        After the consumer's `max_reconsume_times` deliveries the broker moves it to the dead letter
+        topic `%DLQ%group`. An `ordered` consumer delivers it again after 1 s. A consumer with
+        `broadcast` (and not `ordered`) does not deliver it again.
 
-        :param delay_level: of the broker (1 s, 5 s, 10 s ...) instead of the usual one; -1: among the dead letters now.
-        :raises MessageError: no broker has such a level; the message is not settled.
+        :param delay_level: the broker's delay level (by default 1 is 1 s, 2 is 5 s, 3 is 10 s ...)
+            of the next delivery. 0 means the usual one; -1 moves the message to the dead letter
+            topic now.
+        :raises MessageError: the level is not a 32-bit number; the message is not settled.
         """
         if not INT_MIN <= delay_level <= INT_MAX:
             raise MessageError(
-                f"delay_level is {delay_level}: -1 is among the dead letters, 1 the shortest delay"
+                f"delay_level is {delay_level}: allowed are 32-bit numbers, -1 for the dead letter "
+                "topic, 0 for the usual delay, from 1 on for the broker's levels"
             )
         if self._settle is not None:
             self._settle(delay_level)
@@ -90,7 +96,12 @@ class ReceivedMessage:
             return False
         if not isinstance(error, Exception):
             return False
-        log.error("message %s of %s failed", self.message_id, self.topic, exc_info=error)
+        log.error(
+            "message failed: msgId=%s topic=%s",
+            self.message_id,
+            self.topic,
+            exc_info=error,
+        )
         self.retry()
         return True
 
@@ -102,9 +113,11 @@ def received(
     settle: Settle | None = None,
     uncompressed_max: int = UNCOMPRESSED_MAX,
 ) -> ReceivedMessage:
-    """
-    :raises DamagedBody: the body does not have its checksum.
-    :raises MessageError: it cannot be decompressed, or has more bytes than `uncompressed_max` then.
+    """A stored record as a consumer receives it.
+
+    :param uncompressed_max: maximum size of the decompressed body in bytes.
+    :raises DamagedBody: the body does not match its checksum.
+    :raises MessageError: the body cannot be decompressed, or is larger than `uncompressed_max`.
     """
     properties = record.properties
     offset_message_id = record.offset_message_id

@@ -1,4 +1,4 @@
-"""Which messages of a topic a client asks for: tags, or an SQL92 expression over properties."""
+"""Filters of subscriptions and pulls: tags, or an SQL92 expression over properties."""
 
 from __future__ import annotations
 
@@ -20,40 +20,43 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 3000
 _VERSION_MIN: Final = 232
-"""4.1.0: the first that filters by properties (docs/protocol/remoting.md#versions)."""
+"""Release 4.1.0, the first that filters by properties (docs/protocol/remoting.md#versions)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """An SQL92 expression over the properties of messages, such as `Sql("price > 10 AND TAGS = 'new'")`.
+    """An SQL92 expression over message properties, such as `Sql("price > 10 AND TAGS = 'new'")`.
 
-    The broker compiles it, and filters by it alone. The guide says what may stand in it.
+    The broker evaluates it, and needs `enablePropertyFilter=true` for that. The section "Filters" of
+    docs/guide/broker.md describes the grammar.
     """
 
     expression: str
 
 
 def subscription_to(topic: str, selector: str | Sql | None, version: int = 0) -> Subscription:
-    """What a client wants of a topic; nothing and an empty text want all of it.
+    """The subscription to a topic with a filter.
 
+    :param selector: tags joined by `||`, or `Sql`. None and empty text select all messages.
     :raises ConfigError: an SQL92 expression is empty.
     """
     if not isinstance(selector, Sql):
         return Subscription(topic, selector or ALL, version, TAG)
     if not selector.expression.strip():
         raise ConfigError(
-            f"the SQL92 expression for {topic} is empty: subscribe to the topic alone to get everything"
+            f"the SQL92 expression for {topic} is empty: subscribe without it to get all messages"
         )
     return Subscription(topic, selector.expression, version, SQL92)
 
 
 async def check_filter(session: Session, group: str, subscription: Subscription) -> None:
-    """Ask a process of each broker that has the topic whether it filters like that: some give everything out if not.
+    """Check at each broker of the topic that it accepts an SQL92 subscription.
 
-    Who cannot be asked now is left out.
+    Some brokers that do not filter by properties deliver all messages instead. Brokers that do not
+    answer now are not checked.
 
-    :raises ResponseError: a broker does not, for the reason that it gives.
-    :raises ConfigError: a broker is too old.
+    :raises ResponseError: a broker refuses the subscription; the remark says why.
+    :raises ConfigError: a broker is older than 4.1.0.
     """
     try:
         route = await session.routes.route(subscription.topic)
@@ -70,14 +73,17 @@ async def check_filter(session: Session, group: str, subscription: Subscription)
                 )
             except (ConnectionClosed, CallTimeout) as error:
                 log.warning(
-                    "%s cannot say whether it filters by %s: %s",
+                    "filter not checked, the broker does not answer: "
+                    "broker=%s topic=%s expression=%r error=%s",
                     at.address,
+                    subscription.topic,
                     subscription.expression,
                     error,
                 )
                 continue
             if response.version < _VERSION_MIN:
                 raise ConfigError(
-                    f"the broker at {at.address} is older than 4.1.0, it does not filter by properties"
+                    f"the broker at {at.address} is older than 4.1.0 and cannot filter by "
+                    "properties: subscribe by tags"
                 )
             checked(response, at.address)

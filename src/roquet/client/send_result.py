@@ -1,4 +1,4 @@
-"""What a broker says of a send.
+"""The result of a send.
 
 See docs/protocol/request-codes.md#response-codes and docs/protocol/producing.md#what-is-acknowledged.
 """
@@ -16,10 +16,12 @@ from roquet.transport.connection import checked
 
 
 class SendStatus(Enum):
-    """In every case the message is stored by the master.
+    """How safely a broker stored a message. With each status the master has the message.
 
-    SEND_OK: as safely as the broker is configured to. FLUSH_DISK_TIMEOUT: not on its disk in time.
-    FLUSH_SLAVE_TIMEOUT: not on a slave in time. SLAVE_NOT_AVAILABLE: there is no slave, or it is far behind.
+    - SEND_OK: the message is on the disks and slaves that the broker's settings ask for.
+    - FLUSH_DISK_TIMEOUT: the master did not sync it to its disk in time.
+    - FLUSH_SLAVE_TIMEOUT: no slave acknowledged it in time.
+    - SLAVE_NOT_AVAILABLE: no slave is connected, or the slaves lag too much.
     """
 
     SEND_OK = ResponseCode.SUCCESS
@@ -33,10 +35,11 @@ _STATUS_OF_CODE = {int(status.value): status for status in SendStatus}
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Where a message is, and how safe.
+    """Where a broker stored a message, and how safely.
 
-    `message_id` is the client's id (UNIQ_KEY), the same on every try; `offset_message_id` the broker's, which says
-    where it is stored. `remark` is the broker's explanation of a status other than SEND_OK.
+    `message_id` is the unique key of the message; retries keep it. `offset_message_id` is the
+    broker's id, which names host and physical offset. `queue_offset` is the message's offset in
+    `queue`. `remark` is the broker's explanation of a status other than SEND_OK.
     """
 
     status: SendStatus
@@ -50,9 +53,13 @@ class SendResult:
 def send_results(
     response: Command, address: str, topic: str, broker_name: str, unique_keys: tuple[str, ...]
 ) -> list[SendResult]:
-    """One result per unique key; a batch is answered with all its offset ids and the first queue offset.
+    """Read a broker's answer to a send: one result per unique key.
 
-    :raises ResponseError: the broker did not store the message. PeerError: the answer lacks something.
+    The answer to a batch has the offset message ids of all messages, but only the first queue
+    offset.
+
+    :raises ResponseError: the broker did not store the message.
+    :raises PeerError: the answer lacks a field, or has another number of ids than messages.
     """
     checked(response, address, _STATUS_OF_CODE)
     try:
@@ -61,11 +68,12 @@ def send_results(
         first_offset = int(response.fields["queueOffset"])
     except (KeyError, ValueError) as error:
         raise PeerError(
-            f"{address} answered a send without saying where the message is: {error}"
+            f"answer of {address} to a send: a field is missing or no number: {error}"
         ) from error
     if len(offset_ids) != len(unique_keys):
         raise PeerError(
-            f"{address} answered {len(unique_keys)} messages with {len(offset_ids)} ids"
+            f"answer of {address} to a send of {len(unique_keys)} messages has "
+            f"{len(offset_ids)} message ids"
         )
     status, remark = _STATUS_OF_CODE[response.code], response.remark or ""
     return [

@@ -1,4 +1,4 @@
-"""Messages that are delivered when something else has happened, and only then.
+"""Transactions: messages that are delivered only after the producer has committed them.
 
 See docs/protocol/transactions.md.
 """
@@ -43,11 +43,16 @@ log = logging.getLogger(__name__)
 
 CHECKS_AT_ONCE: Final = 16
 CHECKS_WAITING_MAX: Final = 2000
-"""More questions than these are left to the broker, which asks again."""
+"""Check-backs beyond this number are dropped; the broker asks again."""
 
 
 class TransactionState(Enum):
-    """COMMIT: the message is delivered. ROLLBACK: it never is. UNKNOWN: not decided yet, the broker asks later."""
+    """The outcome of a transaction.
+
+    - COMMIT: the message is delivered.
+    - ROLLBACK: the message is never delivered.
+    - UNKNOWN: not decided yet; the broker asks later (check-back).
+    """
 
     COMMIT = COMMIT
     ROLLBACK = ROLLBACK
@@ -56,9 +61,10 @@ class TransactionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """How a transaction went: where its half message is, and what became of it.
+    """The result of `TransactionProducer.send_in_transaction`.
 
-    `confirmed`: the broker has taken note of the state. While it has not, or the state is UNKNOWN, it asks `check`.
+    `send_result` says where the half message is stored, `state` is the outcome. `confirmed` is True
+    if the broker has acknowledged the outcome; otherwise, and for UNKNOWN, it calls `check` later.
     """
 
     send_result: SendResult
@@ -71,28 +77,33 @@ class TransactionResult:
 
 
 Local = Callable[[Message, str], Awaitable[TransactionState]]
-"""The message and the transaction's id -> what becomes of it."""
+"""Message, transaction id -> outcome: the local transaction."""
 Check = Callable[[ReceivedMessage], Awaitable[TransactionState]]
-"""A message that is stored and not yet delivered -> what becomes of it; `message_id` is the transaction's id."""
+"""Half message -> outcome. The message's `message_id` is the transaction id."""
 
 
 class TransactionProducer(Producer):
-    """A producer whose messages can wait for something else, such as a database's commit:
+    """A producer of messages that are delivered only if a local transaction, such as one of a
+    database, commits:
 
         async def check(message):
-            return TransactionState.COMMIT if await booked(message.message_id) else TransactionState.ROLLBACK
+            done = await booked(message.message_id)
+            return TransactionState.COMMIT if done else TransactionState.ROLLBACK
 
         async with TransactionProducer("127.0.0.1:9876", "billing", check) as producer:
             await producer.send_in_transaction(Message("orders", body), book)
 
-    Brokers ask any producer of the group, also one that runs elsewhere or was started later: `check` has to find out
-    by what all of them can see.
+    Brokers ask any producer of the group for the outcome of an open transaction, also one in
+    another process or one that was started later. So `check` must decide by data that all of them
+    can read.
 
-    :param check: asked for transactions whose state a broker does not know. One that raises leaves them open.
-    :param topics: whose brokers shall hear of this producer at once, to ask it about what an earlier one left open;
-        others hear of it when it sends to them, or when they create topics for everybody (`TBW102`).
+    The other parameters are those of `Producer`.
 
-    All else is as for `Producer`.
+    :param check: called for transactions whose outcome a broker does not know. If it raises, the
+        transaction stays open and the broker asks again.
+    :param topics: topics whose brokers get a heartbeat as soon as this producer starts, so that
+        they can ask it about transactions that an earlier producer left open. Brokers that create
+        topics on demand (`TBW102`) get it in any case; others get it after the first send.
     """
 
     def __init__(
@@ -135,7 +146,10 @@ class TransactionProducer(Producer):
         return self
 
     async def _announce(self) -> None:
-        """A route that becomes known makes its brokers hear of us; one that is not yet is asked for again and again."""
+        """Look up the routes of `topics` until all are found.
+
+        Each route that is found triggers a heartbeat to its brokers.
+        """
         unknown = list(self._topics)
         while unknown := [topic for topic in unknown if not await self._is_known(topic)]:
             await asyncio.sleep(REFRESH_PERIOD_S)
@@ -144,10 +158,13 @@ class TransactionProducer(Producer):
         try:
             await self._session.routes.refresh(topic)
         except RouteNotFound:
-            log.debug("no broker has %s yet", topic)
+            log.debug("topic not found yet: topic=%s", topic)
         except RoquetError as error:
             log.warning(
-                "the brokers of %s do not know yet that %s is here: %s", topic, self._group, error
+                "route not found, brokers cannot ask this producer yet: group=%s topic=%s error=%s",
+                self._group,
+                topic,
+                error,
             )
         else:
             return True
@@ -156,15 +173,18 @@ class TransactionProducer(Producer):
     async def send_in_transaction(
         self, message: Message, local: Local, *, timeout_ms: int | None = None
     ) -> TransactionResult:
-        """Store a message, do something, and let the message be delivered or not.
+        """Store a half message, run the local transaction, and commit or roll back the message.
 
-        `local` is called once the message is stored as safely as the broker is configured to (SEND_OK); with any other
-        status the transaction is rolled back without it. What `local` raises is raised here; the state is UNKNOWN then,
-        so the broker asks `check`.
+        If the half message is not stored with SEND_OK, `local` is not called and the message is
+        rolled back. An exception of `local` is raised here; the transaction stays open, and the
+        broker calls `check`.
 
-        :param timeout_ms: for storing it, and then again for telling the broker the state.
-        :raises MessageError: the message cannot be sent as it is; one with a delay is such a one.
-        :raises RoquetError: as `send`; the message may be stored or not, and the broker asks if it is.
+        :param message: the message; without delay.
+        :param local: runs the local transaction; called with the message and the transaction id.
+        :param timeout_ms: the time in ms for the send, and again for ending the transaction.
+        :raises MessageError: the message breaks a rule, or has a delay; nothing was sent.
+        :raises RoquetError: as `send`. If the message is stored all the same, the broker calls
+            `check`.
         """
         half = outgoing_half(
             message, self._unique_keys.next(), self._compress_from_size, self._group
@@ -175,9 +195,10 @@ class TransactionProducer(Producer):
             state = TransactionState(await local(message, stored.message_id))
         else:
             log.warning(
-                "transaction %s is rolled back: %s %s",
+                "transaction rolled back, the half message is not safe: "
+                "transaction=%s status=%s remark=%s",
                 stored.message_id,
-                stored.status,
+                stored.status.name,
                 stored.remark,
             )
         is_confirmed = state is not TransactionState.UNKNOWN and await attempt(
@@ -187,7 +208,11 @@ class TransactionProducer(Producer):
         return TransactionResult(stored, state, is_confirmed)
 
     async def _end(self, stored: SendResult, state: TransactionState, timeout_ms: int) -> None:
-        """Other than Apache's clients we want to know that it worked (docs/pitfalls.md#trap-43)."""
+        """Tell the broker the outcome, and wait until it has acknowledged it.
+
+        Apache's clients send it one-way and do not notice if it gets lost
+        (docs/pitfalls.md#trap-43).
+        """
         _, _, at = m.parse_offset_message_id(stored.offset_message_id)
         header = EndTransactionHeader(
             self._group,
@@ -203,14 +228,16 @@ class TransactionProducer(Producer):
         request = Command(RequestCode.END_TRANSACTION, header.write())
         checked(await self._session.call(address, request, timeout_ms), address)
 
-    # what brokers ask
+    # check-back
 
     def _asked(
         self, header: CheckTransactionHeader, record: Record, connection: Connection
     ) -> None:
         if self._checks_waiting >= CHECKS_WAITING_MAX:
             log.warning(
-                "too many transactions are asked for at once, %s has to wait", header.transaction_id
+                "too many check-backs wait, the broker asks again: transaction=%s waiting=%d",
+                header.transaction_id,
+                self._checks_waiting,
             )
             return
         self._checks_waiting += 1
@@ -221,7 +248,10 @@ class TransactionProducer(Producer):
     async def _answer(
         self, header: CheckTransactionHeader, record: Record, connection: Connection
     ) -> None:
-        """On the connection on which the question came: that broker has the half message."""
+        """Run `check` and send the outcome on the connection of the question.
+
+        Only the broker that asked has the half message.
+        """
         try:
             async with self._turns:
                 state = TransactionState(
@@ -229,7 +259,8 @@ class TransactionProducer(Producer):
                 )
         except Exception:
             log.exception(
-                "the check of transaction %s failed, the broker asks again", header.transaction_id
+                "check of a transaction failed, the broker asks again: transaction=%s",
+                header.transaction_id,
             )
             return
         finally:

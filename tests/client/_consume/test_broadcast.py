@@ -228,7 +228,7 @@ def test_what_an_administrator_sets_back_is_saved(
     async def consume() -> None:
         async with member() as c:
             await bodies(c, 3)
-            c._division.reset({MessageQueue("T", "broker-a", 0): 1})
+            c._rebalancer.reset({MessageQueue("T", "broker-a", 0): 1})
             assert [message.body for message in await c._some(9, 5000)] == [b"2"]
 
     fill(broker, 3, queues=2)

@@ -197,7 +197,7 @@ def test_a_message_that_cannot_be_opened_goes_the_way_of_failed_ones(
         each.getMessage() for each in caplog.records if "cannot be opened" in each.getMessage()
     ]
     assert why in told
-    assert told.endswith("topic=T broker=broker-a queue=0 offset=0 msgId=U1")
+    assert "topic=T broker=broker-a queue=0 offset=0 msgId=U1 error=" in told
     assert stored(broker) == {0: 3}
 
 
@@ -222,7 +222,7 @@ def test_a_damaged_body_is_a_dead_letter_at_once(
         each.getMessage() for each in caplog.records if "cannot be opened" in each.getMessage()
     ]
     assert "does not have the checksum stored with it" in told
-    assert told.endswith("topic=T broker=broker-a queue=0 offset=0 msgId=U1")
+    assert "topic=T broker=broker-a queue=0 offset=0 msgId=U1 error=" in told
     assert stored(broker) == {0: 3}
 
 

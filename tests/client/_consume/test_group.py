@@ -321,7 +321,7 @@ def test_a_reset_that_no_broker_takes_now_is_carried_out_later(
             assert await bodies(c, 3) == [b"0", b"1", b"2"]
             await asyncio.sleep(6)
             broker.script[RequestCode.UPDATE_CONSUMER_OFFSET] = [ResponseCode.SYSTEM_BUSY] * 2
-            c._division.reset({MessageQueue("T", "broker-a", 0): 0})
+            c._rebalancer.reset({MessageQueue("T", "broker-a", 0): 0})
             await asyncio.sleep(45)
             assert await bodies(c, 3) == [b"0", b"1", b"2"]
 
@@ -337,9 +337,9 @@ def test_a_later_reset_counts_although_the_one_before_is_still_to_be_carried_out
             assert await bodies(c, 3) == [b"0", b"1", b"2"]
             await asyncio.sleep(6)
             broker.script[RequestCode.UPDATE_CONSUMER_OFFSET] = [ResponseCode.SYSTEM_BUSY]
-            c._division.reset({MessageQueue("T", "broker-a", 0): 0})
+            c._rebalancer.reset({MessageQueue("T", "broker-a", 0): 0})
             await asyncio.sleep(1)
-            c._division.reset({MessageQueue("T", "broker-a", 0): 2})
+            c._rebalancer.reset({MessageQueue("T", "broker-a", 0): 2})
             await asyncio.sleep(45)
             assert await bodies(c, 1) == [b"2"]
             assert not broker.script[RequestCode.UPDATE_CONSUMER_OFFSET]

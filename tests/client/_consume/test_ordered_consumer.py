@@ -244,7 +244,7 @@ def test_a_queue_that_is_back_waits_until_the_message_that_was_under_way_is_deal
     async def consume() -> None:
         async with ordered(cluster) as c:
             (working,) = await c.get_many(1)
-            c._division.reset({queue(0): 0})
+            c._rebalancer.reset({queue(0): 0})
             assert await c._some(1, 30_000) == []
             assert queue(0) in broker.locks or not c.assigned() & {queue(0)}
             working.ack()
@@ -306,7 +306,7 @@ def test_a_reset_holds_although_a_message_was_under_way(
     async def consume() -> list[bytes]:
         async with ordered(cluster) as c:
             (working,) = await c.get_many(1)
-            c._division.reset({queue(0): 0})
+            c._rebalancer.reset({queue(0): 0})
             await asyncio.sleep(5)
             working.ack()
             return await bodies(c, 3)
@@ -326,7 +326,7 @@ def test_a_lock_that_is_lost_before_its_queue_s_start_is_known_is_none(
             assert queue(0) not in c.assigned()
             broker.script[RequestCode.QUERY_CONSUMER_OFFSET] = [SILENCE] * 9
             del broker.locks[queue(0)]
-            c._division.due.set()
+            c._rebalancer.due.set()
             await asyncio.sleep(1)
             assert broker.locks[queue(0)] == c._session.client_id
             broker.locks[queue(0)] = "somebody"

@@ -139,7 +139,7 @@ class Assignment:
         while self._is_busy(taken):
             await asyncio.sleep(BUSY_LOOK_S)
 
-    async def store_progress(self) -> None:
+    async def store_offsets(self) -> None:
         """Store how far every queue came; what cannot be stored is logged and goes with the next time."""
         await self._store_all(self._running)
 

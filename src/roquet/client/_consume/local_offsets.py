@@ -95,7 +95,7 @@ class LocalOffsets:
             self._writing = None
 
 
-def local_progress(
+def local_offsets(
     folder: str | Path | None, client_id: str | None, group: str, runtime: Runtime
 ) -> LocalOffsets:
     """:param folder: None: where Apache's client keeps these files, too.

@@ -147,7 +147,7 @@ class OrderedPrefetchBuffer(PrefetchBuffer):
         """The first of its queue was not dealt with: it is handed over once more, before those behind it."""
         super().put(delivery)
 
-    def dealt_with(self, delivery: Delivery) -> None:
+    def settled(self, delivery: Delivery) -> None:
         """The next of its queue may be handed over."""
         behind = self._behind.get(delivery.taken)
         if behind and not delivery.taken.dropped:

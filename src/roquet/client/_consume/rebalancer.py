@@ -58,9 +58,9 @@ class Rebalancer:
             is_soon = self._topic_missing or self._assignment.waits_for_locks or self._resets
             await pause(self.due, SOON_S if is_soon else PERIOD_S)
             await self._carry_out_resets()
-            await attempt(self.renew, f"dividing the queues of {self._group}")
+            await attempt(self.rebalance, f"dividing the queues of {self._group}")
 
-    async def renew(self) -> None:
+    async def rebalance(self) -> None:
         """Divide anew, now."""
         self._topic_missing = self._assignment.waits_for_locks = False
         for topic, subscription in self._subscriptions.items():
