@@ -1,4 +1,4 @@
-"""The commit log: append, read, damaged ranges, the tail that recovery saves and cuts off.
+"""The commit log: append, read, holes, and the tail that recovery saves and truncates.
 
 May import of `storage`: files.
 """

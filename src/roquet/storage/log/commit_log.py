@@ -1,4 +1,4 @@
-"""Every record in arrival order.
+"""The commit log: all records of a broker in the order of arrival.
 
 See docs/storage/commit-log.md.
 """
@@ -35,21 +35,24 @@ from roquet.storage.files.sync_failure import SyncHealth
 from roquet.storage.log.write_buffer import WriteBuffer
 
 RESERVED_AT_ONCE: Final = 1024 * 1024
+"""Bytes reserved on the drive at a time, so that few appends need a system call."""
 _NEAR: Final = 256 * 1024
-"""Bytes that one read brings as fast as a few dozen reads bring a piece each."""
+"""One read of so many bytes is as fast as a few dozen reads of small pieces."""
 BLOCK_SIZE: Final = 1024 * 1024
+"""Bytes read at a time when records are walked or copied."""
 
 
 class CommitLog:
-    """Every message of this broker, in arrival order, in files of equal size.
+    """The records of one broker in the order of arrival, in files of equal size.
 
-    Keeps: a record never crosses a file; the rest of a full file is one blank record.
-           start <= flushed_to <= readable_to <= end; only take, write, replicate, truncate and the blank that closes a
-           file move end, each as the last thing it does: whatever fails before leaves the log as it was.
-           Once a sync of the store has failed, flushed_to does not move, and no new record is taken.
+    Invariant: a record never crosses a file; one blank fills the rest of a full file. start <=
+    flushed_to <= readable_to <= end. Only `take`, `write`, `replicate`, `truncate` and the blank
+    that closes a file move `end`, each as its last step, so that a failure before it leaves the log
+    as it was. Once a sync of the store has failed, `flushed_to` does not move and no new record is
+    accepted.
 
-    :param pool: memory where new records wait until `commit` brings them into their file.
-    :param sync_health: of the store whose log it is.
+    :param pool: memory where new records wait until `commit` writes them to their file.
+    :param sync_health: of the store that the log belongs to.
     """
 
     def __init__(
@@ -72,22 +75,26 @@ class CommitLog:
         self._sync_health = SyncHealth() if sync_health is None else sync_health
         self._committed_to = PhysicalOffset(0)
         self.mapped_from = PhysicalOffset(0)
-        """What stands from there on was written by this process: the system has it in memory, as a rule, and gives it
-        without asking the drive. What stands before it is read from the files (decision 0026)."""
+        """Bytes from this physical offset on were written by this process. They are in the page
+        cache as a rule and are read through the mapping; earlier ones are read with `pread`
+        (decision 0026)."""
         self._room_end = 0
-        """Up to where the file in use has room on the drive."""
+        """The physical offset up to which the file in use has room on the drive."""
         self._keeps_looks = False
         self._looked: DiskFile | None = None
-        """While looks are kept, the file that `mapped` has looked at last."""
+        """While `keep_looks` is set, the file that `mapped` checked last."""
 
     def forget_cached(self, start: int) -> None:
-        """Read the files anew that end behind `start`, and make their names durable; before anybody has opened them."""
+        """Drop cached pages of the files that end after `start`, and make their names durable.
+
+        To be called before `load`.
+        """
         self._segments.forget_cached(start)
 
     def load(self) -> None:
-        """Open the files; where valid bytes end is for recovery to say, by `truncate`.
+        """Open the files. Recovery finds the end of the valid bytes and sets it by `truncate`.
 
-        :raises StoreError: a file that does not belong here.
+        :raises StoreError: a file does not belong here, has another size or is missing.
         """
         try:
             self._segments.load()
@@ -98,7 +105,7 @@ class CommitLog:
 
     @property
     def start(self) -> PhysicalOffset:
-        """The first offset that still exists; the end while there is nothing."""
+        """Physical offset of the first byte that still exists; `end` while there are no files."""
         return PhysicalOffset(self._segments.start) if self._segments.starts else self.end
 
     @property
@@ -107,12 +114,12 @@ class CommitLog:
 
     @property
     def readable_to(self) -> PhysicalOffset:
-        """Bytes before it are in the files, where everybody sees them."""
+        """The physical offset before which bytes are in the files, and not only in the buffer."""
         return self.end if self._pool is None else self._committed_to
 
     @property
     def room(self) -> int:
-        """Bytes of records that fit into the file in use."""
+        """Bytes of records that still fit into the file in use."""
         return (
             max(0, self._file_start + self.file_size - self.end - BLANK_SIZE)
             if self._file is not None
@@ -120,34 +127,40 @@ class CommitLog:
         )
 
     def place(self, size: int) -> tuple[mmap.mmap | bytearray, int, PhysicalOffset]:
-        """Where the next `size` bytes of records go: a buffer, the index in it, and the physical offset.
+        """Prepare to write `size` bytes of records after the log's end.
 
-        They are not part of the log until `take`: a caller that cannot fill the place leaves it, filled with zeros.
+        The bytes become part of the log by `take`. A caller that cannot fill them leaves them as
+        zeros.
 
+        :returns: a buffer, the index in it, and the physical offset.
         :raises ValueError, OSError: as `make_room`.
         """
         at = self.make_room(size)
         return self._buffer, at - self._file_start, at
 
     def take(self, end: PhysicalOffset) -> None:
-        """Let the log end at `end`: what the caller wrote to the place behind the former end is part of it now."""
+        """Move the log's end to `end`, after the caller has written the bytes before it."""
         assert self.end < end <= self._room_end - BLANK_SIZE, "no room was made for it"
         self.end = end
 
     def make_room(self, size: int) -> PhysicalOffset:
-        """See to it that `size` bytes of records fit behind the end; where that is now.
+        """Make sure that `size` bytes of records fit after the log's end.
 
-        They fit while 8 bytes remain behind them; else a blank closes the file, as Apache's does, and the log ends
-        where the next file begins, even if that cannot be made now.
+        They fit if 8 bytes (`BLANK_SIZE`) remain after them. Otherwise a blank closes the file, as
+        in Apache, and the log ends where the next file begins, even if that file cannot be made
+        now.
 
-        :raises ValueError: they are larger than a file. OSError: there is no room on the drive.
+        :returns: the log's end.
+        :raises ValueError: the records are larger than a file.
+        :raises OSError: there is no room on the drive.
         """
         at = self.end
         return at if at + size + BLANK_SIZE <= self._room_end else self._more_room(size)
 
     def write(self, records: bytes | memoryview) -> None:
-        """Write records for which there is room; the log ends behind them. Cheaper than filling a place where there
-        are many of them.
+        """Append records for which `make_room` has made room.
+
+        It is cheaper than `place` and `take` for many records at once.
 
         :raises OSError: the drive is full; nothing was written.
         """
@@ -172,7 +185,7 @@ class CommitLog:
         return self.end
 
     def _enter_end(self) -> None:
-        """Make the file that holds the log's end the one in use; it is made where it is missing."""
+        """Make the file that holds the log's end the file in use; create it if it is missing."""
         start = self.end - self.end % self.file_size
         if self._file is None or start != self._file_start:
             self.commit()
@@ -184,7 +197,7 @@ class CommitLog:
             self._file_start, self._room_end = start, self.end
 
     def _close_file(self) -> None:
-        """Fill what is left of the file in use with a blank, and go to the next one."""
+        """Fill the rest of the file in use with a blank, and enter the next file."""
         self._reserve(BLANK_SIZE)
         index = self.end - self._file_start
         self._buffer[index : index + BLANK_SIZE] = blank(self.file_size - index)
@@ -193,9 +206,10 @@ class CommitLog:
         self._enter_end()
 
     def commit(self, more: int = 0) -> None:
-        """Bring what waits in the pool into the file in use, with `more` bytes behind the end.
+        """Write the records that wait in the memory buffer to the file in use.
 
-        :raises OSError: that failed; it still waits.
+        :param more: bytes after the log's end to write as well.
+        :raises OSError: the write failed; the records still wait.
         """
         if self._pool is None or self._file is None:
             return
@@ -206,7 +220,7 @@ class CommitLog:
             self._pool.give_back(start, end)
 
     def _reserve(self, size: int) -> None:
-        """See to it that the drive has room for the next `size` bytes of the file in use, and for some more."""
+        """Reserve room on the drive for at least `size` more bytes of the file in use."""
         assert self._file is not None
         if self.end + size > self._room_end:
             more = max(self.end + size - self._room_end, RESERVED_AT_ONCE)
@@ -215,10 +229,10 @@ class CommitLog:
             self._room_end = room_end
 
     def replicate(self, at: PhysicalOffset, data: bytes | memoryview) -> None:
-        """Write a master's bytes at the same place.
+        """Append bytes of the master's log at the physical offset that they have there.
 
         :raises ValueError: `at` is not the log's end, nor, for an empty log, the start of a file.
-        :raises OSError: the drive is full; what is written counts.
+        :raises OSError: the drive is full; the bytes before the new `end` were written.
         """
         if not self._segments.starts and at % self.file_size == 0:
             self.end = self.flushed_to = self._committed_to = at
@@ -233,14 +247,16 @@ class CommitLog:
             data = data[len(piece) :]
 
     def read(self, at: PhysicalOffset, size_max: int) -> bytes:
-        """Up to `size_max` bytes from `at`, of one file, never beyond the end; none where `at` is not there.
+        """Up to `size_max` bytes from `at`, of one file and before `readable_to`.
 
-        :raises UnreadableFile: the file has lost them, or the drive does not give them.
+        Empty if the log has no byte at `at`.
+
+        :raises UnreadableFile: the file was truncated, or the drive cannot read the bytes.
         """
         return self._segments.read(at, min(at + size_max, self.readable_to))
 
     def copies(self, start: PhysicalOffset, end: PhysicalOffset) -> Iterator[bytes]:
-        """The bytes from `start` to `end`, in whatever files they are, as `read` gives them."""
+        """The bytes from `start` to `end` as `read` returns them, across files."""
         while start < end:
             piece = self.read(start, min(BLOCK_SIZE, end - start))
             if not piece:
@@ -249,26 +265,33 @@ class CommitLog:
             start = PhysicalOffset(start + len(piece))
 
     def next_data(self, at: PhysicalOffset) -> PhysicalOffset:
-        """Where, from `at` on, there may be something else than zeros that were never written; the end for nowhere."""
+        """The first physical offset from `at` on that is not in a sparse part of a file, else the
+        end.
+
+        Sparse parts of files were never written and read as zeros.
+        """
         return PhysicalOffset(min(self._segments.next_data(at), self.readable_to))
 
     def record_bytes(self, at: int, size: int) -> bytes | None:
-        """The `size` bytes at `at`, which a consume queue entry names; None once their file is deleted."""
+        """The `size` bytes at `at`, which a queue entry names; None once their file is deleted."""
         data = self.stored(at, size) if at + size <= self.readable_to else b""
         return data if len(data) == size else None
 
     def stored(self, at: int, size: int) -> bytes:
-        """The `size` bytes at `at`, as far as they are in one file; none once that is deleted. They may wait for a
-        `commit`.
+        """The `size` bytes at `at`, up to the end of the file; empty once the file is deleted.
+
+        It may read beyond `readable_to`: those bytes are zeros until a `commit`.
 
         :raises UnreadableFile: as `read`.
         """
         return self._segments.read(at, at + size)
 
     def runs(self, firsts: Sequence[int], ends: Sequence[int]) -> list[bytes]:
-        """What stands from each of `firsts`, which ascend, to the one of `ends` with it, each in one file.
+        """The bytes from each of `firsts` to the matching one of `ends`.
 
-        One read brings them all where there is not much else between them.
+        All are read at once if they are near each other.
+
+        :param firsts: ascending; each run is within one file.
         """
         start, end = firsts[0], ends[-1]
         if (
@@ -283,7 +306,7 @@ class CommitLog:
         return [self.stored(first, last - first) for first, last in zip(firsts, ends, strict=True)]
 
     def joined(self, physical: Ints, sizes: Ints) -> bytes:
-        """The records that stand at these places, whose files are all there, end to end."""
+        """The records at these physical offsets, end to end; their files must all exist."""
         apart = physical[1:] != physical[:-1] + sizes[:-1]
         apart |= physical[1:] // self.file_size != physical[:-1] // self.file_size
         breaks = np.flatnonzero(apart) + 1
@@ -292,8 +315,10 @@ class CommitLog:
         return b"".join(self.runs(firsts, lasts))
 
     def record_at(self, at: int) -> bytes | None:
-        """The record at physical offset `at`, None where none stands: clients may ask for any place, also amid a body
-        whose bytes say that gigabytes follow.
+        """The record at physical offset `at`; None if no record begins there.
+
+        Clients may ask for any offset. The size is checked before the bytes are read, since bytes
+        within a body may look like a record of gigabytes.
         """
         size = size_at(self.read(PhysicalOffset(at), HEAD_SIZE), at) if at >= self.start else 0
         if not size:
@@ -306,10 +331,12 @@ class CommitLog:
         return data if record.physical_offset == at and len(data) == size else None
 
     def mapped(self, at: int) -> mmap.mmap | bytearray:
-        """All bytes of the file that holds `at`, for who reads them before anything else runs; none where no file does.
-        `at` is not before `mapped_from`.
+        """The buffer of the file that holds `at`; empty if there is no such file.
 
-        :raises UnreadableFile: the file has lost bytes.
+        The caller reads from it before anything else runs: the file may be truncated at any time.
+
+        :param at: not before `mapped_from`.
+        :raises UnreadableFile: the file was truncated.
         """
         file = self._segments.file_at(at)
         if file is None:
@@ -321,25 +348,28 @@ class CommitLog:
         return file.buffer
 
     def keep_looks(self, is_kept: bool) -> None:
-        """Whether `mapped` need not look again at the file that it looked at last: for who reads many records before
-        anything else runs. A look took 0.4 us of the 8 us that a fetch of 32 messages takes."""
+        """Set whether `mapped` may skip the check of the file that it checked last.
+
+        It is set by callers that fetch many times before anything else runs. A check took 0.4 us of
+        the 8 us of a fetch of 32 messages.
+        """
         self._keeps_looks, self._looked = is_kept, None
 
     def require_whole(self) -> None:
-        """To be called before new records are written.
+        """Check, before new records are written, that the file in use was not truncated.
 
-        :raises UnreadableFile: the file in use is shorter than it was made.
+        :raises UnreadableFile: the file is shorter than it was made.
         """
         if self._file is not None:
             self._file.require_whole()
 
     def blocks(self, at: PhysicalOffset, *, is_whole: bool = False) -> Iterator[RecordBlock]:
-        """The records from `at` to the end, many at a time; blanks are skipped.
+        """The records from `at` to the end in blocks of many; blanks are skipped.
 
-        A record that is not all here yet ends it.
+        It ends at a record whose bytes are not all in the log yet.
 
-        :param is_whole: nothing more of a record comes: one that is not all here is none.
-        :raises CorruptRecord: what stands there is neither a record nor a blank.
+        :param is_whole: no more bytes will follow, so that an incomplete record is damage.
+        :raises CorruptRecord: neither a record nor a blank begins there.
         """
         while at + BLANK_SIZE <= self.readable_to:
             data = self.read(at, BLOCK_SIZE)
@@ -359,9 +389,9 @@ class CommitLog:
             at = PhysicalOffset(at + end)
 
     def _first_size(self, at: PhysicalOffset) -> int | None:
-        """How large the record at `at` is that is not within a block; None: a blank stands there.
+        """The size of the record at `at`, which is not whole in a block; None for a blank.
 
-        :raises CorruptRecord: neither does.
+        :raises CorruptRecord: neither a record nor a blank begins there.
         """
         data = self.read(at, BLANK_SIZE)
         if len(data) < BLANK_SIZE:
@@ -374,52 +404,56 @@ class CommitLog:
         return size
 
     def is_closed_at(self, at: PhysicalOffset) -> bool:
-        """Whether the blank that closes a file stands at `at`."""
+        """Whether the blank that closes a file begins at `at`."""
         data = self.read(at, BLANK_SIZE)
         return len(data) == BLANK_SIZE and size_and_magic(data, 0)[1] == BLANK_MAGIC
 
     def walk(self, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, memoryview]]:
-        """Each record that `blocks` gives, and where it stands."""
+        """Each record of `blocks` with its physical offset."""
         for block in self.blocks(at):
             yield from block.records()
 
     def next_file(self, at: PhysicalOffset) -> PhysicalOffset:
-        """Where the file after the one of `at` begins."""
+        """The start of the file after the one that holds `at`."""
         return PhysicalOffset(at - at % self.file_size + self.file_size)
 
     def truncate(self, end: PhysicalOffset) -> None:
-        """Let the log end at `end`, delete the files behind it, and zero what stands behind `end` in its file, durably.
+        """End the log at `end`: delete the files after it, and zero the rest of its file, durably.
 
-        What is left there would be valid again for a later recovery, as soon as new records end where an old one began.
+        Old records left there would become valid for a later recovery as soon as new records end
+        where an old one begins.
 
-        :raises OSError: a sync has failed, now or before; then nothing was cut, or not all of it.
+        :raises OSError: a sync has failed, now or before; the log was truncated in part or not at
+            all.
         """
-        self._sync_health.check()  # the drive may have failed for the copy of what is cut off here
+        self._sync_health.check()  # the drive may have failed while `save_tail` copied the tail
         self._segments.drop_after(end)
         self._segments.erase(end)
-        self._segments.sync(
-            end, self.next_file(end)
-        )  # also where nothing was left: who erased it may not have done so
+        # also if all was zero: a process that erased it before may have been killed before its sync
+        self._segments.sync(end, self.next_file(end))
         self.end = end
         self.flushed_to = min(self.flushed_to, end)
         self._committed_to = end
         self._file, self._buffer, self._room_end = None, bytearray(), 0
 
     def synced_until(self, at: PhysicalOffset) -> None:
-        """Note that bytes from `at` on may not be durable: a recovered log's tail is synced anew."""
+        """Set `flushed_to` back to `at`: a recovered log may not be durable from there on."""
         self.flushed_to = min(at, self.end)
 
     def synced(self, end: PhysicalOffset) -> None:
-        """Note that all bytes before `end` are durable now, unless the log is closed by a failed sync."""
+        """Move `flushed_to` to `end` after a sync, unless a sync of the store has failed."""
         if self._sync_health.failure is None:
             self.flushed_to = max(self.flushed_to, end)
 
     def take_no_more(self) -> None:
-        """A sync has failed: `make_room` refuses from now on."""
+        """Let `make_room` refuse from now on, since a sync has failed."""
         self._room_end = 0
 
     def sync_work(self, end: PhysicalOffset) -> Callable[[], None]:
-        """What makes all bytes before `end` durable, may be called off the loop; `synced` notes that it was done."""
+        """A function that makes the bytes before `end` durable; it may run off the loop.
+
+        The caller calls `synced` when it has run.
+        """
         self.commit()
         pieces = list(self._segments.pieces(self.flushed_to, end))
 
@@ -427,24 +461,23 @@ class CommitLog:
             try:
                 for file, first, last in pieces:
                     file.sync(first, last)
-            except (
-                UnreadableFile
-            ) as error:  # of a queue's file the log has a copy; of one of the log nobody has
+            except UnreadableFile as error:
+                # a queue can be rebuilt from the log, but a lost file of the log has no copy here
                 self._sync_health.fail(error)
                 raise
 
         return work
 
     def look_for_names(self) -> None:
-        """See whether somebody has deleted or replaced a file, which is told of once; may be called off the loop."""
+        """Log, once each, files that were deleted or replaced; may be called off the loop."""
         self._segments.look_for_names()
 
     def modified_ms(self, start: int) -> int:
-        """When the file that begins at `start` was last written."""
+        """When the file that begins at `start` was last written, ms since 1970."""
         return self._segments.modified_ms(start)
 
     def forget_before(self, start: PhysicalOffset) -> list[Deletion]:
-        """Forget the files that end at or before `start`; what deletes them may be called off the loop."""
+        """Forget the files that end at or before `start`; returns their deletions."""
         return self._segments.forget_before(start)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What dispatch needs of one record, read from its bytes without looking at the body."""
+"""Dispatch requests: the fields of a record that queues and index need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHORT: Final = Struct(">H")
 
 @dataclass(frozen=True, slots=True)
 class DispatchRequest:
-    """What dispatch needs of one record."""
+    """The fields of one record that dispatch needs; `physical` is its physical offset."""
 
     topic: str
     queue_id: int
@@ -34,17 +34,17 @@ class DispatchRequest:
 
     @property
     def is_queued(self) -> bool:
-        """Prepared and rolled back transaction records do not."""
+        """Whether the record gets a queue entry. Prepared and rolled back records do not."""
         return self.sys_flag & m.TRANSACTION_BITS in (0, m.TRANSACTION_COMMIT)
 
     @property
     def delay_level(self) -> str | None:
-        """As the record has it, while it waits in the schedule topic; its queue entry says when it is due."""
+        """The delay level of a record in the schedule topic, as its property has it; else None."""
         return self.properties.get(m.DELAY) if self.topic == m.SCHEDULE_TOPIC else None
 
     @property
     def keys(self) -> list[bytes]:
-        """What the record can be found by: UNIQ_KEY, then the words of KEYS; none for a rolled back one."""
+        """The keys by which the index finds the record; none for a rolled back one."""
         if self.sys_flag & m.TRANSACTION_BITS == m.TRANSACTION_ROLLBACK:
             return []
         return keys_of(self.properties)
@@ -60,7 +60,7 @@ def keys_of(properties: Mapping[str, str]) -> list[bytes]:
 
 
 def keys_by_size(keys: Sequence[bytes]) -> dict[int, bytes]:
-    """Those of each size end to end, in their order."""
+    """Group keys by their size in bytes: the keys of each size end to end, in order."""
     found: dict[int, list[bytes]] = {}
     for key in keys:
         found.setdefault(len(key), []).append(key)
@@ -68,7 +68,11 @@ def keys_by_size(keys: Sequence[bytes]) -> dict[int, bytes]:
 
 
 def read_dispatch_request(at: int, data: memoryview) -> DispatchRequest:
-    """The fields of a record that dispatch needs; the body is not looked at. Bytes that are no UTF-8 become U+FFFD."""
+    """Read a record's fields without its body; bytes that are no UTF-8 become U+FFFD.
+
+    :param at: the record's physical offset.
+    :raises CorruptRecord: the sizes of the record's parts do not add up.
+    """
     size, magic, _, queue_id, _, queue_offset, _, sys_flag = _HEAD.unpack_from(data)
     born_more = 12 if sys_flag & m.BORN_HOST_V6 else 0
     (store_ms,) = _LONG.unpack_from(data, _STORE_MS_V4 + born_more)

@@ -1,8 +1,9 @@
-"""Damaged records in the middle of a log, and the walk that goes on behind them (decision 0024).
+"""Holes: damaged bytes in the middle of a log, and the walk that steps over them (decision 0024).
 
-Every broker that has the same bytes must come to the same queues, so the place where a walk goes on follows from the
-bytes alone: where the damaged record's own size leads, if a valid record or a blank stands there, else at the first
-place behind where one does. A record is valid there only if it says its own physical offset and its checksum holds.
+All brokers that have the same bytes must build the same queues, so the end of a hole depends on the
+bytes only. If a valid record or a blank begins where the damaged record's own size leads, the hole
+ends there. Otherwise it ends at the first later offset where one begins. A record found by that
+search must contain its own physical offset, and its body must match its checksum.
 """
 
 from __future__ import annotations
@@ -28,30 +29,33 @@ from roquet.storage.log.commit_log import CommitLog
 from roquet.storage.log.dispatch_request import DispatchRequest, read_dispatch_request
 
 SEARCHED_AT_ONCE: Final = 64 * 1024 * 1024
-"""Bytes: a slave searches on the event loop, this takes some 50 ms."""
+"""Bytes searched at once: a slave searches on the event loop, and 64 MiB take some 50 ms."""
 _PIECE: Final = 1024 * 1024
 _BEFORE_MAGIC: Final = 4
 _PHYSICAL_AT: Final = 28
 _PHYSICAL_END: Final = 36
 _COLUMNS_FROM: Final = 8
-"""Fewer records are checked one by one: columns would cost more."""
+"""Fewer records are checked one by one, since columns would cost more."""
 _RECORD_MAGICS: Final = (MAGIC, MAGIC_V2)
 _MAGICS: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC, MAGIC_V2, BLANK_MAGIC))
 
 SECTOR: Final = 512
-"""What a drive writes in whole or not at all."""
+"""Bytes that a drive writes as a whole or not at all."""
 _ZEROS: Final = 32
-"""A sector that was never written ends with zeros; the header of a record never has so many of them in a row."""
+"""A sector that was never written ends with at least so many zeros; a record's header never has so
+many in a row."""
 _ZEROS_AT_END: Final = 3
-"""A record without properties ends with two zeros, which a topic is in front of; no record ends with more."""
+"""Zeros at the end of a hole that no record can end with: a record without properties ends with its
+topic and two zeros."""
 _JUDGED_MAX: Final = 64 * 1024 * 1024
+"""A larger hole is not read into memory, but taken for a lost write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Bytes of the log in which no valid record is; `end` is where the next valid record or blank begins.
+    """Bytes of the log without a valid record; the next valid record or blank begins at `end`.
 
-    `request`: of the record that begins it, if only its body is damaged, so that its queue and offset are known.
+    `request`: the dispatch request of the record at `start`, if only its body is damaged.
     """
 
     start: PhysicalOffset
@@ -71,10 +75,13 @@ class _Found(Enum):
 
 
 class HoleScanner:
-    """Finds where holes of one log end.
+    """Finds the ends of holes in one log.
 
-    Keeps: `is_done` is false only while the last search has stopped before the log's end, to go on when asked again.
-    `is_whole`: nothing is going to come behind the log's end that belongs to what stands before it.
+    `is_done` is False while the last search has stopped before the log's end; the next `find`
+    resumes it. The caller sets `is_whole` if no more bytes will follow the log's end that complete
+    its last record.
+
+    :param at_once: bytes that one `find` searches at most.
     """
 
     def __init__(self, log: CommitLog, at_once: int = SEARCHED_AT_ONCE) -> None:
@@ -86,7 +93,7 @@ class HoleScanner:
         self.is_whole = False
 
     def find(self, at: PhysicalOffset) -> PhysicalOffset | None:
-        """Where the hole that begins at `at` ends; None: nothing valid is known behind it, so far."""
+        """The end of the hole that begins at `at`; None if nothing valid after it is known yet."""
         self.is_done = True
         size, magic = self._head(at)
         behind = PhysicalOffset(at + size)
@@ -96,9 +103,8 @@ class HoleScanner:
             and behind + BLANK_SIZE <= self._log.next_file(at)
         ):
             if behind + BLANK_SIZE <= self._log.readable_to:
-                found = self._judge(
-                    behind, verify=False
-                )  # if only its body is damaged, that is a hole of its own
+                # not verified: if the next record's body is damaged, it is a hole of its own
+                found = self._judge(behind, verify=False)
             else:
                 found = self._unfinished
             if found is not _Found.NOTHING:
@@ -107,7 +113,7 @@ class HoleScanner:
 
     @property
     def _unfinished(self) -> _Found:
-        """What something is that would reach beyond the log's end."""
+        """The verdict on a record that reaches beyond the log's end."""
         return _Found.NOTHING if self.is_whole else _Found.UNFINISHED
 
     def _head(self, at: int) -> tuple[int, int]:
@@ -115,7 +121,7 @@ class HoleScanner:
         return size_and_magic(data, 0) if len(data) == BLANK_SIZE else (0, 0)
 
     def _search(self, hole: PhysicalOffset) -> PhysicalOffset | None:
-        """Look at each place behind `hole` where a magic number stands."""
+        """Try each offset after `hole` at which a magic number indicates a record or a blank."""
         if self._hole != hole:
             self._hole, self._searched_to = hole, hole + 1
         left, end = self._at_once, self._log.readable_to
@@ -170,7 +176,7 @@ class HoleScanner:
 
 
 def _places_of_magic(data: bytes) -> list[int]:
-    """Indexes in the data where a record or a blank may begin, by its magic number."""
+    """Indexes in `data` where a record or a blank may begin, by its magic number."""
     places: list[int] = []
     for magic in _MAGICS:
         index = data.find(magic, _BEFORE_MAGIC)
@@ -188,13 +194,15 @@ def pieces(
     verify: bool = False,
     known: Collection[int] = (),
 ) -> Iterator[RecordBlock | Hole]:
-    """The log from `at` to its end: blocks of sound records, and the holes between them.
+    """Walk the log from `at` to its end: blocks of sound records, and the holes between them.
 
-    A record that is not all here yet ends it.
+    It ends at a record whose bytes are not all in the log yet.
 
-    :param verify: a record whose body does not have its checksum is a hole, too.
-    :param known: where holes begin that an earlier walk with `verify` found.
-    :raises CorruptRecord: what stands there is neither a record nor a blank, and nothing valid behind it is known.
+    :param ends: finds the ends of holes.
+    :param verify: a record whose body does not match its checksum is a hole, too.
+    :param known: starts of holes that an earlier walk with `verify` found.
+    :raises CorruptRecord: neither a record nor a blank begins there, and nothing valid after it is
+        known.
     """
     while True:
         error: CorruptRecord | None = None
@@ -215,12 +223,12 @@ def pieces(
         end = ends.find(at)
         if end is None:
             raise error
-        yield Hole(at, end, error.reason, _arrival_of_damaged(log, at, end))
+        yield Hole(at, end, error.reason, _request_of_damaged(log, at, end))
         at = end
 
 
 def records(log: CommitLog, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, memoryview]]:
-    """Where each sound record from `at` on stands, and its bytes; ends where nothing valid follows."""
+    """Each sound record from `at` on with its physical offset; ends where nothing valid follows."""
     try:
         for piece in pieces(log, at, HoleScanner(log, at_once=log.file_size)):
             if not isinstance(piece, Hole):
@@ -232,7 +240,7 @@ def records(log: CommitLog, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset
 def _sound_count(
     block: RecordBlock, *, verify: bool, known: Collection[int]
 ) -> tuple[int, CorruptRecord | None]:
-    """How many records, from the first on, are sound, and what is wrong with the next one."""
+    """How many records from the first on are sound, and the error of the next one, if any."""
     count = block.sound_count(verify=verify) if len(block) >= _COLUMNS_FROM else 0
     if known:
         places = block.physical.tolist()
@@ -251,10 +259,10 @@ def _sound_count(
     return count, None
 
 
-def _arrival_of_damaged(
+def _request_of_damaged(
     log: CommitLog, at: PhysicalOffset, end: PhysicalOffset
 ) -> DispatchRequest | None:
-    """What a record says that is sound but for its body; None where no more of it can be believed."""
+    """The dispatch request of a record whose body alone is damaged; None if more of it is."""
     head = log.read(at, BLANK_SIZE)
     size = size_and_magic(head, 0)[0] if len(head) == BLANK_SIZE else 0
     data = log.read(at, size) if SIZE_MIN <= size <= end - at else b""
@@ -268,12 +276,15 @@ def _arrival_of_damaged(
 
 
 def is_lost_write(log: CommitLog, hole: Hole) -> bool:
-    """Whether a hole may be bytes that were written but never reached the drive before the machine went down.
+    """Whether a hole may be bytes that were written but did not reach the drive before a crash.
 
-    Then they were not synced, nor was anything that was written after them. Such bytes come back as zeros up to the
-    end of a sector. Zeros right before the next record, in its own sector, are none of these: that sector reached the
-    drive after the record there was written, and with it all that was written before. A record of which that sector
-    has only zeros, the first bytes of its size, shows nothing of the kind: they are the same in a lost sector.
+    If so, they were not synced, nor was anything that was written after them. Such bytes read as
+    zeros up to the end of a sector.
+
+    Zeros right before the next record, in the sector where it begins, are no lost write: that
+    sector reached the drive after the record was written, with all bytes written before. That is
+    not so if the sector has only zeros of the record, the first bytes of its size: a lost sector
+    has the same.
     """
     if hole.size > _JUDGED_MAX:
         return True
@@ -283,7 +294,7 @@ def is_lost_write(log: CommitLog, hole: Hole) -> bool:
         return False
     size, magic = size_and_magic(data.ljust(BLANK_SIZE, b"\0"), 0)
     head = BLANK_SIZE if magic in _RECORD_MAGICS and size == len(data) else 0
-    """These bytes lead to the next record: they are as they were written."""
+    """Bytes of the header that lead to the next record, so they are as they were written."""
     if not any(of_next):
         data += of_next
     first = hole.start - hole.start % SECTOR + SECTOR - hole.start

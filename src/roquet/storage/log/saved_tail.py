@@ -1,7 +1,7 @@
-"""The end of a log, saved before it is cut off: a folder that `roquet store dump` reads like any other store.
+"""Saves the tail of a log before it is truncated, in a folder that `roquet store dump` can read.
 
-`<store>/lost/<physical offset>[-N]/commitlog/` has the bytes at the physical offsets they had, in files of the log's
-size whose other parts are holes, so that it takes no more room on the drive than what is saved.
+`<store>/lost/<physical offset>[-N]/commitlog/` has the bytes at the physical offsets they had, in
+sparse files of the log's file size, so that the copy takes no more room than the saved bytes.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ _log = logging.getLogger(__name__)
 
 FOLDER: Final = "lost"
 SIZE_MAX: Final = 1 << 30
-"""Bytes of one tail that are saved."""
+"""Bytes of the largest tail that is saved."""
 WITHOUT_RECORDS_MAX: Final = 16
-"""So many folders may be there when one is made for bytes without a whole record: each crash may leave such bytes."""
+"""A tail without a whole record is saved only while there are fewer folders. Each crash may leave
+such a tail, so they would fill the drive."""
 _FULLEST: Final = 0.95
-"""A drive used beyond this share is left alone."""
+"""Nothing is saved on a drive that is used beyond this share."""
 _PIECE: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class TailToCut:
-    """What a log has behind the place where it is going to end: `size` bytes, up to the last that is not zero, with so
-    many whole `records` in them."""
+    """The tail of a log that is going to be truncated at `at`.
+
+    `end` is the end of its last byte that is not zero; `records` counts the whole records in it.
+    """
 
     at: PhysicalOffset
     end: PhysicalOffset
@@ -47,7 +50,7 @@ class TailToCut:
 
 
 def tail_from(log: CommitLog, at: PhysicalOffset) -> TailToCut | None:
-    """What stands in the log's files from `at` on; None: only zeros."""
+    """The bytes in the log's files from `at` on; None if they are all zero."""
     end = at
     for start, data in _data(log, at):
         end = PhysicalOffset(start + len(data.rstrip(b"\0")))
@@ -55,7 +58,7 @@ def tail_from(log: CommitLog, at: PhysicalOffset) -> TailToCut | None:
 
 
 def _data(log: CommitLog, at: PhysicalOffset) -> Iterator[tuple[PhysicalOffset, bytes]]:
-    """Pieces that are not all zeros, and where they stand."""
+    """The pieces of the log from `at` on that are not all zeros, with their physical offsets."""
     at = log.next_data(at)
     while at < log.readable_to:
         data = log.read(at, _PIECE - at % _PIECE)
@@ -77,54 +80,63 @@ def _whole_records(log: CommitLog, at: PhysicalOffset) -> int:
 
 
 def save(disk: Disk, root: Path, log: CommitLog, tail: TailToCut) -> Path | None:
-    """Copy a tail below the store's folder, durably; the folder, None where that cannot be. One log line says which.
+    """Copy a tail below the store's folder, durably; one log line says where it is, or why it is
+    not.
 
     :param root: the store's folder.
+    :returns: the folder of the copy, None if there is none.
     """
     folder = root / FOLDER
-    why = _why_not(disk, folder, tail)
-    if not why:
+    reason = _why_not(disk, folder, tail)
+    if not reason:
         try:
             saved = _saved_before(disk, folder, log, tail) or _copy(disk, folder, log, tail)
         except OSError as error:
-            why = f"it could not be saved: {error}"
+            reason = str(error)
         else:
             _log.warning(
-                "end of the log cut off physical_offset=%d end=%d bytes=%d whole_records=%d saved_in=%s; "
-                "look at it with: roquet store dump %s",
+                "commit log tail truncated and saved: physical_offset=%d end=%d bytes=%d "
+                "whole_records=%d saved_in=%s; inspect it with: roquet store dump %s",
                 tail.at, tail.end, tail.size, tail.records, saved, saved,
             )  # fmt: skip
             return saved
     _log.warning(
-        "end of the log cut off physical_offset=%d end=%d bytes=%d whole_records=%d not saved: %s",
-        tail.at, tail.end, tail.size, tail.records, why,
+        "commit log tail truncated, not saved: physical_offset=%d end=%d bytes=%d whole_records=%d "
+        "reason=%s", tail.at, tail.end, tail.size, tail.records, reason,
     )  # fmt: skip
     return None
 
 
 def _why_not(disk: Disk, folder: Path, tail: TailToCut) -> str:
-    """Why a tail is not saved; nothing where it can be."""
+    """Why a tail cannot be saved; empty if it can."""
     used = disk.used_ratio(folder)
     if used > _FULLEST:
         return f"the drive is used to {used:.0%}"
     if tail.size > SIZE_MAX:
         return f"more than {SIZE_MAX} bytes"
     if not tail.records and len(disk.folders(folder)) >= WITHOUT_RECORDS_MAX:
-        return f"no record in it is whole, and {folder} has {WITHOUT_RECORDS_MAX} folders already: delete some"
+        return (
+            f"no record in it is whole, and {folder} has {WITHOUT_RECORDS_MAX} folders already: "
+            "delete some"
+        )
     return ""
 
 
 def _saved_before(disk: Disk, folder: Path, log: CommitLog, tail: TailToCut) -> Path | None:
-    """The folder that has these bytes already: whoever is started again and again, and ends before the log is cut, must
-    not fill the drive with copies. A drive that is full lets messages go before their time.
+    """The folder that has these bytes already, if there is one.
+
+    A broker that is restarted again and again, and ends each time before the log is truncated, must
+    not fill the drive with copies: on a full drive messages are deleted before their time.
     """
     names = [name for name in disk.folders(folder) if name.startswith(f"{tail.at:0{NAME_DIGITS}d}")]
     return next((folder / name for name in names if _has_all(disk, folder / name, log, tail)), None)
 
 
 def _has_all(disk: Disk, saved: Path, log: CommitLog, tail: TailToCut) -> bool:
-    """Whether a folder has every byte of a tail, durably. It may have more: whoever saved it may have begun to erase it
-    from its end.
+    """Whether a folder has every byte of a tail, durably.
+
+    It may have more: the process that saved it may have erased the log's tail in part, from its
+    end.
     """
     try:
         for start in _file_starts(log, tail):
@@ -144,14 +156,14 @@ def _has_all(disk: Disk, saved: Path, log: CommitLog, tail: TailToCut) -> bool:
 
 
 def _file_starts(log: CommitLog, tail: TailToCut) -> range:
-    """Where the files begin that have bytes of the tail."""
+    """The starts of the files that have bytes of the tail."""
     return range(tail.at - tail.at % log.file_size, tail.end, log.file_size)
 
 
 def _data_of_file(
     log: CommitLog, tail: TailToCut, start: int
 ) -> Iterator[tuple[PhysicalOffset, bytes]]:
-    """As `_data`, of the file that begins at `start`."""
+    """`_data` of the tail in the file that begins at `start`."""
     in_file = _data(log, PhysicalOffset(max(tail.at, start)))
     return takewhile(lambda piece: piece[0] < start + log.file_size, in_file)
 

@@ -1,4 +1,4 @@
-"""Memory where new records wait before they go into their file (`transientStorePoolEnable`).
+"""The memory buffer where new records wait for their file (`transientStorePoolEnable`).
 
 See docs/storage/append.md#the-memory-buffer.
 """
@@ -10,10 +10,10 @@ import sys
 
 
 class WriteBuffer:
-    """As much address space as a file of the log has bytes; of it only what waits now takes memory.
+    """Anonymous memory of the size of a log file; only the pages with waiting records take memory.
 
-    A store into memory never waits for the drive, as one into a mapped file may. What waits is lost when the process
-    is killed, so nobody sees it before.
+    A store to it never waits for the drive, as a store to a mapped file may. Waiting records are
+    lost when the process is killed, so consumers and slaves do not see them before `commit`.
     """
 
     def __init__(self, size: int) -> None:
@@ -23,7 +23,7 @@ class WriteBuffer:
             self.memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def give_back(self, start: int, end: int) -> None:
-        """The bytes from `start` to `end` are needed no more; whole pages of them become free."""
+        """Free the whole pages of the bytes from `start` to `end`."""
         first, last = start - start % mmap.PAGESIZE, end - end % mmap.PAGESIZE
         if first < last and sys.platform == "linux":
             self.memory.madvise(mmap.MADV_DONTNEED, first, last - first)
