@@ -114,7 +114,7 @@ def test_a_broker_s_lock_is_seen_and_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_is_no_store_is_said_so(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is no store"):
+    with pytest.raises(StoreError, match="is not a store"):
         find_files(tmp_path)
-    with pytest.raises(StoreError, match="is no folder"):
+    with pytest.raises(StoreError, match="is not a folder"):
         find_files(tmp_path / "none")

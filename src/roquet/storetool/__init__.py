@@ -1,4 +1,4 @@
-"""A store directory without a broker: check, list, dump, statistics, rebuild of queues and index.
+"""Tools for a store directory that need no broker: check, list, dump, statistics, rebuild.
 
 May import: protocol, storage.
 """

@@ -1,4 +1,4 @@
-"""Records out of a store, in the order of a queue or of the log, as values for JSON."""
+"""Reads records of a store, in the order of a queue or of the log, and converts them to JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,14 @@ def _or_never(limit: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which records: of a topic, queue and range of queue offsets, stored between two moments (ms), with a key."""
+    """A filter for records; None stands for any.
+
+    :param first: the lowest queue offset.
+    :param end: the queue offset to stop at (exclusive).
+    :param since_ms: the earliest store time (ms since the epoch).
+    :param until_ms: the store time to stop at (exclusive).
+    :param key: a message key or unique key.
+    """
 
     topic: str | None = None
     queue_id: int | None = None
@@ -43,6 +50,7 @@ class Wanted:
     key: str | None = None
 
     def has(self, record: Record) -> bool:
+        """Whether the filter lets a record pass."""
         return (
             self.topic in (None, record.topic)
             and self.queue_id in (None, record.queue_id)
@@ -58,9 +66,13 @@ def dump(
     skipped: Callable[[str], None] = lambda text: None,
     progress: Callable[[int], None] = lambda size: None,
 ) -> Iterator[bytes]:
-    """The records: by queue entries where topic and queue are given, else as they stand in the log.
+    """Read the records that `wanted` lets pass, each as its bytes.
 
-    :param skipped: told what could not be read, in words.
+    Records of one queue (topic and queue id are given) are found by the queue's entries and come in
+    the queue's order. All others come in the order of the log.
+
+    :param skipped: called with a text for each entry or range of the log that cannot be read.
+    :param progress: called with the number of bytes of the log read since the last call.
     """
     if wanted.topic is not None and wanted.queue_id is not None:
         yield from _of_queue(files, wanted, skipped)
@@ -93,11 +105,12 @@ def _of_log(
     skipped: Callable[[str], None],
     progress: Callable[[int], None],
 ) -> Iterator[bytes]:
-    scan, told = LogScan(files.log, _NEVER, progress, verify=False), 0
+    scan = LogScan(files.log, _NEVER, progress, verify=False)
+    reported = 0
     for rows in scan:
-        for damage in scan.damages[told:]:
+        for damage in scan.damages[reported:]:
             skipped(f"physical offsets {damage.start} to {damage.end - 1}: {damage.reason}")
-        told = len(scan.damages)
+        reported = len(scan.damages)
         base = int(rows.at[0])
         chosen = _chosen(rows, wanted)
         data = files.log.read(base, rows.end - base) if len(chosen) else b""
@@ -109,7 +122,7 @@ def _of_log(
 
 
 def _chosen(rows: Rows, wanted: Wanted) -> Ints:
-    """The rows that fit; a key is only compared by its hash."""
+    """Return the row numbers that may pass: a key is only compared by its hash here."""
     fits = (rows.store_ms >= (wanted.since_ms or 0)) & (rows.store_ms < _or_never(wanted.until_ms))
     fits &= (rows.queue_offset >= wanted.first) & (rows.queue_offset < _or_never(wanted.end))
     if wanted.topic is not None:
@@ -125,7 +138,12 @@ def _chosen(rows: Rows, wanted: Wanted) -> Ints:
 
 
 def as_json(data: bytes, *, with_body: bool = True) -> dict[str, Any]:
-    """A record's fields by the names that Apache's tools use; the body as it is stored, maybe compressed."""
+    """Return a record's fields under the names that Apache's tools use.
+
+    :param data: the record's bytes.
+    :param with_body: whether to include the body. It is not uncompressed; a body that is not UTF-8
+        is in `bodyBase64` instead of `body`.
+    """
     record = decode(data)
     properties = record.properties
     fields: dict[str, Any] = {

@@ -1,6 +1,7 @@
-"""Which files a store directory holds, and how large they are meant to be.
+"""Finds the files of a store directory and the sizes that they should have.
 
-Nothing is opened for writing, nothing is mapped: a running broker may cut and grow its files meanwhile.
+No file is opened for writing, and none is mapped: a running broker may truncate its files
+meanwhile, and an access to the mapping would then end the process with SIGBUS.
 
 See docs/storage/files.md#names-and-sizes-are-exact.
 """
@@ -22,13 +23,18 @@ from roquet.storage.index.layout import NAME_DIGITS as INDEX_NAME_DIGITS
 from roquet.storage.queues.consume_queue import ENTRY_SIZE
 
 QUEUE_FILE_SIZE: Final = 300_000 * ENTRY_SIZE
-"""Apache's default, bytes."""
+"""Apache's default in bytes."""
 _AT_ONCE: Final = 1 << 20
+"""Bytes of one read."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file whose first byte has the offset `start` in the log or the queue; `size` in bytes, when it was found."""
+    """A segment of the log or of a queue.
+
+    :param start: the offset of its first byte in the log or the queue.
+    :param size: its size in bytes when it was found.
+    """
 
     path: Path
     start: int
@@ -37,7 +43,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class StrayFile:
-    """A file where it does not belong, or not of the size it should have: what is wrong, in words."""
+    """A file in the wrong place, or of the wrong size; `text` says what is wrong."""
 
     path: Path
     text: str
@@ -45,37 +51,46 @@ class StrayFile:
 
 @dataclass(slots=True)
 class SegmentFiles:
-    """The files of one byte range, by their offsets; `file_size` is what each of them should have, 0 without files."""
+    """The segments of the log or of a queue, in the order of their offsets.
+
+    :param folders: the directories that the segments are in.
+    :param file_size: the size in bytes that each should have; 0 if there are none.
+    """
 
     folders: Sequence[Path]
     file_size: int
     files: list[DataFile] = field(default_factory=list)
     strays: list[StrayFile] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
-    """Byte ranges between two files for which there is none."""
+    """Byte ranges (end exclusive) between two segments that no segment has."""
 
     @property
     def start(self) -> int:
+        """The offset of the first segment's first byte."""
         return self.files[0].start if self.files else 0
 
     @property
     def end(self) -> int:
+        """The offset after the last segment at its full size."""
         return self.files[-1].start + self.file_size if self.files else 0
 
     def file_at(self, at: int) -> DataFile | None:
-        """The file that should hold byte `at`."""
+        """Return the segment whose range has offset `at`, or None."""
         for file in reversed(self.files):
             if file.start <= at:
                 return file if at < file.start + self.file_size else None
         return None
 
     def look_again(self) -> None:
-        """Take note of files that a broker has made or deleted since."""
+        """List the segments again: a broker may have created or deleted some."""
         if self.file_size:
             self.files = series(self.folders, self.file_size).files
 
     def place(self, at: int) -> tuple[Path, int]:
-        """File and byte in it of byte `at`; the path that the file would have where there is none."""
+        """Return the segment of offset `at`, and the byte in it.
+
+        If there is no such segment, the path is the one that it would have.
+        """
         file = self.file_at(at)
         if file is not None:
             return file.path, at - file.start
@@ -83,14 +98,14 @@ class SegmentFiles:
         return self.folders[0] / file_name(start), at - start
 
     def read(self, at: int, size: int) -> bytes:
-        """The bytes there are from `at` on in the file that holds it, at most `size`; none once it is deleted."""
+        """Return up to `size` bytes from `at` on, from one segment; none if it is deleted."""
         file = self.file_at(at)
         return b"" if file is None else read_at(file.path, at - file.start, size)
 
     def read_spans(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes there are of each span from one offset to another, none of which crosses a file's end.
+        """Return the bytes of each span (start, end exclusive); no span may cross a segment's end.
 
-        The system is told of all of them first: where they are not in memory, the drive gets them in one go.
+        The kernel is advised of all spans first, so that the drive gets all reads at once.
         """
         pieces: list[bytes] = []
         for file, group in groupby(spans, lambda span: self.file_at(span[0])):
@@ -100,7 +115,7 @@ class SegmentFiles:
 
 
 def _read_parts(file: DataFile, parts: Sequence[tuple[int, int]]) -> list[bytes]:
-    """What a file has of each part, given by offset and size; nothing once the file is deleted."""
+    """Return the bytes of each part (offset, size); empty ones if the file is deleted."""
     try:
         with file.path.open("rb", buffering=0) as opened:
             if hasattr(os, "posix_fadvise"):
@@ -117,7 +132,7 @@ def _read_part(opened: FileIO, at: int, size: int) -> bytes:
 
 
 def read_at(path: Path, at: int, size: int) -> bytes:
-    """Up to `size` bytes of a file from byte `at` on; none where there is no such file."""
+    """Return up to `size` bytes of a file from byte `at` on; none if there is no such file."""
     try:
         with path.open("rb", buffering=0) as file:
             file.seek(at)
@@ -131,7 +146,7 @@ def read_at(path: Path, at: int, size: int) -> bytes:
 
 
 def data_pieces(path: Path, at: int) -> Iterator[tuple[int, bytes]]:
-    """What a file holds from byte `at` on but for its holes: where each piece begins, and its bytes."""
+    """Read a file from byte `at` on without its holes: each piece's first byte, and its bytes."""
     try:
         with path.open("rb", buffering=0) as file:
             while True:
@@ -147,7 +162,7 @@ def data_pieces(path: Path, at: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _next_data(descriptor: int, at: int) -> int:
-    """Where, from `at` on, a file may hold something else than a hole; its end where it does not."""
+    """Return the first byte from `at` on that is in no hole; the file's size if there is none."""
     if not hasattr(os, "SEEK_DATA"):
         return at
     try:
@@ -167,12 +182,12 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def subfolders(folder: Path) -> list[str]:
-    """Names of the folders in `folder`."""
+    """Return the names of the folders in `folder`, sorted."""
     return [entry.name for entry in _entries(folder) if entry.is_dir()]
 
 
 def _named(folders: Sequence[Path]) -> tuple[list[DataFile], list[StrayFile]]:
-    """Files with names as those of a log or a queue have them, by offset, and those with others."""
+    """Return the files whose names are offsets, in their order, and the files with other names."""
     files: list[DataFile] = []
     strays: list[StrayFile] = []
     for folder in folders:
@@ -181,20 +196,20 @@ def _named(folders: Sequence[Path]) -> tuple[list[DataFile], list[StrayFile]]:
             if len(entry.name) == NAME_DIGITS and is_number(entry.name) and entry.is_file():
                 files.append(DataFile(path, int(entry.name), entry.stat().st_size))
             else:
-                strays.append(
-                    StrayFile(
-                        path, "does not belong here: no broker opens a folder with such a file"
-                    )
-                )
+                text = "does not belong here, no broker starts with such a file: move it away"
+                strays.append(StrayFile(path, text))
     return sorted(files, key=lambda file: file.start), strays
 
 
 def series(folders: Sequence[Path], file_size: int | None = None) -> SegmentFiles:
-    """The files in some folders. Without `file_size` their names and sizes tell it."""
+    """Find the segments in some folders.
+
+    :param file_size: bytes; if None, it follows from the segments' names and sizes.
+    """
     files, strays = _named(folders)
     size = file_size or _size_of(files)
     found = SegmentFiles(folders, size, [], strays)
-    if files and files[-1].size == 0:  # a crash cut its making short; the next start deletes it
+    if files and files[-1].size == 0:  # a crash interrupted its creation, the next start deletes it
         files.pop()
     for file in files:
         wrong = _wrong(file, size, found.files)
@@ -209,7 +224,7 @@ def series(folders: Sequence[Path], file_size: int | None = None) -> SegmentFile
 
 
 def _wrong(file: DataFile, size: int, before: list[DataFile]) -> str:
-    """What is wrong with a file's name or size; nothing for a good one."""
+    """Return what is wrong with a segment's name or size, or an empty text."""
     if file.start % size:
         return f"its name is no multiple of the file size {size}"
     if before and before[-1].start == file.start:
@@ -218,25 +233,25 @@ def _wrong(file: DataFile, size: int, before: list[DataFile]) -> str:
 
 
 def _size_of(files: Sequence[DataFile]) -> int:
-    """The size that most files have and whose multiples their names are; the largest of several."""
+    """Return the most frequent size of which the file's own name is a multiple."""
     fitting = Counter(file.size for file in files if file.size and file.start % file.size == 0)
     return max(fitting, key=lambda size: (fitting[size], size), default=1)
 
 
 @dataclass(slots=True)
 class StoreFiles:
-    """All files of one store. A queue's files may also be of a queue that nobody uses."""
+    """All files of one store. Its queues include those of deleted topics."""
 
     root: Path
     log: SegmentFiles
     queues: dict[tuple[str, int], SegmentFiles]
     queue_file_size: int
-    """Bytes; 0 where no queue file tells it."""
+    """Bytes; 0 if it is not known, because the store has no file of a queue."""
     index: list[Path]
     strays: list[StrayFile]
 
     def name(self, path: Path) -> str:
-        """A path as findings name it: below the store's folder without that."""
+        """Return a path relative to the store's folder, if it is below that."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
 
@@ -246,20 +261,23 @@ def find_files(
     log_file_size: int | None = None,
     queue_file_size: int | None = None,
 ) -> StoreFiles:
-    """The files of the store at `root`; sizes in bytes, where the files should not tell them.
+    """Find the files of the store at `root`.
 
-    :raises StoreError: there is no store.
+    :param log_folders: the directories of the commit log; `root/commitlog` if empty.
+    :param log_file_size: bytes; by default it follows from the files, as `queue_file_size`.
+    :raises StoreError: there is no store at `root`.
     """
     log = series(list(log_folders) or [root / "commitlog"], log_file_size)
     if not root.is_dir():
-        raise StoreError(f"{root} is no folder")
+        raise StoreError(f"{root} is not a folder")
     if (
         not log.files
         and not (root / "consumequeue").is_dir()
         and not (root / "checkpoint").exists()
     ):
         raise StoreError(
-            f"{root} is no store: it has no commitlog, consumequeue or checkpoint (--commitlog?)"
+            f"{root} is not a store: it has no commitlog, consumequeue or checkpoint; "
+            "if the log is elsewhere, name its folder with --commitlog"
         )
     size = queue_file_size or _queue_file_size(root / "consumequeue")
     found = StoreFiles(root, log, find_queues(root, size), size, [], [])
@@ -270,7 +288,10 @@ def find_files(
 
 
 def find_queues(root: Path, file_size: int) -> dict[tuple[str, int], SegmentFiles]:
-    """The queues of the store at `root` by topic and number; 0 for `file_size`, in bytes, is Apache's default."""
+    """Find the queues of the store at `root`, by topic and queue id.
+
+    :param file_size: bytes of a segment; 0 stands for Apache's default.
+    """
     found: dict[tuple[str, int], SegmentFiles] = {}
     for topic in subfolders(root / "consumequeue"):
         for queue_id in subfolders(root / "consumequeue" / topic):
@@ -281,7 +302,7 @@ def find_queues(root: Path, file_size: int) -> dict[tuple[str, int], SegmentFile
 
 
 def _queue_file_size(folder: Path) -> int:
-    """The size that most queue files have."""
+    """Return the most frequent size of queue files, 0 if there are none."""
     sizes: dict[int, int] = {}
     for topic in subfolders(folder):
         for queue_id in subfolders(folder / topic):

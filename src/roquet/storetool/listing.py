@@ -1,4 +1,4 @@
-"""Which topics and queues a store has, and how much is in them."""
+"""Lists the topics and queues of a store, with their offsets and sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from roquet.storetool.read.queue_entries import QueueEntries, entries_of
 
 @dataclass(frozen=True, slots=True)
 class QueueListing:
-    """One queue: offsets from `min_offset` up to, not with, `max_offset`; store times in ms, None without messages."""
+    """One queue of a store.
+
+    :param min_offset: queue offset of the first message.
+    :param max_offset: the queue offset after the last message.
+    :param file_bytes: bytes of the queue's files.
+    :param first_ms: store time of the first message (ms since the epoch), None without messages;
+        `last_ms` that of the last one.
+    """
 
     topic: str
     queue_id: int
@@ -31,7 +38,7 @@ class QueueListing:
 
 
 def list_queues(files: StoreFiles, topics: frozenset[str] = frozenset()) -> Iterator[QueueListing]:
-    """Every queue, or those of some topics, in order."""
+    """List all queues, or those of some topics, by topic and queue id."""
     for topic, queue_id in sorted(files.queues):
         if not topics or topic in topics:
             yield _listing(files, topic, queue_id)
@@ -51,7 +58,11 @@ def _listing(files: StoreFiles, topic: str, queue_id: int) -> QueueListing:
 
 
 def first_readable(entries: QueueEntries, log_start: int, end: int) -> int:
-    """Queue offset of the first entry that points into the log; `end` where there is none."""
+    """Return the queue offset of the first entry whose record is not deleted.
+
+    :param log_start: the log's first physical offset.
+    :param end: the queue offset to stop at; returned if there is no such entry.
+    """
     for offset, found in entries.walk(entries.first, end):
         good = np.flatnonzero(
             (found["physical"] >= log_start) & (found["size"] != BLANK_RECORD_SIZE)

@@ -1,7 +1,7 @@
-"""Makes consume queues and index anew from the log, as a broker's dispatch would have made them.
+"""Rebuilds consume queues and index from the log, with the code of a broker's dispatch.
 
-Whatever is deleted and written in between, `abort` stands there from the first deletion to the last write, and the
-checkpoint vouches for nothing: a broker that starts after a crash in the middle reads the whole log.
+The file `abort` exists and the checkpoint is empty from the first deletion to the last write. So if
+the rebuild is interrupted, the next start of a broker recovers from the whole log.
 """
 
 from __future__ import annotations
@@ -36,15 +36,21 @@ from roquet.storetool.read.log_scan import LogScan
 from roquet.storetool.state import kept_topics
 
 _NO_DELAY_MS: Final = 1000
+"""The delay of levels below 1, or if there are no levels; as in Apache's broker."""
 _UNKNOWN_INDEX: Final = -1
-"""With that name in its mark, recovery cuts the index by the checkpoint's time."""
+"""With this index name in the checkpoint mark, recovery truncates the index by the checkpoint's
+index time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to make anew, and the sizes that the new files get, in bytes; `delay_levels_ms` as the broker has them.
+    """What to rebuild, and the sizes of the new files.
 
-    `notes_file_size` is that of the files with notes on queue entries, None where the queues have none.
+    :param queues: whether to rebuild the consume queues; `index` likewise.
+    :param queue_file_size: bytes of a consume queue's file.
+    :param shape: slots and entries of an index file.
+    :param delay_levels_ms: the delay of each level from 1 on, as the broker is configured.
+    :param notes_file_size: bytes of a file of extension units; None if queues have none.
     """
 
     queues: bool
@@ -55,7 +61,10 @@ class Plan:
     notes_file_size: int | None = None
 
     def delay_ms(self, level: int) -> int:
-        """As a broker counts (docs/storage/consume-queue.md#the-schedule-topic-has-delivery-times)."""
+        """Return the delay of a level in ms.
+
+        See docs/storage/consume-queue.md#the-schedule-topic-has-delivery-times.
+        """
         if level < 1 or not self.delay_levels_ms:
             return _NO_DELAY_MS
         return self.delay_levels_ms[min(level, len(self.delay_levels_ms)) - 1]
@@ -63,14 +72,18 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """How many records were dispatched, and how many were left out because their bodies are damaged."""
+    """The result of a rebuild.
+
+    :param records: the number of dispatched records.
+    :param damaged: the number of records left out because their bodies are damaged.
+    """
 
     records: int
     damaged: int
 
 
 def notes_file_size(root: Path) -> int | None:
-    """Of the files with notes on queue entries, None where there are none."""
+    """Return the bytes of a file of extension units, or None if the store has none."""
     folder = root / "consumequeue_ext"
     sizes = [
         file.size
@@ -83,10 +96,15 @@ def notes_file_size(root: Path) -> int | None:
 
 @dataclass(slots=True)
 class _Lives:
-    """Which records get entries.
+    """Decides which records get queue entries: not those of topics that were deleted.
 
-    A queue whose topic was deleted and made again begins anew at queue offset 0 or so; its older records stay without:
-    those before its place in `starts`. `ends` are the queue offsets behind the records so far.
+    If a topic was deleted and created again, its queues begin again at a lower queue offset. The
+    records before that belong to the deleted topic.
+
+    :param kept_topics: the topics that are not deleted; None if that is not known.
+    :param starts: per queue (topic, queue id) the physical offset of the first record that gets an
+        entry; a queue that never began again is not in it.
+    :param ends: per queue the queue offset after the records so far.
     """
 
     kept_topics: frozenset[str] | None
@@ -94,7 +112,10 @@ class _Lives:
     ends: dict[tuple[str, int], int]
 
     def take(self, rows: Rows) -> None:
-        """:raises StoreError: a queue has a gap, which no rebuilt one may have."""
+        """Find out where queues begin again, by the next records.
+
+        :raises StoreError: a queue has a gap, and cannot be rebuilt.
+        """
         for queue, group in rows.by_queue():
             breaks = np.flatnonzero(np.diff(rows.queue_offset[group]) != 1) + 1
             for run in np.split(group, breaks):
@@ -103,24 +124,28 @@ class _Lives:
                 )
 
     def _take_run(self, queue: tuple[str, int], offset: int, count: int, at: int) -> None:
-        """Records with consecutive queue offsets, the first of which stands at `at`."""
+        """Take `count` records with consecutive queue offsets.
+
+        :param offset: the queue offset of the first of them; `at` its physical offset.
+        """
         expected = self.ends.get(queue, offset)
         if offset > expected:
             raise StoreError(
-                f"{queue[0]} {queue[1]} goes from queue offset {expected - 1} to {offset} at physical offset {at}: "
-                "no queue can be made of that; `roquet store check` says what is damaged"
+                f"{queue[0]} {queue[1]} goes from queue offset {expected - 1} to {offset} "
+                f"at physical offset {at}: a queue with a gap cannot be rebuilt, "
+                "nothing was changed; `roquet store check` says what is damaged"
             )
         if offset < expected:
             self.starts[queue] = at
         self.ends[queue] = offset + count
 
     def has(self, request: DispatchRequest) -> bool:
-        """What `choose` says of many records, of one."""
+        """Whether one record gets a queue entry; `choose` decides the same for a block."""
         is_kept = self.kept_topics is None or request.topic in self.kept_topics
         return is_kept and request.physical >= self.starts.get((request.topic, request.queue_id), 0)
 
     def choose(self, block: RecordBlock, rows: dispatch_rows.Rows) -> None:
-        """Let only the records take a slot that get an entry."""
+        """Clear `takes_a_slot` of the rows of deleted topics."""
         for number, topic in enumerate(rows.topics):
             if self.kept_topics is not None and topic not in self.kept_topics:
                 rows.takes_a_slot &= rows.topic_ids != number
@@ -135,10 +160,14 @@ class _Lives:
 def rebuild(
     files: StoreFiles, plan: Plan, progress: Callable[[int], None] = lambda size: None
 ) -> Rebuilt:
-    """Make queues, index or both anew. A record whose body is damaged gets what dispatch gives it: a blank.
+    """Rebuild queues, index or both.
 
-    :param progress: told the bytes of the log that were read; it is read twice.
-    :raises StoreError: a broker uses the store, or its log is damaged otherwise. Then nothing was changed.
+    A record whose body is damaged gets a blank as its queue entry, as in a broker's dispatch.
+
+    :param progress: called with the number of bytes of the log read since the last call;
+        the log is read twice.
+    :raises StoreError: a broker uses the store, or other parts of its log are damaged. Nothing was
+        changed then.
     """
     disk = RealDisk()
     lock = disk.lock(files.root / "lock")
@@ -157,17 +186,21 @@ def rebuild(
 
 
 def _check_log(files: StoreFiles, lives: _Lives, progress: Callable[[int], None]) -> LogScan:
-    """The log walked to its end."""
+    """Walk through the whole log before anything is changed.
+
+    :raises StoreError: files are missing, or records are damaged.
+    """
     if files.log.strays or files.log.gaps:
-        place = (
-            files.log.strays[0].path
-            if files.log.strays
-            else files.log.place(files.log.gaps[0][0])[0]
-        )
+        if files.log.strays:
+            path = files.log.strays[0].path
+        else:
+            path, _ = files.log.place(files.log.gaps[0][0])
         raise StoreError(
-            f"{place} is missing or does not belong there; `roquet store check` says more"
+            f"{path} is missing or does not belong there, nothing was changed; "
+            "`roquet store check` says more"
         )
-    scan, last = LogScan(files.log, 0, progress), 0
+    scan = LogScan(files.log, 0, progress)
+    last = 0
     for rows in scan:
         if scan.damages:
             break
@@ -176,35 +209,42 @@ def _check_log(files: StoreFiles, lives: _Lives, progress: Callable[[int], None]
     if scan.damages:
         damage = scan.damages[0]
         raise StoreError(
-            f"the log is damaged from physical offset {damage.start} to {damage.end - 1} ({damage.reason}): "
-            "nothing was changed; restore these bytes from a slave or a backup"
+            f"the log is damaged from physical offset {damage.start} to {damage.end - 1} "
+            f"({damage.reason}): nothing was changed; restore these bytes from a slave or a backup"
         )
-    if (
-        last in scan.bad_bodies
-    ):  # nothing valid follows: whether the log ends in front of it is for recovery to say
+    if last in scan.bad_bodies:
+        # No valid record follows. Recovery decides whether the log ends before this one.
         raise StoreError(
-            f"the log's last record, at physical offset {last}, has a damaged body: nothing was changed; restore these "
-            "bytes from a slave or a backup, or, after a crash, start the broker first: it recovers the log"
+            f"the log's last record, at physical offset {last}, has a damaged body: nothing was "
+            "changed; restore these bytes from a slave or a backup, or, after a crash, start the "
+            "broker first: it recovers the log"
         )
     return scan
 
 
 @contextmanager
 def _recovered_if_interrupted(disk: RealDisk, root: Path) -> Iterator[Checkpoint]:
-    """See to it that a broker recovers the store if what is done here does not come to its end."""
+    """Make the next start of a broker recover the whole log, unless the block succeeds.
+
+    Yields the checkpoint to save at the end.
+    """
     abort = root / "abort"
     was_clean = disk.read(abort) is None
     disk.replace(abort, b"")
     Checkpoint(disk, root / "checkpoint").save()
     checkpoint = Checkpoint(disk, root / "checkpoint")
     yield checkpoint
-    if was_clean:  # else the next start recovers anyway, and from the whole log
+    if was_clean:  # otherwise the next start recovers anyway, from the whole log
         checkpoint.save()
         disk.delete(abort)
 
 
 class _Rebuild:
-    """:param known: the mark of before; of it, what it says of an index that is left alone stays true."""
+    """One rebuild of a store whose log has been checked.
+
+    :param known: the checkpoint mark before the rebuild. If the index is not rebuilt, what the mark
+        says of the index stays valid.
+    """
 
     def __init__(
         self,
@@ -222,26 +262,32 @@ class _Rebuild:
         self._bad_bodies = checked.bad_bodies
         self._known = known
         self._log = CommitLog(disk, LogFolders(disk, files.log.folders), files.log.file_size)
-        made = SyncCheckedDisk(disk, SyncHealth())
-        self._queues = Queues(made, files.root, plan.queue_file_size, plan.notes_file_size)
+        checked_disk = SyncCheckedDisk(disk, SyncHealth())
+        self._queues = Queues(checked_disk, files.root, plan.queue_file_size, plan.notes_file_size)
         shape = plan.shape
         self._index = (
-            Index(made, files.root / "index", shape.slots, shape.entries) if plan.index else None
+            Index(checked_disk, files.root / "index", shape.slots, shape.entries)
+            if plan.index
+            else None
         )
         self._dispatch = Dispatch(self._log, self._queues, self._index, plan.delay_ms)
 
     def run(self, checkpoint: Checkpoint, progress: Callable[[int], None]) -> int:
-        self._forget_old()
+        """Delete the old files, dispatch the log, and set the checkpoint.
+
+        :returns: the number of dispatched records.
+        """
+        self._delete_old()
         self._log.load()
-        self._log.end = (
-            self._end
-        )  # the files stay as they are: what stands behind is for recovery to cut
+        # The log's files are not truncated: that is left to the broker's recovery.
+        self._log.end = self._end
         self._queues.load()
         count = 0
         last: RecordBlock | None = None
         try:
-            start, ends = PhysicalOffset(self._files.log.start), HoleScanner(self._log)
-            for piece in pieces(self._log, start, ends, known=self._bad_bodies):
+            start = PhysicalOffset(self._files.log.start)
+            scanner = HoleScanner(self._log)
+            for piece in pieces(self._log, start, scanner, known=self._bad_bodies):
                 if isinstance(piece, Hole):
                     self._step_over(piece)
                     progress(piece.size)
@@ -262,7 +308,7 @@ class _Rebuild:
             self._log.close()
         return count
 
-    def _forget_old(self) -> None:
+    def _delete_old(self) -> None:
         root, plan = self._files.root, self._plan
         names = ("consumequeue", "consumequeue_ext") if plan.queues else ()
         for name in (*names, *(("index",) if plan.index else ())):
@@ -270,13 +316,14 @@ class _Rebuild:
                 shutil.rmtree(root / name)
 
     def _step_over(self, hole: Hole) -> None:
-        assert hole.request is not None, "the log was checked before"
+        # `_check_log` refuses every hole but records whose bodies are damaged.
+        assert hole.request is not None, "a hole that is no record"
         if self._plan.queues and self._lives.has(hole.request):
             self._dispatch.step_over(hole)
 
     def _put(self, block: RecordBlock) -> None:
         rows = dispatch_rows.rows_of(block)
-        assert rows is not None, "the log was checked before"
+        assert rows is not None, "`_check_log` has found every record valid"
         if self._plan.queues:
             self._lives.choose(block, rows)
         else:

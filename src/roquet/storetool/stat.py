@@ -1,4 +1,4 @@
-"""A store in a few numbers, without reading all of it."""
+"""Sums up a store in a few numbers, without reading the whole log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ _AFTER_THE_LAST: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """Sizes in bytes, times in ms since the epoch, 0 where there is nothing."""
+    """Numbers of a store: sizes in bytes, times in ms since the epoch, 0 if there is none.
+
+    :param is_locked: whether a broker runs; None if the system does not say.
+    :param has_abort: whether a broker runs, or did not stop cleanly.
+    :param log_ms: up to which store time the log is durable, by the checkpoint; `queues_ms` and
+        `index_ms` likewise.
+    :param is_mark_valid: whether the checkpoint mark fits this log.
+    """
 
     log_files: int
     log_file_size: int
@@ -47,7 +54,7 @@ class Stat:
 
 
 def stat(files: StoreFiles) -> Stat:
-    """Where the log ends is looked for behind the last record that a queue points to."""
+    """Return the numbers of a store. Only the log after the last dispatched record is read."""
     state = read_state(files.root)
     all_entries = [entries_of(files, *key) for key in files.queues]
     dispatched = max((entries.log_end() for entries in all_entries), default=0)
@@ -79,7 +86,10 @@ def stat(files: StoreFiles) -> Stat:
 
 
 def _log_end(files: StoreFiles, dispatched: int) -> tuple[int, int]:
-    """Store time of the log's last record, and where that ends."""
+    """Return the last record's store time, and the physical offset at which the log ends.
+
+    :param dispatched: the physical offset after the last record that a queue entry points to.
+    """
     scan = LogScan(files.log, _AFTER_THE_LAST, verify=False)
     scan.end = max(files.log.start, min(dispatched, files.log.end))
     newest_ms = 0
@@ -100,7 +110,7 @@ def _log_end(files: StoreFiles, dispatched: int) -> tuple[int, int]:
 
 
 def _messages(files: StoreFiles, topic: str, queue_id: int) -> int:
-    """Entries that point into the log; only those of files that reach before it are looked at."""
+    """Count the queue's entries whose records are not deleted."""
     entries = entries_of(files, topic, queue_id)
     end, count = entries.end(), 0
     for _, found in entries.walk(entries.first, end):

@@ -1,4 +1,4 @@
-"""What a store says of itself: whether a broker uses it, how it was left, and how far its checkpoint vouches."""
+"""Reads the state of a store: lock, abort file, checkpoint, table of topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ from roquet.storetool.read.log_scanner import arrival_at
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`is_locked`: a broker runs, None where the system does not tell. `has_abort`: it runs or did not stop cleanly."""
+    """The state in which a store is.
+
+    :param is_locked: whether a broker runs; None if the system does not say.
+    :param has_abort: whether a broker runs, or did not stop cleanly.
+    """
 
     is_locked: bool | None
     has_abort: bool
@@ -28,11 +32,15 @@ class State:
 
     @property
     def is_crashed(self) -> bool:
+        """Whether no broker runs and the last one did not stop cleanly."""
         return self.has_abort and not self.is_locked
 
 
 def read_state(root: Path) -> State:
-    """How a store stands now."""
+    """Read the state of the store at `root`.
+
+    :raises StoreError: the checkpoint cannot be read.
+    """
     checkpoint = Checkpoint(RealDisk(), root / "checkpoint")
     try:
         checkpoint.load()
@@ -42,7 +50,10 @@ def read_state(root: Path) -> State:
 
 
 def is_locked(path: Path) -> bool | None:
-    """Whether somebody holds Apache's lock (docs/storage/files.md#the-file-lock); the lock is not taken."""
+    """Whether a broker holds the file lock (docs/storage/files.md#the-file-lock).
+
+    The lock is only tested, not taken. Returns None if the system does not say.
+    """
     if is_locked_here(path):
         return True
     if sys.platform == "win32":
@@ -63,7 +74,10 @@ def is_locked(path: Path) -> bool | None:
 
 
 def mark_of_this_log(files: StoreFiles, checkpoint: Checkpoint) -> CheckpointMark | None:
-    """The checkpoint's mark, if the record in front of it is the one that stood there when it was made."""
+    """Return the checkpoint mark if it fits the log, else None.
+
+    It fits if the record before it still has the size and store time that the mark has.
+    """
     mark = checkpoint.mark
     if mark is None:
         return None
@@ -77,7 +91,7 @@ def mark_of_this_log(files: StoreFiles, checkpoint: Checkpoint) -> CheckpointMar
 
 
 def recovery_start(files: StoreFiles, checkpoint: Checkpoint) -> int:
-    """From which physical offset on the log is read and dispatched again after a crash.
+    """Return the physical offset from which on recovery checks and dispatches after a crash.
 
     See docs/storage/recovery.md#where-checking-begins.
     """
@@ -92,7 +106,10 @@ def recovery_start(files: StoreFiles, checkpoint: Checkpoint) -> int:
 
 
 def kept_topics(root: Path) -> frozenset[str] | None:
-    """The topics of the broker's table, and those that need not be there; None where there is no table."""
+    """Return the topics whose queues are kept, or None if the store has no table of topics.
+
+    They are those of `config/topics.json` and the broker's own topics.
+    """
     try:
         table = load((root / "config" / "topics.json").read_bytes())["topicConfigTable"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -101,7 +118,7 @@ def kept_topics(root: Path) -> frozenset[str] | None:
 
 
 def disk_used(root: Path, more: tuple[Path, ...] = ()) -> int:
-    """Bytes that the files in these folders take on the drive; holes take none."""
+    """Return how many bytes the files below these folders take on the drive; holes take none."""
     return sum(_used(path) for folder in {root, *more} for path in _files_below(folder))
 
 

@@ -100,7 +100,7 @@ def test_what_is_no_store_ends_with_2(tmp_path: Path, command: str) -> None:
     result = run(command, tmp_path)
 
     assert result.exit_code == 2
-    assert "is no store" in result.stderr
+    assert "is not a store" in result.stderr
     assert result.stdout == ""
 
 

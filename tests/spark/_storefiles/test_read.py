@@ -429,7 +429,7 @@ def test_a_store_without_a_message_has_no_rows(tmp_path: Path) -> None:
             "commitLog is for one store, path has 2",
         ),
         ({"path": "{root}/*", "brokerName": "x,y,z"}, OptionError, "3 names for 2 stores"),
-        ({"path": "{root}/a/consumequeue"}, StoreError, "is no store"),
+        ({"path": "{root}/a/consumequeue"}, StoreError, "is not a store"),
     ],
 )
 def test_stores_that_are_not_there_are_told_of(

@@ -125,7 +125,7 @@ def test_the_last_file_of_the_log_is_lost(tmp_path: Path, places: list[int]) -> 
     findings = checked(tmp_path).findings
 
     assert all(
-        "behind the log's end at" in each.text
+        "beyond the log's end at" in each.text
         for each in findings.kept
         if each.kind is not Kind.CHECKPOINT
     )
@@ -199,7 +199,7 @@ def test_a_zeroed_entry(tmp_path: Path, places: list[int]) -> None:
     write_entry(tmp_path, 0, 11, bytes(20))
 
     assert found(tmp_path) == [(Kind.ENTRY_MISSING, *entry_place(0, 11))]
-    assert text_of(tmp_path).startswith("queue offset 11 of T 0: no entry stands here")
+    assert text_of(tmp_path).startswith("queue offset 11 of T 0: there is no entry")
 
 
 @pytest.mark.parametrize("number", [0, 4])
@@ -247,7 +247,7 @@ def test_an_entry_behind_the_end_of_the_log(tmp_path: Path, places: list[int]) -
     name, index = entry_place(0, 49)
 
     assert found(tmp_path) == [(Kind.ENTRY, name, index)]
-    assert f"behind the log's end at {end}" in text_of(tmp_path)
+    assert f"beyond the log's end at {end}" in text_of(tmp_path)
 
 
 def test_a_torn_tail_after_a_clean_stop(tmp_path: Path, places: list[int]) -> None:
@@ -276,11 +276,11 @@ def test_a_delayed_message_that_is_due_before_it_was_stored(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("at", [9, 17], ids=["tag code", "store time"])
-def test_a_wrong_note(tmp_path: Path, at: int) -> None:
+def test_a_wrong_extension_unit(tmp_path: Path, at: int) -> None:
     filled(tmp_path, 20, notes_file_size=240)
     flip(tmp_path / "consumequeue_ext" / "T" / "0" / FIRST, 3 * 20 + at)
 
-    assert found(tmp_path) == [(Kind.NOTE, *entry_place(0, 3))]
+    assert found(tmp_path) == [(Kind.EXT_UNIT, *entry_place(0, 3))]
 
 
 # index

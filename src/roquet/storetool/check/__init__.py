@@ -1,4 +1,4 @@
-"""Checks of a store's files, one module per kind of file.
+"""Checks a store's files: log, consume queues, index and checkpoint, one module for each.
 
 May import of `storetool`: files, read, state.
 """

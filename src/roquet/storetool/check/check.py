@@ -1,4 +1,4 @@
-"""Checks a whole store in one walk through its log: `check` is what there is to call."""
+"""Checks a whole store in one walk through its log; `check` is the entry point."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _NEVER = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was looked at, in numbers, and what was found; sizes in bytes."""
+    """The result of a check: the findings, and how much was checked (sizes in bytes).
+
+    :param files: the number of files of log, queues and index.
+    """
 
     findings: Findings
     files: int
@@ -38,12 +41,13 @@ class Checked:
 def check(
     files: StoreFiles, shape: Shape | None, progress: Callable[[int], None] = lambda size: None
 ) -> Checked:
-    """Read all of a store and compare its parts. Nothing is changed; a broker may run meanwhile.
+    """Read a whole store and compare its parts. Nothing is changed.
 
-    Then the log is read up to the newest record that had a queue entry when the check began.
+    If a broker is running, the log is only read up to the newest record that had a queue entry when
+    the check began.
 
-    :param shape: of the index files; None: they are not checked, for nobody knows it.
-    :param progress: told the bytes of the log that were read since the last time.
+    :param shape: slots and entries of an index file; if None, the index is not checked.
+    :param progress: called with the number of bytes of the log read since the last call.
     """
     state, findings = read_state(files.root), Findings()
     dispatched = max((entries_of(files, *key).log_end() for key in files.queues), default=0)
@@ -58,9 +62,9 @@ def check(
         log.take(rows)
         queues.take(rows)
         index.take(rows)
-    if (
-        state.is_locked
-    ):  # what its queues have beyond the log still waits in the broker's memory (Pool)
+    if state.is_locked:
+        # Queue entries beyond the log's end are no fault: with transientStorePoolEnable their
+        # records are still in the broker's memory.
         queues.redone_from = min(queues.redone_from, scan.end)
     log.finish(scan)
     files.log.look_again()
@@ -79,7 +83,10 @@ def check(
 
 
 def _redone_from(files: StoreFiles, state: State, dispatched: int) -> int:
-    """What stands in the log from here on need not have its entries yet, for a broker is going to make them."""
+    """Return the physical offset from which on records need no entries yet.
+
+    A running broker, or recovery at the next start, will dispatch them.
+    """
     if state.is_crashed:
         return recovery_start(files, state.checkpoint)
     return dispatched if state.has_abort else _NEVER

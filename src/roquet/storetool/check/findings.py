@@ -1,4 +1,4 @@
-"""What a check found: where exactly, and what to do about it."""
+"""The findings of a check: what is wrong, in which file and byte, and what to do about it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from enum import Enum
 from typing import Final
 
 KEPT_MAX: Final = 10_000
-"""So many findings are kept one by one; all are counted."""
+"""How many findings are kept; the others are only counted. It bounds memory for a store that is
+damaged all over."""
 
 
 class Kind(Enum):
-    """What is wrong; the value names it in output."""
+    """The kinds of findings; the value is the name in outputs (docs/guide/store.md#check)."""
 
     LOG_FILE = "log-file"
     RECORD = "record"
@@ -21,41 +22,44 @@ class Kind(Enum):
     QUEUE_FILE = "queue-file"
     ENTRY = "entry"
     ENTRY_MISSING = "entry-missing"
-    NOTE = "entry-note"
+    EXT_UNIT = "extension-unit"
     INDEX_FILE = "index-file"
     INDEX_ENTRY = "index-entry"
     INDEX_MISSING = "index-missing"
     CHECKPOINT = "checkpoint"
 
 
-_QUEUES: Final = (
-    "stop the broker; `roquet store rebuild --queues` makes the queues anew from the log"
-)
-_INDEX: Final = "stop the broker; `roquet store rebuild --index` makes the index anew from the log"
+_QUEUES: Final = "stop the broker; `roquet store rebuild --queues` rebuilds the queues from the log"
+_INDEX: Final = "stop the broker; `roquet store rebuild --index` rebuilds the index from the log"
 _LOG: Final = (
-    "stop the broker, copy the file of this name from a slave's or a backup's `commitlog` (the newest one only from "
-    "where `roquet store stat` has the same logEnd), then `roquet store rebuild`; "
-    "`roquet store dump` saves what can be read"
+    "stop the broker, copy the file of this name from a slave's or a backup's `commitlog` (the "
+    "newest one only from where `roquet store stat` has the same logEnd), then `roquet store "
+    "rebuild`; `roquet store dump` saves the readable records"
 )
 ADVICE: Final = {
-    Kind.LOG_FILE: "restore the file from a slave or a backup; move away what does not belong there",
+    Kind.LOG_FILE: "restore the file from a slave or a backup; move away files that do not belong "
+    "there",
     Kind.RECORD: _LOG,
     Kind.BODY: _LOG,
     Kind.OFFSET: _LOG,
-    Kind.QUEUE_FILE: f"move away what does not belong there; else: {_QUEUES}",
+    Kind.QUEUE_FILE: f"move away files that do not belong there; otherwise: {_QUEUES}",
     Kind.ENTRY: _QUEUES,
     Kind.ENTRY_MISSING: _QUEUES,
-    Kind.NOTE: _QUEUES,
+    Kind.EXT_UNIT: _QUEUES,
     Kind.INDEX_FILE: _INDEX,
     Kind.INDEX_ENTRY: _INDEX,
     Kind.INDEX_MISSING: _INDEX,
-    Kind.CHECKPOINT: "stop the broker and delete the file; after a crash the whole log is read then",
+    Kind.CHECKPOINT: "stop the broker and delete the file; after a crash the next start then reads "
+    "the whole log",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: `offset` is the byte in `file`, None where the whole file is meant."""
+    """One fault.
+
+    :param offset: the byte in `file`; None if the whole file is meant.
+    """
 
     kind: Kind
     file: str
@@ -65,9 +69,11 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """All that was found.
+    """The findings of one check.
 
-    Keeps: `by_kind` counts every finding; `kept` are the first of them; `remarks` are no faults, but worth a line.
+    Invariant: `by_kind` counts every finding; `kept` has the first `KEPT_MAX` of them.
+
+    :param remarks: texts about what is no fault, but good to know.
     """
 
     kept: list[Finding] = field(default_factory=list)
@@ -75,10 +81,12 @@ class Findings:
     remarks: list[str] = field(default_factory=list)
 
     def add(self, kind: Kind, file: str, offset: int | None, text: str) -> None:
+        """Add a finding; the parameters are those of `Finding`."""
         self.by_kind[kind] += 1
         if len(self.kept) < KEPT_MAX:
             self.kept.append(Finding(kind, file, offset, text))
 
     @property
     def count(self) -> int:
+        """The number of findings, also of those that are not kept."""
         return self.by_kind.total()

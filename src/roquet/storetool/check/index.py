@@ -1,7 +1,8 @@
-"""The index against the log, both ways, while the log is walked once.
+"""Compares the index with the log, in both directions, during one walk through the log.
 
-Entries come in the order of their records. So of each piece of the log the keys are compared with the entries that come
-next; what does not fit together is kept, and looked at one by one when the walk is over.
+Index entries are in the order of their records. So the keys of each piece of the log are compared
+with the next entries. Entries and keys that do not match are kept and examined one by one at the
+end of the walk.
 """
 
 from __future__ import annotations
@@ -23,15 +24,21 @@ from roquet.storetool.read.log_scan import LogScan
 from roquet.storetool.read.log_scanner import arrival_at
 
 _MORE: Final = 4096
-"""So many entries may stand between those of two neighbouring keys before they are taken for lost."""
+"""How many entries may be between those of two neighbouring keys before keys count as missing."""
 _NEAR: Final = 8
-"""Keys that are missing and stand as near as this make one finding."""
+"""Missing keys that are at most so many keys apart make one finding."""
 _TO_THE_END: Final = 1 << 20
+"""Entries of one read, once the log has been walked."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stray:
-    """An entry that is not where its key's turn was."""
+    """An index entry that no key matched.
+
+    :param file: number of the index file among the readers.
+    :param number: number of the entry in that file.
+    :param at: the physical offset that it points to.
+    """
 
     file: int
     number: int
@@ -40,11 +47,12 @@ class _Stray:
 
 
 class IndexCheck:
-    """Takes the log's records, and says at the end what is wrong with the index.
+    """Compares the keys of the log's records with the index and reports findings at the end.
 
-    Keeps: entries before number `_number` of file `_file` were compared with the log's keys.
+    Invariant: all entries before entry `_number` of file `_file` have been compared.
 
-    :param is_growing: a broker may be about to add the newest keys.
+    :param shape: slots and entries of an index file; if None, the index is not checked.
+    :param is_growing: whether a broker may be adding the newest keys.
     """
 
     def __init__(
@@ -57,11 +65,12 @@ class IndexCheck:
         self._file, self._number = 0, 1
         self._strays: list[_Stray] = []
         self._missing: list[tuple[Ints, Ints, Ints]] = []
-        """Number among all keys, physical offset, hash."""
+        """Keys without an entry: their numbers among all keys, physical offsets, hashes."""
         self.keys = 0
         if shape is None:
             findings.remarks.append(
-                "the index was not checked: its size is not the default one (-c, --index-slots)"
+                "the index was not checked: its files do not have the default size; "
+                "name it with -c broker.conf, or --index-slots and --index-entries"
             )
         else:
             for path in files.index:
@@ -72,11 +81,11 @@ class IndexCheck:
         if size == shape.file_size:
             self._readers.append(IndexReader(path, shape))
             return
-        text = f"has {size} bytes, the index's files have {shape.file_size}: no broker uses it"
+        text = f"has {size} bytes, index files have {shape.file_size}: no broker uses it"
         self._findings.add(Kind.INDEX_FILE, self._files.name(path), None, text)
 
     def take(self, rows: Rows) -> None:
-        """Compare the keys of some records with the entries that come next."""
+        """Compare the keys of the next records with the next entries."""
         if not self._readers:
             return
         base, end = int(rows.at[0]), rows.end
@@ -97,7 +106,7 @@ class IndexCheck:
         self.keys += len(expected)
 
     def _window(self, count: int) -> tuple[Ints, Entries]:
-        """The next entries, and file and number of each."""
+        """Return file and number of each of the next `count` entries, and the entries."""
         places: list[Ints] = []
         found: list[Entries] = [np.empty(0, ENTRY)]
         number = self._number
@@ -123,12 +132,14 @@ class IndexCheck:
         for (file, number), at, hashed in zip(
             places.tolist(), entries["at"].tolist(), entries["hash"].tolist(), strict=True
         ):
-            if at >= start:  # the others are of records whose file is deleted
+            if at >= start:  # the records of other entries have been deleted
                 self._strays.append(_Stray(file, number, at, hashed))
 
     def finish(self, scan: LogScan) -> None:
-        """Look at what did not fit, and at how the entries are chained."""
-        reach = self._reach()  # asked for first: of the keys up to there, each entry is read now
+        """Report the entries and keys that did not match, and faults of the hash chains."""
+        # Read before the last entries: a broker may add some meanwhile, and every key up to here
+        # must have its entry among those read below.
+        reach = self._reach()
         while True:
             places, entries = self._window(_TO_THE_END)
             if not len(entries):
@@ -153,7 +164,7 @@ class IndexCheck:
             )
 
     def _is_wrong(self, stray: _Stray, scan: LogScan) -> bool:
-        """Whether an entry is not that of a key of the record it points to; the record is read anew."""
+        """Whether the record that an entry points to has no such key; the record is read again."""
         if any(damage.start <= stray.at < damage.end for damage in scan.damages):
             return False
         record = arrival_at(self._files.log, stray.at)
@@ -165,12 +176,15 @@ class IndexCheck:
         reader = self._readers[stray.file]
         record = arrival_at(self._files.log, stray.at)
         why = record if isinstance(record, str) else "that record has no key with this hash"
-        text = f"entry {stray.number} (hash {stray.key_hash}) points to physical offset {stray.at}: {why}"
+        text = (
+            f"entry {stray.number} (hash {stray.key_hash}) "
+            f"points to physical offset {stray.at}: {why}"
+        )
         name = self._files.name(reader.path)
         self._findings.add(Kind.INDEX_ENTRY, name, reader.shape.entry_at(stray.number), text)
 
     def _report_beyond(self, beyond: list[_Stray], scan: LogScan) -> None:
-        """Entries that point to where the log does not reach; those of one file make one finding."""
+        """Report entries that point beyond the log's end, with one finding per index file."""
         for file in sorted({stray.file for stray in beyond}):
             strays = [stray for stray in beyond if stray.file == file]
             what = (
@@ -179,7 +193,7 @@ class IndexCheck:
                 else f"{len(strays)} entries point"
             )
             reader = self._readers[file]
-            text = f"{what} behind the log's end at {scan.end} (to {strays[0].at})"
+            text = f"{what} beyond the log's end at {scan.end} (to {strays[0].at})"
             self._findings.add(
                 Kind.INDEX_ENTRY,
                 self._files.name(reader.path),
@@ -190,8 +204,13 @@ class IndexCheck:
     def _report_missing(
         self, wrong: list[_Stray], bad_bodies: set[int], begin: int, end: int
     ) -> None:
-        """Keys without an entry, but for those that a wrong entry accounts for, and those of records with damaged
-        bodies; neighbours make one finding."""
+        """Report keys without an entry; neighbouring ones make one finding.
+
+        Left out are keys whose entry is wrong, because that is reported already, and keys of
+        records with damaged bodies, which are not indexed.
+
+        :param begin: physical offset of the oldest entry's record; `end` that of the newest.
+        """
         if not self._missing:
             return
         numbers, places, hashes = (
@@ -208,16 +227,18 @@ class IndexCheck:
                 for at, key in zip(places.tolist(), hashes.tolist(), strict=True)
             ]
         )
-        before, behind = kept & (places < begin), kept & (places > end)
+        before = kept & (places < begin)
+        after = kept & (places > end)
         if before.any():
             self._findings.remarks.append(
-                f"the index begins at physical offset {begin}: {before.sum()} older keys"
+                f"the index begins at physical offset {begin}: "
+                f"{before.sum()} older keys are not indexed"
             )
-        if self._is_growing and behind.any():
+        if self._is_growing and after.any():
             self._findings.remarks.append(
-                f"{behind.sum()} keys behind physical offset {end} are still to be indexed"
+                f"{after.sum()} keys after physical offset {end} are still to be indexed"
             )
-            kept &= ~behind
+            kept &= ~after
         rows = np.flatnonzero(kept & ~before)
         for run in (
             np.split(rows, np.flatnonzero(np.diff(numbers[rows]) > _NEAR) + 1) if len(rows) else []
@@ -225,7 +246,7 @@ class IndexCheck:
             self._report_run(places[run])
 
     def _reach(self) -> tuple[int, int]:
-        """Physical offsets of the oldest and the newest entry."""
+        """Return the physical offsets of the first and the last record with an entry."""
         headers = [reader.header() for reader in self._readers]
         return (
             (headers[0].begin_at, max(header.end_at for header in headers)) if headers else (0, 0)
@@ -245,14 +266,14 @@ class IndexCheck:
 
 
 def _sorted_set(values: Ints) -> Ints:
-    """What `np.unique` gives, faster for values that are nearly in order."""
+    """Return what `np.unique` returns; faster for values that are nearly sorted."""
     values = np.sort(values, kind="stable")
     found: Ints = values[np.append(True, values[1:] != values[:-1])[: len(values)]]
     return found
 
 
 def _meet(found: Ints, expected: Ints) -> tuple[Bools, Bools]:
-    """Which of `found` are in `expected`, which is in order, and which of `expected` are in `found`."""
+    """Return which of `found` are in `expected` (sorted), and which of `expected` in `found`."""
     if not len(expected):
         return np.zeros(len(found), bool), np.zeros(0, bool)
     places = np.minimum(np.searchsorted(expected, found), len(expected) - 1)
@@ -263,6 +284,6 @@ def _meet(found: Ints, expected: Ints) -> tuple[Bools, Bools]:
 
 
 def _head_before(at: Ints, base: int) -> int:
-    """How many of the first entries are of records before `base`."""
+    """Return how many of the first entries point before physical offset `base`."""
     later = np.flatnonzero(at >= base)
     return int(later[0]) if len(later) else len(at)

@@ -1,4 +1,4 @@
-"""How the entries of one index file hang together: header, slots, chains."""
+"""Checks the structure of one index file: header, hash slots and chains of entries."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ from roquet.storetool.check.findings import Findings, Kind
 from roquet.storetool.read.index_files import COUNT_AT, PREVIOUS_AT, USED_SLOTS_AT, IndexReader
 
 _AT_ONCE: Final = 1 << 20
+"""Entries of one read."""
 
 
 def check_chains(
     reader: IndexReader, name: str, findings: Findings, known: Set[int], *, is_growing: bool
 ) -> None:
-    """Each slot names the newest entry of its chain, each entry an older one of the same slot, and none is left out.
+    """Check the hash chains of an index file.
 
-    What a broker writes meanwhile is written in the order entry, slot, header; so it is read in the order count,
-    slots, entries.
+    Each slot must have the number of its newest entry, each entry the number of an older entry of
+    the same slot, and each entry must be in a chain.
 
+    A running broker writes the entry first, then its slot, then the header. So the header is read
+    first, then the slots, then the entries: what is read later is never older.
+
+    :param name: the file as findings name it.
     :param known: numbers of entries that are known to be wrong.
+    :param is_growing: whether a broker may be adding entries.
     """
     count = reader.header().count
     if count > reader.shape.entries:
@@ -37,6 +43,12 @@ def check_chains(
 
 
 class _Chains:
+    """One check of one index file.
+
+    :param count: the number of the next entry, by the header.
+    :param slots: the hash slots.
+    """
+
     def __init__(
         self,
         reader: IndexReader,
@@ -72,7 +84,7 @@ class _Chains:
         self._check_used(before)
 
     def _check_entries(self, first: int) -> None:
-        """Each entry names an older one of the same slot, or none."""
+        """Check that each entry has the number of an older entry of the same slot, or 0."""
         entries = self._reader.entries(first, min(_AT_ONCE, self._end - first))
         numbers = np.arange(first, first + len(entries))
         previous = entries["previous"].astype(np.int64)
@@ -84,13 +96,13 @@ class _Chains:
         is_same = (older == 0) | (self._hashes[older] % slots == self._hashes[numbers] % slots)
         is_same |= np.isin(older, list(self._known)) | np.isin(numbers, list(self._known))
         for row in np.flatnonzero(~is_back | ~is_same).tolist():
-            why = "one of another slot" if is_back[row] else "no older one"
-            text = f"entry {first + row} names entry {previous[row]} as the one before it: {why}"
+            why = "it is of another slot" if is_back[row] else "it is not older"
+            text = f"entry {first + row} has entry {previous[row]} as the one before it: {why}"
             at = self._reader.shape.entry_at(first + row) + PREVIOUS_AT
             self._findings.add(Kind.INDEX_ENTRY, self._name, at, text)
 
     def _check_slots(self) -> None:
-        """Each slot names an entry of its own."""
+        """Check that each slot has the number of an entry whose hash belongs to it."""
         used = np.flatnonzero(self._slots)
         named = self._slots[used]
         exists = (named > 0) & (named < self._end)
@@ -100,8 +112,8 @@ class _Chains:
             newest, list(self._known)
         )
         for row in np.flatnonzero(~exists | ~is_own).tolist():
-            why = "of another slot" if exists[row] else "that does not exist"
-            text = f"slot {used[row]} names entry {named[row]}, one {why}"
+            why = "which is of another slot" if exists[row] else "which does not exist"
+            text = f"slot {used[row]} has entry {named[row]}, {why}"
             self._findings.add(Kind.INDEX_ENTRY, self._name, slot_at(int(used[row])), text)
 
     def _check_reach(self) -> None:
@@ -114,5 +126,5 @@ class _Chains:
         used = self._reader.header().used_slots
         counted = int(np.count_nonzero(self._slots))
         if used != counted and not self._is_growing and self._findings.count == before:
-            text = f"the header says that {used} slots are in use, {counted} are"
+            text = f"the header says that {used} slots are in use, but {counted} are"
             self._findings.add(Kind.INDEX_FILE, self._name, USED_SLOTS_AT, text)

@@ -1,4 +1,4 @@
-"""The log's own files and records."""
+"""Checks the files and records of the commit log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from roquet.storetool.read.log_scan import LogScan
 
 @dataclass(slots=True)
 class LogCheck:
-    """Takes the log's records, and says at the end what is wrong with the log; times in ms."""
+    """Counts the log's records and reports what is wrong with the log.
+
+    :param records: the number of records so far; `size` their bytes.
+    :param first_ms: store time of the first record (ms since the epoch).
+    :param last_ms: the latest store time.
+    """
 
     files: StoreFiles
     findings: Findings
@@ -22,6 +27,7 @@ class LogCheck:
     last_ms: int = 0
 
     def take(self, rows: Rows) -> None:
+        """Count the next records and report damaged bodies."""
         self.first_ms = self.first_ms or int(rows.store_ms[0])
         self.last_ms = max(self.last_ms, int(rows.store_ms.max()))
         self.records += len(rows)
@@ -29,10 +35,11 @@ class LogCheck:
         for row in rows.bad_bodies:
             at = int(rows.at[row])
             owner = f"{rows.topics[int(rows.topic[row])]} {rows.queue_id[row]}"
-            text = f"the body at physical offset {at} does not have the stored checksum"
+            text = f"the body at physical offset {at} does not match its checksum"
             self._add(Kind.BODY, at, f"{text} ({owner}, queue offset {rows.queue_offset[row]})")
 
     def finish(self, scan: LogScan) -> None:
+        """Report wrong and missing files, and ranges without valid records."""
         for stray in self.files.log.strays:
             self.findings.add(Kind.LOG_FILE, self.files.name(stray.path), None, stray.text)
         for start, end in self.files.log.gaps:
@@ -42,13 +49,14 @@ class LogCheck:
         gaps = {start for start, _ in self.files.log.gaps}
         for damage in scan.damages:
             if damage.start not in gaps and not self._is_cut_short(damage.start):
-                text = f"no record from physical offset {damage.start} to {damage.end - 1}: {damage.reason}"
+                where = f"from physical offset {damage.start} to {damage.end - 1}"
+                text = f"no valid record {where}: {damage.reason}"
                 self._add(Kind.RECORD, damage.start, text)
         if scan.behind:
-            self.findings.remarks.append(f"the log ends at {scan.end}; behind it: {scan.behind}")
+            self.findings.remarks.append(f"the log ends at {scan.end}; after it: {scan.behind}")
 
     def _is_cut_short(self, at: int) -> bool:
-        """Whether the file of a physical offset ends before it, which is said of the file."""
+        """Whether the segment of a physical offset ends before it; that is reported already."""
         path, index = self.files.log.place(at)
         return (
             any(stray.path == path for stray in self.files.log.strays)

@@ -1,4 +1,4 @@
-"""What is wrong with one consume queue, said when the log is walked."""
+"""Reports what is wrong with one consume queue, after the walk through the log."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from roquet.storetool.read.log_scanner import arrival_at
 from roquet.storetool.read.queue_entries import Entries
 
 _LIGHT_QUEUE: Final = "%LMQ%"
-"""Topics of 5.x whose entries point to records of other topics."""
+"""Prefix of light message queues (5.x): topics whose entries point to records of other topics."""
 
 
 @dataclass(slots=True)
 class QueueReport:
-    """Turns what a walk left over into findings.
+    """Reports the records and entries of one queue that did not match in the walk.
 
-    :param redone_from: what stands in the log from this physical offset on is dispatched at the broker's next start.
+    :param redone_from: records from this physical offset on need no entries: a broker dispatches
+        them at its next start.
     """
 
     files: StoreFiles
@@ -34,7 +35,10 @@ class QueueReport:
     scan: LogScan
     redone_from: int
     claimed: set[int]
-    """Physical offsets of records that say another queue or offset than the entry that points to them."""
+    """Physical offsets of records that wrong entries (of any queue) point to.
+
+    They are reported with the entry, and not again as records without an entry.
+    """
     topic: str
     queue_id: int
     walk: QueueScan
@@ -44,18 +48,19 @@ class QueueReport:
         return f"{self.topic} {self.queue_id}"
 
     def report_entries(self) -> None:
-        """Files, and the entries that no record asked for."""
+        """Report wrong files, and entries that belong to no record."""
         self._report_files()
-        self._report_unasked()
+        self._report_unmatched()
         for first, end, at in self.walk.jumps:
             entries = self.walk.entries.slots(first, end - first)
             strange = self._report_strangers(first, entries)
             if not strange and not self._are_of_damage(entries, at):
-                text = f"{self._name} goes from queue offset {first - 1} to {end} at physical offset {at}"
+                offsets = f"from queue offset {first - 1} to {end}"
+                text = f"{self._name} goes {offsets} at physical offset {at}"
                 self._add(Kind.OFFSET, self.files.log.place(at), text)
 
     def report_records(self) -> None:
-        """Records that did not find their entries."""
+        """Report records without a matching entry."""
         for offset, at, said in self.walk.misnumbered:
             place = self.files.log.place(at)
             text = (
@@ -77,12 +82,16 @@ class QueueReport:
         for stray in found.strays:
             self.findings.add(Kind.QUEUE_FILE, self.files.name(stray.path), None, stray.text)
         for start, end in found.gaps:
-            text = f"is missing: {self._name} has no entries {start // ENTRY_SIZE} to {end // ENTRY_SIZE - 1}"
+            offsets = f"{start // ENTRY_SIZE} to {end // ENTRY_SIZE - 1}"
+            text = f"is missing: {self._name} has no entries {offsets}"
             self.findings.add(Kind.QUEUE_FILE, self.files.name(found.place(start)[0]), None, text)
 
     def _are_of_damage(self, entries: Entries, at: int) -> bool:
-        """Whether these are entries of damaged records in front of the record at `at`, or blanks in their places, which
-        name the end of a sound record before them."""
+        """Whether all these entries belong to damaged records before the record at `at`.
+
+        They point into a damaged range, or they are blanks, which have the physical offset at which
+        the last valid record before that range ends.
+        """
         places, is_blank = entries["physical"], entries["size"] == BLANK_RECORD_SIZE
         found = np.zeros(len(entries), bool)
         for damage in self.scan.damages:
@@ -98,6 +107,7 @@ class QueueReport:
             offset = int(slot["offset"])
             entry = entries.read(offset, 1)
             if len(entry) and entry["size"][0] > 0:
+                # A record with a damaged body should have a blank as its entry.
                 if (
                     entry["size"][0] != BLANK_RECORD_SIZE
                     or int(slot["at"]) not in self.scan.bad_bodies
@@ -115,23 +125,21 @@ class QueueReport:
         offset, at = int(slot["offset"]), int(slot["at"])
         place = self.walk.entries.files.place(offset * ENTRY_SIZE)
         what = f"the entry of queue offset {offset} of {self._name}"
+        record = f"its record at physical offset {at}"
         if int(entry["physical"]) != at:
-            text = (
-                f"{what} points to physical offset {entry['physical']}, its record stands at {at}"
-            )
+            text = f"{what} points to physical offset {entry['physical']}, its record is at {at}"
         elif int(entry["size"]) != int(slot["size"]):
-            text = f"{what} says {entry['size']} bytes, its record at physical offset {at} has {slot['size']}"
+            text = f"{what} says {entry['size']} bytes, {record} has {slot['size']}"
         elif int(entry["tag_code"]) <= ADDRESS_MAX:
-            self._add(
-                Kind.NOTE, place, f"{what}: {self.walk.wrong_note(int(entry['tag_code']), slot)}"
-            )
+            why = self.walk.wrong_unit(int(entry["tag_code"]), slot)
+            self._add(Kind.EXT_UNIT, place, f"{what}: {why}")
             return
         elif slot["is_delayed"]:
             text = (
                 f"{what} is due at {entry['tag_code']}, before it was stored at {slot['store_ms']}"
             )
         else:
-            text = f"{what} has tag code {entry['tag_code']}, its record at physical offset {at} has {slot['tag_code']}"
+            text = f"{what} has tag code {entry['tag_code']}, {record} has {slot['tag_code']}"
         self._add(Kind.ENTRY, place, text)
 
     def _report_missing(self, slots: list[Any]) -> None:
@@ -144,15 +152,15 @@ class QueueReport:
         if any(start <= at < end for start, end in found.gaps):
             return
         if int(first["at"]) >= self.redone_from:
-            self.findings.remarks.append(f"{what}: entries are still to be made ({where})")
+            self.findings.remarks.append(f"{what}: records are not dispatched yet ({where})")
             return
         has_file = found.file_at(at) is not None
-        why = "no entry stands here" if has_file else "there is no such file"
+        why = "there is no entry" if has_file else "there is no such file"
         path, index = found.place(at)
         self._add(Kind.ENTRY_MISSING, (path, index), f"{what}: {why} ({where})")
 
-    def _report_unasked(self) -> None:
-        """Entries that none of the log's records has."""
+    def _report_unmatched(self) -> None:
+        """Report entries before the first and after the last record of this queue in the log."""
         walk, entries = self.walk, self.walk.entries
         if self.topic.startswith(_LIGHT_QUEUE):
             return
@@ -165,7 +173,11 @@ class QueueReport:
                 self._report_strangers(offset, found)
 
     def _report_strangers(self, first: int, found: Entries) -> int:
-        """How many of these entries point to something else than a record of theirs."""
+        """Report entries that do not point to a record of this queue and queue offset.
+
+        :param first: the queue offset of the first entry.
+        :returns: how many were reported.
+        """
         log_start = self.files.log.start
         is_strange = (
             (found["size"] > 0)
@@ -185,28 +197,37 @@ class QueueReport:
         return wrong + self._report_beyond(first, found, np.flatnonzero(beyond))
 
     def _report_beyond(self, first: int, found: Entries, places: Ints) -> int:
-        """Entries that point to where the log does not reach; neighbours make one finding."""
+        """Report entries that point beyond the log's end; neighbours make one finding.
+
+        :param first: the queue offset of the first entry of `found`.
+        :param places: which entries of `found`.
+        :returns: the number of findings.
+        """
         count = self.findings.count
         for run in (
             np.split(places, np.flatnonzero(np.diff(places) != 1) + 1) if len(places) else []
         ):
-            offset, last, at = (
-                first + int(run[0]),
-                first + int(run[-1]),
-                int(found["physical"][run[0]]),
-            )
+            offset = first + int(run[0])
+            last = first + int(run[-1])
+            at = int(found["physical"][run[0]])
             what = f"the entries of queue offsets {offset} to {last} of {self._name} point"
             if len(run) == 1:
                 what = f"the entry of queue offset {offset} of {self._name} points"
-            what += f" behind the log's end at {self.scan.end} (to {at})"
+            what += f" beyond the log's end at {self.scan.end} (to {at})"
             if at >= self.redone_from:
-                self.findings.remarks.append(f"{what}: the next start cuts this")
+                self.findings.remarks.append(f"{what}: the next start truncates the queue")
             else:
                 self._add(Kind.ENTRY, self.walk.entries.files.place(offset * ENTRY_SIZE), what)
         return self.findings.count - count
 
     def _is_stranger(self, offset: int, entry: Any, record: DispatchRequest | str) -> bool:
-        """Whether an entry, none of a record that was walked, is wrong; it may be that of a newer one."""
+        """Report an entry that no record of the walk matched, unless it is right after all.
+
+        The entry is right if its record was stored after the walk had passed.
+
+        :param record: the record that the entry points to, or what is wrong with it.
+        :returns: whether the entry is wrong.
+        """
         at, size = int(entry["physical"]), int(entry["size"])
         why = f"and {record}"
         if not isinstance(record, str):
@@ -214,7 +235,8 @@ class QueueReport:
             if (*said, record.size) == (self.topic, self.queue_id, offset, size):
                 return False
             self.claimed.add(at)
-            why = f"where a record says queue offset {said[2]} of {said[0]} {said[1]} ({record.size} bytes)"
+            owner = f"queue offset {said[2]} of {said[0]} {said[1]}"
+            why = f"where a record says {owner} ({record.size} bytes)"
         what = f"the entry of queue offset {offset} of {self._name} points to physical offset {at}"
         self._add(Kind.ENTRY, self.walk.entries.files.place(offset * ENTRY_SIZE), f"{what}, {why}")
         return True

@@ -1,4 +1,4 @@
-"""One consume queue against its records, in the order in which the log has them."""
+"""Compares one consume queue with its records, in the order of the log."""
 
 from __future__ import annotations
 
@@ -23,49 +23,55 @@ _SLOTS: Final = np.dtype(
         ("is_delayed", "?"),
     ]
 )
-"""Records that take a slot of one queue; `offset` is the slot."""
+"""Columns of the records of one queue; `offset` is the queue offset, `at` the physical offset."""
 Slots = npt.NDArray[Any]
 
 
 def slots_of(rows: Rows, group: Ints) -> Slots:
+    """Return the columns of some rows, which must be of one queue.
+
+    :param group: row numbers.
+    """
     slots = np.empty(len(group), _SLOTS)
-    slots["offset"], slots["at"], slots["size"] = (
-        rows.queue_offset[group],
-        rows.at[group],
-        rows.size[group],
-    )
-    slots["tag_code"], slots["store_ms"] = rows.tag_code[group], rows.store_ms[group]
+    slots["offset"] = rows.queue_offset[group]
+    slots["at"] = rows.at[group]
+    slots["size"] = rows.size[group]
+    slots["tag_code"] = rows.tag_code[group]
+    slots["store_ms"] = rows.store_ms[group]
     slots["is_delayed"] = rows.is_delayed[group]
     return slots
 
 
 @dataclass(slots=True)
 class QueueScan:
-    """One queue, as far as the log was walked.
+    """Compares the records of one queue with its entries, as the walk through the log goes on.
 
-    Keeps: `next` is the queue offset that the next record should have; None before the first.
+    Invariant: `next` is the queue offset that the queue's next record should have; None before the
+    first record.
+
+    :param first: the queue offset of the first record.
     """
 
     entries: QueueEntries
     first: int = 0
     next: int | None = None
     has_fit: bool = False
-    """Whether a record had its entry: those of an older queue of that name never have."""
+    """Whether any record matched its entry; those of an earlier, deleted topic do not."""
     suspects: list[Slots] = field(default_factory=list)
-    """Records whose entries did not fit."""
+    """Records that did not match their entries."""
     jumps: list[tuple[int, int, int]] = field(default_factory=list)
-    """From one queue offset to another, for the record at a physical offset."""
+    """Gaps: the expected queue offset, the one that the record has, its physical offset."""
     misnumbered: list[tuple[int, int, int]] = field(default_factory=list)
-    """Queue offset of an entry, physical offset of its record, and the queue offset that this says."""
+    """Queue offset of an entry, physical offset of its record, and the record's queue offset."""
 
     def take(self, slots: Slots) -> None:
-        """Compare the next records of this queue with their entries."""
+        """Compare the queue's next records with their entries."""
         breaks = np.flatnonzero(np.diff(slots["offset"]) != 1) + 1
         for run in np.split(slots, breaks) if len(breaks) else [slots]:
             self._take_run(run)
 
     def _take_run(self, run: Slots) -> None:
-        """Records with consecutive queue offsets."""
+        """Compare records with consecutive queue offsets."""
         first, count = int(run["offset"][0]), len(run)
         fits = self.fits(run)
         if self.next is None:
@@ -73,10 +79,10 @@ class QueueScan:
         elif first < self.next and fits[0] and not self.has_fit:
             self._begin_anew(first)
         elif first != self.next and not fits[0] and (count == 1 or first < self.next):
-            behind = max(0, self.next - first)
-            self._take_misplaced(run[: behind or 1])
-            if 0 < behind < count:
-                self._take_run(run[behind:])
+            repeated = max(0, self.next - first)
+            self._take_misplaced(run[: repeated or 1])
+            if 0 < repeated < count:
+                self._take_run(run[repeated:])
             return
         elif first > self.next:
             self.jumps.append((self.next, first, int(run["at"][0])))
@@ -86,7 +92,7 @@ class QueueScan:
         self.next = first + count
 
     def _take_misplaced(self, run: Slots) -> None:
-        """Records whose queue offsets are not due, and that have no entries there either."""
+        """Keep records whose queue offsets are not the next ones and do not match entries."""
         assert self.next is not None
         if len(run) == 1 and self._is_numbered(run, self.next):
             self.misnumbered.append((self.next, int(run["at"][0]), int(run["offset"][0])))
@@ -95,7 +101,7 @@ class QueueScan:
             self.suspects.append(run.copy())
 
     def _is_numbered(self, run: Slots, offset: int) -> bool:
-        """Whether the entry at `offset` is that of a record which says another queue offset."""
+        """Whether the entry at queue offset `offset` points to the record in `run`."""
         entry = self.entries.read(offset, 1)
         return bool(len(entry)) and (entry["physical"][0], entry["size"][0]) == (
             run["at"][0],
@@ -103,14 +109,17 @@ class QueueScan:
         )
 
     def _begin_anew(self, first: int) -> None:
-        """The topic was deleted and made again: its older records have no entries any more."""
+        """Forget all records so far: the topic was deleted and created again after them."""
         self.suspects.clear()
         self.jumps.clear()
         self.misnumbered.clear()
         self.first = first
 
     def fits(self, slots: Slots) -> Bools:
-        """Whether each record's entry is as it must be. Their queue offsets ascend."""
+        """Return whether each record matches its entry.
+
+        :param slots: records in the order of their queue offsets.
+        """
         first = int(slots["offset"][0])
         found = self.entries.slots(first, int(slots["offset"][-1]) + 1 - first)[
             slots["offset"] - first
@@ -118,26 +127,26 @@ class QueueScan:
         same: Bools = (found["physical"] == slots["at"]) & (found["size"] == slots["size"])
         late = slots["is_delayed"] & (found["tag_code"] >= slots["store_ms"])
         coded = ~slots["is_delayed"] & (found["tag_code"] == slots["tag_code"])
-        noted = found["tag_code"] <= ADDRESS_MAX
+        has_unit = found["tag_code"] <= ADDRESS_MAX
         good: Bools = same & (late | coded)
-        for row in np.flatnonzero(same & noted).tolist():
-            good[row] = self.wrong_note(int(found["tag_code"][row]), slots[row]) == ""
+        for row in np.flatnonzero(same & has_unit).tolist():
+            good[row] = self.wrong_unit(int(found["tag_code"][row]), slots[row]) == ""
         return good
 
-    def wrong_note(self, address: int, slot: Any) -> str:
-        """What is wrong with the note of an entry; nothing for a good one."""
-        note = self.entries.note(address)
-        if note is None:
-            return "it has the address of a note, and no note stands there"
-        if note.store_ms != slot["store_ms"]:
-            return f"its note is of a record that was stored at {note.store_ms}, this one was at {slot['store_ms']}"
-        is_right = (
-            note.tag_code >= slot["store_ms"]
-            if slot["is_delayed"]
-            else note.tag_code == slot["tag_code"]
-        )
-        return (
-            ""
-            if is_right
-            else f"its note has the tag code {note.tag_code}, the record's is {slot['tag_code']}"
-        )
+    def wrong_unit(self, address: int, slot: Any) -> str:
+        """Return what is wrong with an entry's extension unit, or an empty text.
+
+        :param address: what the entry has in place of its tag code.
+        """
+        unit = self.entries.unit(address)
+        if unit is None:
+            return "it has the address of an extension unit, but there is none"
+        if unit.store_ms != slot["store_ms"]:
+            stored = f"stored at {unit.store_ms}, this one at {slot['store_ms']}"
+            return f"its extension unit is of a record that was {stored}"
+        # A delayed record's entry has the delivery time in place of the tag code.
+        code = unit.tag_code
+        is_right = code >= slot["store_ms"] if slot["is_delayed"] else code == slot["tag_code"]
+        if is_right:
+            return ""
+        return f"its extension unit has the tag code {code}, the record's is {slot['tag_code']}"

@@ -1,8 +1,8 @@
-"""Consume queues against the log, both ways, while the log is walked once.
+"""Compares consume queues with the log, in both directions, during one walk through the log.
 
-A queue's records come in the order of their queue offsets, so what has to be kept of each queue is where it stands, and
-the few records whose entries did not fit. Those are looked at again when the walk is over: a broker may have been about
-to write their entries.
+A queue's records come in the order of their queue offsets. So the check only keeps, per queue, the
+next queue offset and the few records that did not match their entries. These records are compared
+again at the end of the walk, because a running broker may not have written their entries yet.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from roquet.storetool.read.queue_entries import entries_of
 
 
 class QueueCheck:
-    """Takes the log's records, and says at the end what is wrong with the queues.
+    """Compares the log's records with their queues' entries and reports findings at the end.
 
-    :param kept_topics: the topics of the broker's table; records of others are of deleted topics. None: not known.
-    :param redone_from: what stands in the log from this physical offset on is dispatched at the broker's next start.
+    :param kept_topics: the topics that are not deleted; None if that is not known.
+    :param redone_from: records from this physical offset on need no entries: a broker dispatches
+        them at its next start.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class QueueCheck:
         self.entries = 0
 
     def take(self, rows: Rows) -> None:
-        """Compare records with their entries."""
+        """Compare the next records with their entries."""
         for key, group in rows.by_queue():
             walk = self.walks.get(key)
             if walk is None:
@@ -48,7 +49,7 @@ class QueueCheck:
             walk.take(slots_of(rows, group))
 
     def finish(self, scan: LogScan) -> None:
-        """Look again at what did not fit, and at the entries that no record asked for."""
+        """Report records that still do not match their entries, and entries without a record."""
         claimed: set[int] = set()
         reports: list[QueueReport] = []
         for (topic, queue_id), walk in sorted(self.walks.items()):

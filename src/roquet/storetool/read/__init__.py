@@ -1,4 +1,4 @@
-"""A store's files read without a store: log, queues and index as rows or columns.
+"""Readers of a store's files that need no `Store`: log, queues and index as rows or columns.
 
 May import of `storetool`: files.
 """

@@ -1,4 +1,4 @@
-"""Records of a log as columns: what a check needs of many of them."""
+"""Columns of many records at once: the fields that checks and dumps need."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ from roquet.storage.index.layout import key_hashes
 
 @dataclass(slots=True)
 class Rows:
-    """Valid records in the order of the log: a column per field, and a row of `key_at` and `key_hash` for each key.
+    """Valid records in the order of the log, with one column per field.
 
-    `topic` is a number in `topics`; `bad_bodies` are rows whose body does not have its checksum.
+    `key_at` and `key_hash` have one row per message key: the record's physical offset and the hash.
+
+    :param topics: topic names; the column `topic` has indexes of this list.
+    :param at: physical offsets.
+    :param takes_slot: whether the record has a consume queue entry.
+    :param bad_bodies: row numbers of records whose body does not match its checksum.
     """
 
     topics: list[str]
@@ -30,7 +35,7 @@ class Rows:
     tag_code: Ints
     takes_slot: Bools
     is_delayed: Bools
-    """Whether the queue entry holds a time of delivery in place of the tag code."""
+    """Whether the queue entry has a delivery time in place of the tag code."""
     key_at: Ints
     key_hash: Ints
     bad_bodies: list[int]
@@ -40,10 +45,11 @@ class Rows:
 
     @property
     def end(self) -> int:
+        """The physical offset after the last record."""
         return int(self.at[-1] + self.size[-1])
 
     def by_queue(self) -> Iterator[tuple[tuple[str, int], Ints]]:
-        """Topic and queue id of each queue that has records here, and the rows of those that take a slot in it."""
+        """Yield topic and queue id of each queue, and the row numbers of its records."""
         taking = np.flatnonzero(self.takes_slot)
         number = self.topic[taking] << 32 | self.queue_id[taking]
         order = np.argsort(number, kind="stable")
@@ -53,9 +59,9 @@ class Rows:
 
 
 class RowReader:
-    """Makes rows of blocks of the log; topics have the same numbers in all of them.
+    """Converts blocks of the log to rows. A topic has the same number in all of them.
 
-    :param verify: also compare each body with its checksum.
+    :param verify: whether to compare each body with its checksum.
     """
 
     def __init__(self, *, verify: bool = True) -> None:
@@ -64,9 +70,9 @@ class RowReader:
         self._numbers: dict[str, int] = {}
 
     def read(self, block: RecordBlock) -> Rows:
-        """The rows of a block whose records are all sound."""
+        """Return the rows of a block. All its records must be valid."""
         found = rows_of(block)
-        assert found is not None, "sound records were taken for others"
+        assert found is not None, "every record of the block is valid"
         is_delayed = np.zeros(len(block), np.bool_)
         for _, numbers in found.delayed:
             is_delayed[numbers] = True

@@ -1,4 +1,4 @@
-"""Index files, read in large pieces (docs/storage/index.md)."""
+"""Reads index files in large pieces (docs/storage/index.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ Slots = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Times in ms, places as physical offsets; `count` is the number of the next entry."""
+    """The header of an index file.
+
+    :param begin_ms: store time of the first record with an entry; `end_ms` that of the last.
+    :param begin_at: physical offset of the first record with an entry; `end_at` that of the last.
+    :param used_slots: the number of hash slots that are not empty.
+    :param count: the number of the next entry; entries are counted from 1.
+    """
 
     begin_ms: int
     end_ms: int
@@ -37,7 +43,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """All zeros, but for a count of 1, where the file is gone."""
+    """Read the header of an index file; that of an empty file if it has been deleted."""
     data = read_at(path, 0, HEADER.size)
     begin_ms, end_ms, begin_at, end_at, used, count = HEADER.unpack(data.ljust(HEADER.size, b"\0"))
     return Header(begin_ms, end_ms, begin_at, end_at, used, max(count, 1))
@@ -45,24 +51,27 @@ def read_header(path: Path) -> Header:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many slots and entries each file has."""
+    """The number of hash slots and of entries (one more than fit) in each index file."""
 
     slots: int = SLOTS_DEFAULT
     entries: int = ENTRIES_DEFAULT
 
     @property
     def file_size(self) -> int:
+        """Bytes of an index file."""
         return self.entry_at(self.entries)
 
     def entry_at(self, number: int) -> int:
-        """The byte in the file where an entry begins."""
+        """Return the byte in the file at which an entry begins."""
         return entry_at(self.slots, number)
 
 
 def shape_of(path: Path) -> Shape | None:
-    """How many slots and entries an index file has, told by where its newest entry stands; None if nothing tells it.
+    """Find out how many slots and entries an index file has; None if it cannot be found out.
 
-    A guess counts if the slot of the newest entry names that.
+    The physical offset in the header is that of the newest entry's record, so the newest entry is
+    found by searching the file for that offset. From its place follows the number of slots. A
+    candidate counts if the slot of the newest entry has that entry's number.
     """
     header, size = read_header(path), path.stat().st_size
     wanted = _LONG.pack(header.end_at)
@@ -98,7 +107,7 @@ def _is_shape(path: Path, shape: Shape, count: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class IndexReader:
-    """One index file, read anew at each call."""
+    """Reads one index file. Nothing is cached, because a broker may be writing to it."""
 
     path: Path
     shape: Shape
@@ -107,10 +116,11 @@ class IndexReader:
         return read_header(self.path)
 
     def slots(self) -> Slots:
+        """Return all hash slots: the number of the newest entry of each chain, or 0."""
         data = read_at(self.path, slot_at(0), SLOT.itemsize * self.shape.slots)
         return np.frombuffer(data, SLOT, len(data) // SLOT.itemsize)
 
     def entries(self, number: int, count: int) -> Entries:
-        """Up to `count` entries from `number` on."""
+        """Return up to `count` entries from entry `number` on."""
         data = read_at(self.path, self.shape.entry_at(number), ENTRY.itemsize * count)
         return np.frombuffer(data, ENTRY, len(data) // ENTRY.itemsize)

@@ -1,4 +1,4 @@
-"""A walk through a whole commit log that gives its records as columns."""
+"""Walks through a commit log and returns its records as columns."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from roquet.storetool.read.log_scanner import LogScanner
 
 
 class LogScan(LogScanner):
-    """One walk through a log.
+    """One walk through a log, whose records it returns as columns.
 
-    :param dispatched: queue entries point to records up to this physical offset, so the log must reach as far.
-    :param progress: told the number of bytes that were read since the last time.
-    :param verify: also compare bodies with their checksums.
-    :param limit: the end of a record, where the walk ends: a running broker may have written half of what follows.
+    :param dispatched: the highest physical offset that queue entries reach; the log cannot end
+        before it.
+    :param progress: called with the number of bytes of the log read since the last call.
+    :param verify: whether to compare bodies with their checksums.
+    :param limit: physical offset, the end of a record, at which the walk stops: a running broker
+        may have written only a part of what follows.
     """
 
     def __init__(
@@ -30,11 +32,14 @@ class LogScan(LogScanner):
         super().__init__(log, dispatched, progress, limit=limit)
         self._reader = RowReader(verify=verify)
         self.bad_bodies: set[int] = set()
-        """Physical offsets of the records so far whose bodies do not have their checksums. Recovery and dispatch step
-        over these: a blank is what their queues should have, and the index should have nothing."""
+        """Physical offsets of the records so far whose bodies do not match their checksums.
+
+        Recovery and dispatch step over them: their queues should have a blank in their place, and
+        the index no entry.
+        """
 
     def __iter__(self) -> Iterator[Rows]:
-        """The log's records, from the start or from where the walk was left."""
+        """Yield the log's records, from the start or from where an earlier iteration stopped."""
         for block in self.blocks():
             rows = self._reader.read(block)
             self.bad_bodies.update(rows.at[rows.bad_bodies].tolist())

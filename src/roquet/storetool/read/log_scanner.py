@@ -1,7 +1,8 @@
-"""Walks a commit log in large pieces: its sound records in blocks, what is damaged between them, and where they end.
+"""Walks through a commit log in large pieces and finds its valid records, its damage and its end.
 
-Where no record stands, the next valid one is looked for. What lies between is damage if queue entries reach beyond it;
-else the log ends there, as a broker's recovery would see it, and what follows is only left over.
+Where no record begins, the scanner searches for the next valid one. The bytes between are damage if
+queue entries reach beyond them. Otherwise the log ends there, as a broker's recovery would decide,
+and what follows are remains of older records.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _BEFORE_MAGIC: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes of the log, from one physical offset to another, in which no valid record is."""
+    """A range of physical offsets (end exclusive) without a valid record."""
 
     start: int
     end: int
@@ -43,13 +44,16 @@ class Damage:
 class LogScanner:
     """One walk through a log, or through a part of it.
 
-    Keeps, while it goes on: all from `start` to `end` is in the blocks given so far, in a blank, or in `damages`.
+    Invariant: every byte from `start` to `end` is in a block that was returned, in a blank, or in
+    `damages`.
 
-    :param dispatched: queue entries point to records up to this physical offset, so the log must reach as far.
-    :param progress: told the number of bytes that were read since the last time.
-    :param start: where the walk begins; the log's own start, where it is not given.
-    :param limit: the end of a record, where the walk ends: a running broker may have written half of what follows.
-    :param piece_size: so many bytes are read at once, or one record that is larger.
+    :param dispatched: the highest physical offset that queue entries reach; the log cannot end
+        before it.
+    :param progress: called with the number of bytes of the log read since the last call.
+    :param start: physical offset at which the walk begins; by default the log's start.
+    :param limit: physical offset, the end of a record, at which the walk stops: a running broker
+        may have written only a part of what follows.
+    :param piece_size: bytes of one read; more only for a record that is larger.
     """
 
     def __init__(
@@ -70,10 +74,10 @@ class LogScanner:
         self.start = self.end = log.start if start is None else start
         self.damages: list[Damage] = []
         self.behind = ""
-        """What stands behind the end, in words; nothing where only zeros do."""
+        """What follows after the log's end; empty if only zeros do."""
 
     def blocks(self) -> Iterator[RecordBlock]:
-        """The log's records, from the start or from where the walk was left."""
+        """Yield the log's valid records, from where an earlier iteration stopped."""
         while self.end < (self._log.end if self._limit is None else self._limit):
             file = self._log.file_at(self.end)
             data = self._piece(file, self.end)
@@ -99,7 +103,7 @@ class LogScanner:
         self.end = at
 
     def _piece(self, file: DataFile | None, at: int) -> bytes:
-        """Bytes from `at` on: many records, or one that is larger than a piece."""
+        """Return the bytes from `at` on: a piece, or a whole record that is larger."""
         if file is None:
             return b""
         size = self._piece_size
@@ -111,10 +115,13 @@ class LogScanner:
         return data
 
     def _pass_damage(self, error: CorruptRecord, *, is_certain: bool) -> bool:
-        """Go on behind what is no record; False where the log ends with it."""
+        """Skip bytes that are no record; returns False if the log ends before them.
+
+        :param is_certain: the bytes are in no file, so a running broker cannot be writing them.
+        """
         found = self._next_record(self.end + 1)
         if not is_certain and not isinstance(arrival_at(self._log, self.end), str):
-            return False  # a broker has written it meanwhile
+            return False  # a running broker has written the record since it was read
         if found is not None and (is_certain or not self._dispatched or found < self._dispatched):
             self.damages.append(Damage(self.end, found, error.reason))
             self._go_to(found)
@@ -125,12 +132,12 @@ class LogScanner:
     def _left_over(self, error: CorruptRecord, found: int | None) -> str:
         file = self._log.file_at(self.end)
         if found is not None:
-            return f"{error.reason}; older records follow from {found} on, which no queue has"
+            return f"{error.reason}; older records follow from {found} on, no queue has them"
         pieces = data_pieces(file.path, self.end - file.start) if file is not None else iter(())
         return error.reason if any(data.strip(b"\0") for _, data in pieces) else ""
 
     def _next_record(self, at: int) -> int | None:
-        """The first physical offset from `at` on where a valid record or blank begins."""
+        """Return the first physical offset from `at` on at which a valid record or blank begins."""
         for file in self._log.files:
             if file.start + self._log.file_size <= at:
                 continue
@@ -149,22 +156,25 @@ class LogScanner:
 
 
 def error_of(block: RecordBlock, number: int) -> CorruptRecord:
-    """What is wrong with a record that is not sound."""
+    """Return the error of record `number` of a block, which must be invalid."""
     at, end = int(block.starts[number]), int(block.ends[number])
     try:
         check(memoryview(block.data)[at:end], PhysicalOffset(block.at + at), verify=False)
     except CorruptRecord as error:
         return error
-    raise AssertionError(f"the record at physical offset {block.at + at} is sound by itself")
+    raise AssertionError(f"the record at physical offset {block.at + at} is valid")
 
 
 def _is_blank(data: bytes, left: int) -> bool:
-    """Whether a blank begins here that fills the `left` bytes of its file."""
+    """Whether `data` begins with a blank that fills the last `left` bytes of its segment."""
     return len(data) >= BLANK_SIZE and size_and_magic(data, 0) == (left, BLANK_MAGIC)
 
 
 def places_of_magic(file: DataFile, at: int) -> Iterator[int]:
-    """Physical offsets where a record or a blank of a file may begin, by the magic number from byte `at` of it on."""
+    """Yield the physical offsets at which a record or blank may begin, found by magic numbers.
+
+    :param at: the byte of the file to search from.
+    """
     before, expected = b"", at
     for start, data in data_pieces(file.path, at):
         before = before if start == expected else b""
@@ -182,7 +192,7 @@ def _all_places(text: bytes, wanted: bytes) -> Iterator[int]:
 
 
 def arrival_at(log: SegmentFiles, at: int) -> DispatchRequest | str:
-    """The record at a physical offset, read anew; in words, what there is instead."""
+    """Read the record at a physical offset; a text that says what is wrong if there is none."""
     data = log.read(at, SIZE_MIN)
     if len(data) < SIZE_MIN:
         return NO_FILE

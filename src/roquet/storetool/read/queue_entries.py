@@ -1,4 +1,4 @@
-"""Entries of one consume queue as columns, read anew at each call (docs/storage/consume-queue.md)."""
+"""Reads the entries of one consume queue as columns (docs/storage/consume-queue.md)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ _AT_ONCE: Final = 50_000
 _FIRST_LOOK: Final = 512
 _PLACE: Final = Struct(">qi")
 _ENDLESS: Final = 1 << 62
+"""Compares as after every physical offset."""
 
 
 class QueueEntries:
-    """One queue's entries and notes.
+    """Reads one queue's entries and extension units. Nothing is cached: a broker may be writing.
 
-    Keeps: an entry of size 0 or less is none; the queue ends before the first such one in the last file that has any.
+    An entry whose size is 0 or less is an unused slot. The queue ends before the first unused slot
+    of the last segment that has an entry.
     """
 
     def __init__(self, files: SegmentFiles, notes: SegmentFiles) -> None:
@@ -36,11 +38,11 @@ class QueueEntries:
 
     @property
     def first(self) -> int:
-        """Queue offset of the first entry there is room for."""
+        """The queue offset at which the first segment begins."""
         return self.files.start // ENTRY_SIZE
 
     def end(self) -> int:
-        """Queue offset behind the last entry."""
+        """Return the queue offset after the last entry."""
         for file in reversed(self.files.files):
             start = file.start // ENTRY_SIZE
             end = self._end_in(start, start + self.files.file_size // ENTRY_SIZE)
@@ -49,7 +51,10 @@ class QueueEntries:
         return self.first
 
     def _end_in(self, start: int, stop: int) -> int:
-        """Queue offset behind the entries that follow each other from `start` on; most of a last file has none."""
+        """Return the queue offset of the first unused slot from `start` on, at most `stop`.
+
+        Reads begin small and double, because most slots of a last segment are unused.
+        """
         end, count = start, _FIRST_LOOK
         while end < stop and len(sizes := self.read(end, min(count, stop - end))["size"]):
             bad = np.flatnonzero(sizes <= 0)
@@ -59,7 +64,10 @@ class QueueEntries:
         return end
 
     def between(self, at: int, end: int) -> Entries:
-        """The entries of records from physical offset `at` up to `end`; some of them where entries do not ascend."""
+        """Return the entries of records from physical offset `at` to `end` (exclusive).
+
+        Some are missing if physical offsets do not ascend in the queue.
+        """
         pieces: list[Entries] = []
         for file in reversed(self.files.files):
             first, stop = _places_between(file, at, end)
@@ -69,7 +77,7 @@ class QueueEntries:
         return np.concatenate(pieces[::-1]) if pieces else np.empty(0, ENTRIES)
 
     def read(self, offset: int, count: int) -> Entries:
-        """Up to `count` entries from `offset` on; fewer where files end."""
+        """Return up to `count` entries from queue offset `offset` on; fewer if segments end."""
         pieces: list[Entries] = []
         while count > 0:
             data = self.files.read(offset * ENTRY_SIZE, count * ENTRY_SIZE)
@@ -83,7 +91,7 @@ class QueueEntries:
         return np.concatenate(pieces) if pieces else np.empty(0, ENTRIES)
 
     def slots(self, offset: int, count: int) -> Entries:
-        """The entries of `count` queue offsets from `offset` on, zero where there is none."""
+        """Return the entries of `count` queue offsets from `offset` on; zeros for missing ones."""
         found: Entries = np.zeros(count, ENTRIES)
         for file in self.files.files:
             start = max(offset, file.start // ENTRY_SIZE)
@@ -94,7 +102,10 @@ class QueueEntries:
         return found
 
     def walk(self, offset: int, end: int) -> Iterator[tuple[int, Entries]]:
-        """The entries from `offset` up to `end` in pieces: queue offset of the first, and the entries."""
+        """Yield the entries from `offset` to `end` (exclusive) in pieces.
+
+        Each piece is the queue offset of its first entry, and the entries.
+        """
         while offset < end:
             found = self.read(offset, min(_AT_ONCE, end - offset))
             if not len(found):
@@ -103,15 +114,21 @@ class QueueEntries:
             offset += len(found)
 
     def log_end(self) -> int:
-        """Where in the log the last entry's record ends, 0 without entries; what a blank says, if that is the last."""
+        """Return the physical offset after the last entry's record; 0 without entries.
+
+        A blank has no record: if it is the last entry, its own physical offset is returned.
+        """
         last = self.read(self.end() - 1, 1) if self.files.files else np.empty(0, ENTRIES)
         if not len(last) or last[0]["size"] <= 0:
             return 0
         size = int(last[0]["size"])
         return int(last[0]["physical"]) + (size if size != BLANK_RECORD_SIZE else 0)
 
-    def note(self, address: int) -> ExtUnit | None:
-        """The note at an address that an entry holds in place of its tag code, None where there is none."""
+    def unit(self, address: int) -> ExtUnit | None:
+        """Return the extension unit at an address, or None if there is none.
+
+        :param address: what an entry has in place of its tag code (`ADDRESS_MAX` and below).
+        """
         return (
             read_note(self._notes.read(address - ADDRESS_OF_FIRST, NOTE_SIZE_MAX))
             if self._notes.files
@@ -120,7 +137,7 @@ class QueueEntries:
 
 
 def entries_of(files: StoreFiles, topic: str, queue_id: int) -> QueueEntries:
-    """The entries of a queue; of none at all where the store has no such queue."""
+    """Return a reader of a queue's entries; it finds none if the store has no such queue."""
     place = Path(topic, str(queue_id))
     folder = files.root / "consumequeue" / place
     found = files.queues.get((topic, queue_id)) or series(
@@ -130,7 +147,7 @@ def entries_of(files: StoreFiles, topic: str, queue_id: int) -> QueueEntries:
 
 
 def _places_between(file: DataFile, at: int, end: int) -> tuple[int, int]:
-    """Numbers of a file's entries: the first one that points to `at` or behind, and the first to `end` or behind."""
+    """Return the numbers of a segment's first entries that point to `at` or more, `end` or more."""
     try:
         with file.path.open("rb", buffering=0) as opened:
             numbers, place = range(file.size // ENTRY_SIZE), partial(_physical, opened)
@@ -141,8 +158,13 @@ def _places_between(file: DataFile, at: int, end: int) -> tuple[int, int]:
 
 
 def _physical(opened: FileIO, number: int) -> int:
-    """Where an entry points to; in front of all where none ever was, behind all where none is yet."""
+    """Return the physical offset of an entry, for a binary search.
+
+    A blank is before all entries (blanks fill a queue's beginning), an unused slot after all.
+    """
     opened.seek(number * ENTRY_SIZE)
     data = opened.read(_PLACE.size)
-    place, size = _PLACE.unpack(data) if len(data) == _PLACE.size else (0, 0)
-    return -1 if size == BLANK_RECORD_SIZE else place if size > 0 else _ENDLESS
+    physical, size = _PLACE.unpack(data) if len(data) == _PLACE.size else (0, 0)
+    if size == BLANK_RECORD_SIZE:
+        return -1
+    return physical if size > 0 else _ENDLESS
