@@ -1,4 +1,4 @@
-"""PURE: bytes and values of RocketMQ's remoting protocol and records. No sockets, no clocks, no files.
+"""PURE: RocketMQ's remoting protocol and record format. No sockets, no clocks, no files.
 
 May import: nothing.
 """

@@ -76,7 +76,8 @@ class Channels:
         def forget(opening: asyncio.Task[Connection]) -> None:
             self._opening.pop(address, None)
             if not opening.cancelled():
-                opening.exception()  # whoever waited may have given up by now, and nobody else would ask
+                # read the error: if its callers were cancelled, asyncio would log it as unhandled
+                opening.exception()
 
         return forget
 

@@ -1,4 +1,4 @@
-"""A message and the record that stores it: one by one, as a block, and in columns.
+"""Messages and the records that store them: single records, blocks of records, columns.
 
 May import of `protocol`: remoting.
 """

@@ -1,4 +1,4 @@
-"""The body of a batch: messages of one topic, one after the other.
+"""Codec of a batch's body: messages of one topic, end to end.
 
 See docs/protocol/messages.md#batch.
 """
@@ -16,7 +16,7 @@ _SHORT: Final = Struct(">H")
 
 
 def batch_item(flag: int, body: bytes, properties: bytes) -> bytes:
-    """One message as a batch carries it."""
+    """Encode one message of a batch."""
     size = _HEAD.size + len(body) + _SHORT.size + len(properties)
     return b"".join(
         (_HEAD.pack(size, 0, 0, flag, len(body)), body, _SHORT.pack(len(properties)), properties)
@@ -24,9 +24,9 @@ def batch_item(flag: int, body: bytes, properties: bytes) -> bytes:
 
 
 def split_batch(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """(flag, body, properties) of each message of a batch.
+    """Yield (flag, body, properties) of each message of a batch.
 
-    :raises ValueError: the sizes in it do not add up.
+    :raises ValueError: the sizes in the batch do not add up.
     """
     at, end = 0, len(data)
     try:
@@ -38,7 +38,8 @@ def split_batch(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
             at += size
             if body_size < 0 or properties_at + properties_size != at or at > end:
                 raise ValueError(
-                    f"batch: a message of {size} bytes whose parts do not add up, before byte {at} of {end}"
+                    f"batch: a message of {size} bytes whose parts do not add up, "
+                    f"before byte {at} of {end}"
                 )
             yield flag, data[body_at : body_at + body_size], data[properties_at:at]
     except struct_error as error:

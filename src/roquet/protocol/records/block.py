@@ -1,4 +1,7 @@
-"""Many stored records that stand end to end, read in columns: a hundred of them cost little more than ten."""
+"""Blocks: records that are stored end to end, read in columns.
+
+A hundred records of a block take little longer than ten.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,18 @@ from roquet.protocol.records.uniform import Checksums, checksums
 _SIZE_AND_MAGIC: Final = Struct(">II")
 _V6_MORE: Final = 12
 _RUN_FROM: Final = 8
-"""After so many records of one size, more of them are looked for at once."""
+"""Records of equal size after which more of that size are looked for in one numpy call."""
 _RUN_MAX: Final = 4096
+"""Records looked for in one such call."""
 _SMALL_MAX: Final = 512
 """Bytes of a body up to which a copy costs less than a view."""
 
 
 def record_starts(data: bytes) -> tuple[list[int], int]:
-    """Where each whole record in `data` starts, and where the last of them ends; the first one starts at 0."""
+    """Find the whole records at the start of `data`.
+
+    :returns: the index of each record's first byte, and the index after the last whole record.
+    """
     starts: list[int] = []
     at, end, read = 0, len(data), _SIZE_AND_MAGIC.unpack_from
     size_before, alike = 0, 0
@@ -47,7 +54,7 @@ def record_starts(data: bytes) -> tuple[list[int], int]:
 
 
 def _run_of(data: bytes, at: int, size: int) -> list[int]:
-    """Where the whole records start that follow each other from `at` on and have the size and magic of the first."""
+    """The starts of consecutive whole records from `at` on with the size and magic of the first."""
     places = np.arange(at, len(data) - size + 1, size)[:_RUN_MAX]
     heads = gather(data, "u8", places)
     same = heads == heads[0]
@@ -57,7 +64,10 @@ def _run_of(data: bytes, at: int, size: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class RecordLayouts:
-    """Indexes in the data of a block: where the parts of each record begin and end; `sound`: they add up."""
+    """Where the parts of each record of a block begin and end, as indices in its data.
+
+    `sound` says whether the sizes of a record's parts add up.
+    """
 
     body_at: Ints
     body_end: Ints
@@ -67,7 +77,7 @@ class RecordLayouts:
     sound: Bools
 
     def of(self, rows: Ints) -> RecordLayouts:
-        """That of some of the records, by their numbers, which ascend."""
+        """The layouts of some records, by ascending record numbers in the block."""
         if len(rows) == len(self.sound):
             return self
         body_at, body_end, topic_at, topic_end, properties_at = (
@@ -86,11 +96,11 @@ class RecordLayouts:
 
 
 class RecordBlock:
-    """Records from physical offset `at` on, whole and end to end; columns have a value for each.
+    """Whole records end to end, from physical offset `at` on. Columns have a value per record.
 
-    :param data: the records' bytes, and maybe more behind them.
+    :param data: the records' bytes; more bytes may follow them.
     :param starts: index of each record's first byte in `data`, from `record_starts`.
-    :param end: index of the first byte behind the last record.
+    :param end: index after the last record.
     """
 
     def __init__(self, at: int, data: bytes, starts: Sequence[int] | Ints, end: int) -> None:
@@ -103,7 +113,7 @@ class RecordBlock:
         return len(self.starts)
 
     def records(self) -> Iterator[tuple[PhysicalOffset, memoryview]]:
-        """Where each record stands in the log, and its bytes."""
+        """Yield physical offset and bytes of each record."""
         view = memoryview(self.data)
         for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
             yield PhysicalOffset(self.at + start), view[start:end]
@@ -117,7 +127,10 @@ class RecordBlock:
         )
 
     def column(self, dtype: str, at: Ints) -> Ints:
-        """The number that stands so and so many bytes into the data; the last one there, where it would be outside."""
+        """Read a number at each index `at`; an index outside the data is moved to its edge.
+
+        Damaged records have such indices; `RecordLayouts.sound` is False for them.
+        """
         return gather(
             self.data,
             dtype,
@@ -130,11 +143,11 @@ class RecordBlock:
 
     @property
     def physical(self) -> Ints:
-        """Where each record stands in the log, which is not read from it."""
+        """The physical offset of each record by its position, not as stored in the record."""
         return self.starts + self.at
 
     def field(self, dtype: str, index: int) -> Ints:
-        """A field in front of the first host, which no record is too short for."""
+        """Read a field that precedes the first host; even the shortest record has it."""
         return gather(self.data, dtype, self.starts + index).astype(np.int64)
 
     @property
@@ -155,7 +168,7 @@ class RecordBlock:
 
     @cached_property
     def shape(self) -> RecordLayouts:
-        """Where the parts of the records are."""
+        """The layouts of all records."""
         flags = self.sys_flags
         body_at = self.starts + 88 + v6_more(flags, BORN_HOST_V6) + v6_more(flags, STORE_HOST_V6)
         body_end = body_at + self.column(">i4", body_at - 4)
@@ -172,13 +185,19 @@ class RecordBlock:
         )
 
     def sound_count(self, *, verify: bool) -> int:
-        """How many records, from the first on, are what `record.check` takes for sound."""
+        """How many records, from the first on, `record.check` would accept.
+
+        :param verify: also compare bodies with their checksums.
+        """
         is_sound = self.shape.sound & (self.field(">i8", 28) == self.physical)
         count = self._written_count(leading(is_sound))
         return next(iter(self.first(count).changed_bodies()), count) if verify else count
 
     def _written_count(self, count: int) -> int:
-        """How many of the first `count` have topic and properties to their ends: zeros are what was not written."""
+        """How many of the first `count` records were written completely.
+
+        Zeros in the topic or at the end of the properties were not written (`record.check`).
+        """
         topic_at, properties_at, ends = (
             self.shape.topic_at[:count],
             self.shape.properties_at[:count],
@@ -192,11 +211,14 @@ class RecordBlock:
         return leading(is_written)
 
     def changed_bodies(self) -> list[int]:
-        """Numbers of the records, all of which are sound, whose bodies do not have the stored checksum."""
+        """Numbers of the records whose bodies do not have the stored checksum.
+
+        All records of the block must be sound.
+        """
         return self.changed_among(np.arange(len(self)))
 
     def changed_among(self, numbers: Ints) -> list[int]:
-        """Those of some of the records, all of which are sound, whose bodies do not have the stored checksum."""
+        """As `changed_bodies`, of some records only, which must be sound."""
         starts = self.shape.body_at[numbers]
         sizes = self.shape.body_end[numbers] - starts
         found = np.empty(len(numbers), np.uint32)
@@ -207,7 +229,10 @@ class RecordBlock:
         return changed
 
     def _checksums(self, starts: Ints, size: int) -> Checksums:
-        """Of bodies of one size; many small ones are copied end to end first, to be gone through at once."""
+        """The checksums of bodies of one size.
+
+        Many small bodies are first copied end to end: that costs less than a view for each.
+        """
         if 0 < size <= _SMALL_MAX and len(starts) >= _RUN_FROM:
             return checksums(iter_unpack(f"{size}s", byte_rows(self.data, starts, size).data))
         view = memoryview(self.data)
@@ -215,5 +240,5 @@ class RecordBlock:
 
 
 def v6_more(sys_flags: Ints, bit: int) -> Any:
-    """How many bytes an address takes beyond an IPv4 one."""
+    """Bytes that a host has in addition to an IPv4 host, by its sysFlag bit."""
     return np.where(sys_flags & bit, _V6_MORE, 0)

@@ -1,4 +1,4 @@
-"""Names for numpy's types, columns out of bytes, and their hashes."""
+"""numpy helpers: type names, columns read from and written to bytes, Java hashes of rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def gather(data: bytes, dtype: npt.DTypeLike, at: Ints) -> npt.NDArray[np.generic]:
-    """The values of one type that start at the given places, aligned or not."""
+    """Read the values of type `dtype` at byte indices `at`, which need not be aligned."""
     kind = np.dtype(dtype)
     if len(at) == 0:
         return np.empty(0, kind)
@@ -24,7 +24,7 @@ def gather(data: bytes, dtype: npt.DTypeLike, at: Ints) -> npt.NDArray[np.generi
 
 
 def scatter(data: bytearray, dtype: npt.DTypeLike, at: Ints, values: npt.ArrayLike) -> None:
-    """Write a number of one type at each of the given places, aligned or not."""
+    """Write numbers of type `dtype` at byte indices `at`, which need not be aligned."""
     kind = np.dtype(dtype)
     if len(at):
         raw = np.dtype((np.void, kind.itemsize))
@@ -33,19 +33,19 @@ def scatter(data: bytearray, dtype: npt.DTypeLike, at: Ints, values: npt.ArrayLi
 
 
 def byte_rows(data: bytes, at: Ints, size: int) -> Bytes:
-    """So many bytes from each place, as rows."""
+    """The `size` bytes from each byte index on, one row each."""
     if not size:
         return np.empty((len(at), 0), np.uint8)
     return gather(data, f"V{size}", at).view(np.uint8).reshape(len(at), size)
 
 
 def leading(is_so: Bools) -> int:
-    """How many are so before the first that is not."""
+    """The number of True values before the first False."""
     return len(is_so) if is_so.all() else int(is_so.argmin())
 
 
 def java_hashes(letters: Bytes, before: int = 0) -> Ints:
-    """`message.java_hash` of each row of ASCII letters behind a text that has the hash `before`."""
+    """`message.java_hash` of each row of ASCII letters, after a prefix with the hash `before`."""
     powers = _powers(letters.shape[1])
     first = np.uint32(int(powers[0]) * before & 0xFFFFFFFF)
     hashes: npt.NDArray[np.uint32] = letters.astype(np.uint32) @ powers[1:] + first

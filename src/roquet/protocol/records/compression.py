@@ -1,7 +1,7 @@
-"""PURE: bodies as they were before their senders compressed them, up to a size.
+"""PURE: decompresses bodies, up to a size.
 
-Whoever may send can store 2 MB that are 2 GB when they are decompressed, and bytes that are no zlib at all: both are
-that message's affair, and raise `MessageError` here.
+A producer can store 2 MB that decompress to 2 GB, or bytes that are not zlib's. Both raise
+`MessageError`, an error of that message alone.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from roquet.protocol.records.message import (
 from roquet.protocol.records.record import checksum
 
 UNCOMPRESSED_MAX: Final = 64 << 20
-"""Bytes of a body that is taken for sound, unless it is said otherwise. Clients, Apache's too by default, refuse to
-send bodies of more than 4 MiB before they compress them: this is sixteen times as much, and a process that has one such
-body in its hands lives."""
+"""Default limit of a decompressed body, in bytes.
+
+Producers (Apache's by default, too) refuse to send bodies above 4 MiB before compression. This is
+16 times as much, and still a size that a process survives.
+"""
 
 
 def plain_body(
     body: bytes, sys_flag: int, size_max: int = UNCOMPRESSED_MAX, crc: int | None = None
 ) -> bytes:
-    """The body as the producer gave it.
+    """The body as the producer sent it, decompressed.
 
-    :param size_max: bytes that it may have, if it was compressed.
-    :param crc: the checksum stored with it (`Record.body_crc`). None: it is not compared. 0 likewise: a broker that
-        makes no checksums stores that, and of 2³¹ sound bodies one has it.
-    :raises DamagedBody: it does not have that checksum.
-    :raises MessageError: it is damaged, larger, or compressed in another way than zlib.
+    :param size_max: bytes that it may have, if it is compressed.
+    :param crc: the stored checksum (`Record.body_crc`). None or 0: it is not compared. Brokers that
+        compute no checksums store 0, which is right for only one of 2³¹ bodies.
+    :raises DamagedBody: the body does not have that checksum.
+    :raises MessageError: the body is damaged, too large, or not compressed with zlib.
     """
     if crc and checksum(body) != crc:
         raise DamagedBody(
@@ -49,14 +51,14 @@ def plain_body(
 
 
 def name_of(kind: int) -> str:
-    """What the compression bits of a sysFlag stand for."""
+    """The name of a compression, from the compression bits of a sysFlag."""
     return {COMPRESSION_LZ4: "LZ4", COMPRESSION_ZSTD: "ZSTD"}.get(kind, f"kind {kind:#x}")
 
 
 def inflated(body: bytes, size_max: int) -> bytes:
-    """The bytes that zlib made `body` of; no more than one beyond `size_max` is ever made.
+    """Decompress `body` with zlib. At most `size_max` + 1 bytes are made before it is refused.
 
-    :raises MessageError: it is none of zlib's, or larger.
+    :raises MessageError: `body` is not zlib's, or larger than `size_max` when decompressed.
     """
     inflating = zlib.decompressobj()
     try:

@@ -1,4 +1,4 @@
-"""A message, its properties, flags, tag code and ids (docs/protocol/messages.md)."""
+"""Messages: properties, flags, names, tag codes and ids (docs/protocol/messages.md)."""
 
 from __future__ import annotations
 
@@ -96,11 +96,13 @@ RESERVED_PROPERTIES: Final = frozenset(
         "INNER_MULTI_QUEUE_OFFSET",
     ]
 )
-"""Names that an application must not use for its own properties."""
+"""Property names that an application must not use."""
 
 OF_HALF_MESSAGES: Final = frozenset((FIRST_HALF_OFFSET, CHECK_TIMES))
-"""What only a broker knows of a half message, and writes into it when it asks the producer: which transaction it is of,
-and how often was asked. Somebody who forwards a message with all its properties sends them along."""
+"""Properties that only brokers write: the offset of the half message and the check-backs so far.
+
+A client that forwards a message with all its properties may send them along.
+"""
 
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
@@ -124,7 +126,7 @@ NOT_SENDABLE: Final = frozenset(
         OFFSET_MOVED_TOPIC,
     )
 )
-"""Topics that take no message from a client (docs/protocol/messages.md#system-topics)."""
+"""Topics to which clients cannot send (docs/protocol/messages.md#system-topics)."""
 
 _LEGAL_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -159,12 +161,16 @@ class MessageQueue:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What an application sends: a topic, bytes, and how to find and filter it.
+    """A message to send.
 
-    `keys` are what it can be queried by, `tags` the one tag that consumers filter on, `delay_level` 1 to 18 holds
-    it back (1s 5s 10s 30s 1m ... 2h).
-
-    :raises MessageError: a name, key or property that the protocol cannot carry.
+    :param keys: one or more words by which the message can be queried.
+    :param tags: one word by which consumers filter.
+    :param properties: further names and texts.
+    :param flag: a number for the application, a Java `int`.
+    :param delay_level: 1 to 18 delay the delivery (1s 5s 10s 30s 1m ... 2h); 0: no delay.
+    :param wait_stored: property WAIT. True: the broker answers when the message is flushed and
+        replicated as its settings require. False: it answers at once.
+    :raises MessageError: the protocol cannot carry a name, key or property.
     """
 
     topic: str
@@ -209,9 +215,10 @@ class Message:
         return (self.keys,) if isinstance(self.keys, str) else self.keys
 
     def wire_properties(self, unique_key: str, more: Mapping[str, str] | None = None) -> str:
-        """The properties text of a send; `more` are the protocol's own.
+        """The properties as text, for a send.
 
-        :raises MessageError: it is larger than any broker takes.
+        :param more: properties that the client adds.
+        :raises MessageError: the text is larger than brokers accept.
         """
         pairs = {**self.properties, **(more or {})}
         pairs[UNIQ_KEY] = unique_key
@@ -234,7 +241,7 @@ class Message:
 
 
 def _check_unicode(what: str, text: str) -> None:
-    """:raises MessageError: the text holds half a surrogate pair, which has no UTF-8."""
+    """:raises MessageError: `text` has a lone surrogate, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -242,17 +249,20 @@ def _check_unicode(what: str, text: str) -> None:
 
 
 def reply_topic(cluster: str) -> str:
-    """Where answers to request-reply calls are stored."""
+    """The topic in which replies of request-reply calls are stored."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 def is_legal_name(name: str) -> bool:
-    """Whether a topic or group may have that name; only such a one can be the name of a folder."""
+    """Whether a topic or group can have that name. Queue files are in folders of these names."""
     return _LEGAL_NAME.fullmatch(name) is not None
 
 
 def check_topic(topic: str) -> None:
-    """:raises MessageError: no topic can have that name (docs/protocol/messages.md#names)."""
+    """Check a topic's name (docs/protocol/messages.md#names).
+
+    :raises MessageError: no topic can have it.
+    """
     if not topic.strip():
         raise MessageError("the topic's name is blank")
     if len(topic) > TOPIC_SIZE_MAX:
@@ -264,7 +274,10 @@ def check_topic(topic: str) -> None:
 
 
 def check_group(group: str) -> None:
-    """:raises MessageError: no group can have that name."""
+    """Check a group's name.
+
+    :raises MessageError: no group can have it.
+    """
     if not group.strip():
         raise MessageError("the group's name is blank")
     if len(group) > GROUP_SIZE_MAX:
@@ -274,12 +287,12 @@ def check_group(group: str) -> None:
 
 
 def join_properties(pairs: Mapping[str, str]) -> str:
-    """Properties as text: no separator at the end, as since 4.9.1."""
+    """Encode properties as text, without a separator at the end (as Apache since 4.9.1)."""
     return PROPERTY_SEPARATOR.join(name + NAME_SEPARATOR + value for name, value in pairs.items())
 
 
 def split_properties(text: str) -> dict[str, str]:
-    """Properties from text, by Apache's rules: too short, nameless and empty pairs vanish.
+    """Decode properties. As in Apache, pairs without separator, name or value are skipped.
 
     See docs/protocol/messages.md#properties.
     """
@@ -292,7 +305,7 @@ def split_properties(text: str) -> dict[str, str]:
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: a signed 32-bit number over UTF-16 units."""
+    """Java's `String.hashCode`: a signed 32-bit hash of the UTF-16 code units."""
     number = 0
     if text.isascii():
         for unit in text.encode():
@@ -305,7 +318,7 @@ def java_hash(text: str) -> int:
 
 
 def tag_code(tags: str | None) -> int:
-    """What a consume queue entry holds for a tag: its hash, 0 without a tag."""
+    """The tag code of a consume queue entry: the tag's Java hash, 0 without a tag."""
     return java_hash(tags) if tags else 0
 
 
@@ -314,17 +327,20 @@ _ID_V6: Final = Struct(">16siq")
 
 
 def offset_message_id(store_host: bytes, at: PhysicalOffset) -> str:
-    """The broker's id of a message: store host (address and port as stored) and physical offset, in hex.
+    """The offset message id: store host and physical offset in hexadecimal digits.
 
-    Of a damaged record the offset may be any number; a negative one is put as Java does.
+    A damaged record may have a negative offset, which is encoded as Java does.
+
+    :param store_host: address and port, as stored.
     """
     return (store_host + at.to_bytes(8, "big", signed=True)).hex().upper()
 
 
 def parse_offset_message_id(message_id: str) -> tuple[bytes, int, PhysicalOffset]:
-    """Address bytes, port and physical offset in an offset message id.
+    """Decode an offset message id to address bytes, port and physical offset.
 
-    :raises MessageError: it is none; a client's UNIQ_KEY of the same length shows as an impossible port.
+    :raises MessageError: `message_id` is none. A client's UNIQ_KEY of the same length is recognized
+        by an impossible port.
     """
     try:
         raw = bytes.fromhex(message_id)

@@ -1,4 +1,4 @@
-"""A stored message: the same bytes in the commit log and in a pull answer, so one codec.
+"""Codec of records: a stored message has the same bytes in the commit log and in a pull's answer.
 
 See docs/protocol/messages.md#stored-message.
 """
@@ -24,7 +24,7 @@ from roquet.protocol.remoting.frame import FRAME_SIZE_MAX
 
 MAGIC: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
-"""5.x, with a two-byte topic length; read, never written."""
+"""RocketMQ 5.x, with a two-byte topic length: read, never written."""
 BLANK_MAGIC: Final = 0xCBD43194
 BLANK_SIZE: Final = 8
 SIZE_MIN: Final = 91
@@ -36,7 +36,7 @@ _FIXED: Final = {
     STORE_HOST_V6: Struct(">IIIiiqqiq8sq20siqi"),
     BORN_HOST_V6 | STORE_HOST_V6: Struct(">IIIiiqqiq20sq20siqi"),
 }
-"""Everything up to and with the body's length, by the two host bits."""
+"""The fields up to and including the body's length, by the two host bits of the sysFlag."""
 _SIZE_AND_MAGIC: Final = Struct(">II")
 _SYS_FLAG_AT: Final = 36
 _SYS_FLAG: Final = Struct(">i")
@@ -46,16 +46,16 @@ _PHYSICAL_AT: Final = 28
 _PHYSICAL: Final = Struct(">q")
 HEAD_SIZE: Final = _PHYSICAL_AT + _PHYSICAL.size
 RECORD_SIZE_MAX: Final = FRAME_SIZE_MAX + 1024 * 1024
-"""No record is larger: each came in one frame, and gets a few properties here."""
+"""Upper bound of a record: its message came in one frame, and the broker adds a few properties."""
 
 
 TOPIC_BYTES_MAX: Final = 127
 PROPERTIES_BYTES_MAX: Final = 32_767
-"""Java reads the sizes of both as signed numbers."""
+"""Java reads both sizes as signed numbers, of one and two bytes."""
 UNWRITTEN: Final = b"\0"
 NO_PLACE: Final = "the message was not stored, a value in it does not fit its field: {}"
 UNTELLABLE: Final = (
-    "properties end with a zero byte, which after a crash stands for what was not written"
+    "properties end with a zero byte, which after a crash marks what was not written"
 )
 
 _LAYOUTS: Final[dict[tuple[int, int, int, int], Struct]] = {}
@@ -63,9 +63,10 @@ _LAYOUTS_MAX: Final = 4096
 
 
 def layout(sys_flag: int, body_size: int, topic_size: int, properties_size: int) -> Struct:
-    """How a whole record of these sizes is packed, in one call; `sys_flag` says which hosts are IPv6.
+    """The struct that packs a whole record in one call. Sizes in bytes.
 
-    :raises ValueError: no record has a topic or properties of that size.
+    :param sys_flag: its host bits say which hosts are IPv6.
+    :raises ValueError: the topic or the properties are too large for a record.
     """
     shape = (sys_flag & (BORN_HOST_V6 | STORE_HOST_V6), body_size, topic_size, properties_size)
     found = _LAYOUTS.get(shape)
@@ -79,7 +80,7 @@ def layout(sys_flag: int, body_size: int, topic_size: int, properties_size: int)
 
 
 def check_sizes(topic_size: int, properties_size: int) -> None:
-    """:raises ValueError: no record has a topic or properties of so many bytes."""
+    """:raises ValueError: the topic or the properties are too large for a record."""
     if topic_size > TOPIC_BYTES_MAX or properties_size > PROPERTIES_BYTES_MAX:
         allowed = f"allowed are {TOPIC_BYTES_MAX} and {PROPERTIES_BYTES_MAX}"
         raise ValueError(
@@ -88,13 +89,19 @@ def check_sizes(topic_size: int, properties_size: int) -> None:
 
 
 def fixed_fields(sys_flag: int) -> Struct:
-    """Everything up to and with the body's length; `sys_flag` says which hosts are IPv6."""
+    """The struct of the fields up to and including the body's length.
+
+    :param sys_flag: its host bits say which hosts are IPv6.
+    """
     return _FIXED[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One stored message. Times in ms since the epoch; hosts as stored: address (4 or 16 bytes) and port (4)."""
+    """One stored message.
+
+    Times in ms since the epoch. Hosts as stored: address (4 or 16 bytes) and port (4 bytes).
+    """
 
     queue_id: int
     flag: int
@@ -121,7 +128,7 @@ class Record:
         return offset_message_id(self.store_host, self.physical_offset)
 
     def encode(self) -> bytes:
-        """The record's bytes; the host bits follow the hosts, the checksum the body."""
+        """The record's bytes. Checksum and host bits are computed, not taken from the fields."""
         sys_flag = self.sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | host_bits(
             self.born_host, self.store_host
         )
@@ -152,14 +159,14 @@ class Record:
 
 
 def checksum(body: bytes | bytearray | memoryview) -> int:
-    """CRC-32 of the stored (maybe compressed) body, without its top bit."""
+    """CRC-32 of the body as stored (it may be compressed), without the top bit."""
     return crc32(body) & 0x7FFFFFFF
 
 
 def host_bytes(host: str, port: int) -> bytes:
-    """An address as a record holds it: 4 or 16 bytes and a 4-byte port.
+    """Encode a host for a record: 4 or 16 bytes of address, 4 bytes of port.
 
-    An IPv4 address mapped into IPv6 is stored as IPv4; a zone ("%eth0") is dropped.
+    An IPv4-mapped IPv6 address is stored as IPv4. A zone ("%eth0") is dropped.
     """
     address = ip_address(host.partition("%")[0])
     mapped = address.ipv4_mapped if address.version == 6 else None
@@ -167,7 +174,7 @@ def host_bytes(host: str, port: int) -> bytes:
 
 
 def host_text(host: bytes) -> str:
-    """`address:port` of stored host bytes, IPv6 in brackets."""
+    """Decode stored host bytes to `address:port`, IPv6 in brackets."""
     address, port = ip_address(host[:-4]), int.from_bytes(host[-4:], "big")
     return f"{address}:{port}" if address.version == 4 else f"[{address}]:{port}"
 
@@ -180,14 +187,15 @@ def host_bits(born_host: bytes, store_host: bytes) -> int:
 
 
 def check(data: memoryview, at: PhysicalOffset, *, verify: bool) -> None:
-    """Check the record that `data` is, without decoding it: its parts add up and it belongs at physical offset `at`.
+    """Check the record `data` without decoding it.
 
-    The checksum is that of the body alone. A record of which only the beginning was written, by a slave that got no
-    more or by a drive that lost power, is told by the zeros behind: no topic has any, and no broker stores properties
-    that end with one.
+    The sizes of its parts must add up, and its physical offset must be `at`. The checksum covers
+    the body alone. A record of which only the beginning was written (by a slave that received no
+    more, or by a drive that lost power) ends with zeros. It is recognized by them: no topic has a
+    zero byte, and no broker stores properties that end with one.
 
     :param verify: also compare the body with its checksum.
-    :raises CorruptRecord: something does not fit.
+    :raises CorruptRecord: the record is damaged.
     """
     (sys_flag,) = _SYS_FLAG.unpack_from(data, _SYS_FLAG_AT)
     fixed = _FIXED[sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)]
@@ -209,18 +217,18 @@ def check(data: memoryview, at: PhysicalOffset, *, verify: bool) -> None:
     ):
         raise CorruptRecord(at, "its parts do not add up to its size")
     if _PHYSICAL.unpack_from(data, _PHYSICAL_AT)[0] != at:
-        raise CorruptRecord(at, "it says it stands elsewhere")
+        raise CorruptRecord(at, "its physical offset field has another value")
     if 0 in data[topic_at : properties_at - 2] or (properties_at < size and not data[-1]):
-        raise CorruptRecord(at, "its topic or properties were not written to the end")
+        raise CorruptRecord(at, "its topic or properties were not written completely")
     if verify and checksum(data[fixed.size : body_end]) != crc:
         raise CorruptRecord(at, "its body does not have the stored checksum")
 
 
 def decode(data: bytes | bytearray | memoryview, at: int = 0, *, verify: bool = False) -> Record:
-    """The record that starts at index `at` of `data`.
+    """Decode the record that starts at index `at` of `data`.
 
     :param verify: also compare the body with its checksum.
-    :raises CorruptRecord: there is none; its `at` is the index in `data`.
+    :raises CorruptRecord: there is no valid record; the error's `at` is the index in `data`.
     """
     available = len(data) - at
     if available < SIZE_MIN:
@@ -265,7 +273,10 @@ def _tail(
     body_size: int,
     magic: int,
 ) -> tuple[bytes, str, str]:
-    """Body, topic and properties; their lengths must add up to the record's size exactly."""
+    """Body, topic and properties.
+
+    :raises CorruptRecord: their sizes do not add up to the record's size.
+    """
     end = at + size
     topic_size_at = body_at + body_size
     topic_size_bytes = 1 if magic == MAGIC else 2
@@ -292,9 +303,11 @@ def _tail(
 
 
 def properties_of(record: bytes | bytearray) -> dict[str, str] | None:
-    """The properties of one stored message, the rest of which is not looked at; None: its parts do not add up.
+    """Decode only the properties of a record.
 
-    Bytes that are no UTF-8 become U+FFFD.
+    Bytes that are not UTF-8 become U+FFFD.
+
+    :returns: None if the sizes of the record's parts do not add up.
     """
     if len(record) < SIZE_MIN:
         return None
@@ -311,7 +324,10 @@ def properties_of(record: bytes | bytearray) -> dict[str, str] | None:
 
 
 def decode_all(data: bytes | bytearray | memoryview) -> Iterator[Record]:
-    """The records of a pull answer, one after the other."""
+    """Decode the records of a pull's answer, in order.
+
+    :raises CorruptRecord: a record is damaged.
+    """
     at = 0
     while at < len(data):
         yield decode(data, at)
@@ -320,12 +336,15 @@ def decode_all(data: bytes | bytearray | memoryview) -> Iterator[Record]:
 
 
 def blank(size: int) -> bytes:
-    """The first bytes of the filler at a file's end; the rest of its `size` bytes stays as it is."""
+    """The first 8 bytes of a blank of `size` bytes; its other bytes are not written."""
     return _SIZE_AND_MAGIC.pack(size, BLANK_MAGIC)
 
 
 def size_at(head: bytes, at: int) -> int:
-    """The size of the record at physical offset `at` by its first `HEAD_SIZE` bytes; 0 where they are none's."""
+    """The size of the record at physical offset `at`, from its first `HEAD_SIZE` bytes.
+
+    :returns: 0 if `head` is not the head of that record.
+    """
     if len(head) < HEAD_SIZE:
         return 0
     size, magic = _SIZE_AND_MAGIC.unpack_from(head)
@@ -334,6 +353,6 @@ def size_at(head: bytes, at: int) -> int:
 
 
 def size_and_magic(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
-    """The first two fields of whatever stands at `at`."""
+    """Size and magic of the record or blank at index `at`."""
     size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
     return size, magic

@@ -1,4 +1,4 @@
-"""Stored records as they are in other queues: what a record holds of its place changes, the message stays."""
+"""Rewrites stored records for other topics and queues; message and properties stay the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from roquet.protocol.records.message import BORN_HOST_V6, STORE_HOST_V6
 
 
 def moved_sizes(block: RecordBlock, topics: Sequence[bytes]) -> Ints:
-    """How large each record is as one of these topics."""
+    """The size in bytes of each record with its new topic."""
     shape = block.shape
     sizes = np.fromiter(map(len, topics), np.int64, len(topics))
     return block.sizes + sizes - (shape.topic_end - shape.topic_at)
@@ -26,8 +26,13 @@ def rewritten(
     at: int,
     store_ms: int,
 ) -> RecordBlock:
-    """The records of `block`, which are sound and have a topic of less than 128 bytes, as they stand from physical
-    offset `at` on in these queues, stored at `store_ms`. They belong to no transaction any more.
+    """Rewrite the records of `block` for other queues, from physical offset `at` on.
+
+    Their prepared transaction offset becomes 0: they belong to no transaction any more.
+
+    :param block: sound records.
+    :param topics: the new topic of each record, at most 127 bytes.
+    :param store_ms: the new store time of all records.
     """
     data, shape, sizes = block.data, block.shape, moved_sizes(block, topics)
     pieces: list[bytes] = []

@@ -1,7 +1,7 @@
-"""Records that are alike, as rows of bytes: what differs is moved in columns, not record by record.
+"""Encodes uniform messages to records as rows of bytes, column by column.
 
-The messages of one producer usually have records of one size, with other bodies and a few other bytes at the same
-places. Storing a hundred of these takes as many operations as storing ten.
+The messages of one producer usually have records of one size that differ in the body and in a few
+bytes at fixed positions. Storing a hundred of them takes as many operations as storing ten.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ Checksums = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class UniformBatch:
-    """Messages to store whose records have one size and differ in known places only. Times in ms since the epoch.
+    """Messages to store whose records have one size and differ at known positions only.
 
-    `body` and `properties` are those of the first one as it is stored. In the properties of another one, each of
-    `pieces` stands in its place: where that begins, and a row for each message. `keys` are for the index: the first
-    key of each message end to end, then the second of each, and so on. `tag_codes` are one for each, or one for all.
+    Times are in ms since the epoch. `body` and `properties` are those of the first message, as
+    stored. The properties of other messages differ in `pieces`: the byte position in the properties
+    and a row per message. `keys` are for the index: the first keys of all messages, then their
+    second keys, and so on. `tag_codes` is one per message, or one for all.
     """
 
     flag: int
@@ -47,12 +48,12 @@ class UniformBatch:
 
 
 def rows_of(texts: bytes, count: int) -> Bytes:
-    """So many texts of one size, which stand end to end, as rows."""
+    """View `count` texts of one size that are end to end as rows."""
     return np.frombuffer(texts, np.uint8).reshape(count, len(texts) // count)
 
 
 def checksums(bodies: Iterable[tuple[bytes | memoryview]]) -> Checksums:
-    """As a record has them (docs/protocol/messages.md#stored-message)."""
+    """The checksums of bodies as in a record (docs/protocol/messages.md#stored-message)."""
     return np.fromiter(starmap(crc32, bodies), np.uint32) & np.uint32(0x7FFFFFFF)
 
 
@@ -61,7 +62,7 @@ _FIELDS_MAX: Final = 1024
 
 
 def _fields(record_size: int) -> np.dtype[np.void]:
-    """The numbers in a record that differ from row to row, in a record of that size."""
+    """A numpy type with the number fields that differ between records of that size."""
     found = _FIELDS.get(record_size)
     if found is None:
         if len(_FIELDS) >= _FIELDS_MAX:
@@ -85,9 +86,11 @@ def record_rows(
     queue_offsets: Ints,
     physical: Ints,
 ) -> Bytes:
-    """The records, one per row.
+    """Encode the messages as records, one per row.
 
-    :param first_record: of the first message, but for the numbers that are given for each; sizes in bytes.
+    :param first_record: the record of the first message. Its number fields are overwritten with the
+        values of each message.
+    :param topic_size: bytes of the topic.
     """
     size = len(first_record)
     properties_at = size - len(messages.properties)
@@ -107,11 +110,11 @@ def record_rows(
 
 
 _DIGITS: Final = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.uint16)
-"""Both hexadecimal digits of each byte."""
+"""Byte -> its two hexadecimal digits."""
 
 
 def message_ids(host: bytes, physical: Ints) -> bytes:
-    """The offset message ids of records (docs/protocol/messages.md#offset-message-id), each with a comma behind it.
+    """The offset message ids (docs/protocol/messages.md#offset-message-id), a comma after each.
 
     :param host: address and port of the broker in hexadecimal digits.
     """

@@ -1,7 +1,8 @@
-"""Batches whose messages are alike, as rows of bytes.
+"""Decodes batches of uniform messages as rows of bytes.
 
-Messages of one producer usually have the same sizes and properties but for body and unique key. Such a batch is a
-table of bytes, and so are several of them, end to end.
+The messages of one producer usually have equal sizes and properties and differ only in body and
+unique key. Such a batch is a table of bytes with a row per message, and so are several batches end
+to end.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ _KEY_NAME: Final = UNIQ_KEY.encode() + b"\x01"
 
 @dataclass(frozen=True, slots=True)
 class BatchTemplate:
-    """What all messages of a batch have in common. Sizes and places in bytes, places within one message.
+    """The layout and the constant bytes of a uniform batch.
 
-    `properties` are those of the message it was learnt from; another message's differ in the unique key only, which
-    stands from `key_at` to `key_end` (nowhere, where the two are the same).
+    Sizes are in bytes, `..._at` are byte positions within one message of the batch. `properties`
+    are those of the message that it was learnt from. Other messages differ in the unique key only,
+    from `key_at` to `key_end` (both equal: without a unique key).
     """
 
     item_size: int
@@ -42,11 +44,11 @@ class BatchTemplate:
 
     @property
     def key_in_properties(self) -> int:
-        """Where the unique key stands in a message's properties."""
+        """Byte position of the unique key in a message's properties."""
         return self.key_at - (self.item_size - len(self.properties))
 
     def rows(self, data: bytes) -> Bytes | None:
-        """Batches, end to end, as one row per message; None when their messages are not all of this form."""
+        """Batches end to end as one row per message; None if a message does not match."""
         if not data or len(data) % self.item_size:
             return None
         rows = np.frombuffer(data, np.uint8).reshape(-1, self.item_size)
@@ -66,14 +68,15 @@ class BatchTemplate:
         return rows[:, self.key_at : self.key_end]
 
     def checksums(self, data: bytes) -> Checksums:
-        """Of each message's body."""
+        """The checksum of each message's body."""
         return checksums(self._body.iter_unpack(data))
 
 
 def learn_form(data: bytes) -> BatchTemplate | None:
-    """The form of the first message of a batch; None where its unique key cannot be told for sure.
+    """Make the template of a batch from its first message.
 
-    The batch was split before, so its sizes add up.
+    :param data: a batch that `split_batch` accepted: its sizes add up.
+    :returns: None if the unique key cannot be located with certainty.
     """
     size, _, _, flag, body_size = _HEAD.unpack_from(data)
     properties_at = _BODY_AT + body_size + 2
@@ -94,7 +97,7 @@ def learn_form(data: bytes) -> BatchTemplate | None:
 
 
 def _key_places(properties: bytes) -> list[tuple[int, int]]:
-    """Where values of the unique key stand in a properties text."""
+    """The spans of all values of the unique key in encoded properties."""
     places: list[tuple[int, int]] = []
     at = 0
     for segment in properties.split(b"\x02"):

@@ -1,4 +1,4 @@
-"""Headers that differ in a few values only: templates of requests and of responses.
+"""Header templates: requests and responses whose headers differ in a few values only.
 
 May import of `protocol`: records, remoting.
 """

@@ -1,9 +1,10 @@
-"""Requests that differ only in a few places: learn where, then compare instead of parse.
+"""Header templates of requests: compare a header with an earlier one instead of parsing it.
 
-One producer's sends to one topic have the same header but for opaque, queue id, born time, unique key and, where it
-sets them, keys and tags; one consumer's pulls but for opaque, queue id and offsets. `learn` takes a header that the
-general decoder has read, marks those places and proves that they can change by themselves: it puts other values there
-and decodes again. A header of the same length whose other bytes are the same then means the same.
+One producer's sends to one topic have the same header except for opaque, queue id, born time,
+unique key and, if set, keys and tags. One consumer's pulls differ in opaque, queue id and offsets.
+`learn` takes a header that the slow path has decoded and marks these fields. To prove that each
+can change without affecting others, it puts other values there and decodes the header again. A
+later header of the same length that differs only in the marked bytes then needs no decoding.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ from roquet.protocol.remoting.codes import RequestCode
 from roquet.protocol.remoting.command import BINARY, JSON, OPAQUE_AT, Command, decode
 
 _SAFE: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_.:;,+*/@#$()=% "
-"""Bytes that mean themselves in JSON, in properties and in UTF-8."""
+"""Bytes that need no escape in JSON, separate no properties, and are one character in UTF-8."""
 OPAQUE: Final = "opaque"
 _INT_MAX: Final = b"%d" % INT_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class VariableFields:
-    """What differs from request to request of one kind, beside opaque: fields that are numbers, and properties (in
-    the field `properties`) that are text.
+    """The header fields, besides opaque, in which requests with one template may differ.
 
-    `numbers` have so many digits at most: any that long are in Java's range, so a frame that matches needs no check.
+    `numbers` are number fields with the most digits each may have. Any number of that many digits
+    is in Java's range, so a frame that matches needs no range check. `properties` is the name of
+    the field with the message's properties, `texts` are the properties that may differ.
     """
 
     numbers: Mapping[str, int]
@@ -43,7 +45,7 @@ class VariableFields:
 _MESSAGE_TEXTS: Final = (UNIQ_KEY, KEYS, TAGS)
 _INT: Final = 9
 _LONG: Final = 18
-"""Digits with which every number fits an `int`, or a `long`."""
+"""Digits of which every number fits Java's `int`, and its `long`."""
 _PULLED: Final = {"queueId": _INT, "queueOffset": _LONG, "commitOffset": _LONG}
 VARYING: Final[dict[int, VariableFields]] = {
     RequestCode.SEND_MESSAGE: VariableFields(
@@ -58,11 +60,11 @@ VARYING: Final[dict[int, VariableFields]] = {
 
 @dataclass(frozen=True, slots=True)
 class HeaderTemplate:
-    """One form of header.
+    """A header whose variable fields are marked.
 
-    `command` is the request it was learnt from; all of it but what is in `places` holds for every match. `places` are
-    indices in `match`'s answer by name: "opaque" and the names of `VariableFields`; a property that is not there has
-    none.
+    `command` is the request that it was learnt from. Except for the variable fields, it is equal
+    for every frame that matches. `places` has the index of each variable field in the result of
+    `match`: "opaque" and the names in `VariableFields`, without properties that the request lacks.
     """
 
     command: Command
@@ -72,7 +74,7 @@ class HeaderTemplate:
     header_end: int
 
     def match(self, frame: bytes) -> tuple[bytes, ...] | None:
-        """What stands in the changing places, as it stands there; None when the frame has another form."""
+        """Return the bytes of the variable fields, or None if the frame does not match."""
         if len(frame) < self.header_end:
             return None
         values = self.pieces.unpack_from(frame)
@@ -80,12 +82,12 @@ class HeaderTemplate:
 
 
 def is_safe(text: bytes) -> bool:
-    """Whether `text` may stand in a place for unique key, keys or tags without changing what is around it."""
+    """Whether `text` can be a unique key, keys or tags without changing how the rest is read."""
     return not text.translate(None, _SAFE)
 
 
 def is_number(digits: bytes) -> bool:
-    """Whether these are the digits in which everybody would write a number that is not negative, of Java's `int`."""
+    """Whether `digits` are a non-negative Java `int` without leading zeros."""
     size = len(digits)
     return (
         digits.isdigit()
@@ -95,12 +97,17 @@ def is_number(digits: bytes) -> bool:
 
 
 def template_key(frame: bytes) -> bytes:
-    """What all frames of one shape have in common at the least: header type and length."""
+    """The key by which templates are grouped: header type and length (4 bytes)."""
     return frame[:4]
 
 
 def learn(frame: bytes, command: Command) -> HeaderTemplate | None:
-    """The shape of a request that was just decoded to `command`; None where its places cannot be told for sure."""
+    """Make the header template of a request.
+
+    :param frame: the request without its length field.
+    :param command: what `frame` was decoded to.
+    :returns: None if a variable field cannot be located with certainty.
+    """
     varying = VARYING[command.code]
     header_end = len(frame) - len(command.body)
     pairs = split_properties(command.fields.get(varying.properties, ""))
@@ -124,13 +131,13 @@ def learn(frame: bytes, command: Command) -> HeaderTemplate | None:
     if not _proven(frame, command, spans, varying):
         return None
     places = {name: in_order.index(span) for name, span in spans.items()}
-    return _shape(frame, command, header_end, in_order, places)
+    return _template(frame, command, header_end, in_order, places)
 
 
 _Span = tuple[int, int]
 
 
-def _shape(
+def _template(
     frame: bytes, command: Command, header_end: int, spans: list[_Span], places: Mapping[str, int]
 ) -> HeaderTemplate:
     sizes: list[int] = []
@@ -181,7 +188,7 @@ def _find_property(
 
 
 def _only(pattern: re.Pattern[bytes], frame: bytes, header_end: int) -> _Span | None:
-    """Where the pattern's group stands in the header, if it stands there once."""
+    """The span of the pattern's group in the header, if the pattern occurs exactly once."""
     found = list(pattern.finditer(frame, 4, header_end))
     return found[0].span(1) if len(found) == 1 else None
 
@@ -189,7 +196,7 @@ def _only(pattern: re.Pattern[bytes], frame: bytes, header_end: int) -> _Span | 
 def _proven(
     frame: bytes, command: Command, spans: Mapping[str, _Span], varying: VariableFields
 ) -> bool:
-    """Whether other values in the places come out as just those values, and all else stays."""
+    """Whether other values in `spans` are decoded as these values, with all else unchanged."""
     is_binary = command.header_type == BINARY
     changed = bytearray(frame)
     others: dict[str, bytes] = {}
@@ -229,5 +236,5 @@ def _proven(
 
 
 _OTHER_DIGIT: Final = {ord(digit): ord("1") + (int(digit) % 9) for digit in "0123456789"}
-"""Another digit, never a leading zero."""
+"""Digit -> another digit, never 0, which would be a leading zero."""
 _OTHER_LETTER: Final = ord("x")

@@ -1,6 +1,6 @@
-"""Answers that differ only in opaque, a few fields and the body: templates to fill.
+"""Response templates: responses that differ only in opaque, a few fields and the body.
 
-The templates are made of what the general encoder gives.
+A template is cut from a frame that `Command.encode` made, so both encode alike.
 
 See docs/storage/performance.md#response-templates.
 """
@@ -18,14 +18,16 @@ _SIZES: Final = Struct(">iI")
 _PIECES_MAX: Final = 4096
 _MARKED_OPAQUE: Final = 0x7FFFFFFF
 _MARK: Final = 0xFDD0
-"""The first of the characters that Unicode keeps for such internal purposes."""
+"""First of the Unicode noncharacters for internal use (U+FDD0): they mark the variable fields."""
 
 
 class ResponseTemplate:
-    """Gives, without the body, the frame that `request.answer(code, remark, {**always, **values}, body)` encodes to.
+    """Encodes responses as `request.answer(code, remark, {**always, **values}, body).encode()`.
 
-    :param always: fields that are the same in every answer.
-    :param names: of the fields whose values come with each answer: ASCII that means itself in JSON.
+    The result lacks the body, which the caller appends.
+
+    :param always: fields that are the same in every response.
+    :param names: names of the fields whose values differ; the values are ASCII without JSON escapes.
     """
 
     def __init__(
@@ -39,14 +41,24 @@ class ResponseTemplate:
         self._binary: dict[tuple[int, ...], tuple[bytes, ...]] = {}
 
     def json(self, opaque: bytes, values: Sequence[bytes], body_size: int = 0) -> bytes:
-        """:param opaque: in decimal digits."""
+        """Encode a response with a JSON header.
+
+        :param opaque: decimal digits.
+        :param values: in the order of `names`.
+        :param body_size: bytes of the body that follows.
+        """
         header = self._json % (*values, opaque)
         size = len(header)
         return _SIZES.pack(4 + size + body_size, JSON << 24 | size) + header
 
     def binary(self, sizes: tuple[int, ...], body_size: int = 0) -> tuple[bytes, ...]:
-        """For values of these sizes: what stands before opaque (four bytes) and before each value; nothing stands
-        behind the last but the body."""
+        """Return the constant pieces of a response with a binary header.
+
+        The first piece precedes opaque (four bytes), each further one precedes a value. Only the
+        body follows the last value.
+
+        :param sizes: bytes of each value.
+        """
         pieces = self._binary.get(sizes) or self._binary_pieces(sizes)
         if not body_size:
             return pieces
