@@ -56,7 +56,7 @@ def test_all_columns_together_are_fine() -> None:
         (
             schema(body="string", delayLevel="int"),
             WriteOptions("ns:1", "orders", delivery=Delivery.EFFECTIVELY_ONCE),
-            "delayLevel and delivery=effectively-once do not go together",
+            "delayLevel is not possible with delivery=effectively-once",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Java for Spark, and the event loop in a thread of a Python worker.
+"""Set-up of Spark's Python workers, and an event loop in a thread.
 
 May import of `spark`: nothing.
 """

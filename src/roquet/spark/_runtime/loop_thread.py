@@ -1,4 +1,4 @@
-"""An event loop that goes on between calls from plain code."""
+"""An event loop that keeps running between calls from synchronous code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Connections in it stay open, and answer their peers, while nobody calls."""
+    """An event loop in a thread.
+
+    Its connections stay open, and keep answering requests, between two calls of `run`.
+    """
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -19,11 +22,11 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises."""
+        """Run a coroutine in the loop, and return or raise what it does."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        """Stop, with nothing under way."""
+        """Stop the loop and its thread. No `run` may be in progress."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -1,4 +1,4 @@
-"""What kind of Python process of Spark's this is, and what follows from it."""
+"""Detects which of Spark's Python workers this process is, and sets up the one that runs tasks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ _TASK_WORKER: Final = "pyspark.worker"
 
 
 def filters_are_pushed() -> bool:
-    """Whether the reader that is being made must take filters.
+    """Whether the reader that is being created must implement `pushFilters`.
 
-    One that does is an error where `spark.sql.python.filterPushdown.enabled` is off, as it is unless somebody turns it
-    on, and a data source is not told. But filters come from a worker of Spark's own for them.
+    Spark rejects a reader that does if `spark.sql.python.filterPushdown.enabled` is off, its
+    default, and does not pass the setting to a data source. But Spark pushes filters in a worker
+    module of their own, so the setting is on if that module is loaded.
     """
     return _FILTER_WORKER in sys.modules
 
 
 def begin_task() -> None:
-    """Set up the process that works at tasks, once: they come one after the other in it.
+    """Set up a process that runs tasks, at its first task. One process runs many tasks in turn.
 
-    What is imported by now is left out when garbage is collected. Spark collects after every task, which took some
-    25 ms of CPU for what Spark, Arrow, numpy and roquet hold alone.
+    Objects that exist now are excluded from garbage collection. Spark collects garbage after every
+    task, which took some 25 ms of CPU for the objects of Spark, Arrow, numpy and roquet alone.
     """
     if _TASK_WORKER in sys.modules:
         _set_up()

@@ -1,4 +1,7 @@
-"""What the journal of a write asks the master of a broker: never a slave, which may not have everything yet."""
+"""The requests of a write's journal to a broker.
+
+They go to the master only: a slave may lag, and the journal would take stored rows for missing.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +32,21 @@ from roquet.spark._write.send import STATUS_OF_CODE, SinkError, patiently
 
 INTENT_TOPIC: Final = "ROQUET_SPARK_SINK"
 HITS_MAX: Final = 64
-"""Brokers give no more, the newest (docs/protocol/administration.md#query-by-key)."""
+"""Brokers return only the newest 64 hits (docs/protocol/administration.md#query-by-key)."""
 _PULL_COUNT: Final = 32
 _END_OF_TIME: Final = 2**63 - 1
 _AGAIN_CODES: Final = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE))
-"""Of a broker that does not take or tell anything now, and may soon."""
+"""Responses of a broker that cannot serve the request now, but may be able to soon."""
 _LOOKS: Final = 200
 _LOOK_PAUSE_S: Final = 0.05
-"""What is stored can be read, and found by its key, a moment later; so often and with such pauses it is looked for."""
+"""A broker dispatches a message shortly after it stored it. Until then the message can neither be
+pulled nor found by its key, so both are tried this many times, with this pause.
+"""
 
 
 @dataclass(frozen=True)
 class Brokers:
-    """Who is asked, and how patiently."""
+    """Creates a `Broker` for each queue; they share a session and options."""
 
     session: Session
     sender: Sender
@@ -49,23 +54,23 @@ class Brokers:
     options: WriteOptions
 
     def at(self, queue: MessageQueue) -> Broker:
-        """The broker that has this queue."""
+        """The requests to the broker of `queue`."""
         return Broker(self, queue)
 
 
 @dataclass(frozen=True)
 class Broker:
-    """The broker of one queue.
+    """Sends requests to the master of the broker that has `queue`, with retries.
 
-    All methods raise `ConnectionClosed`, `CallTimeout` or `RouteNotFound` when its master answers no try, and
-    `ResponseError` when it refuses.
+    All methods raise `ConnectionClosed`, `CallTimeout` or `RouteNotFound` if the master answers no
+    attempt, and `ResponseError` if it refuses the request.
     """
 
     brokers: Brokers
     queue: MessageQueue
 
     async def end_of(self, queue: MessageQueue) -> int:
-        """The offset of the queue's next message, of those that can be read."""
+        """The queue's end: the offset after the last message that can be pulled."""
         fields = QueueHeader(queue.topic, queue.queue_id, queue.broker_name).write()
         response, address = await self._ask(Command(RequestCode.GET_MAX_OFFSET, fields))
         return accepted(OffsetAnswer, response, address).offset
@@ -78,9 +83,10 @@ class Broker:
         return pull_result(response, address, wanted)
 
     async def write(self, body: bytes, key: str = "") -> int:
-        """Store an intent, and wait until it can be read; its offset among the intents of this broker.
+        """Store an intent, and wait until it can be pulled.
 
-        :raises SinkError: the broker has no topic for them, or does not give it back.
+        :returns: its queue offset.
+        :raises SinkError: the broker has no topic for intents, or does not return the intent.
         """
         message = outgoing(Message(INTENT_TOPIC, body, keys=key), self.brokers.unique_keys.next())
         intents = MessageQueue(INTENT_TOPIC, self.queue.broker_name, 0)
@@ -90,8 +96,8 @@ class Broker:
         )
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             raise SinkError(
-                f"{intents.broker_name} has no topic {INTENT_TOPIC} and creates none by itself: "
-                "delivery=effectively-once needs it on every broker, with one queue"
+                f"{intents.broker_name} has no topic {INTENT_TOPIC} and does not create topics: "
+                "delivery=effectively-once needs this topic on every broker, with one queue"
             )
         offset = accepted(SendAnswer, response, address, STATUS_OF_CODE).queue_offset
         for _ in range(_LOOKS):
@@ -99,13 +105,14 @@ class Broker:
                 return offset
             await asyncio.sleep(_LOOK_PAUSE_S)
         raise SinkError(
-            f"{intents} does not give offset {offset}, which it has stored: is it waiting for a slave?"
+            f"{intents} does not return offset {offset}, which the broker has stored: "
+            "does the broker wait for a slave?"
         )
 
     async def find(self, key: str, offset: int) -> list[Record]:
-        """Intents by their key, that at `offset` among them.
+        """The intents with this key, once the intent at `offset` is among them.
 
-        :raises SinkError: the broker finds nothing by key.
+        :raises SinkError: the broker does not find that intent.
         """
         for _ in range(_LOOKS):
             found = await self._query(key)
@@ -113,8 +120,8 @@ class Broker:
                 return found
             await asyncio.sleep(_LOOK_PAUSE_S)
         raise SinkError(
-            f"{self.queue.broker_name} does not find messages by their keys, which delivery=effectively-once needs: "
-            "is messageIndexEnable=false there?"
+            f"{self.queue.broker_name} does not find messages by key, which "
+            "delivery=effectively-once needs: is messageIndexEnable=false there?"
         )
 
     async def _query(self, key: str) -> list[Record]:

@@ -1,4 +1,4 @@
-"""The columns that a write may have: checked when it is planned, so that what is wrong is said once, by the driver."""
+"""Checks the columns of a write. The driver does that, so that a wrong column is reported once."""
 
 from __future__ import annotations
 
@@ -32,24 +32,27 @@ _COLUMNS: Final[Mapping[str, tuple[DataType, ...]]] = {
     "shardingKey": (StringType(),),
     "queueId": (IntegerType(),),
 }
-"""Each column and the types it may have."""
+"""Column -> its valid types."""
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
-    """:raises OptionError: a column is missing, unknown, of another type, or cannot be written in this way."""
+    """Check the columns against the options.
+
+    :raises OptionError: a column is missing, unknown, of a wrong type, or excluded by an option.
+    """
     for field in schema:
         _check_column(field)
     names = schema.fieldNames()
     if len(set(names)) < len(names):
-        raise OptionError(f"columns: one stands there twice: {', '.join(names)}")
+        raise OptionError(f"columns: a column appears twice: {', '.join(names)}")
     if "body" not in names:
-        raise OptionError("columns: body is missing: what the messages hold, binary or string")
+        raise OptionError("columns: body is missing: add the message bodies, binary or string")
     if options.topic is None and "topic" not in names:
         raise OptionError("topic is missing: give the option topic, or a column of that name")
     if options.delivery is Delivery.EFFECTIVELY_ONCE and "delayLevel" in names:
         raise OptionError(
-            "columns: delayLevel and delivery=effectively-once do not go together: "
-            "a delayed message cannot be found again before it is delivered"
+            "columns: delayLevel is not possible with delivery=effectively-once: "
+            "a delayed message cannot be found before it is delivered"
         )
 
 
@@ -59,9 +62,8 @@ def _check_column(field: StructField) -> None:
         raise OptionError(f"columns: {unknown_column(field.name, _COLUMNS)}")
     kind = field.dataType
     if isinstance(kind, MapType):
-        kind = MapType(
-            kind.keyType, kind.valueType
-        )  # whether values may be null is seen in the rows
+        # Drops valueContainsNull: null values are checked row by row.
+        kind = MapType(kind.keyType, kind.valueType)
     if kind not in allowed:
         words = " or ".join(each.simpleString() for each in allowed)
         raise OptionError(

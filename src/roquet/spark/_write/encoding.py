@@ -1,4 +1,4 @@
-"""Rows into the bytes of sends: all elements of all batches in one buffer, made in columns.
+"""Encodes rows as the bodies of send requests: all batches in one buffer, column by column.
 
 See docs/protocol/messages.md#properties and docs/protocol/messages.md#batch.
 """
@@ -38,7 +38,7 @@ from roquet.spark._options.write import WriteOptions
 from roquet.spark._write.rows import ROW_ID, Rows, bits_in, numbers_in
 
 KeyRun = Callable[[int], tuple[str, int]]
-"""`UniqueKeys.run`: the unique keys of so many messages, as their common front and the first counter."""
+"""`UniqueKeys.run`: count -> the common prefix of that many unique keys, and the first counter."""
 
 _HEAD: Final = np.dtype(
     [("size", ">i4"), ("magic", ">i4"), ("checksum", ">i4"), ("flag", ">i4"), ("body", ">i4")]
@@ -52,14 +52,15 @@ _NULL: Final = pa.nulls(1, _BINARY)[0]
 _HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _ROW_DIGITS: Final = 10
 _BROKER_ADDS: Final = 256
-"""Room in the properties for what the broker puts there, such as the cluster's name."""
+"""Bytes reserved for properties that the broker adds, such as the cluster's name."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What one request carries: rows for one queue, `target` among the topic's queues or ANY_QUEUE.
+    """The rows of one send request.
 
-    `rows` are their numbers. `is_batch` pieces carry as many as the options allow, others one.
+    `target` is the index of their queue among the topic's queues, or ANY_QUEUE. `rows` are their
+    row numbers: those of a batch, or a single one.
     """
 
     target: int
@@ -67,7 +68,7 @@ class Piece:
     outgoing: EncodedMessage
 
     def without(self, rows: Container[int]) -> Piece:
-        """What is left of it when those rows are taken out."""
+        """This piece without the given rows."""
         kept = np.array([row not in rows for row in self.rows.tolist()])
         if kept.all() or not kept.any():
             return replace(self, rows=self.rows[kept])
@@ -79,12 +80,12 @@ class Piece:
 def pieces(
     rows: Rows, where: Ints, topic: str, options: WriteOptions, keys: KeyRun, id_front: str | None
 ) -> Iterator[Piece]:
-    """The rows as requests; those of one target keep their order.
+    """Encode rows as send requests. Rows with the same target keep their order.
 
-    Singly go rows that are delayed, that are to be compressed, and that are too large for a batch.
+    A row gets a request of its own if it is delayed, compressed, or too large for a batch.
 
-    :param where: each row's target.
-    :param id_front: what the rows' ids begin with; None: they carry none.
+    :param where: the target of each row.
+    :param id_front: prefix of the row ids; None if the rows get no ids.
     :raises RowError: a row is too large.
     """
     if len(rows) == 0:
@@ -102,7 +103,11 @@ def pieces(
 
 
 class _Elements:
-    """Each row as an element of a batch, end to end in `data`; row i from edges[i] to edges[i + 1]."""
+    """All rows encoded as elements of a batch.
+
+    Invariant: row i is in `_data` from `_edges[i]` to `_edges[i + 1]`; `_stored` has the same edges
+    for the records that the broker makes of the rows.
+    """
 
     def __init__(self, rows: Rows, topic: str, keys: KeyRun, id_front: str | None) -> None:
         self._rows = rows
@@ -141,7 +146,11 @@ class _Elements:
     def batches(
         self, start: int, stop: int, options: WriteOptions
     ) -> Iterator[tuple[int, int, EncodedMessage]]:
-        """As few as their size allows: `batch_size` is that of the records that the broker makes of them."""
+        """Split rows into batches: (first row, end row, message).
+
+        The option batchBytes bounds the records that the broker makes of a batch, not the batch
+        itself.
+        """
         while start < stop:
             fitting = (
                 int(
@@ -159,10 +168,12 @@ class _Elements:
     ) -> Iterator[tuple[int, int, EncodedMessage]]:
         levels = self._rows.delay_level
         for row in range(start, stop):
-            body, sys_flag = self._rows.body[row].as_py(), 0
+            body = self._rows.body[row].as_py()
+            sys_flag = 0
             if options.compress_from_size is not None:
                 body, sys_flag = compressed(body, options.compress_from_size)
-            properties = f"{WAIT}{NAME_SEPARATOR}true{PROPERTY_SEPARATOR}{self._properties[row].as_py().decode()}"
+            properties = f"{WAIT}{NAME_SEPARATOR}true{PROPERTY_SEPARATOR}"
+            properties += self._properties[row].as_py().decode()
             level = levels[row].as_py() if levels is not None else None
             if level:
                 properties += f"{PROPERTY_SEPARATOR}{DELAY}{NAME_SEPARATOR}{level}"
@@ -178,7 +189,7 @@ class _Elements:
 
 
 def _flags(rows: Rows) -> npt.NDArray[np.int32]:
-    """0 where a row has none."""
+    """The flag of each row; 0 for rows without one."""
     if rows.flag is None:
         return np.zeros(len(rows), np.int32)
     return numbers_in(pc.fill_null(rows.flag, 0), np.int32)
@@ -195,7 +206,7 @@ def _heads(
 
 
 def _properties(rows: Rows, keys: KeyRun, id_front: str | None) -> pa.Array:
-    """The properties text of each row, as bytes; without WAIT, which a batch has for all its messages."""
+    """The encoded properties of each row, without WAIT, which a batch has once for all messages."""
     parts = [_unique_keys(len(rows), keys)]
     if id_front is not None:
         parts.append(_row_ids(rows.numbers, id_front))
@@ -209,7 +220,7 @@ def _properties(rows: Rows, keys: KeyRun, id_front: str | None) -> pa.Array:
 
 
 def _pair(name: str, values: pa.Array) -> pa.Array:
-    """Null where there is no value, or an empty one."""
+    """The encoded property of each row; null for rows whose value is null or empty."""
     pairs = pc.binary_join_element_wise(constant(name.encode()), values.cast(_BINARY), _NAME_END)
     return pc.if_else(pc.greater(pc.binary_length(values), 0), pairs, _NULL)
 
@@ -228,7 +239,7 @@ def _unique_keys(count: int, keys: KeyRun) -> pa.Array:
 
 
 def row_number(row_id: str) -> int:
-    """The number of the row that has this id."""
+    """The row number in a row id."""
     return int(row_id[-_ROW_DIGITS:])
 
 
@@ -238,13 +249,13 @@ def _row_ids(rows: Ints, front: str) -> pa.Array:
 
 
 def _numbered(front: str, digits: npt.NDArray[np.uint8]) -> pa.Array:
-    """The same front before each row of digits."""
+    """A common prefix followed by the digits of each row, as a binary array."""
     rows, raw = len(digits), np.frombuffer(front.encode(), np.uint8)
     return _fixed(np.concatenate((np.broadcast_to(raw, (rows, len(raw))), digits), axis=1))
 
 
 def _fixed(rows: npt.NDArray[np.generic]) -> pa.Array:
-    """Rows of equally many bytes, as a binary array."""
+    """Rows of one fixed size, as a binary array."""
     width = rows.itemsize if rows.ndim == 1 else rows.shape[1]
     edges = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(width)
     data = pa.py_buffer(np.ascontiguousarray(rows).view(np.uint8).reshape(-1))

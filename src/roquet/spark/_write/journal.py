@@ -1,12 +1,14 @@
-"""What a task's earlier attempts stored: asked of the brokers, before the first send and after a lost answer.
+"""The journal of a task: finds rows that earlier attempts stored, or whose answer was lost.
 
-Before its first send a task writes an intent to every broker it will send to: its key names the batch and the
-partition, its body how far the target queues were. An attempt that finds an older intent of its key reads the queues
-from there and leaves out the rows it finds. Why that is enough, and what it cannot promise:
-docs/decisions/0016-effectively-once.md.
+Before its first send a task writes an intent to every broker that it will send to. The intent's key
+names the batch and the partition, its body has the ends of the target queues. An attempt that finds
+an older intent with its key reads the queues from these ends, and does not send the rows that it
+finds. docs/decisions/0016-effectively-once.md says why that is enough, and what it cannot
+guarantee.
 
-Keeps: a queue is read only after a message that was stored later in the same log could be read; messages become
-       readable in the order of the log, so whatever was stored before is there.
+Invariant: a queue is read only after a message stored later in the same commit log could be pulled.
+Messages are dispatched in the order of the log, so all rows stored before that message can be
+pulled.
 """
 
 from __future__ import annotations
@@ -34,16 +36,16 @@ from roquet.spark._write.send import SinkError
 _PROPERTIES: Final = pa.schema([ARROW_SCHEMA.field("properties")])
 _FOUND_SCHEMA: Final = pa.schema([ARROW_SCHEMA.field("body"), ARROW_SCHEMA.field("properties")])
 _DECODED_SIZE: Final = 1024 * 1024
-"""What was pulled is decoded in parts of about this size: a pull alone brings too little for columns to pay."""
+"""Bytes of pulled messages that are decoded at once: one pull has too few for columns to pay."""
 _WANTED: Final = (
     "delivery=effectively-once needs the same rows in the same order whenever a batch runs again"
 )
 
 
 class TopicJournal:
-    """The rows of one task in one topic.
+    """The journal of one task in one topic.
 
-    :param id_front: what the ids of the task's rows begin with, and its intents' key.
+    :param id_front: prefix of the task's row ids and of the key of its intents.
     """
 
     def __init__(self, brokers: Brokers, id_front: str, queues: Sequence[MessageQueue]) -> None:
@@ -52,14 +54,18 @@ class TopicJournal:
         self._queues = queues
         self._key = f"{id_front}{queues[0].topic}"
         self._ends: dict[MessageQueue, int] = {}
-        """What this task sent since it last looked lies behind these."""
+        """Queue -> an offset: all rows sent since the last answer of `stored` are at or after it."""
         self._stored: dict[int, int] = {}
-        """Row -> checksum of its body: what earlier attempts stored, and this one has not met yet."""
+        """Row number -> checksum of its body, of rows that earlier attempts stored.
+
+        A row is removed when this attempt gets it from Spark.
+        """
 
     async def open(self) -> None:
-        """Leave an intent at every broker, and find what earlier attempts stored.
+        """Write an intent to every broker, and find the rows that earlier attempts stored.
 
-        :raises SinkError: a broker that an earlier attempt may have sent to cannot be asked.
+        :raises SinkError: a broker that an earlier attempt may have sent to is not in the route
+            now.
         """
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in self._queues:
@@ -72,7 +78,7 @@ class TopicJournal:
     def left(self, rows: Rows) -> Rows:
         """The rows that are not stored yet.
 
-        :raises SinkError: one that is stored is another now.
+        :raises SinkError: a stored row has another body now.
         """
         if not self._stored:
             return rows
@@ -86,21 +92,27 @@ class TopicJournal:
                 raise SinkError(
                     str(
                         rows.error(
-                            place, f"it is not what it was when it was sent before: {_WANTED}"
+                            place, f"an earlier attempt stored another body for it: {_WANTED}"
                         )
                     )
                 )
         return rows.take(np.delete(np.arange(len(rows)), places))
 
     def close(self) -> None:
-        """:raises SinkError: rows are stored that this attempt never had."""
+        """Check that this attempt got all rows that earlier attempts stored.
+
+        :raises SinkError: it did not.
+        """
         if self._stored:
             raise SinkError(
-                f"{len(self._stored)} rows were sent before and are not there any more: {_WANTED}"
+                f"{len(self._stored)} rows that an earlier attempt stored are missing: {_WANTED}"
             )
 
     async def stored(self, queue: MessageQueue) -> Container[int]:
-        """The rows of this task in that queue, of those sent since the last answer; a crash may have cut a batch."""
+        """The rows stored in `queue` of those that this task sent to it since its last answer.
+
+        After a crash of the broker that may be some rows of a batch only.
+        """
         broker = self._brokers.at(queue)
         await broker.write(b"{}")
         end = await broker.end_of(queue)
@@ -135,20 +147,20 @@ class TopicJournal:
     def _refuse_missing(self, names: set[str]) -> None:
         if names:
             raise SinkError(
-                f"{', '.join(sorted(names))} may have stored rows of this batch and cannot be asked: start the broker "
-                "again, or write with delivery=at-least-once"
+                f"{', '.join(sorted(names))} may have stored rows of this batch and is not in the "
+                "topic's route: start the broker again, or write with delivery=at-least-once"
             )
 
     async def _scan(
         self, broker: Broker, queue: MessageQueue, start: int, end: int
     ) -> dict[int, int]:
-        """The rows of this task in a part of a queue, each with the checksum of its body."""
+        """The rows of this task at offsets [start, end), with the checksums of their bodies."""
         found: dict[int, int] = {}
         pulled: list[bytes] = []
         while start < end:
             answer = await broker.pull(queue, start)
             if answer.next_offset <= start:
-                raise SinkError(f"{queue} has offset {start} but does not give it")
+                raise SinkError(f"the broker has offset {start} of {queue} but does not return it")
             start = answer.next_offset
             pulled.append(answer.body)
             if start >= end or sum(map(len, pulled)) > _DECODED_SIZE:
@@ -157,7 +169,10 @@ class TopicJournal:
         return found
 
     def _rows_in(self, body: bytes) -> Iterable[tuple[int, int]]:
-        """What others send to the queue is looked at no further than its properties: its bodies may be anything."""
+        """The rows of this task in pulled bytes.
+
+        Of messages of other producers only the properties are decoded: their bodies may be damaged.
+        """
         records = Records.walk(body)
         for headed in _batches(records, _PROPERTIES):
             is_ours = pc.fill_null(pc.starts_with(_row_ids(headed), self._id_front), False)
@@ -173,10 +188,10 @@ def _row_ids(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _batches(records: Records, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """One, unless bodies become large."""
+    """Decode records, usually to one batch; to several if the bodies are large."""
     for each in decode(records, schema, broker_name=""):
         if isinstance(each, BadBody):
-            raise SinkError(f"{each.place}, a row that was sent before: {each.reason}")
+            raise SinkError(f"{each.place}, a row that an earlier attempt stored: {each.reason}")
         yield each
 
 
@@ -186,5 +201,5 @@ def _intent(stored: Record) -> dict[str, Any]:
 
 
 def _start(queue: MessageQueue, earlier: Iterable[dict[str, Any]]) -> int:
-    """Where the first attempt found the queue's end; a queue it did not know is read from its beginning."""
+    """The queue's end in the earliest intent; 0 if an intent does not have the queue."""
     return min(int(each["ends"].get(str(queue.queue_id), 0)) for each in earlier)

@@ -1,6 +1,6 @@
-"""The rows of a write as columns of known types, checked: what cannot be a message is told by the number of its row.
+"""The rows of a write in columns of known types. Validates them, and names invalid rows by number.
 
-Keeps: rows keep the numbers they came with, whatever is left out or put in another order afterwards.
+Invariant: a row keeps its number when rows are removed or sorted.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from roquet.protocol.records.message import (
 from roquet.spark._arrow.slices import Bools, Ints, indices, words
 
 ANY_QUEUE: Final = -1
-"""The target of a row that may go to whichever queue is free."""
+"""The target of a row that may be sent to any queue."""
 
 ROW_ID: Final = "SPARK_ROW"
-"""The property that says which row of which batch a message is, under delivery=effectively-once."""
+"""The property with the row id (write, batch, partition, row) for delivery=effectively-once."""
 
 _SEPARATORS: Final = f"[{NAME_SEPARATOR}{PROPERTY_SEPARATOR}]"
 _TEXT_COLUMNS: Final = ("topic", "tags", "keys", "sharding_key")
 _NUMBER_COLUMNS: Final = ("flag", "delay_level", "queue_id")
 _NAMES: Final = {"delayLevel": "delay_level", "shardingKey": "sharding_key", "queueId": "queue_id"}
-"""Columns whose name is spelt otherwise here."""
+"""Column name -> field of `Rows`, if they differ."""
 
 Column: TypeAlias = "pa.Array | None"
 
 
 class RowError(RoquetError):
-    """A row cannot be written as it is; the message names the row, counted from 0 in its task, and its partition."""
+    """A row is no valid message. The text has its partition and its number (from 0) in the task."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one partition, in columns; None is a column that this write does not have.
+    """Rows of one partition, in columns. A column that the write does not have is None.
 
-    `body` is binary, `properties` a map, `flag`, `delay_level` and `queue_id` are int32, the others strings.
+    `body` is binary, `properties` a map; `flag`, `delay_level` and `queue_id` are int32, the others
+    strings. `numbers` has the row numbers.
     """
 
     partition: int
@@ -67,20 +68,21 @@ class Rows:
         return len(self.numbers)
 
     def take(self, rows: Ints) -> Rows:
-        """Those at the given places, in that order."""
+        """The rows at the given indices, in that order."""
         chosen = indices(rows)
         columns = {name: column.take(chosen) for name, column in self._columns()}
         return replace(self, numbers=self.numbers[rows], **columns)
 
     def by_topic(self, topic: str | None) -> Iterator[tuple[str, Rows]]:
-        """Each topic and its rows, in their order; all of them go to `topic` if one is given.
+        """Each topic with its rows in order.
 
-        :raises RowError: a row has no topic, or one that cannot be.
+        :param topic: the topic of all rows; None to take the column `topic`.
+        :raises RowError: a row has no topic, or its topic is invalid.
         """
         if topic is not None:
             yield topic, self
             return
-        assert self.topic is not None, "the plan saw to it"
+        assert self.topic is not None, "check_columns requires an option or a column topic"
         self.refuse(self.topic.is_null(), "topic is null")
         found = self.topic.dictionary_encode()
         codes = numbers_in(found.indices, np.int32)
@@ -93,7 +95,11 @@ class Rows:
             yield name, self.take(places) if len(places) < len(self) else self
 
     def refuse(self, is_wrong: pa.Array, reason: str) -> None:
-        """:raises RowError: any of them is wrong; null is not."""
+        """Raise an error that names the first wrong row.
+
+        :param is_wrong: a mask of the rows; null means no.
+        :raises RowError: a row is wrong.
+        """
         place = pc.index(is_wrong, pa.scalar(True)).as_py()
         if place >= 0:
             raise self.error(place, reason)
@@ -109,9 +115,10 @@ class Rows:
 
 
 def rows_of(batch: pa.RecordBatch, partition: int, first: int) -> Rows:
-    """The rows of a batch that Spark handed over; `first` is the number of its first row.
+    """Convert and validate a batch from Spark.
 
-    :raises RowError: a row has no body, or something in it that no message can have.
+    :param first: the number of the batch's first row.
+    :raises RowError: a row has no body, or a value that no message can have.
     """
     columns: dict[str, Any] = {
         _NAMES.get(name, name): batch.column(name) for name in batch.schema.names
@@ -137,7 +144,7 @@ def _check(rows: Rows) -> None:
         column = getattr(rows, name)
         if column is not None:
             rows.refuse(
-                pc.match_substring_regex(column, _SEPARATORS), f"{name} holds a byte 1 or 2"
+                pc.match_substring_regex(column, _SEPARATORS), f"{name} contains a byte 1 or 2"
             )
     if rows.delay_level is not None:
         rows.refuse(pc.less(rows.delay_level, 0), "delayLevel is below 0")
@@ -149,16 +156,16 @@ def _check_properties(rows: Rows, maps: pa.Array) -> None:
     reserved = words([*sorted(RESERVED_PROPERTIES), ROW_ID])
     names, values = maps.keys, maps.items
     for is_wrong, reason in (
-        (pc.is_in(names, value_set=reserved), "a property has a name that belongs to the protocol"),
+        (pc.is_in(names, value_set=reserved), "a property has a name reserved by the protocol"),
         (_is_blank(names), "a property has a blank name"),
         (pc.fill_null(_is_blank(values), True), "a property has no value, or a blank one"),
         (
             pc.match_substring_regex(names, _SEPARATORS),
-            "the name of a property holds a byte 1 or 2",
+            "the name of a property contains a byte 1 or 2",
         ),
         (
             pc.match_substring_regex(values, _SEPARATORS),
-            "the value of a property holds a byte 1 or 2",
+            "the value of a property contains a byte 1 or 2",
         ),
     ):
         entries = np.flatnonzero(bits_in(is_wrong))
@@ -173,11 +180,12 @@ def _is_blank(texts: pa.Array) -> pa.Array:
 
 
 def targets(rows: Rows, queues: Sequence[MessageQueue]) -> Ints:
-    """Which of the queues each row must go to, as its place among them; ANY_QUEUE where that is all the same.
+    """The target queue of each row, as its index in `queues`; ANY_QUEUE for rows without one.
 
-    A queue id goes before a sharding key; where several brokers have a queue of that id, it is the first by name's.
+    The column queueId overrides shardingKey. If several brokers have a queue with that id, the
+    first broker by name gets the row.
 
-    :raises RowError: there is no queue of that id.
+    :raises RowError: there is no queue with that id.
     """
     found: Ints = np.full(len(rows), ANY_QUEUE)
     if rows.sharding_key is not None:
@@ -189,14 +197,14 @@ def targets(rows: Rows, queues: Sequence[MessageQueue]) -> Ints:
         for place in given.tolist():
             if ids[place] not in places:
                 raise rows.error(
-                    place, f"there is no queue {ids[place]}: {', '.join(map(str, queues))}"
+                    place, f"there is no queue {ids[place]} in {', '.join(map(str, queues))}"
                 )
             found[place] = places[int(ids[place])]
     return found
 
 
 def _queues_of_keys(keys: pa.Array, queues: Sequence[MessageQueue]) -> Ints:
-    """A key is looked at once, however many rows have it."""
+    """The queue of each row's sharding key. Each distinct key is hashed once."""
     distinct = keys.dictionary_encode()
     place_of = {queue: place for place, queue in enumerate(queues)}
     places = [place_of[queue_of_key(queues, key)] for key in distinct.dictionary.to_pylist()]
@@ -206,13 +214,13 @@ def _queues_of_keys(keys: pa.Array, queues: Sequence[MessageQueue]) -> Ints:
 
 
 def numbers_in(values: pa.Array, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The numbers of an array without nulls, as they lie in its memory."""
+    """The numbers of an Arrow array without nulls, as a view of its memory."""
     size = np.dtype(kind).itemsize
     return np.frombuffer(values.buffers()[1], kind, len(values), values.offset * size)
 
 
 def bits_in(mask: pa.Array) -> Bools:
-    """A mask for numpy; null is not so."""
+    """An Arrow mask as a numpy mask; null becomes False."""
     whole: Bools = np.zeros(len(mask), np.bool_)
     places = pc.indices_nonzero(mask)
     whole[np.frombuffer(places.buffers()[1], np.uint64, len(places)).astype(np.int64)] = True

@@ -1,8 +1,9 @@
-"""The network part of a write: pieces to queues, several queues at once and one request per queue at a time.
+"""The network part of a write: sends pieces to several queues at once, one at a time per queue.
 
-Keeps: pieces that must go to one queue are stored in the order in which they came. Without the journal a piece whose
-       fate is not known is sent again, wherever a broker takes it; with it the piece stays where it is until the broker
-       has said whether it is stored.
+Invariants:
+- Pieces with the same target are stored in the order in which they were sent.
+- Without a journal, a piece whose answer was lost is sent again, to any broker that accepts it.
+- With a journal, such a piece waits for its broker, which is asked for the rows that it stored.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ from roquet.spark._write.encoding import Piece
 log = logging.getLogger(__name__)
 
 PIECES_MAX: Final = 16
+"""Concurrent requests of a task."""
 PAUSE_S_MIN: Final = 0.1
 PAUSE_S_MAX: Final = 3.0
 PASSING: Final = (ConnectionClosed, CallTimeout, RouteNotFound, ResponseError)
-"""What may be otherwise a moment later; of responses only those that `may_pass` names."""
+"""Errors after which a retry may succeed; a `ResponseError` only if `may_pass` says so."""
 STATUS_OF_CODE: Final = {int(status.value): status for status in SendStatus}
-
 
 T = TypeVar("T")
 
 
 class SinkError(RoquetError):
-    """A write cannot go on; the message says what is to be done before it is tried again."""
+    """A write cannot continue. The text says what to do before the next attempt."""
 
 
 def may_pass(error: Exception) -> bool:
@@ -56,38 +57,41 @@ def may_pass(error: Exception) -> bool:
 
 
 async def patiently(ask: Callable[[], Awaitable[T]], retries: int) -> T:
-    """The answer, asked for again while brokers and name servers come and go."""
+    """The result of `ask`, which is retried after errors that may pass."""
     for pause in pauses(retries):
         try:
             return await ask()
         except PASSING as error:
             if not may_pass(error):
                 raise
-            log.info("is tried again: %s", error)
+            log.info("request failed, will be retried: error=%s", error)
         await asyncio.sleep(pause)
     return await ask()
 
 
 def pauses(retries: int) -> Iterator[float]:
-    """Seconds before each of the tries after the first."""
+    """Seconds to wait before each retry."""
     return (min(PAUSE_S_MIN * 2**number, PAUSE_S_MAX) for number in range(retries))
 
 
 class Journal(Protocol):
-    """Whoever can say what is stored of the rows of a task."""
+    """Finds out which rows of a task are stored."""
 
     async def stored(self, queue: MessageQueue) -> Container[int]:
-        """The rows that are stored in that queue, of those sent since its last answer."""
+        """The rows stored in `queue` of those that were sent to it since its last answer."""
         ...
 
     def went_to(self, queue: MessageQueue, end: int) -> None:
-        """All that this task sent to the queue lies below that offset."""
+        """Record that all rows that this task sent to `queue` have offsets below `end`."""
         ...
 
 
 @dataclass
 class Counts:
-    """What became of the rows of a task; `unsafe` those stored with another status than SEND_OK."""
+    """Counts of a task's rows and requests.
+
+    `found`: rows that an earlier attempt stored. `unsafe`: rows per status other than SEND_OK.
+    """
 
     rows: int = 0
     requests: int = 0
@@ -118,10 +122,11 @@ class PieceSender:
         self._lanes: defaultdict[MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def send(self, piece: Piece) -> None:
-        """Returns when the piece is stored.
+        """Send a piece, and return when it is stored.
 
-        :raises ResponseError: a broker refused it. ConnectionClosed, CallTimeout: no broker took it.
-        :raises SinkError: it is stored less safely than the options ask for.
+        :raises ResponseError: a broker refused it.
+        :raises ConnectionClosed, CallTimeout: no broker accepted it.
+        :raises SinkError: its status is not SEND_OK, and failOnUnsafe is true.
         """
         waits = pauses(self._options.retries)
         if piece.target >= 0:
@@ -133,7 +138,10 @@ class PieceSender:
             left = await self._in_lane(left, self._next_queue(failed), waits, failed)
 
     def _next_queue(self, failed: set[str]) -> MessageQueue:
-        """A queue that is free and whose broker did not just fail, as far as there is one."""
+        """The next queue, preferably one that is free and whose broker did not fail.
+
+        :param failed: names of brokers that failed for this piece.
+        """
         all_failed = all(queue.broker_name in failed for queue in self.queues)
         kept = [queue for queue in self.queues if all_failed or queue.broker_name not in failed]
         free = [queue for queue in kept if not self._lanes[queue].locked()]
@@ -146,10 +154,12 @@ class PieceSender:
         waits: Iterator[float],
         failed: set[str] | None = None,
     ) -> Piece | None:
-        """Send to that queue; None when all is stored, else what is to be tried in another one.
+        """Send a piece to `queue`, with retries.
 
-        :param waits: seconds before each further try.
-        :param failed: brokers that failed, added to; None: the piece can go nowhere else.
+        :param waits: seconds before each retry.
+        :param failed: names of brokers that failed; a failed broker is added. None if the piece
+            must go to this queue.
+        :returns: None if all rows are stored; otherwise the piece to send to another queue.
         """
         async with self._lanes[queue]:
             while len(piece.rows):
@@ -161,7 +171,7 @@ class PieceSender:
                     if wait is None or not may_pass(error):
                         raise
                     is_open = isinstance(error, ConnectionClosed | CallTimeout)
-                    log.info("sending to %s is tried again: %s", queue, error)
+                    log.info("send failed, will be retried: queue=%s error=%s", queue, error)
                 self._counts.retries += 1
                 self._session.refresh_soon(queue.topic)
                 await asyncio.sleep(wait)
@@ -192,9 +202,18 @@ class PieceSender:
             self._unsafe(status, queue, response.remark or "", len(piece.rows))
 
     def _unsafe(self, status: SendStatus, queue: MessageQueue, remark: str, rows: int) -> None:
-        text = f"{queue} stored rows with {status.name}: {remark}"
         if self._options.fail_on_unsafe:
-            raise SinkError(f"{text}; failOnUnsafe=false would only count them")
+            raise SinkError(
+                f"{queue} stored {rows} rows with {status.name}: {remark}; "
+                "failOnUnsafe=false only counts such rows"
+            )
         if not self._counts.unsafe:
-            log.warning("%s; more of the kind are only counted", text)
+            log.warning(
+                "rows stored with less than SEND_OK, further ones are only counted: "
+                "queue=%s status=%s rows=%d remark=%s",
+                queue,
+                status.name,
+                rows,
+                remark,
+            )
         self._counts.unsafe[status.name] += rows

@@ -1,4 +1,4 @@
-"""`df.write` and `df.writeStream` to `format("rocketmq")`: what Spark calls, answered by the modules beside this."""
+"""The writers that Spark calls for `df.write` and `df.writeStream` to `format("rocketmq")`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
-"""What Spark calls these in its tasks: the query's id stays over restarts from one checkpoint."""
+"""Spark's names of task properties. A query keeps its id when it restarts from its checkpoint."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task did.
+    """The counts of a finished task.
 
-    `found` rows were stored by an attempt before it, `unsafe` ones are stored less safely than the broker is set to.
+    `found`: rows that an earlier attempt stored. `unsafe`: rows per send status other than SEND_OK.
     """
 
     partition: int
@@ -48,7 +48,7 @@ class Written(WriterCommitMessage):
 
 
 class RocketMQWriter(DataSourceArrowWriter):
-    """One batch write. Its id is made here, in the driver, so all attempts of a task have the same."""
+    """One batch write. The driver creates its id, so all attempts of a task have the same id."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
@@ -62,14 +62,14 @@ class RocketMQWriter(DataSourceArrowWriter):
         return _written(iterator, Task(self._run, 0, context.partitionId()), self._options)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _log("write", messages)
+        _log("", messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        log.warning("the write failed; rows that were sent stay in their topics")
+        log.warning("write failed, rows that were sent stay in their topics")
 
 
 class RocketMQStreamWriter(DataSourceStreamArrowWriter):
-    """A stream's writes, a batch at a time."""
+    """The writes of a stream, batch by batch."""
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
@@ -81,23 +81,32 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[RecordBatch]) -> Written:
         context = _context()
-        run, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-        assert run is not None, "Spark says which query a task is of"
-        assert batch is not None, "and which batch"
+        run = context.getLocalProperty(_QUERY_ID)
+        batch = context.getLocalProperty(_BATCH_ID)
+        assert run is not None, "Spark sets the query id in tasks of streams"
+        assert batch is not None, "Spark sets the batch id in tasks of streams"
         return _written(
             iterator, Task(run.replace("-", ""), int(batch), context.partitionId()), self._options
         )
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        _log(f"batch {batchId}", messages)
+    def commit(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's name
+    ) -> None:
+        _log(f" batch={batchId}", messages)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        log.warning("batch %s failed; rows that were sent stay in their topics", batchId)
+    def abort(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark's name
+    ) -> None:
+        log.warning("write failed, rows that were sent stay in their topics: batch=%s", batchId)
 
 
 def _context() -> TaskContext:
     context = TaskContext.get()
-    assert context is not None, "Spark writes in tasks"
+    assert context is not None, "Spark calls write only in tasks"
     return context
 
 
@@ -114,16 +123,18 @@ def _written(batches: Iterator[RecordBatch], task: Task, options: WriteOptions) 
     )
 
 
-def _log(what: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+def _log(suffix: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Log the sums of all tasks; as a warning if rows were stored with less than SEND_OK."""
     tasks = [message for message in messages if isinstance(message, Written)]
-    rows, found = sum(task.rows for task in tasks), sum(task.found for task in tasks)
+    rows = sum(task.rows for task in tasks)
+    found = sum(task.found for task in tasks)
     unsafe = sum(sum(task.unsafe.values()) for task in tasks)
     level = logging.WARNING if unsafe else logging.INFO
     log.log(
         level,
-        "%s: %s rows sent, %s found stored, %s of them not as safe as wanted",
-        what,
+        "write finished: rows=%d already_stored=%d unsafe=%d%s",
         rows,
         found,
         unsafe,
+        suffix,
     )

@@ -1,4 +1,4 @@
-"""One task of a write, from Spark's batches of rows to what it stored."""
+"""Runs one task of a write: takes batches of rows from Spark and sends them."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from roquet.spark._write.rows import Rows, numbers_in, rows_of, targets
 from roquet.spark._write.send import PIECES_MAX, Counts, PieceSender, patiently
 
 ROWS_MAX: Final = 10_000
-"""Rows that are encoded at once; Spark's own batches have so many, unless it is told otherwise."""
+"""Rows encoded at once: as many as Spark's batches have by default."""
 BYTES_MAX: Final = 64 * 1024 * 1024
-"""So many bytes of rows, about, are encoded at once: they are in memory twice then."""
+"""Approximate bytes of rows encoded at once. They are in memory twice meanwhile."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """Which part of which write this is: what a task that runs again has in common with the one before.
+    """The identity of a task, which all its attempts share.
 
-    `run` is the stream's id, or that of the one batch write.
+    `run` is the id of the stream or of the batch write.
     """
 
     run: str
@@ -45,15 +45,15 @@ class Task:
 
     @property
     def id_front(self) -> str:
-        """What the ids of its rows begin with."""
+        """The prefix of the ids of its rows."""
         return f"{self.run}:{self.batch}:{self.partition}:"
 
 
 def write(batches: Iterator[pa.RecordBatch], task: Task, options: WriteOptions) -> Counts:
-    """Send all rows; returns when they are stored.
+    """Send all rows, and return when they are stored.
 
-    :raises RowError: a row cannot be a message; the others may be stored.
-    :raises RoquetError: brokers did not take the rows; some may be stored.
+    :raises RowError: a row is no valid message; other rows may be stored.
+    :raises RoquetError: brokers did not accept the rows; some rows may be stored.
     """
     with asyncio.Runner() as runner, ThreadPoolExecutor(1) as reading:
         try:
@@ -85,7 +85,7 @@ async def _write(
 
 
 class _Topic:
-    """A topic that rows go to: its queues stay the same for the whole task."""
+    """A topic that a task sends to. Its queues stay the same for the whole task."""
 
     def __init__(self, sender: PieceSender, journal: TopicJournal | None) -> None:
         self.sender = sender
@@ -93,7 +93,11 @@ class _Topic:
 
 
 class _Writing:
-    """Keeps: the next rows are asked for only when the pieces of those before are on their way."""
+    """Encodes and sends the rows of a task.
+
+    Invariant: the next rows are taken from Spark only when all pieces of the previous rows are
+    stored or being sent.
+    """
 
     def __init__(self, session: Session, task: Task, options: WriteOptions) -> None:
         self.counts = Counts()
@@ -114,7 +118,7 @@ class _Writing:
         reading: ThreadPoolExecutor,
         sends: asyncio.TaskGroup,
     ) -> None:
-        """Spark's rows are waited for beside the loop: answers come in meanwhile."""
+        """Send all batches. A thread waits for Spark's rows, so the loop can receive answers."""
         first = 0
         loop = asyncio.get_running_loop()
         while (batch := await loop.run_in_executor(reading, next, batches, None)) is not None:
@@ -161,7 +165,7 @@ class _Writing:
 
 
 def parts(batch: pa.RecordBatch, bytes_max: int = BYTES_MAX) -> Iterator[pa.RecordBatch]:
-    """The rows, as many at a time as are encoded at once: `bytes_max`, or one that is larger."""
+    """Split a batch into parts of at most `ROWS_MAX` rows and `bytes_max` bytes (or one row)."""
     count = batch.num_rows
     if count <= ROWS_MAX and batch.nbytes <= bytes_max:
         yield batch
@@ -169,9 +173,8 @@ def parts(batch: pa.RecordBatch, bytes_max: int = BYTES_MAX) -> Iterator[pa.Reco
     sizes: Ints = numbers_in(
         pc.fill_null(pc.binary_length(batch.column("body")), 0).cast(pa.int64()), np.int64
     )
-    others = (
-        max(0, batch.nbytes - int(sizes.sum())) // count
-    )  # of the other columns the average will do
+    # The average is good enough for the columns other than body.
+    others = max(0, batch.nbytes - int(sizes.sum())) // count
     ends = np.cumsum(sizes + others)
     start = 0
     while start < count:
